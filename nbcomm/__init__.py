@@ -1,0 +1,3 @@
+"""nbcomm: every notebook cell on N torch.distributed ranks."""
+
+__version__ = "0.1.0"

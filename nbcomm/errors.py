@@ -1,0 +1,98 @@
+"""Every error that nbcomm raises on purpose, as one tree.
+
+::
+
+    NbcommError
+    ├── SteeringError           what was asked in the notebook cannot be done; one sentence
+    │   ├── SpecError           a rank SPEC is malformed or out of range  (also ValueError)
+    │   ├── StateError          start twice, stop with nothing running, …
+    │   ├── StartError          the world did not come up; carries the engine's log
+    │   ├── TransferError       a value cannot travel between notebook and ranks
+    │   └── RankDiedError       a rank's process has ended by itself
+    ├── CellError               a cell failed on at least one rank
+    └── CollectiveError         a collective was refused on a rank, before data moved
+        ├── SubsetError         a world collective in a cell that runs on some ranks only
+        └── OpError             an unknown reduction, or one that the dtype does not have  (also ValueError)
+
+A message is a full sentence: what happened, on which ranks, and what to do.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "CellError",
+    "CollectiveError",
+    "NbcommError",
+    "OpError",
+    "RankDiedError",
+    "SpecError",
+    "StartError",
+    "StateError",
+    "SteeringError",
+    "SubsetError",
+    "TransferError",
+]
+
+
+class NbcommError(Exception):
+    """The root: catch this to catch whatever nbcomm raises on purpose."""
+
+
+class SteeringError(NbcommError):
+    """What was asked for in the notebook cannot be done; nothing was changed."""
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks the exception first. A person who mistyped an option is helped by the sentence,
+        # not by forty lines of nbcomm's own frames.
+        return [f"{type(self).__name__}: {self}"]
+
+
+class SpecError(SteeringError, ValueError):
+    """A rank SPEC is malformed, or names a rank that the world does not have."""
+
+
+class StateError(SteeringError, RuntimeError):
+    """The world is not in the state that the request needs (already running, not running, …)."""
+
+
+class StartError(SteeringError, RuntimeError):
+    """The world did not come up. The message ends with the last lines of the failing engine's log."""
+
+
+class TransferError(SteeringError, TypeError):
+    """A value cannot travel between the notebook and the ranks, or a name is not there."""
+
+
+class RankDiedError(SteeringError, RuntimeError):
+    """A rank's process has ended by itself; the message names the rank and the cause."""
+
+
+class CellError(NbcommError):
+    """A cell failed on at least one rank.
+
+    Attributes:
+        ranks: the global ranks on which it failed, ascending.
+        tracebacks: the coloured traceback of each such rank, as the rank rendered it.
+    """
+
+    def __init__(self, message: str, tracebacks: dict[int, str], rendered: str | None = None) -> None:
+        super().__init__(message)
+        self.tracebacks = dict(sorted(tracebacks.items()))
+        self.ranks = list(self.tracebacks)
+        self._rendered = rendered
+
+    def _render_traceback_(self) -> list[str]:
+        lines = self._rendered.splitlines() if self._rendered else []
+        return [*lines, f"{type(self).__name__}: {self}"]
+
+
+class CollectiveError(NbcommError, RuntimeError):
+    """A collective was refused on this rank before any data moved."""
+
+
+class SubsetError(CollectiveError):
+    """A collective over the whole world was called in a cell that runs on some ranks only."""
+
+
+class OpError(CollectiveError, ValueError):
+    """An unknown reduction, or one that is not defined for the data's dtype."""

@@ -1,0 +1,232 @@
+"""What travels on the link between the notebook and a rank: typed structs, encoded with msgpack.
+
+A message is one ZMQ multipart: the encoded struct first, then the raw buffers that belong to it (the
+tensors of a `Push`, say), which are never copied into the struct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Union
+
+import msgspec
+
+
+class _Message(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """Encoded as an array, the class's name first: smaller than a map, and unknown types are refused."""
+
+
+# ── pieces ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Place(msgspec.Struct, array_like=True, frozen=True):
+    """Where one rank sits; the numbers are torchrun's.
+
+    ``device`` is what `torch.device` takes: ``"cpu"`` or ``"cuda:1"``.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    nodes: int
+    device: str
+    backend: str
+    threads: int
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """An exception as its rank rendered it; ``traceback`` may hold ANSI colours."""
+
+    name: str
+    message: str
+    traceback: str
+
+
+class Blob(msgspec.Struct, array_like=True, frozen=True):
+    """A pickled value. Its out-of-band buffers travel as frames, or in a file when ``path`` is set.
+
+    ``sizes`` are the buffers' lengths in bytes, in order.
+    """
+
+    pickled: bytes
+    sizes: list[int] = []
+    path: str = ""
+
+
+class Text(msgspec.Struct, tag="t", array_like=True, frozen=True):
+    """Text written to ``stream`` ("stdout" or "stderr"), of any length, in the order it was written.
+
+    ``late``: a background thread wrote it after its cell had ended.
+    """
+
+    stream: str
+    text: str
+    late: bool = False
+
+
+class Display(msgspec.Struct, tag="d", array_like=True, frozen=True):
+    """A display: a MIME bundle. With ``update`` it replaces what the rank showed under ``display_id``."""
+
+    data: dict[str, Any]
+    metadata: dict[str, Any] = {}
+    display_id: str = ""
+    update: bool = False
+    late: bool = False
+
+
+class Result(msgspec.Struct, tag="r", array_like=True, frozen=True):
+    """The value of the cell's last expression, as a MIME bundle."""
+
+    data: dict[str, Any]
+    metadata: dict[str, Any] = {}
+
+
+class Clear(msgspec.Struct, tag="c", array_like=True, frozen=True):
+    """``clear_output``: this rank's output of the cell so far goes; with ``wait``, at its next output."""
+
+    wait: bool = False
+
+
+Item = Union[Text, Display, Result, Clear]
+
+
+# ── notebook → rank ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Form(_Message):
+    """Take this place and form the process group of ``generation`` through the store at ``store``."""
+
+    id: int
+    place: Place
+    store: str
+    generation: int
+    master_addr: str
+    master_port: int
+    timeout: float
+
+
+class Run(_Message):
+    """Run a cell on the main loop. ``ranks`` are all that run it; ``number`` is the notebook's In[number]."""
+
+    id: int
+    code: str
+    ranks: list[int]
+    number: int
+
+
+class Push(_Message):
+    """Bind the names of the blob's dict in the user's namespace."""
+
+    id: int
+    blob: Blob
+
+
+class Pull(_Message):
+    """Send back the values of these names, as a dict."""
+
+    id: int
+    names: list[str]
+
+
+class Call(_Message):
+    """Call the blob's ``(function, args, kwargs)`` in the user's namespace and send back what it returns."""
+
+    id: int
+    blob: Blob
+    ranks: list[int]
+
+
+class Interrupt(_Message):
+    """Raise KeyboardInterrupt in the main thread if it runs the cell ``run``; else nothing."""
+
+    run: int
+
+
+class Probe(_Message):
+    """Answer with a `Snapshot`. Any message, this one too, renews the lease."""
+
+
+class Stop(_Message):
+    """End the process."""
+
+
+# ── rank → notebook ─────────────────────────────────────────────────────────────────────────────────
+
+
+class Hello(_Message):
+    """The agent is connected. ``gpus`` is how many CUDA devices the process sees."""
+
+    rank: int
+    pid: int
+    host: str
+    gpus: int
+    torch: str
+
+
+class Attached(_Message):
+    """The engine's shell is ready: from now on cells can run."""
+
+    rank: int
+
+
+class Output(_Message):
+    """What a rank's cell has shown since the last one. All of a cell's come before its `Done`, late ones after."""
+
+    run: int
+    items: list[Item]
+
+
+class Done(_Message):
+    """The answer to a request with an ``id``.
+
+    ``failure`` is None where it worked; ``blob`` carries what was asked for. For a cell, ``interrupted``
+    tells that it ended by KeyboardInterrupt.
+    """
+
+    id: int
+    seconds: float = 0.0
+    failure: Failure | None = None
+    interrupted: bool = False
+    blob: Blob | None = None
+
+
+class Snapshot(_Message):
+    """What a rank is doing now. Bytes of memory; ``since`` is the rank's clock (`time.time`) in seconds."""
+
+    rank: int
+    pid: int
+    state: str
+    since: float
+    run: int | None
+    memory: int
+    device_memory: int
+    device_total: int
+
+
+ToRank = Union[Form, Run, Push, Pull, Call, Interrupt, Probe, Stop]
+FromRank = Union[Hello, Attached, Output, Done, Snapshot]
+
+_encoder = msgspec.msgpack.Encoder()
+_to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
+_from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
+
+
+def encode(message: ToRank | FromRank) -> bytes:
+    """Encode one message's first frame."""
+    return _encoder.encode(message)
+
+
+def decode_to_rank(frame: bytes | memoryview) -> ToRank:
+    """Decode what the notebook sent; raises `msgspec.DecodeError` on anything else."""
+    return _to_rank.decode(frame)
+
+
+def decode_from_rank(frame: bytes | memoryview) -> FromRank:
+    """Decode what a rank sent; raises `msgspec.DecodeError` on anything else."""
+    return _from_rank.decode(frame)
+
+
+Buffers = Sequence[Any]
+"""Raw buffers behind a message: anything with the buffer protocol."""

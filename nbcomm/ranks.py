@@ -1,0 +1,91 @@
+"""Sets of ranks as people write them: ``"0-2,5"`` ↔ ``{0, 1, 2, 5}``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .errors import SpecError
+
+_EXAMPLES = "write 0, 0,2, 0-3, 0:8:2, !1 or all"
+_NUMBER = re.compile(r"\d+")
+_DASH = re.compile(r"(\d+)-(\d+)")
+_SLICE = re.compile(r"(\d*):(\d*)(?::(\d+))?")
+
+
+def parse(spec: str, world_size: int) -> list[int]:
+    """Read a rank SPEC against a world; the text is never evaluated as Python.
+
+    Parts are separated by commas and joined; a part that begins with ``!`` takes ranks away, and a spec
+    of ``!`` parts only begins with all ranks. ``a-b`` includes b; ``a:b:step`` excludes b, as slices do.
+
+    Args:
+        spec: what the user wrote.
+        world_size: number of ranks in the world, at least 1.
+
+    Returns:
+        The ranks, ascending, each once; never empty.
+
+    Raises:
+        SpecError: malformed, out of range, or no rank is left.
+
+    >>> parse("0-2,5", 8), parse("0:8:2", 8), parse("!1", 4)
+    ([0, 1, 2, 5], [0, 2, 4, 6], [0, 2, 3])
+    """
+    parts = [part.strip() for part in spec.split(",")]
+    if not all(parts):
+        raise SpecError(f"The ranks {spec!r} have an empty part; {_EXAMPLES}.")
+    taken = [_one(part.removeprefix("!").strip(), spec, world_size) for part in parts]
+    chosen: set[int] = set() if any(not part.startswith("!") for part in parts) else set(range(world_size))
+    for part, ranks in zip(parts, taken, strict=True):
+        if not part.startswith("!"):
+            chosen |= ranks
+    for part, ranks in zip(parts, taken, strict=True):
+        if part.startswith("!"):
+            chosen -= ranks
+    if not chosen:
+        raise SpecError(f"The ranks {spec!r} leave no rank of the {world_size} in this world; {_EXAMPLES}.")
+    return sorted(chosen)
+
+
+def _one(part: str, spec: str, world_size: int) -> set[int]:
+    """The ranks of one comma-separated part, its ``!`` already taken off."""
+    if part == "all":
+        return set(range(world_size))
+    if _NUMBER.fullmatch(part):
+        return _checked(range(int(part), int(part) + 1), spec, world_size)
+    if match := _DASH.fullmatch(part):
+        first, last = map(int, match.groups())
+        if first > last:
+            raise SpecError(f"The ranks {spec!r} count down from {first} to {last}; write {last}-{first}.")
+        return _checked(range(first, last + 1), spec, world_size)
+    if match := _SLICE.fullmatch(part):
+        start, stop, step = (int(text) if text else None for text in match.groups())
+        if step == 0:
+            raise SpecError(f"The ranks {spec!r} have a step of 0; a step is at least 1.")
+        return _checked(range(start or 0, world_size if stop is None else stop, step or 1), spec, world_size)
+    raise SpecError(f"The ranks {spec!r} are not understood at {part!r}; {_EXAMPLES}.")
+
+
+def _checked(ranks: range, spec: str, world_size: int) -> set[int]:
+    if ranks and ranks[-1] >= world_size:
+        raise SpecError(
+            f"The ranks {spec!r} name rank {ranks[-1]}, but this world has {world_size} "
+            f"rank{'s' if world_size > 1 else ''}: {fold(range(world_size))}."
+        )
+    return set(ranks)
+
+
+def fold(ranks: Iterable[int]) -> str:
+    """Write ranks shortly, runs of two or more joined by a dash.
+
+    >>> fold([0, 1, 2, 3]), fold([3, 1]), fold([0, 1, 5])
+    ('0-3', '1,3', '0-1,5')
+    """
+    runs: list[list[int]] = []
+    for rank in sorted(set(ranks)):
+        if runs and rank == runs[-1][1] + 1:
+            runs[-1][1] = rank
+        else:
+            runs.append([rank, rank])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
