@@ -1,0 +1,86 @@
+# `make demo` and `make test` do all their set-up by themselves; each says every step as it goes.
+
+SHELL := /bin/bash
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
+SAY := @printf '\n── %s\n'
+
+# The first of these that runs; name another by `make PYTHON=...`.
+PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench screenshots clean system-packages
+
+help:
+	@echo 'make demo    play the first-steps notebook in this terminal, on four CPU ranks'
+	@echo 'make test    every check that CI runs: lint, types, import contracts, tests'
+	@echo 'make lint    all of them but the tests'
+	@echo 'make bench   the speed table'
+	@echo 'make screenshots   take the pictures of docs/ anew, in a real browser'
+	@echo 'make clean   remove the environment, caches and builds'
+
+demo: $(VENV)/ready-to-run
+	$(SAY) 'Playing notebooks/01_first_steps.ipynb on four ranks.'
+	@$(BIN)/nbcomm demo
+
+test: lint system-packages
+	$(SAY) 'Running the tests.'
+	@$(BIN)/python -m pytest
+
+lint: $(VENV)/ready-to-develop
+	$(SAY) 'Linting.'
+	@$(BIN)/ruff check .
+	$(SAY) 'Checking the format.'
+	@$(BIN)/ruff format --check .
+	$(SAY) 'Checking the types.'
+	@$(BIN)/mypy
+	$(SAY) 'Checking the import contracts: which side may import which.'
+	@$(BIN)/lint-imports --no-logo
+
+bench: $(VENV)/ready-to-run
+	$(SAY) 'Measuring; a quiet machine gives the truest ratios.'
+	@$(BIN)/python -m bench
+
+screenshots: $(VENV)/ready-to-develop system-packages
+	$(SAY) 'Taking the pictures of docs/ in a real JupyterLab, light and dark.'
+	@NBCOMM_SCREENSHOTS=docs $(BIN)/python -m pytest -q tests/browser/test_world.py
+
+clean:
+	$(SAY) 'Removing the environment, caches and builds.'
+	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# ── the environment: brought up to date when what it is made from has changed ──
+
+$(BIN)/python:
+	@[ -n '$(PYTHON)' ] || { echo 'There is no Python here: install Python 3.10 or newer, 3.11 is best.' >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { \
+	  echo '$(PYTHON) is too old or does not run: nbcomm needs Python 3.10 or newer. Name one by: make PYTHON=python3.11' >&2; exit 1; }
+	$(SAY) "Making an environment in $(VENV) with $$($(PYTHON) --version)."
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); \
+	  echo 'This Python cannot make environments: on Debian and Ubuntu, install python3-venv and run make again.' >&2; exit 1; }
+
+$(VENV)/ready-to-run: pyproject.toml constraints.txt | $(BIN)/python
+	$(SAY) 'Installing nbcomm and what it needs; torch is large, so the first time takes minutes.'
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/ready-to-develop: pyproject.toml constraints.txt | $(BIN)/python
+	$(SAY) 'Installing nbcomm, what it needs, and the tools of development; the first time takes minutes.'
+	@$(PIP) --editable '.[dev]'
+	@touch $(VENV)/ready-to-run $@
+
+# The tests in a browser need one, with a font to draw; those of the panel's JavaScript need Node.js.
+system-packages:
+	@missing=; \
+	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
+	command -v node >/dev/null || missing="$$missing nodejs"; \
+	[ -n "$$(find /usr/share/fonts -name 'DejaVuSans*' -print -quit 2>/dev/null)" ] || missing="$$missing fonts-dejavu-core"; \
+	[ -z "$$missing" ] && exit 0; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  printf '\n── Installing what the browser tests need:%s.\n' "$$missing"; \
+	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	else \
+	  printf '\n── Missing:%s. The tests of the panel that need them will be skipped; as root, run: apt-get install%s\n' "$$missing" "$$missing"; \
+	fi
