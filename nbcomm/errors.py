@@ -6,6 +6,7 @@
     ├── SteeringError           what was asked in the notebook cannot be done; one sentence
     │   ├── SpecError           a rank SPEC is malformed or out of range  (also ValueError)
     │   ├── StateError          start twice, stop with nothing running, …
+    │   ├── CellSyntaxError     a cell cannot be compiled, so no rank has seen it
     │   ├── StartError          the world did not come up; carries the engine's log
     │   ├── TransferError       a value cannot travel between notebook and ranks
     │   └── RankDiedError       a rank's process has ended by itself
@@ -19,8 +20,11 @@ A message is a full sentence: what happened, on which ranks, and what to do.
 
 from __future__ import annotations
 
+import traceback
+
 __all__ = [
     "CellError",
+    "CellSyntaxError",
     "CollectiveError",
     "NbcommError",
     "OpError",
@@ -53,6 +57,14 @@ class SpecError(SteeringError, ValueError):
 
 class StateError(SteeringError, RuntimeError):
     """The world is not in the state that the request needs (already running, not running, …)."""
+
+
+class CellSyntaxError(SteeringError):
+    """A cell cannot be compiled. It is told in the notebook, once; no rank has seen the cell."""
+
+    def _render_traceback_(self) -> list[str]:
+        cause = self.__cause__
+        return "".join(traceback.format_exception_only(cause)).splitlines() if cause else [str(self)]
 
 
 class StartError(SteeringError, RuntimeError):

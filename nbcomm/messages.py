@@ -7,7 +7,7 @@ tensors of a `Push`, say), which are never copied into the struct.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Union
+from typing import Any
 
 import msgspec
 
@@ -89,7 +89,7 @@ class Clear(msgspec.Struct, tag="c", array_like=True, frozen=True):
     wait: bool = False
 
 
-Item = Union[Text, Display, Result, Clear]
+Item = Text | Display | Result | Clear
 
 
 # ── notebook → rank ─────────────────────────────────────────────────────────────────────────────────
@@ -205,8 +205,8 @@ class Snapshot(_Message):
     device_total: int
 
 
-ToRank = Union[Form, Run, Push, Pull, Call, Interrupt, Probe, Stop]
-FromRank = Union[Hello, Attached, Output, Done, Snapshot]
+ToRank = Form | Run | Push | Pull | Call | Interrupt | Probe | Stop
+FromRank = Hello | Attached | Output | Done | Snapshot
 
 _encoder = msgspec.msgpack.Encoder()
 _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)

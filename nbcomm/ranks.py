@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from .errors import SpecError
 
 _EXAMPLES = "write 0, 0,2, 0-3, 0:8:2, !1 or all"
-_NUMBER = re.compile(r"\d+")
-_DASH = re.compile(r"(\d+)-(\d+)")
-_SLICE = re.compile(r"(\d*):(\d*)(?::(\d+))?")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_DASH = re.compile(r"([0-9]{1,18})-([0-9]{1,18})")
+_SLICE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})(?::([0-9]{1,18}))?")
 
 
 def parse(spec: str, world_size: int) -> list[int]:

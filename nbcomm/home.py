@@ -1,0 +1,161 @@
+"""The private directory of one world: where its sockets, logs and files lie, and who may read them.
+
+Both sides know a world by this directory. It is made with mode 0700 below a parent that belongs to this
+user alone, so that whoever can open a socket in it could read this user's files anyway. The path is kept
+short, because a Unix socket's address holds about 100 bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO
+
+import msgspec
+
+from .errors import StartError
+
+HOME_VARIABLE = "NBCOMM_HOME"
+"""Environment variable by which a process of the world finds the world's directory."""
+
+_LONGEST_SOCKET_NAME = len("/forkserver.sock")
+_LONGEST_SOCKET_PATH = 100
+
+
+class LinkInfo(msgspec.Struct, frozen=True):
+    """What an engine needs to reach the notebook, and to be sure that it is the notebook.
+
+    Keys are CURVE keys in Z85 text. ``lease``: seconds without a word from the notebook after which the
+    world ends by itself.
+    """
+
+    address: str
+    server_public: str
+    client_public: str
+    client_secret: str
+    lease: float
+
+
+class Home:
+    """Paths inside one world's private directory.
+
+    Args:
+        path: the directory; it need not exist yet.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(cls) -> Home:
+        """Make a fresh directory that only this user can enter.
+
+        Raises:
+            StartError: the parent directory belongs to somebody else, or its path is too long for sockets.
+        """
+        if not hasattr(os, "getuid"):
+            raise StartError("nbcomm needs Unix sockets and signals: on Windows, run Jupyter in WSL 2.")
+        parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
+        # 0700 whatever the umask, and never through a link that another user planted in a shared directory.
+        with suppress(FileExistsError):
+            parent.mkdir(mode=0o700)
+        status = parent.lstat()
+        if status.st_uid != os.getuid() or not parent.is_dir() or parent.is_symlink():
+            raise StartError(f"{parent} belongs to somebody else; remove it, or set TMPDIR to a directory of your own.")
+        parent.chmod(0o700)
+        home = cls(parent / secrets.token_hex(4))
+        if len(os.fsencode(home.path)) + _LONGEST_SOCKET_NAME > _LONGEST_SOCKET_PATH:
+            raise StartError(f"{home.path} is too long for Unix sockets; set TMPDIR to a shorter path, such as /tmp.")
+        home.path.mkdir(mode=0o700)
+        home.profile.mkdir(mode=0o700)
+        return home
+
+    @property
+    def id(self) -> str:
+        """The world's short name."""
+        return self.path.name
+
+    @property
+    def profile(self) -> Path:
+        """The IPython profile that ipyparallel keeps its connection files and logs in."""
+        return self.path / "ipython"
+
+    @property
+    def link_file(self) -> Path:
+        """Where the engines read how to reach the notebook."""
+        return self.path / "link.json"
+
+    @property
+    def link_socket(self) -> Path:
+        """The notebook's end of the links."""
+        return self.path / "link.sock"
+
+    @property
+    def forkserver_socket(self) -> Path:
+        """Where the fork server takes orders."""
+        return self.path / "forkserver.sock"
+
+    @property
+    def forkserver_log(self) -> Path:
+        """What the fork server printed."""
+        return self.path / "forkserver.log"
+
+    def store_socket(self, generation: int) -> Path:
+        """The rendezvous of one generation of the process group."""
+        return self.path / f"store{generation}.sock"
+
+    def log(self, rank: int) -> Path:
+        """What the engine of a rank logged, and what it printed before it could run cells."""
+        return self.path / f"rank{rank}.log"
+
+    def captured(self, rank: int, stream: str) -> Path:
+        """Where descriptor 1 or 2 of a rank writes to while it runs cells; stream is stdout or stderr."""
+        return self.path / f"rank{rank}.{stream}"
+
+    @property
+    def bulk(self) -> Path:
+        """Where large buffers pass from process to process: in memory where the system has such a place."""
+        shared = Path("/dev/shm")  # noqa: S108 - a mount point, and the directory below it is made 0700
+        if os.access(shared, os.W_OK):
+            return shared / f"nbcomm-{os.getuid()}-{self.id}"
+        return self.path / "bulk"
+
+    def write_link(self, info: LinkInfo) -> None:
+        """Write the link file, readable by this user alone from its first byte on."""
+        with private_file(self.link_file) as file:
+            file.write(msgspec.json.encode(info))
+
+    def read_link(self) -> LinkInfo:
+        """Read what `write_link` wrote."""
+        return msgspec.json.decode(self.link_file.read_bytes(), type=LinkInfo)
+
+    def remove(self) -> None:
+        """Remove all of it; the shared parent too, if this was the last world of this user."""
+        shutil.rmtree(self.bulk, ignore_errors=True)
+        shutil.rmtree(self.path, ignore_errors=True)
+        with suppress(OSError):
+            self.path.parent.rmdir()
+
+
+@contextmanager
+def private_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file for writing with mode 0600, and put it in place only when it is whole."""
+    partial = path.with_name(path.name + ".part")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        yield file
+    partial.replace(path)
+
+
+def tail(path: Path, lines: int = 20) -> str:
+    """Return the last lines of a log, or an empty text if there is none."""
+    try:
+        text = path.read_text(errors="replace")
+    except OSError:
+        return ""
+    return "\n".join(text.rstrip().splitlines()[-lines:])

@@ -1,0 +1,164 @@
+"""Values on their way between the notebook and the ranks: pickled, with their bytes beside the pickle.
+
+Pickle protocol 5 hands large buffers out instead of copying them into the pickle; NumPy does so by
+itself, and `_Pickler` teaches it torch's tensors. Buffers then travel as raw frames, or, when both ends
+share a file system, in one file that the receiver maps: copied once, by the sender.
+
+A receiver's arrays and tensors are writable and its own: a mapped file is private to the mapping.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+import mmap
+import os
+import pickle
+import secrets
+import stat
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+
+from .errors import TransferError
+from .messages import Blob
+
+FILE_FROM = 1 << 20
+"""Buffers of at least this many bytes together travel in a file where the two ends share one."""
+
+_ALIGN = 64
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
+    """Takes functions and classes typed in a notebook by value, and tensors by their raw bytes."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is not None and type(obj) in (torch.Tensor, torch.nn.Parameter):
+            reduced = _reduce_tensor(torch, obj)
+            if reduced is not None:
+                return reduced
+        return super().reducer_override(obj)
+
+
+def _reduce_tensor(torch: Any, tensor: Any) -> Any:
+    """Reduce a dense tensor to its bytes; None for those that torch's own pickling must handle."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        return None
+    plain = tensor.detach().cpu().contiguous()
+    if plain.is_conj() or plain.is_neg():
+        plain = plain.resolve_conj().resolve_neg()
+    data = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else None
+    return _rebuild_tensor, (
+        pickle.PickleBuffer(data) if data is not None else None,
+        str(tensor.dtype).removeprefix("torch."),
+        tuple(tensor.shape),
+        tensor.requires_grad,
+        isinstance(tensor, torch.nn.Parameter),
+    )
+
+
+def _rebuild_tensor(
+    data: Any,
+    dtype: str,
+    shape: tuple[int, ...],
+    requires_grad: bool,  # noqa: FBT001 - pickle calls this, by position
+    parameter: bool,  # noqa: FBT001
+) -> Any:
+    # Imported by name: a notebook that only steers never loads torch, one that pulls a tensor must.
+    torch = importlib.import_module("torch")
+    kind = getattr(torch, dtype)
+    if data is None:
+        tensor = torch.empty(shape, dtype=kind)
+    else:
+        tensor = torch.frombuffer(data, dtype=torch.uint8).view(kind).reshape(shape)
+    if parameter:
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def pack(value: Any, bulk: Path | None = None) -> tuple[Blob, list[Any]]:
+    """Pickle a value.
+
+    Args:
+        value: anything that cloudpickle takes; CUDA tensors arrive on the CPU.
+        bulk: a directory that the receiver sees too; large buffers go to a file there.
+
+    Returns:
+        The blob, and the raw buffers that must travel behind its message as frames.
+
+    Raises:
+        TransferError: the value cannot be pickled; the message says why.
+    """
+    raw: list[pickle.PickleBuffer] = []
+    stream = io.BytesIO()
+    try:
+        _Pickler(stream, protocol=5, buffer_callback=raw.append).dump(value)
+    except Exception as error:
+        raise TransferError(
+            f"A value of type {type(value).__name__} cannot travel between the notebook and the ranks: "
+            f"{type(error).__name__}: {error}"
+        ) from error
+    buffers = [buffer.raw() for buffer in raw]
+    sizes = [buffer.nbytes for buffer in buffers]
+    if bulk is not None and sum(sizes) >= FILE_FROM:
+        path = _write(bulk, buffers)
+        if path is not None:
+            return Blob(stream.getvalue(), sizes, str(path)), []
+    return Blob(stream.getvalue(), sizes), buffers
+
+
+def unpack(blob: Blob, frames: Sequence[Any]) -> Any:
+    """Rebuild a value; frames are the message's buffers (bytes, memoryviews or ZMQ frames).
+
+    Raises:
+        TransferError: the value cannot be rebuilt here (a module that is missing, say).
+    """
+    buffers: list[Any] = _map(blob) if blob.path else [bytearray(memoryview(frame)) for frame in frames]
+    try:
+        return pickle.loads(blob.pickled, buffers=buffers)  # noqa: S301 - only from an authenticated peer
+    except Exception as error:
+        raise TransferError(f"A value cannot be rebuilt here: {type(error).__name__}: {error}") from error
+
+
+def release(blob: Blob) -> None:
+    """Remove the blob's file, once every receiver has mapped it (mappings stay valid)."""
+    if blob.path:
+        Path(blob.path).unlink(missing_ok=True)
+
+
+def _write(bulk: Path, buffers: list[memoryview]) -> Path | None:
+    """Write the buffers to one file; None where the place is not ours alone, or has not room for twice as much."""
+    with suppress(FileExistsError):
+        bulk.mkdir(mode=0o700)
+    status = bulk.lstat()
+    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+        return None  # /dev/shm is everybody's, and the name can be read off the list of processes
+    room = os.statvfs(bulk)
+    if 2 * sum(buffer.nbytes for buffer in buffers) > room.f_bavail * room.f_frsize:
+        return None
+    path = bulk / secrets.token_hex(8)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
+        for buffer in buffers:
+            file.seek(-file.tell() % _ALIGN, os.SEEK_CUR)
+            sent = 0
+            while sent < buffer.nbytes:  # one write moves at most 2 GiB
+                sent += file.write(buffer[sent:])
+    return path
+
+
+def _map(blob: Blob) -> list[memoryview]:
+    with Path(blob.path).open("rb") as file:
+        # A private mapping: writable, copied page by page as it is written, never seen by anybody else.
+        view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
+    buffers, start = [], 0
+    for size in blob.sizes:
+        start += -start % _ALIGN
+        buffers.append(view[start : start + size])
+        start += size
+    return buffers

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+
+from nbcomm import errors
+
+
+def _drawn() -> dict[str, str]:
+    """Each class of the tree in the module's docstring, and the one that it hangs below."""
+    assert errors.__doc__ is not None
+    parents: dict[str, str] = {}
+    path: list[str] = []
+    for line in errors.__doc__.splitlines():
+        branch = re.match(r" {4}((?:[│ ] {3})*)(?:[├└]── )?(\w+Error)\b", line)
+        if branch is None:
+            continue
+        depth = len(branch[1]) // 4 + ("── " in line)
+        path[depth:] = [branch[2]]
+        if depth:
+            parents[branch[2]] = path[depth - 1]
+    return parents
+
+
+def _classes() -> dict[str, type[Exception]]:
+    return dict(
+        inspect.getmembers(errors, lambda member: inspect.isclass(member) and member.__module__ == errors.__name__)
+    )
+
+
+def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
+    root = errors.NbcommError
+    real = {
+        name: next(base.__name__ for base in cls.__bases__ if issubclass(base, root))
+        for name, cls in _classes().items()
+        if cls is not root
+    }
+    assert _drawn() == real
+
+
+def test_what_the_tree_says_about_value_errors_is_true() -> None:
+    assert errors.__doc__ is not None
+    said = {match[1] for match in re.finditer(r"(\w+Error) .*\(also ValueError\)", errors.__doc__)}
+    assert said == {name for name, cls in _classes().items() if issubclass(cls, ValueError)}
+
+
+def test_all_is_every_class_in_alphabetical_order() -> None:
+    assert errors.__all__ == sorted(_classes())
+
+
+def test_a_steering_error_shows_its_sentence_and_no_frames() -> None:
+    with pytest.raises(errors.NbcommError) as raised:
+        raise errors.StateError("No world is running; type %distributed start.")
+    assert raised.value._render_traceback_() == ["StateError: No world is running; type %distributed start."]
+
+
+def test_a_cell_error_carries_its_ranks_in_order() -> None:
+    error = errors.CellError("Ranks 1 and 3 failed.", {3: "three", 1: "one"})
+    assert error.ranks == [1, 3]
+    assert error.tracebacks == {1: "one", 3: "three"}
+    assert error._render_traceback_() == ["CellError: Ranks 1 and 3 failed."]
+
+
+def test_a_cell_error_shows_what_was_rendered_and_then_its_sentence() -> None:
+    error = errors.CellError("Rank 1 failed.", {1: "…"}, "first line\nsecond line")
+    assert error._render_traceback_() == ["first line", "second line", "CellError: Rank 1 failed."]

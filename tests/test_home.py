@@ -1,0 +1,98 @@
+"""The private directory of a world."""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from nbcomm.errors import StartError
+from nbcomm.home import Home, LinkInfo, private_file, tail
+
+
+@pytest.fixture(autouse=True)
+def short_temporary_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Give each test a parent directory of its own, short enough for sockets, once pytest has made its own."""
+    with tempfile.TemporaryDirectory(prefix="nb") as folder:
+        monkeypatch.setattr(tempfile, "tempdir", folder)
+        yield
+
+
+def _mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_nobody_else_can_enter_whatever_the_umask() -> None:
+    before = os.umask(0)
+    try:
+        home = Home.create()
+        home.write_link(LinkInfo("ipc://x", "a", "b", "c", 60.0))
+    finally:
+        os.umask(before)
+    assert [_mode(path) for path in (home.path.parent, home.path, home.profile)] == [0o700] * 3
+    assert _mode(home.link_file) == 0o600
+    assert home.read_link() == LinkInfo("ipc://x", "a", "b", "c", 60.0)
+
+
+def test_each_world_has_its_own_and_removing_leaves_nothing() -> None:
+    first, second = Home.create(), Home.create()
+    assert first.id != second.id
+    first.remove()
+    assert second.path.exists()
+    second.remove()
+    second.remove()
+    assert not second.path.parent.exists()
+
+
+def test_a_directory_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    Home.create()
+    mine = os.getuid()
+    parent = Path(tempfile.gettempdir()) / f"nbcomm-{mine}"
+    parent.rename(parent.with_name(f"nbcomm-{mine + 1}"))
+    monkeypatch.setattr(os, "getuid", lambda: mine + 1)
+    with pytest.raises(StartError, match="somebody else"):
+        Home.create()
+
+
+def test_a_planted_link_is_refused(tmp_path: Path) -> None:
+    (Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}").symlink_to(tmp_path)
+    with pytest.raises(StartError, match="somebody else"):
+        Home.create()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_in_the_way_is_refused() -> None:
+    (Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}").touch()
+    with pytest.raises(StartError, match="remove it"):
+        Home.create()
+
+
+def test_a_path_too_long_for_sockets_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    deep = tmp_path / ("d" * 90)
+    deep.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(deep))
+    with pytest.raises(StartError, match="shorter path"):
+        Home.create()
+
+
+def test_a_private_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    target = tmp_path / "file"
+    with suppress(OSError), private_file(target) as file:
+        file.write(b"half")
+        raise OSError("no space")
+    assert not target.exists()
+    with private_file(target) as file:
+        file.write(b"whole")
+    assert (target.read_bytes(), _mode(target)) == (b"whole", 0o600)
+
+
+def test_the_tail_of_a_log(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    assert tail(log) == ""
+    log.write_text("\n".join(str(i) for i in range(100)) + "\n\n")
+    assert tail(log, 3) == "97\n98\n99"
