@@ -1,0 +1,45 @@
+"""A barrier that does not wait longer than it is told to."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from ..errors import CollectiveError
+from .comm_wire import Wire
+from .trees import named
+
+
+def barrier_with_timeout(wire: Wire, name: str | None, timeout: float | timedelta) -> None:
+    """Wait for every rank of the group, for ``timeout`` at most.
+
+    The group's first rank counts who has come, so it is the one that can name the others.
+
+    Raises:
+        CollectiveError: not all have come in time.
+    """
+    limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
+    if limit <= timedelta(0):
+        raise CollectiveError(f"A barrier needs a positive timeout, in seconds, not {timeout!r}.")
+    try:
+        if wire.host.type == "cpu":
+            dist.monitored_barrier(wire.group, limit, wait_all_ranks=True)
+        else:
+            work = dist.barrier(group=wire.group, async_op=True)
+            if work is not None:
+                work.wait(limit)
+    except RuntimeError as error:
+        missing = re.search(r"Ranks ([\d, ]+) failed", str(error))
+        if missing:
+            absent = [wire.ranks[int(number)] for number in missing[1].replace(",", " ").split()]
+            found = f"{named(absent)} did not come"
+        elif wire.me == 0:
+            found = "not all ranks came"
+        else:
+            found = f"rank {wire.ranks[0]}, which counts the others, did not report that all had come"
+        label = "The barrier" if name is None else f"The barrier {name!r}"
+        raise CollectiveError(
+            f"{label} of {named(wire.ranks)} was given up after {limit.total_seconds():g} s: {found}."
+        ) from error

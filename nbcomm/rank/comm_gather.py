@@ -1,0 +1,189 @@
+"""Puts the values that several ranks sent together: stacked, concatenated, as lists, or whole."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..errors import CollectiveError
+from . import trees
+from .comm_grad import gather_with_grad
+from .comm_reduce import summing
+from .comm_wire import Wire
+from .objects import ALONE_FROM, Spec, plain
+
+MODES = ("stack", "cat", "list", "object")
+
+
+def check_mode(mode: str) -> None:
+    """Raise unless ``mode`` is one of `MODES`."""
+    if mode not in MODES:
+        raise CollectiveError(f"There is no mode {mode!r}; write {', '.join(map(repr, MODES[:-1]))} or {MODES[-1]!r}.")
+
+
+def check_bare(wire: Wire, specs: Sequence[Spec | None], mode: str) -> bool:
+    """Look at the heads: can their tensors be joined without looking further?
+
+    Returns:
+        Whether every rank sent one tensor, and all of the same shape and dtype.
+
+    Raises:
+        CollectiveError: every rank sent one tensor, and ``mode`` cannot join them.
+    """
+    known = [spec for spec in specs if spec is not None]
+    if len(known) < len(specs) or mode == "object":
+        return False
+    _check_joinable("data", [_words(spec) for spec in known], [(s.dtype, s.shape) for s in known], wire.ranks, mode)
+    return len({(spec.dtype, spec.shape, spec.side) for spec in known}) == 1
+
+
+def summary(data: Any) -> tuple[bytes, list[Any]]:
+    """What the ranks must know of each other before their tensors can be gathered fused.
+
+    Returns:
+        A digest of structure, shapes and dtypes, and the leaves that are not tensors.
+    """
+    outline = trees.outline(data, lambda leaf: trees.describe(leaf) if plain(leaf) else "another leaf")
+    digest = hashlib.blake2b(outline.encode(), digest_size=16).digest()
+    return digest, [leaf for _, leaf in trees.leaves(data) if not plain(leaf)]
+
+
+def gather_fused(wire: Wire, data: Any, others: Sequence[Sequence[Any]], mode: str) -> Any:
+    """Gather nested data whose tensors are alike on every rank: one collective for each dtype and device.
+
+    Args:
+        wire: the group.
+        data: what this rank gave.
+        others: for each rank the leaves that are not tensors; they have travelled already.
+        mode: "stack", "cat" or "list".
+    """
+    leaves = list(trees.leaves(data))
+    tensors = [leaf.detach() for _, leaf in leaves if plain(leaf)]
+    gathered = iter(_rows(wire, tensors))
+    rest = iter(zip(*others, strict=True))
+
+    def joined(path: str, leaf: Any) -> Any:
+        if not plain(leaf):
+            return _join_leaves(path, next(rest), wire.ranks, mode)
+        rows = next(gathered)
+        if mode == "list":
+            return [row.clone() for row in rows]
+        return rows if mode == "stack" or leaf.ndim == 0 else rows.flatten(0, 1)
+
+    return trees.fill(data, iter([joined(path, leaf) for path, leaf in leaves]))
+
+
+def _rows(wire: Wire, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """All ranks' tensors, each stacked: (W, …)."""
+    found: dict[int, torch.Tensor] = {}
+    buckets: dict[tuple[torch.dtype, torch.device], list[int]] = defaultdict(list)
+    for place, tensor in enumerate(tensors):
+        # A big tensor is a bucket of its own, so that it is not copied into one.
+        key = (tensor.dtype, tensor.device)
+        if tensor.nbytes >= ALONE_FROM:
+            found[place] = wire.stacked(tensor.reshape(-1)).view(wire.size, *tensor.shape)
+        else:
+            buckets[key].append(place)
+    for places in buckets.values():
+        rows = wire.stacked(torch.cat([tensors[place].reshape(-1) for place in places]))
+        parts = rows.split([tensors[place].numel() for place in places], dim=1)
+        for place, part in zip(places, parts, strict=True):
+            found[place] = part.clone(memory_format=torch.contiguous_format).view(wire.size, *tensors[place].shape)
+    return [found[place] for place in range(len(tensors))]
+
+
+def join(wire: Wire, values: Sequence[Any], mode: str, own: int) -> Any:
+    """Combine the values of all ranks, leaf by leaf.
+
+    Args:
+        wire: the group.
+        values: one per rank, in group order.
+        mode: how.
+        own: whose classes the result has.
+    """
+    if mode == "object":
+        return list(values)
+    return trees.merge(values, own, wire.ranks, lambda path, leaves: _join_leaves(path, leaves, wire.ranks, mode))
+
+
+def join_with_grad(wire: Wire, data: Any, values: Sequence[Any], needs: Sequence[Sequence[bool]], mode: str) -> Any:
+    """As `join`, with gradients flowing back to this rank's ``data``.
+
+    Args:
+        wire: the group.
+        data: what this rank gave.
+        values: what all gave, detached.
+        needs: for each rank, which of its leaves require grad.
+        mode: how to join.
+    """
+    own = [leaf for _, leaf in trees.leaves(data)]
+    places = [place for place, needed in enumerate(needs[wire.me]) if needed]
+    flat = [[leaf for _, leaf in trees.leaves(value)] for value in values]
+    if any(need != needs[wire.me] for need in needs):
+        texts = [f"has {sum(need)} tensors that require grad" for need in needs]
+        raise CollectiveError(
+            "With sync_grads=True the same tensors must require grad on every rank, as backward is a collective too: "
+            f"{trees.by_rank(wire.ranks, texts)}."
+        )
+    if not places:
+        return join(wire, values, mode, wire.me)
+    join(wire, values, mode, wire.me)  # raises for what cannot be joined, before the graph is touched
+    gathered = [[leaves[place] for leaves in flat] for place in places]
+    tied = gather_with_grad(summing(wire), wire.me, gathered, [own[place] for place in places])
+    for place, parts in zip(places, tied, strict=True):
+        for leaves, part in zip(flat, parts, strict=True):
+            leaves[place] = part
+    return join(wire, [trees.fill(v, iter(leaves)) for v, leaves in zip(values, flat, strict=True)], mode, wire.me)
+
+
+def requires_grad(data: Any) -> list[bool]:
+    """Which leaves require grad, in walking order."""
+    return [isinstance(leaf, torch.Tensor) and leaf.requires_grad for _, leaf in trees.leaves(data)]
+
+
+def _join_leaves(path: str, leaves: Sequence[Any], ranks: Sequence[int], mode: str) -> Any:
+    for kind, stack, cat in _JOINED:
+        if any(isinstance(leaf, kind) for leaf in leaves):
+            if mode == "list":
+                return list(leaves)
+            marks = [(each.dtype, tuple(each.shape)) if isinstance(each, kind) else None for each in leaves]
+            _check_joinable(path, [trees.describe(leaf) for leaf in leaves], marks, ranks, mode)
+            return stack(leaves) if mode == "stack" or leaves[0].ndim == 0 else cat(leaves)
+    return list(leaves)
+
+
+_JOINED: tuple[tuple[Any, Callable[[Any], Any], Callable[[Any], Any]], ...] = (
+    (torch.Tensor, torch.stack, torch.cat),
+    (np.ndarray, np.stack, np.concatenate),
+)
+
+
+def _check_joinable(
+    path: str,
+    texts: Sequence[str],
+    marks: Sequence[tuple[Any, tuple[int, ...]] | None],
+    ranks: Sequence[int],
+    mode: str,
+) -> None:
+    """Raise if these tensors (dtype and shape; None for something else) cannot be joined."""
+    if mode == "list":
+        return
+    if mode == "stack":
+        fits = None not in marks and len(set(marks)) == 1
+        remedy = (
+            "stack needs the same shape and dtype on every rank; mode='cat' joins uneven lengths, mode='list' anything"
+        )
+    else:
+        fits = None not in marks and len({(mark[0], len(mark[1]), mark[1][1:]) for mark in marks if mark}) == 1
+        remedy = "cat needs tensors that differ in their first dimension only; mode='list' takes anything"
+    if not fits:
+        raise CollectiveError(f"The ranks passed at {path}: {trees.by_rank(ranks, texts)}; {remedy}.")
+
+
+def _words(spec: Spec) -> str:
+    return trees.describe(torch.empty(spec.shape, dtype=spec.dtype, device="meta"))

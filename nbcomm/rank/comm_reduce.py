@@ -1,0 +1,268 @@
+"""Reduces nested data over one group.
+
+One tensor goes straight to the backend: no rank asks another what it holds. Anything else begins with one small
+exchange, in which the ranks compare structure, shapes and dtypes and, since they are tiny, combine the Python numbers;
+then the tensors follow, fused into one message for each dtype and device.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from ..errors import CollectiveError, OpError
+from . import ops, trees
+from .comm_wire import Wire, own_error, reduce_scatter_single
+from .objects import ALONE_FROM, Mail, as_bytes, pack
+
+
+def reduce_tree(wire: Wire, data: Any, op: ops.Op, dst: int | None, *, grads: bool = False) -> list[Any]:
+    """Reduce every leaf of ``data``; the results are in walking order.
+
+    Args:
+        wire: the group.
+        data: one tensor, array or number, or nested data of them.
+        op: the reduction.
+        dst: the global rank that needs the results, or None if all do. Elsewhere they are not defined.
+        grads: whether gradients will flow back, so the ranks must agree about which leaves need them.
+
+    Raises:
+        CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
+    """
+    if isinstance(data, torch.Tensor):
+        return [reduce_one(wire, data.detach(), op, dst)]
+    found = [leaf for _, leaf in trees.leaves(data)]
+    numbers = combine_numbers(wire, data, found, op, grads=grads)
+    tensors = [_as_tensor(leaf) for leaf in found if not _is_number(leaf)]
+    reduced = iter(reduce_many(wire, tensors, op, dst))
+    combined = iter(numbers)
+    return [next(combined) if _is_number(leaf) else _like(leaf, next(reduced)) for leaf in found]
+
+
+def reduce_into(wire: Wire, data: Any, op: ops.Op, out: Any) -> Any:
+    """Reduce every leaf of ``data`` into those of ``out``, which may be ``data``, and return ``out``.
+
+    Raises:
+        CollectiveError: ``out`` does not fit; nothing has moved then.
+    """
+    pairs = _pairs(wire, data, out, op)
+    if isinstance(data, torch.Tensor):
+        target = out.detach()
+        if out is not data:
+            target.copy_(data.detach())
+        result = reduce_one(wire, target, op, given_up=True)
+        if result.data_ptr() != target.data_ptr():
+            target.copy_(result)
+        # The collective wrote past autograd: a backward that still needs the old values must fail, not go wrong.
+        torch.autograd.graph.increment_version(out)
+        return out
+    results = reduce_tree(wire, data, op, None)
+    for (_, target), result in zip(pairs, results, strict=True):
+        if isinstance(target, torch.Tensor):
+            target.detach().copy_(result)
+        else:
+            target[...] = result
+    return out
+
+
+def combine_numbers(wire: Wire, data: Any, found: Sequence[Any], op: ops.Op, *, grads: bool) -> list[Any]:
+    """Compare the ranks' data before any tensor moves, and combine the Python numbers in it."""
+    refused: Exception | None = None
+    try:
+        for path, leaf in trees.leaves(data):
+            _check_leaf(wire, path, leaf, op)
+        outline = trees.outline(data, lambda leaf: _word(leaf, grads=grads))
+        digest = hashlib.blake2b(outline.encode(), digest_size=16).digest()
+        mail = pack((digest, [leaf for leaf in found if _is_number(leaf)]), wire.carries)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
+        refused, mail = error, Mail.error(f"failed: {error}")
+    rows = exchange(wire, mail, refused)
+    if len({digest for digest, _ in rows}) > 1:
+        words = exchange(
+            wire, pack([(path, _word(leaf, grads=grads)) for path, leaf in trees.leaves(data)], wire.carries)
+        )
+        raise CollectiveError(_difference(wire.ranks, words))
+    return [ops.numbers(op, values) for values in zip(*(numbers for _, numbers in rows), strict=True)]
+
+
+def exchange(wire: Wire, mail: Mail, refused: Exception | None = None) -> list[Any]:
+    """Everybody's value to everybody.
+
+    Raises:
+        CollectiveError: a rank sent an error. The rank itself raises the exception that it met.
+    """
+    with own_error(refused):
+        heads = wire.heads(mail)
+    return [got.open(wire.device, own=False) for got in wire.all_gather(mail, heads)]
+
+
+def reduce_many(wire: Wire, tensors: Sequence[torch.Tensor], op: ops.Op, dst: int | None = None) -> list[torch.Tensor]:
+    """Reduce tensors, small ones fused: one collective for each dtype and device."""
+    results: dict[int, torch.Tensor] = {}
+    buckets: dict[tuple[torch.dtype, torch.device], list[int]] = defaultdict(list)
+    for place, tensor in enumerate(tensors):
+        if tensor.nbytes >= ALONE_FROM:
+            results[place] = reduce_one(wire, tensor, op, dst)
+        else:
+            buckets[tensor.dtype, tensor.device].append(place)
+    for places in buckets.values():
+        flat = torch.cat([tensors[place].reshape(-1) for place in places])
+        parts = reduce_one(wire, flat, op, dst, given_up=True).split([tensors[place].numel() for place in places])
+        for place, part in zip(places, parts, strict=True):
+            results[place] = part.clone().view(tensors[place].shape)  # memory of its own, not a slice of a bucket
+    return [results[place] for place in range(len(tensors))]
+
+
+def reduce_one(
+    wire: Wire,
+    tensor: torch.Tensor,
+    op: ops.Op,
+    dst: int | None = None,
+    *,
+    given_up: bool = False,
+) -> torch.Tensor:
+    """Reduce one detached tensor into a new one.
+
+    Args:
+        wire: the group.
+        tensor: is left as it is, unless ``given_up``: then its memory may become the result's.
+        op: the reduction.
+        dst: as in `reduce_tree`.
+        given_up: the caller has no more need of ``tensor``.
+    """
+    rule = ops.rule(op, tensor.dtype, bitwise=wire.bitwise(tensor.device))
+    values = _carried(wire, tensor, rule.wire)
+    if rule.folded:
+        rows = wire.rows(as_bytes(values)).view(values.dtype).view(wire.size, *values.shape)
+        return ops.fold(op, rows).to(tensor.device, rule.result)
+    if values.data_ptr() == tensor.data_ptr() and not given_up:
+        values = values.clone()
+    moved = torch.view_as_real(values) if values.is_complex() else values
+    if dst is None:
+        dist.all_reduce(moved, op.wire, group=wire.group)
+    else:
+        dist.reduce(moved, dst, op.wire, group=wire.group)
+    return _finished(wire, values, op, rule).to(tensor.device)
+
+
+def reduce_scatter_one(wire: Wire, tensor: torch.Tensor, op: ops.Op) -> torch.Tensor:
+    """Reduce one detached tensor, whose first dimension the group divides, and return this rank's share of it."""
+    rule = ops.rule(op, tensor.dtype, bitwise=wire.bitwise(tensor.device))
+    length = tensor.shape[0] // wire.size
+    if rule.folded:
+        return reduce_one(wire, tensor, op)[wire.me * length : (wire.me + 1) * length].clone()
+    values = _carried(wire, tensor, rule.wire)
+    share = values.new_empty((length, *values.shape[1:]))
+    moved, into = (torch.view_as_real(values), torch.view_as_real(share)) if values.is_complex() else (values, share)
+    reduce_scatter_single(into, moved, op=op.wire, group=wire.group)
+    return _finished(wire, share, op, rule).to(tensor.device)
+
+
+def summing(wire: Wire) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+    """What a backward pass does with its gradients."""
+    return lambda grads: reduce_many(wire, [grad.detach() for grad in grads], ops.parse("sum"))
+
+
+def _carried(wire: Wire, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The values in order, in the dtype and on the device in which the group can combine them."""
+    if not wire.carries(tensor) or (tensor.is_cpu and wire.host.type != "cpu"):
+        tensor = tensor.to(wire.host)
+    return tensor.to(dtype).resolve_conj().resolve_neg().contiguous()
+
+
+def _finished(wire: Wire, values: torch.Tensor, op: ops.Op, rule: ops.Rule) -> torch.Tensor:
+    if op.name == "mean":
+        if not (values.is_floating_point() or values.is_complex()):
+            values = values.to(torch.float64)  # the sum is exact so far; divide it with as little loss
+        values.div_(wire.size)
+    return values if values.dtype == rule.result else values.to(rule.result)
+
+
+# ---- leaves
+
+
+def _is_number(leaf: Any) -> bool:
+    return _is_number_type(type(leaf))  # type: ignore[arg-type]  # mypy doubts that a class is hashable
+
+
+@functools.lru_cache(maxsize=1024)  # asked for every leaf
+def _is_number_type(cls: Any) -> bool:
+    return issubclass(cls, Number) and not issubclass(cls, np.generic)
+
+
+def _as_tensor(leaf: Any) -> torch.Tensor:
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach()
+    return torch.from_numpy(np.array(leaf))  # a copy: numpy arrays may be read-only, or laid out in ways torch has not
+
+
+def _like(leaf: Any, result: torch.Tensor) -> Any:
+    if isinstance(leaf, torch.Tensor):
+        return result
+    array = result.numpy()
+    if np.issubdtype(leaf.dtype, np.integer) and np.issubdtype(array.dtype, np.floating):
+        array = array.astype(np.float64)  # numpy's own mean of integers
+    return array[()] if isinstance(leaf, np.generic) else array
+
+
+def _check_leaf(wire: Wire, path: str, leaf: Any, op: ops.Op) -> None:
+    if _is_number(leaf):
+        return
+    if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "biufc":
+        leaf = _as_tensor(leaf)
+    if not isinstance(leaf, torch.Tensor):
+        raise OpError(
+            f"{op.name} is not defined for {path}, {trees.describe(leaf)}: only tensors, arrays and numbers can "
+            "be reduced. Use all_gather or gather to collect other values."
+        )
+    ops.rule(op, leaf.dtype, bitwise=wire.bitwise(leaf.device))
+
+
+def _pairs(wire: Wire, data: Any, out: Any, op: ops.Op) -> list[tuple[Any, Any]]:
+    """The leaves of ``data`` beside those of ``out``, if the results can be written there."""
+    here = [leaf for _, leaf in trees.leaves(data)]
+    there = [leaf for _, leaf in trees.leaves(out)]
+    if trees.outline(data, lambda _: "leaf") != trees.outline(out, lambda _: "leaf"):
+        raise CollectiveError(
+            f"out= is {trees.describe(out)} and data {trees.describe(data)}: they need the same structure."
+        )
+    pairs = list(zip(here, there, strict=True))
+    for leaf, target in pairs:
+        if not isinstance(target, (torch.Tensor, np.ndarray)) or type(target) is not type(leaf):
+            raise CollectiveError(f"out= is written in place, and {trees.describe(target)} cannot be; leave it out.")
+        like = _as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+        result = ops.rule(op, like.dtype, bitwise=wire.bitwise(like.device)).result
+        if tuple(target.shape) != tuple(leaf.shape) or (isinstance(target, torch.Tensor) and target.dtype != result):
+            raise CollectiveError(
+                f"out= is {trees.describe(target)}, but the {op.name} of {trees.describe(leaf)} is "
+                f"{str(result).removeprefix('torch.')}, of the same shape. Pass such a one."
+            )
+    return pairs
+
+
+def _word(leaf: Any, *, grads: bool) -> str:
+    if _is_number(leaf):
+        return "a number"
+    return trees.describe(leaf) + (" that requires grad" if grads and getattr(leaf, "requires_grad", False) else "")
+
+
+def _difference(ranks: Sequence[int], words: Sequence[Sequence[tuple[str, str]]]) -> str:
+    """Name the first place at which the ranks differ."""
+    maps = [dict(pairs) for pairs in words]
+    paths = list(dict.fromkeys(path for pairs in words for path, _ in pairs))
+    for path in paths:
+        here = [found.get(path, "nothing") for found in maps]
+        if len(set(here)) > 1:
+            return (
+                f"The ranks passed data that differs at {path}: {trees.by_rank(ranks, here)}. "
+                "Pass the same structure, shapes and dtypes on every rank."
+            )
+    return f"The ranks passed containers of different types to one reduction; {trees.named(ranks)} must pass the same."

@@ -1,0 +1,372 @@
+"""Any Python value as bytes that a collective can carry, and back.
+
+A value becomes a `Mail`: a *head* of fixed size, so that every rank can receive it without having been told anything,
+and beside it what did not fit in. Tensors, wherever in the value they are, and pickle's out-of-band buffers (numpy
+arrays) are never copied into the pickle: small ones are packed into one buffer, big ones travel from where they lie.
+
+::
+
+    head    kind, lengths, and up to ROOM bytes inline: a small value costs one message
+    host    bytes on the CPU: small tensors, widest items first, then the pickle  (or the bytes of one bare tensor)
+    device  the same for the accelerator, if the group can carry that
+    alone   big tensors, one by one
+
+Widest items first, because then every tensor lies at a multiple of its item size and can be viewed without padding.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+import cloudpickle
+import torch
+
+from ..errors import CollectiveError
+
+HEAD_BYTES = 512
+ALONE_FROM = 1 << 20  # from this size on, one more message is cheaper than two more copies
+_HEAD = struct.Struct("<BBHIQQ")  # kind, rounds, inline length, meta length, host length, device length
+ROOM = HEAD_BYTES - _HEAD.size
+
+Side = Literal["host", "device"]
+ERROR, BARE, OBJECT, NOTICE = range(4)  # a NOTICE has a head only
+
+_DTYPES = sorted({kind for kind in vars(torch).values() if isinstance(kind, torch.dtype)}, key=str)
+_CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
+_GRAD, _PARAMETER, _ON_DEVICE, _CARRIED, _ALONE = 1, 2, 4, 8, 16
+_BYTES = _CODES[torch.uint8]
+
+
+class Spec(NamedTuple):
+    """A tensor without its bytes."""
+
+    code: int
+    flags: int
+    shape: tuple[int, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """That of the tensor."""
+        return _DTYPES[self.code]
+
+    @property
+    def nbytes(self) -> int:
+        """How long the tensor is, in bytes."""
+        size = self.dtype.itemsize
+        for length in self.shape:
+            size *= length
+        return size
+
+    @property
+    def requires_grad(self) -> bool:
+        """Whether the sender's tensor did."""
+        return bool(self.flags & _GRAD)
+
+    @property
+    def side(self) -> Side:
+        """In which part of the mail the bytes travel."""
+        return "device" if self.flags & _CARRIED else "host"
+
+
+@dataclass
+class Mail:
+    """A value on its way; see the module's text for the four parts."""
+
+    kind: int
+    meta: bytes = b""
+    specs: list[Spec] = field(default_factory=list)
+    inline: bytes = b""
+    host: torch.Tensor | None = None
+    device: torch.Tensor | None = None
+    alone: list[torch.Tensor] = field(default_factory=list)
+    host_bytes: int = 0
+    device_bytes: int = 0
+    meta_bytes: int = 0
+    rounds: int = 0
+    payload: tuple[int, bytes] = (0, b"")  # how many of the specs are tensors; the pickle itself
+
+    @classmethod
+    def error(cls, text: str) -> Mail:
+        """The news that this rank has nothing to send; the others raise it, too."""
+        meta = text.encode(errors="replace")[:ROOM]
+        return cls(ERROR, meta, inline=meta)
+
+    # ---- the head, out and in
+
+    def head(self) -> torch.Tensor:
+        """The fixed-size block, uint8 on the CPU."""
+        block = bytearray(HEAD_BYTES)
+        lengths = (len(self.inline), len(self.meta), self.host_bytes, self.device_bytes)
+        _HEAD.pack_into(block, 0, self.kind, self.rounds, *lengths)
+        block[_HEAD.size : _HEAD.size + len(self.inline)] = self.inline
+        return torch.frombuffer(block, dtype=torch.uint8)
+
+    @classmethod
+    def from_head(cls, block: torch.Tensor) -> Mail:
+        """Begin to receive: what fitted into the head is there; `size` says what is still to come."""
+        raw = block.numpy().tobytes()
+        kind, rounds, inline, meta, host, device = _HEAD.unpack_from(raw)
+        content = raw[_HEAD.size : _HEAD.size + inline]
+        mail = cls(kind, b"", inline=content, host_bytes=host, device_bytes=device, meta_bytes=meta, rounds=rounds)
+        if kind == ERROR or not (kind == OBJECT and host):
+            mail._read_meta(content[len(content) - meta :])
+        return mail
+
+    def size(self, side: Side) -> int:
+        """Bytes in the host or in the device part."""
+        return self.device_bytes if side == "device" else self.host_bytes
+
+    def part(self, side: Side) -> torch.Tensor | None:
+        """The host or the device part; None if there is none, or if it has not come yet."""
+        return self.device if side == "device" else self.host
+
+    def take(self, part: torch.Tensor, side: Side) -> None:
+        """Accept the host or the device part: uint8, 1-D, as long as `size` says."""
+        if side == "device":
+            self.device = part
+            return
+        self.host = part
+        if self.kind == OBJECT:
+            self._read_meta(part[part.numel() - self.meta_bytes :].numpy().tobytes())
+
+    def expected_alone(self) -> list[Spec]:
+        """What is still to come one by one, once the host part is there."""
+        return [spec for spec in self.specs if spec.flags & _ALONE]
+
+    def _read_meta(self, meta: bytes) -> None:
+        self.meta = meta
+        if self.kind == BARE:
+            code, flags, *shape = struct.unpack(f"<BB{(len(meta) - 2) // 8}q", meta)
+            self.specs = [Spec(code, flags, tuple(shape))]
+        elif self.kind == OBJECT:
+            specs, count, payload = pickle.loads(meta)  # noqa: S301  # from a member of our own process group
+            self.specs = [Spec(*spec) for spec in specs]
+            self.payload = (count, payload)
+
+    @property
+    def bare(self) -> Spec | None:
+        """The tensor that this is, if it is nothing but one tensor."""
+        return self.specs[0] if self.kind == BARE else None
+
+    @property
+    def text(self) -> str:
+        """What an error says."""
+        return self.meta.decode(errors="replace")
+
+    # ---- back to a value
+
+    def open(self, device: torch.device, *, own: bool = True, sent: bool = False) -> Any:
+        """The value, made anew.
+
+        Args:
+            device: where tensors that came from an accelerator go.
+            own: give each tensor memory of its own. Without it they may share one buffer, which is right only for
+                values that are combined at once.
+            sent: this is mail that was packed here, so its big parts still lie in the sender's own tensors.
+        """
+        if self.kind == BARE:
+            spec = self.specs[0]
+            data = self.device if self.device is not None else self.host
+            shared = data is None  # it lies in the head
+            if data is None:
+                data = torch.frombuffer(bytearray(self.inline), dtype=torch.uint8)[: len(self.inline) - len(self.meta)]
+            return _tensor(spec, data, device, clone=sent or (own and shared))
+        letter = self.host
+        if letter is None:
+            letter = torch.frombuffer(bytearray(self.inline), dtype=torch.uint8)
+        buffers = _slices(self.specs, letter, self.device, self.alone)
+        tensors: dict[int, torch.Tensor] = {}
+
+        def copied(spec: Spec) -> bool:
+            return sent if spec.flags & _ALONE else own
+
+        def tensor(place: int) -> torch.Tensor:
+            if place not in tensors:  # the same tensor twice in a value is the same tensor twice again
+                spec = self.specs[place]
+                tensors[place] = _tensor(spec, buffers[place], device, clone=copied(spec))
+            return tensors[place]
+
+        count, payload = self.payload
+        raw = [buffers[place].numpy() for place in range(count, len(self.specs))]
+        raw = [part.copy() if copied(spec) else part for spec, part in zip(self.specs[count:], raw, strict=True)]
+        return _Unpickler(io.BytesIO(payload), tensor, raw).load()
+
+
+def pack(value: Any, carries: Callable[[torch.Tensor], bool], *, alone: bool = False) -> Mail:
+    """Make a value ready to travel. Nothing is copied but what is packed together.
+
+    Args:
+        value: anything that pickle or cloudpickle takes.
+        carries: whether the group can carry this tensor on its own (accelerator) device.
+        alone: let big tensors travel one by one; only for collectives in which every rank sees every head.
+
+    Raises:
+        CollectiveError: the value cannot be pickled.
+    """
+    if plain(value):
+        return _pack_bare(value, carries)
+    tensors: list[torch.Tensor] = []
+    buffers: list[torch.Tensor] = []
+    payload = _pickled(value, tensors, buffers)
+    specs = [_spec(tensor, carries, alone=alone) for tensor in tensors]
+    specs += [Spec(_BYTES, _ALONE if alone and raw.numel() >= ALONE_FROM else 0, (raw.numel(),)) for raw in buffers]
+    data = [as_bytes(tensor, spec) for tensor, spec in zip([*tensors, *buffers], specs, strict=True)]
+    meta = pickle.dumps(([tuple(spec) for spec in specs], len(tensors), payload), protocol=5)
+    on_host, on_device, single = _places(specs)
+    mail = Mail(OBJECT, meta, specs, alone=[data[place] for place in single], payload=(len(tensors), payload))
+    size = sum(data[place].numel() for place in on_host) + len(meta)
+    letter = torch.cat([*(data[place] for place in on_host), torch.frombuffer(bytearray(meta), dtype=torch.uint8)])
+    if size <= ROOM:
+        mail.inline = letter.numpy().tobytes()
+    else:
+        mail.host, mail.host_bytes = letter, size
+    if on_device:
+        mail.device = torch.cat([data[place] for place in on_device])
+        mail.device_bytes = mail.device.numel()
+    return mail
+
+
+def _pack_bare(tensor: torch.Tensor, carries: Callable[[torch.Tensor], bool]) -> Mail:
+    spec = _spec(tensor, carries, alone=False)
+    spec = spec._replace(flags=spec.flags & ~_PARAMETER)  # its values are wanted, not the module's slot
+    meta = struct.pack(f"<BB{len(spec.shape)}q", spec.code, spec.flags, *spec.shape)
+    data = as_bytes(tensor, spec)
+    mail = Mail(BARE, meta, [spec], inline=meta)
+    if spec.side == "device":
+        mail.device, mail.device_bytes = data, data.numel()
+    elif data.numel() + len(meta) <= ROOM:
+        mail.inline = data.numpy().tobytes() + meta
+    else:
+        mail.host, mail.host_bytes = data, data.numel()
+    return mail
+
+
+def _spec(tensor: torch.Tensor, carries: Callable[[torch.Tensor], bool], *, alone: bool) -> Spec:
+    flags = _GRAD if tensor.requires_grad else 0
+    if isinstance(tensor, torch.nn.Parameter):
+        flags |= _PARAMETER
+    if tensor.device.type != "cpu":
+        flags |= _ON_DEVICE | (_CARRIED if carries(tensor) else 0)
+    if alone and tensor.nbytes >= ALONE_FROM:
+        flags |= _ALONE
+    return Spec(_CODES[tensor.dtype], flags, tuple(tensor.shape))
+
+
+def as_bytes(tensor: torch.Tensor, spec: Spec | None = None) -> torch.Tensor:
+    """The tensor's bytes, 1-D uint8: a view where its memory is in order, and a copy where not."""
+    flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
+    if spec is not None and spec.flags & _ON_DEVICE and spec.side == "host":
+        flat = flat.cpu()
+    return flat.view(torch.uint8)
+
+
+def _tensor(spec: Spec, data: torch.Tensor, device: torch.device, *, clone: bool) -> torch.Tensor:
+    if clone:
+        data = data.clone()
+    value = data.view(spec.dtype).view(spec.shape)
+    if spec.flags & _ON_DEVICE:
+        value = value.to(device)
+    if spec.flags & _PARAMETER:
+        return torch.nn.Parameter(value, requires_grad=spec.requires_grad)
+    return value
+
+
+def _places(specs: Sequence[Spec]) -> tuple[list[int], list[int], list[int]]:
+    """Which tensors lie in the host part and in the device part, in the order there, and which travel alone."""
+    widest_first = sorted(range(len(specs)), key=lambda place: -specs[place].dtype.itemsize)
+    packed = [place for place in widest_first if not specs[place].flags & _ALONE]
+    host = [place for place in packed if specs[place].side == "host"]
+    device = [place for place in packed if specs[place].side == "device"]
+    return host, device, [place for place, spec in enumerate(specs) if spec.flags & _ALONE]
+
+
+def _slices(
+    specs: Sequence[Spec], letter: torch.Tensor, device: torch.Tensor | None, alone: Sequence[torch.Tensor]
+) -> list[torch.Tensor]:
+    on_host, on_device, single = _places(specs)
+    found: dict[int, torch.Tensor] = dict(zip(single, alone, strict=True))
+    for places, buffer in ((on_host, letter), (on_device, device)):
+        if places and buffer is not None:
+            sizes = [specs[place].nbytes for place in places]
+            parts = buffer[: sum(sizes)].split(sizes)
+            found.update(zip(places, parts, strict=True))
+    return [found[place] for place in range(len(specs))]
+
+
+# ---- pickle
+
+
+def plain(value: Any) -> bool:
+    """Whether this is a tensor that is nothing but its shape, its dtype and its bytes."""
+    # Sparse and quantized tensors, and subclasses such as DTensor, know best how they are pickled.
+    return (
+        type(value) in (torch.Tensor, torch.nn.Parameter)
+        and value.layout == torch.strided
+        and not (value.is_quantized or value.is_meta)
+    )
+
+
+class _TensorsApart:
+    """For a pickler: tensors are noted in a list, and their places pickled."""
+
+    tensors: list[torch.Tensor]
+    seen: dict[int, int]
+
+    def persistent_id(self, value: Any) -> int | None:
+        if not plain(value):
+            return None
+        if id(value) not in self.seen:
+            self.seen[id(value)] = len(self.tensors)
+            self.tensors.append(value)
+        return self.seen[id(value)]
+
+
+class _Pickler(_TensorsApart, pickle.Pickler):
+    pass
+
+
+class _CloudPickler(_TensorsApart, cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not annotated
+    pass
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, tensor: Callable[[int], torch.Tensor], buffers: Sequence[Any]) -> None:
+        super().__init__(file, buffers=buffers)
+        self._tensor = tensor
+
+    def persistent_load(self, place: Any) -> torch.Tensor:
+        return self._tensor(place)
+
+
+def _pickled(value: Any, tensors: list[torch.Tensor], buffers: list[torch.Tensor]) -> bytes:
+    def keep(buffer: pickle.PickleBuffer) -> None:
+        raw = buffer.raw()
+        if raw.nbytes == 0:
+            buffers.append(torch.empty(0, dtype=torch.uint8))
+        else:
+            # torch has no read-only tensors and warns of them; a read-only array is rare enough to be copied.
+            buffers.append(torch.frombuffer(bytearray(raw) if raw.readonly else raw, dtype=torch.uint8))
+
+    # pickle first, and not only for speed: it sends a class by name, so what arrives is an instance of the
+    # class that the receiver has. cloudpickle sends a class of __main__ by value, as another class.
+    errors = []
+    for kind in (_Pickler, _CloudPickler):
+        file = io.BytesIO()
+        tensors.clear()
+        buffers.clear()
+        pickler: Any = kind(file, protocol=5, buffer_callback=keep)
+        pickler.tensors, pickler.seen = tensors, {}
+        try:
+            pickler.dump(value)
+        except Exception as error:  # noqa: BLE001  # a __reduce__ may raise anything
+            errors.append(error)
+        else:
+            return file.getvalue()
+    raise CollectiveError(
+        f"the data cannot be sent, since neither pickle nor cloudpickle takes it: {errors[-1]}. Send its parts."
+    ) from errors[-1]

@@ -1,0 +1,192 @@
+"""Reductions: their names, and what each of them means for a dtype and for Python numbers."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ..errors import OpError
+
+VALID = "write sum, mean (or avg), min, max, product (or prod), band, bor or bxor"
+
+
+@dataclass(frozen=True)
+class Op:
+    """One reduction.
+
+    Attributes:
+        name: the one name under which it is shown.
+        wire: what torch.distributed is asked for; a mean travels as a sum and is divided afterwards.
+        pair: two Python numbers (or two integer tensors, for the bitwise ones) into one.
+    """
+
+    name: str
+    wire: Any  # dist.ReduceOp.RedOpType, which torch does not export for annotations
+    pair: Callable[[Any, Any], Any]
+
+    @property
+    def bitwise(self) -> bool:
+        """Whether it works on the bits of integers and bools."""
+        return self.name in ("band", "bor", "bxor")
+
+    @property
+    def ordered(self) -> bool:
+        """Whether it picks a value by comparing."""
+        return self.name in ("min", "max")
+
+
+_OPS = {
+    op.name: op
+    for op in (
+        Op("sum", dist.ReduceOp.SUM, operator.add),
+        Op("mean", dist.ReduceOp.SUM, operator.add),
+        Op("min", dist.ReduceOp.MIN, min),
+        Op("max", dist.ReduceOp.MAX, max),
+        Op("product", dist.ReduceOp.PRODUCT, operator.mul),
+        Op("band", dist.ReduceOp.BAND, operator.and_),
+        Op("bor", dist.ReduceOp.BOR, operator.or_),
+        Op("bxor", dist.ReduceOp.BXOR, operator.xor),
+    )
+}
+_BY_NAME = {**_OPS, "avg": _OPS["mean"], "prod": _OPS["product"]}
+
+
+def parse(op: object) -> Op:
+    """Read a reduction: a name in any letter case, or a ``torch.distributed.ReduceOp``.
+
+    Raises:
+        OpError: there is no such reduction; the message names those that there are.
+
+    >>> parse("AVG").name, parse(dist.ReduceOp.PRODUCT).name
+    ('mean', 'product')
+    """
+    if isinstance(op, Op):
+        return op
+    if isinstance(op, str):
+        if found := _BY_NAME.get(op.strip().lower()):
+            return found
+    elif isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+        if op == dist.ReduceOp.AVG:
+            return _OPS["mean"]
+        for known in _OPS.values():
+            if op == known.wire:
+                return known
+    raise OpError(f"There is no reduction {op!r}; {VALID}.")
+
+
+# ---- tensors
+
+# No backend adds these up itself. Integers wrap in the wider type exactly as they would in their own, so a
+# sum that is cut back to its own type is right; min and max are, because the wider type holds every value.
+_WIDER = {
+    torch.int16: torch.int32,
+    torch.uint16: torch.int32,
+    torch.uint32: torch.int64,
+    torch.uint64: torch.int64,  # the same 64 bits: see the refusal in rule()
+    torch.float8_e4m3fn: torch.float32,
+    torch.float8_e4m3fnuz: torch.float32,
+    torch.float8_e5m2: torch.float32,
+    torch.float8_e5m2fnuz: torch.float32,
+}
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How one reduction treats one dtype.
+
+    Attributes:
+        wire: the dtype in which the values travel and are combined.
+        result: the dtype of what comes out.
+        folded: the backend cannot combine these; they are gathered, and combined on every rank.
+    """
+
+    wire: torch.dtype
+    result: torch.dtype
+    folded: bool = False
+
+
+def rule(op: Op, dtype: torch.dtype, *, bitwise: bool = True) -> Rule:
+    """Say how ``op`` treats tensors of ``dtype``.
+
+    The dtype is kept, but for two cases: the mean of integers or bools has torch's default dtype (the sum
+    is taken in int64, so it is exact), and the sum or product of bools is int64, as ``torch.sum`` has it.
+
+    Args:
+        op: the reduction.
+        dtype: that of the data.
+        bitwise: whether the backend knows band, bor and bxor (NCCL does not).
+
+    Raises:
+        OpError: the dtype does not have this reduction.
+    """
+    return _rule(op.name, dtype, torch.get_default_dtype(), bitwise=bitwise)
+
+
+@functools.cache
+def _rule(name: str, dtype: torch.dtype, default: torch.dtype, *, bitwise: bool) -> Rule:
+    op = _OPS[name]
+    real = dtype.is_floating_point
+    if op.bitwise and (real or dtype.is_complex):
+        raise OpError(
+            f"{name} works bit by bit, which {_short(dtype)} does not have; use sum, mean, min, max or product."
+        )
+    if op.ordered and dtype.is_complex:
+        raise OpError(f"{name} needs an order, which {_short(dtype)} does not have; use sum, mean or product.")
+    if dtype == torch.uint64 and name in ("mean", "min", "max"):
+        raise OpError(f"torch cannot take the {name} of uint64; convert to int64 or float64 first.")
+    if dtype == torch.bool:
+        if op.bitwise or op.ordered:
+            return Rule(torch.uint8, torch.bool, folded=op.bitwise and not bitwise)
+        return Rule(torch.int64, default if name == "mean" else torch.int64)
+    if name == "mean" and not (real or dtype.is_complex):
+        return Rule(torch.int64, default)
+    folded = (dtype.is_complex and name == "product") or (op.bitwise and not bitwise)
+    return Rule(_WIDER.get(dtype, dtype), dtype, folded)
+
+
+def fold(op: Op, rows: torch.Tensor) -> torch.Tensor:
+    """Combine the first dimension of ``rows``; differentiable where the reduction is."""
+    if op.bitwise:
+        return functools.reduce(op.pair, rows.unbind(0))
+    if op.name == "product":
+        return rows.prod(0)
+    if op.ordered:
+        return rows.amin(0) if op.name == "min" else rows.amax(0)
+    return rows.sum(0) if op.name == "sum" else rows.mean(0)
+
+
+# ---- Python numbers
+
+
+def numbers(op: Op, values: Sequence[Any]) -> Any:
+    """Combine Python numbers in the order of the ranks, exactly: an int never passes through a float.
+
+    Raises:
+        OpError: the numbers do not have this reduction.
+
+    >>> numbers(parse("sum"), [2**64, 1]), numbers(parse("mean"), [0, 1, 2, 3]), numbers(parse("sum"), [True, True])
+    (18446744073709551617, 1.5, 2)
+    """
+    if op.ordered:
+        for value in values:
+            if value != value:  # noqa: PLR0124  # one NaN makes the answer NaN, as in torch
+                return value
+    try:
+        total = functools.reduce(op.pair, values)
+        if op.name == "mean":
+            return total / len(values)
+    except (TypeError, OverflowError) as error:
+        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+        raise OpError(f"{op.name} is not defined for these numbers ({kinds}): {error}.") from error
+    # One bool alone (a world of one rank) adds up to an int like any other count of bools.
+    return int(total) if isinstance(total, bool) and op.name in ("sum", "product") else total
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,111 @@
+"""In a cell that runs on some ranks only, a collective that needs the others is refused before data moves."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from nbcomm.errors import SubsetError
+from nbcomm.rank.guard import refuse_world_collectives
+
+from .worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+
+
+def _refused(call):
+    try:
+        call()
+    except SubsetError as error:
+        return str(error)
+    return None
+
+
+def _everything(comm):
+    one = torch.ones(2)
+    return {
+        "barrier": comm.barrier,
+        "broadcast": lambda: comm.broadcast(1),
+        "scatter": lambda: comm.scatter([1, 2, 3]),
+        "gather": lambda: comm.gather(1),
+        "all_gather": lambda: comm.all_gather(one),
+        "reduce": lambda: comm.reduce(one),
+        "all_reduce": lambda: comm.all_reduce(one),
+        "reduce_scatter": lambda: comm.reduce_scatter(torch.ones(3)),
+        "all_to_all": lambda: comm.all_to_all([1, 2, 3]),
+        "rank_zero_first": lambda: comm.rank_zero_first().__enter__(),
+        "new_group": lambda: comm.new_group([0, 1]),
+    }
+
+
+def test_the_communicator_refuses_and_says_who_runs_and_what_helps(worlds):
+    def check(comm):
+        group = comm.new_group([0, 1])
+        if comm.rank == 2:
+            return None
+        comm.cell_ranks = [0, 1]
+        texts = {name: _refused(call) for name, call in _everything(comm).items()}
+        within = comm.all_reduce(1, group=group), comm.all_gather(comm.rank, group=group)
+        peer = [
+            _refused(lambda: comm.send(1, 2)),
+            _refused(lambda: comm.recv(2)),
+            _refused(lambda: comm.sendrecv(1, 2, 2)),
+        ]
+        talk = comm.sendrecv(comm.rank, 1 - comm.rank, 1 - comm.rank)
+        return texts, within, peer, talk
+
+    texts, within, peer, talk = worlds[3].run(check)[0]
+    for name, text in texts.items():
+        assert text is not None, name
+        assert "this cell runs on ranks 0-1 only" in text
+        assert "rank 2" in text
+        assert "new_group([0, 1])" in text
+    assert within == (2, [0, 1])
+    assert all("rank 2" in text for text in peer)
+    assert talk == 1
+
+
+def test_raw_torch_is_refused_too_and_restored_afterwards(worlds):
+    def check(comm):
+        import torch.distributed._functional_collectives as functional
+        from torch.nn.parallel import DistributedDataParallel
+
+        group = dist.new_group([0, 1])
+        one = torch.ones(2)
+        calls = {
+            "all_reduce": lambda: dist.all_reduce(one),
+            "broadcast": lambda: dist.broadcast(one, 0),
+            "all_gather": lambda: dist.all_gather([one, one, one], one),
+            "all_gather_object": lambda: dist.all_gather_object([None] * 3, 1),
+            "barrier": dist.barrier,
+            "new_group": lambda: dist.new_group([0, 1]),
+            "functional": lambda: functional.all_reduce(one, "sum", dist.group.WORLD),
+            "ddp": lambda: DistributedDataParallel(torch.nn.Linear(1, 1)),
+            "send": lambda: dist.send(one, 2),
+            "recv": lambda: dist.recv(one, 2),
+        }
+        before = dict(vars(dist.ProcessGroup))
+        texts, inside = {}, None
+        if comm.rank < 2:
+            with refuse_world_collectives([0, 1]):
+                texts = {name: _refused(call) for name, call in calls.items()}
+                inside = one.clone()
+                dist.all_reduce(inside, group=group)
+        restored = dict(vars(dist.ProcessGroup)) == before
+        return texts, inside, restored, comm.all_reduce(1)
+
+    results = worlds[3].run(check)
+    texts, inside, *_ = results[0]
+    assert [name for name, text in texts.items() if text is None] == []
+    assert inside.tolist() == [2, 2]
+    assert [(restored, total) for *_, restored, total in results] == [(True, 3)] * 3
+
+
+@pytest.mark.parametrize("ranks", [None, [0, 1, 2]])
+def test_a_cell_on_every_rank_patches_nothing(worlds, ranks):
+    def check(comm):
+        before = dist.ProcessGroup.allreduce
+        comm.cell_ranks = ranks
+        with refuse_world_collectives(ranks):
+            return dist.ProcessGroup.allreduce is before, comm.all_reduce(1)
+
+    assert worlds[3].run(check) == [(True, 3)] * 3

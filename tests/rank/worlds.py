@@ -1,0 +1,155 @@
+"""Real gloo ranks for tests: a function goes in, each rank's result or exception comes out, and no test waits for ever.
+
+The ranks are forked from a fork server that has imported torch once and run nothing. They stay for many tests; a
+world in which a rank did not answer in time is ended, process by process, and a fresh one takes its place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing as mp
+import os
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import cloudpickle
+import pytest
+
+DEADLINE_SECONDS = 20.0
+_context = mp.get_context("forkserver")
+_context.set_forkserver_preload(["torch", "numpy", "nbcomm.rank.comm"])
+
+
+class Failed:
+    """What a rank raised, in place of a result."""
+
+    def __init__(self, error: Exception) -> None:
+        self.kind = type(error)
+        self.text = str(error)
+        self.trace = traceback.format_exc()
+
+    def __repr__(self) -> str:
+        return f"{self.kind.__name__}: {self.text}"
+
+
+class World:
+    """``size`` ranks; each keeps one Communicator over all of them."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._processes: list[BaseProcess] = []
+        self._pipes: list[Connection] = []
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def run(
+        self, function: Callable[..., Any], *args: Any, fails: bool = False, deadline: float = DEADLINE_SECONDS
+    ) -> list[Any]:
+        """Call ``function(comm, *args)`` on every rank and return what each returned.
+
+        Args:
+            function: anything that cloudpickle takes.
+            *args: as many as it wants.
+            fails: the caller expects exceptions: they are returned, as `Failed`, instead of failing the test.
+            deadline: seconds for all ranks together.
+        """
+        if not self._processes:
+            self._start()
+        for pipe in self._pipes:
+            pipe.send_bytes(cloudpickle.dumps((function, args)))
+        until = time.monotonic() + deadline
+        blobs: list[bytes] = []
+        for rank, pipe in enumerate(self._pipes):
+            try:
+                if not pipe.poll(max(0.0, until - time.monotonic())):
+                    raise TimeoutError
+                blobs.append(pipe.recv_bytes())
+            except (EOFError, OSError) as error:
+                late = isinstance(error, TimeoutError)
+                self.close()
+                why = f"did not answer within {deadline:g} s" if late else "has ended"
+                raise AssertionError(f"Rank {rank} of {self.size} {why}.") from None
+        results = [cloudpickle.loads(blob) for blob in blobs]
+        if not fails:
+            for rank, result in enumerate(results):
+                assert not isinstance(result, Failed), f"Rank {rank} of {self.size} failed:\n{result.trace}"
+        return results
+
+    def close(self) -> None:
+        """End the ranks that this world has started, and no other process."""
+        for process in self._processes:
+            process.kill()
+        for process in self._processes:
+            process.join()
+        for pipe in self._pipes:
+            pipe.close()
+        self._processes, self._pipes = [], []
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+    def _start(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="nbcomm-test-")
+        store = str(Path(self._folder.name, "store"))
+        for rank in range(self.size):
+            ours, theirs = _context.Pipe()
+            process = _context.Process(target=_rank, args=(rank, self.size, store, theirs), daemon=True)
+            process.start()
+            theirs.close()
+            self._processes.append(process)
+            self._pipes.append(ours)
+
+
+class Worlds:
+    """One world of each size that is asked for."""
+
+    def __init__(self) -> None:
+        self._worlds: dict[int, World] = {}
+
+    def __getitem__(self, size: int) -> World:
+        return self._worlds.setdefault(size, World(size))
+
+    def close(self) -> None:
+        for world in self._worlds.values():
+            world.close()
+
+
+@pytest.fixture(scope="module", name="worlds")
+def worlds_of_a_module() -> Iterator[Worlds]:
+    """The worlds of one test module."""
+    made = Worlds()
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def _rank(rank: int, size: int, store: str, pipe: Connection) -> None:
+    """The life of one rank; it ends when the test's end of the pipe does."""
+    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
+    import torch
+    import torch.distributed as dist
+
+    from nbcomm.rank.comm import Communicator
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(store, size), rank=rank, world_size=size)
+    comm = Communicator(rank=rank, world_size=size, local_rank=rank, local_world_size=size)
+    with contextlib.suppress(EOFError):
+        while True:
+            function, args = cloudpickle.loads(pipe.recv_bytes())
+            comm.cell_ranks = None
+            try:
+                result = function(comm, *args)
+            except Exception as error:  # noqa: BLE001  # the test judges it
+                result = Failed(error)
+            try:
+                blob = cloudpickle.dumps(result)
+            except Exception as error:  # noqa: BLE001  # the test judges it
+                blob = cloudpickle.dumps(Failed(error))
+            pipe.send_bytes(blob)
