@@ -1,0 +1,284 @@
+"""The rank's end of the link: a daemon thread that answers while the main thread is busy.
+
+Two threads share the work. The agent's thread owns the socket: it answers probes, interrupts the main
+thread, ends the process, and sends whatever is waiting. What must run user code or torch (cells, push,
+pull, forming the group) goes to the main thread's event loop, one request after the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgspec
+import psutil
+import zmq
+
+from ..errors import NbcommError, TransferError
+from ..home import Home, LinkInfo
+from ..messages import (
+    Attached,
+    Blob,
+    Call,
+    Done,
+    Failure,
+    Form,
+    FromRank,
+    Hello,
+    Interrupt,
+    Output,
+    Probe,
+    Pull,
+    Push,
+    Run,
+    Snapshot,
+    Stop,
+    ToRank,
+    decode_to_rank,
+    encode,
+)
+from ..values import pack, unpack
+from . import names, script
+from .cells import CellRunner, handle_interrupts
+from .guard import refuse_world_collectives
+from .streams import Capture, follow_threads, route_displays
+from .world import World, device_memory
+
+_FLUSH_BUSY = 50
+"""Milliseconds between two looks for new output while a cell runs."""
+
+_FLUSH_IDLE = 250
+"""The same between cells, when only background threads can print."""
+
+
+class Agent:
+    """One rank's end of the link.
+
+    Args:
+        rank: this rank.
+        home: the world's directory.
+    """
+
+    def __init__(self, rank: int, home: Home) -> None:
+        self.rank = rank
+        self.home = home
+        self.world = World()
+        self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
+        self._info = home.read_link()
+        self._set_state("starting")
+        self._outbox: deque[list[Any]] = deque()
+        self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
+        self._waiting: list[tuple[ToRank, Sequence[Any]]] = []
+        self._inbox: asyncio.Queue[tuple[ToRank, Sequence[Any]]] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._runner: CellRunner | None = None
+        self._shell: Any = None
+        self._process = psutil.Process()
+        self._wake, self._woken = socket.socketpair()
+        self._wake.setblocking(False)  # noqa: FBT003 - positional only
+        self._main = threading.main_thread().ident
+        threading.Thread(target=self._serve, name="nbcomm-agent", daemon=True).start()
+
+    # ── the main thread ─────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, shell: Any, loop: asyncio.AbstractEventLoop) -> None:
+        """The engine's shell is ready: run from now on what the notebook asks for. Main thread."""
+        follow_threads()
+        route_displays(shell.display_pub, self.capture)
+        self._shell = shell
+        self._runner = CellRunner(shell, self.capture)
+        handle_interrupts(self._runner)
+        self._inbox = asyncio.Queue()
+        self._loop = loop
+        self._work = asyncio.ensure_future(self._serve_requests(self._inbox))
+        self._send(Attached(self.rank))
+
+    async def _serve_requests(self, inbox: asyncio.Queue[tuple[ToRank, Sequence[Any]]]) -> None:
+        while True:
+            message, frames = await inbox.get()
+            with suppress(KeyboardInterrupt):  # a late one, between two requests: there is nothing left to end
+                await self._handle(message, frames)
+
+    async def _handle(self, message: ToRank, frames: Sequence[Any]) -> None:
+        if isinstance(message, Probe | Interrupt | Stop):
+            return  # the agent's thread has dealt with them
+        began = time.perf_counter()
+        done = Done(message.id)
+        buffers: list[Any] = []
+        try:
+            if isinstance(message, Form):
+                self._form(message)
+            elif isinstance(message, Run):
+                done = await self._run(message)
+            elif isinstance(message, Push):
+                self._shell.user_ns.update(unpack(message.blob, frames))
+            else:
+                blob, buffers = self._pull(message.names) if isinstance(message, Pull) else self._call(message, frames)
+                done = Done(message.id, time.perf_counter() - began, blob=blob)
+        except KeyboardInterrupt as error:
+            done = Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the notebook is told: it waits for an answer
+            done = Done(message.id, time.perf_counter() - began, _failure(error))
+        self._set_state("failed" if done.failure else "idle")
+        self._send_output(end=True, then=(done, buffers))
+
+    async def _run(self, message: Run) -> Done:
+        with self._working(message) as runner:
+            return await runner.run(message)
+
+    def _call(self, message: Call, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:
+        function, arguments, keywords = unpack(message.blob, frames)
+        with self._working(message) as runner, self.capture.of_run(message.id), runner.interruptible():
+            # A function typed in a notebook brings the globals that it uses; what it does not bring, it finds here.
+            scope = getattr(function, "__globals__", {})
+            if scope.get("__name__") == "__main__":
+                user = self._shell.user_ns
+                for name, value in {**user["__builtins__"], **user}.items():
+                    scope.setdefault(name, value)
+            return pack(function(*arguments, **keywords), self.home.bulk)
+
+    @contextmanager
+    def _working(self, message: Run | Call) -> Iterator[CellRunner]:
+        """While user code runs: the names are there, and what needs a rank that does not run it is refused."""
+        runner, comm = self._runner, self.world.comm
+        if runner is None or comm is None:
+            raise RuntimeError("A cell came before the process group had formed.")
+        names.install(self._shell.user_ns, names.cell_names(comm))
+        comm.cell_ranks = message.ranks
+        self._set_state("running", message.id)
+        with refuse_world_collectives(message.ranks):
+            yield runner
+
+    def _form(self, order: Form) -> None:
+        comm = script.current = self.world.form(order)  # nbcomm.init() in a cell is this one
+        names.install(self._shell.user_ns, names.cell_names(comm))
+        self.capture.claim_descriptors()
+
+    def _pull(self, wanted: list[str]) -> tuple[Blob, list[Any]]:
+        scope = {**self._shell.user_ns.get("__builtins__", {}), **self._shell.user_ns}
+        missing = [name for name in wanted if name not in scope]
+        if missing:
+            raise TransferError(f"{', '.join(missing)} is not defined.")
+        return pack({name: scope[name] for name in wanted}, self.home.bulk)
+
+    def _set_state(self, state: str, run: int | None = None) -> None:
+        self._state, self._since = state, time.time()
+        self._running = run
+
+    # ── sending, from either thread ─────────────────────────────────────────────────────────────────
+
+    def _send(self, message: FromRank, buffers: Sequence[Any] = ()) -> None:
+        self._outbox.append([encode(message), *buffers])
+        with suppress(BlockingIOError):  # it is awake already, many times over
+            self._wake.send(b"\0")
+
+    def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
+        with self._sending:
+            for run, items in self.capture.take(end=end):
+                self._send(Output(run, items))
+            if then is not None:
+                self._send(*then)
+
+    # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
+
+    def _serve(self) -> None:
+        try:
+            self._serve_link()
+        except BaseException:  # noqa: BLE001 - see below
+            traceback.print_exc()  # into the engine's log
+            os._exit(70)  # a rank that cannot be reached must not live on unseen
+
+    def _serve_link(self) -> None:
+        context = zmq.Context()
+        link = context.socket(zmq.DEALER)
+        _configure(link, self._info, self.rank)
+        link.connect(self._info.address)
+        poller = zmq.Poller()
+        poller.register(link, zmq.POLLIN)
+        poller.register(self._woken, zmq.POLLIN)
+        self._send(self._hello())
+        heard, parent = time.monotonic(), os.getppid()
+        while True:
+            busy = self._running is not None
+            ready = dict(poller.poll(_FLUSH_BUSY if busy else _FLUSH_IDLE))
+            if self._woken.fileno() in ready:
+                self._woken.recv(4096)
+            if link in ready:
+                heard = time.monotonic()
+                self._receive(link)
+            elif os.getppid() != parent and time.monotonic() - heard > self._info.lease:
+                # The fork server keeps the lease; without it, each rank does. A notebook's process that is
+                # there but busy says nothing either, so silence alone is no reason to end.
+                self.home.remove()
+                os._exit(0)
+            if not self._sending.locked():  # the main thread is at it: it will send all there is
+                self._send_output()
+            while self._outbox:
+                link.send_multipart(self._outbox.popleft(), copy=False)
+
+    def _receive(self, link: zmq.Socket[bytes]) -> None:
+        while True:
+            try:
+                body, *frames = link.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            try:
+                message = decode_to_rank(body.buffer)
+            except msgspec.DecodeError:
+                continue  # CURVE let only the notebook in; a newer one may know more than we do
+            self._dispatch(message, frames)
+
+    def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
+        if isinstance(message, Probe):
+            self._send(self._snapshot())
+        elif isinstance(message, Interrupt):
+            if self._running == message.run and self._main is not None:
+                signal.pthread_kill(self._main, signal.SIGINT)
+        elif isinstance(message, Stop):
+            os._exit(0)
+        elif self._loop is None or self._inbox is None:
+            # The shell is not there yet. The notebook waits for Attached; be safe all the same.
+            self._waiting.append((message, frames))
+        else:
+            for waiting in (*self._waiting, (message, frames)):
+                self._loop.call_soon_threadsafe(self._inbox.put_nowait, waiting)
+            self._waiting.clear()
+
+    def _hello(self) -> Hello:
+        import torch
+
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return Hello(self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__))
+
+    def _snapshot(self) -> Snapshot:
+        used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
+        memory = self._process.memory_info().rss
+        return Snapshot(self.rank, os.getpid(), self._state, self._since, self._running, memory, used, total)
+
+
+def _configure(link: zmq.Socket[bytes], info: LinkInfo, rank: int) -> None:
+    link.setsockopt(zmq.ROUTING_ID, b"rank%d" % rank)
+    link.setsockopt_string(zmq.CURVE_SERVERKEY, info.server_public)
+    link.setsockopt_string(zmq.CURVE_PUBLICKEY, info.client_public)
+    link.setsockopt_string(zmq.CURVE_SECRETKEY, info.client_secret)
+    link.setsockopt(zmq.LINGER, 0)
+    link.setsockopt(zmq.SNDHWM, 0)  # nothing that a cell prints is dropped
+    link.setsockopt(zmq.RCVHWM, 0)
+    link.setsockopt(zmq.RECONNECT_IVL, 50)
+    link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+
+
+def _failure(error: BaseException) -> Failure:
+    text = f"{type(error).__name__}: {error}"
+    if not isinstance(error, NbcommError):
+        text = "".join(traceback.format_exception(error)).rstrip()
+    return Failure(type(error).__name__, str(error), text)

@@ -1,0 +1,177 @@
+"""Runs cells on the engine's main loop, by IPython's own means, one after the other.
+
+The shell is the engine's: history, ``_``, magics, ``!cmd``, ``;`` and top-level ``await`` are IPython's.
+What differs from a notebook's kernel is only where results and tracebacks go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.displayhook import DisplayHook
+
+from ..messages import Done, Failure, Result, Run
+from .streams import Capture
+
+_INTERRUPTIONS = ("KeyboardInterrupt", "CancelledError")
+
+
+class CellRunner:
+    """Runs one cell at a time in the engine's shell.
+
+    Args:
+        shell: the engine's `InteractiveShell`.
+        capture: where output goes.
+    """
+
+    def __init__(self, shell: Any, capture: Capture) -> None:
+        self._shell = shell
+        self._capture = capture
+        self._hook = _ResultHook(shell=shell, parent=shell, capture=capture)
+        self._tracebacks: list[tuple[str, str, str]] = []
+        self._interruptible = False
+        self._interrupted = False
+        self._task: asyncio.Task[Any] | None = None
+        shell.ask_exit = self._refuse_exit
+        # ipykernel names a cell's file after its process: the same warning would read differently on each rank.
+        shell.compile.get_code_name = partial(CachingCompiler.get_code_name, shell.compile)
+
+    async def run(self, message: Run) -> Done:
+        """Run a cell and report how it ended; what it showed is in the capture when this returns."""
+        shell = self._shell
+        began = time.perf_counter()
+        shell.execution_count = message.number
+        with self._capture.of_run(message.id), self._showing_here(message.id):
+            try:
+                with self.interruptible():
+                    result = await self._run_cell(message.code)
+            except KeyboardInterrupt:  # it hit IPython's own code around the cell
+                return self._done(message.id, began, Failure("KeyboardInterrupt", "", "KeyboardInterrupt"))
+            return self._done(message.id, began, self._failure(result))
+
+    async def _run_cell(self, code: str) -> Any:
+        shell = self._shell
+        try:
+            transformed = shell.transform_cell(code)
+        except SyntaxError:  # IPython says so in its own words
+            return shell.run_cell(code, store_history=True)
+        if shell.should_run_async(code, transformed_cell=transformed):
+            return await self._run_async(code, transformed)
+        return shell.run_cell(code, store_history=True)
+
+    async def _run_async(self, code: str, transformed: str) -> Any:
+        shell = self._shell
+        self._task = asyncio.ensure_future(shell.run_cell_async(code, store_history=True, transformed_cell=transformed))
+        try:
+            return await self._task
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+        finally:
+            # run_cell does this for cells without await; for those with, it is the caller's duty.
+            shell.events.trigger("post_execute")
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """While this lasts, an interrupt raises KeyboardInterrupt in it; at other times it does nothing."""
+        self._interrupted = False
+        try:
+            self._interruptible = True
+            yield
+        finally:
+            self._interruptible = False
+            self._task = None
+
+    def interrupt(self, frame: FrameType | None) -> None:
+        """SIGINT's handler: end the cell that runs, and nothing else."""
+        if not self._interruptible:
+            return
+        self._interrupted = True
+        if self._task is None or _inside(frame, self._shell.run_code.__code__):
+            raise KeyboardInterrupt
+        # An awaiting cell has no frame to raise in: the signal hit the idle event loop.
+        task = self._task
+        task.get_loop().call_soon_threadsafe(task.cancel)
+
+    @contextmanager
+    def _showing_here(self, run: int) -> Iterator[None]:
+        shell, hook = self._shell, self._hook
+        before = shell.displayhook, shell.display_trap.hook, shell._showtraceback  # noqa: SLF001 - IPython's own hook
+        hook.run = run
+        shell.displayhook = shell.display_trap.hook = hook
+        shell._showtraceback = self._keep_traceback  # noqa: SLF001
+        try:
+            yield
+        finally:
+            shell.displayhook, shell.display_trap.hook, shell._showtraceback = before  # noqa: SLF001
+
+    def _keep_traceback(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
+        # A cell may show several (a failing %run, a post_execute hook); the last one is the cell's own.
+        self._print_tracebacks()
+        self._tracebacks.append((kind.__name__, str(value), "\n".join(lines)))
+
+    def _print_tracebacks(self) -> None:
+        for _, _, text in self._tracebacks:
+            self._capture.write(self._hook.run, "stderr", text + "\n")
+        self._tracebacks.clear()
+
+    def _failure(self, result: Any) -> Failure | None:
+        error = result.error_before_exec or result.error_in_exec
+        if error is None:
+            self._print_tracebacks()
+            return None
+        name, message, text = self._tracebacks.pop() if self._tracebacks else (type(error).__name__, str(error), "")
+        self._tracebacks.clear()
+        return Failure(name, message, text or f"{name}: {message}")
+
+    def _done(self, run: int, began: float, failure: Failure | None) -> Done:
+        # An awaiting cell ends by the cancelling of its task, any other by the KeyboardInterrupt itself.
+        interrupted = self._interrupted and failure is not None and failure.name in _INTERRUPTIONS
+        return Done(run, time.perf_counter() - began, failure, interrupted)
+
+    def _refuse_exit(self) -> None:
+        self._capture.write(
+            self._hook.run,
+            "stderr",
+            "A rank does not end by exit or quit; type %distributed stop in a cell of its own.\n",
+        )
+
+
+class _ResultHook(DisplayHook):
+    """Hands the value of a cell's last expression to the capture."""
+
+    run = 0
+
+    def __init__(self, *, capture: Capture, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        self._capture = capture
+
+    def write_output_prompt(self) -> None:
+        """Show no Out[n]: the notebook has its own."""
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
+        """Capture the result in all its formats."""
+        self._capture.show(self.run, Result(format_dict, md_dict or {}))
+
+    def finish_displayhook(self) -> None:
+        """There is nothing to flush."""
+
+
+def _inside(frame: FrameType | None, code: Any) -> bool:
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def handle_interrupts(runner: CellRunner) -> None:
+    """Let SIGINT end the running cell; call on the main thread."""
+    signal.signal(signal.SIGINT, lambda _number, frame: runner.interrupt(frame))

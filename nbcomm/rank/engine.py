@@ -1,0 +1,58 @@
+"""The process of a rank: an ipyparallel engine with nbcomm's agent in it.
+
+Started by the fork server in a forked child (`main`), or as ``python -m nbcomm.rank.engine`` where
+processes cannot be forked.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import Any
+
+from ipyparallel.engine.app import IPEngine
+
+from ..home import HOME_VARIABLE, Home
+from .agent import Agent
+
+
+class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
+    """An ipyparallel engine whose id is its rank and whose cells come over nbcomm's link."""
+
+    agent: Agent
+
+    def initialize(self, argv: list[str] | None = None) -> None:
+        """Start the agent at once: it says hello while the engine is still registering."""
+        super().initialize(argv)
+        self.agent = Agent(self.id, Home(os.environ[HOME_VARIABLE]))
+
+    def init_signal(self) -> None:
+        """Take SIGTERM as ipyparallel does; SIGINT is the cell runner's, set when the agent attaches."""
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGTERM, self._signal_stop)
+
+    def redirect_output(self, iopub_socket: Any) -> None:
+        """Give ipyparallel's own cells their streams, and nbcomm's cells the capture in front of them."""
+        for name in ("stdout", "stderr"):
+            # watchfd would take descriptors 1 and 2, which belong to the capture.
+            own = self.out_stream_factory(self.session, iopub_socket, name, watchfd=False)
+            own.topic = f"engine.{self.id}.{name}".encode()
+            setattr(sys, name, self.agent.capture.stream(name, own))
+        hook = self.display_hook_factory(self.session, iopub_socket)
+        hook.topic = f"engine.{self.id}.execute_result".encode()
+        sys.displayhook = hook
+
+    async def complete_registration(self, *args: Any) -> None:
+        """Register as any engine does, then hand the shell to the agent."""
+        await super().complete_registration(*args)
+        self.agent.attach(self.kernel.shell, self.loop.asyncio_loop)
+
+
+def main(argv: list[str]) -> None:
+    """Run an engine until it is stopped; argv as for ``ipengine``."""
+    RankEngine.launch_instance(argv=argv)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

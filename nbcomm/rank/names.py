@@ -1,0 +1,38 @@
+"""What a cell sees without importing it.
+
+The names are put behind the user's namespace, where Python looks for built-in functions: a variable of
+the user's own with the same name wins, and after ``del`` nbcomm's is there again. Only code whose
+globals are the user's sees them; imported modules keep the true builtins.
+"""
+
+from __future__ import annotations
+
+import builtins
+from typing import Any
+
+from .comm import NAMES, Communicator
+
+
+def cell_names(comm: Communicator) -> dict[str, Any]:
+    """Return the names that cells of this rank see, and their values."""
+    import torch
+    import torch.distributed as dist
+
+    return {
+        "rank": comm.rank,
+        "global_rank": comm.rank,
+        "world_size": comm.world_size,
+        "local_rank": comm.local_rank,
+        "node_rank": comm.node_rank,
+        "is_global_zero": comm.is_global_zero,
+        "device": comm.device,
+        "torch": torch,
+        "dist": dist,
+        "comm": comm,
+        **{name: getattr(comm, name) for name in NAMES},
+    }
+
+
+def install(namespace: dict[str, Any], names: dict[str, Any]) -> None:
+    """Put names behind a namespace. Repeat it before each cell: builtins may have been added since."""
+    namespace["__builtins__"] = {**vars(builtins), **names}

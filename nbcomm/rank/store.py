@@ -1,0 +1,256 @@
+"""The rendezvous of a process group over a Unix socket.
+
+torch's own TCPStore listens on every interface and asks nobody who they are. This one is a socket in the
+world's private directory: the file system says who may connect.
+
+Rank 0's process serves; each rank, rank 0 too, is a client. A request is one msgpack array
+``[verb, key, value, …]`` behind its length, and has one reply. A client opens a connection per
+simultaneous call, because torch calls a store from several threads at once and a ``wait`` may last long.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+import time
+from collections import deque
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch.distributed as dist
+
+_LENGTH = struct.Struct("!I")
+_RETRY = 0.002
+"""Seconds between two looks for a server that is not there yet."""
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder().decode
+
+
+def _send(connection: socket.socket, value: Any) -> None:
+    body = _encode(value)
+    connection.sendall(_LENGTH.pack(len(body)) + body)
+
+
+def _receive(connection: socket.socket) -> Any:
+    (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
+    return _decode(_exactly(connection, length))
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    parts = bytearray()
+    while len(parts) < size:
+        part = connection.recv(size - len(parts))
+        if not part:
+            raise ConnectionError("The other end of the store's connection is gone.")
+        parts += part
+    return bytes(parts)
+
+
+class StoreServer:
+    """Holds the keys; one daemon thread a connection. Call `close` to free every waiting client."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._keys: dict[str, bytes] = {}
+        self._changed = threading.Condition()
+        self._connections: set[socket.socket] = set()
+        self._listener = socket.socket(socket.AF_UNIX)
+        # Clients look for the final name: it must not be there before somebody listens behind it.
+        partial = path.with_suffix(".part")
+        self._listener.bind(os.fspath(partial))
+        self._listener.listen(512)
+        partial.rename(path)
+        threading.Thread(target=self._accept, name="nbcomm-store", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop serving: every call in progress fails at its client."""
+        self._path.unlink(missing_ok=True)
+        with self._changed:
+            doomed = [self._listener, *self._connections]
+            self._changed.notify_all()
+        for connection in doomed:
+            with suppress(OSError):  # it was closed from the other end already
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _accept(self) -> None:
+        with self._listener:
+            while True:
+                try:
+                    connection, _ = self._listener.accept()
+                except OSError:
+                    return
+                with self._changed:
+                    self._connections.add(connection)
+                threading.Thread(target=self._serve, args=(connection,), name="nbcomm-store", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection:
+            try:
+                while True:
+                    verb, *arguments = _receive(connection)
+                    _send(connection, getattr(self, f"_do_{verb}")(*arguments))
+            except (OSError, msgspec.DecodeError, AttributeError, TypeError, ValueError):
+                pass  # the client has gone, or was no rank: it hears no answer, and its connection ends
+            finally:
+                with self._changed:
+                    self._connections.discard(connection)
+
+    def _do_set(self, key: str, value: bytes) -> None:
+        with self._changed:
+            self._keys[key] = value
+            self._changed.notify_all()
+
+    def _do_wait(self, keys: list[str], timeout: float) -> list[bytes] | None:
+        with self._changed:
+            there = self._changed.wait_for(lambda: all(key in self._keys for key in keys), timeout)
+            return [self._keys[key] for key in keys] if there else None
+
+    def _do_add(self, key: str, amount: int) -> int:
+        with self._changed:
+            value = int(self._keys.get(key, b"0")) + amount
+            self._keys[key] = str(value).encode()
+            self._changed.notify_all()
+            return value
+
+    def _do_append(self, key: str, value: bytes) -> None:
+        with self._changed:
+            self._keys[key] = self._keys.get(key, b"") + value
+            self._changed.notify_all()
+
+    def _do_compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
+        with self._changed:
+            # torch's law: an absent key is set only when nothing was expected, else `expected` comes back.
+            if self._keys.get(key, b"") == expected:
+                self._keys[key] = desired
+                self._changed.notify_all()
+            return self._keys.get(key, expected)
+
+    def _do_check(self, keys: list[str]) -> bool:
+        with self._changed:
+            return all(key in self._keys for key in keys)
+
+    def _do_delete(self, key: str) -> bool:
+        with self._changed:
+            return self._keys.pop(key, None) is not None
+
+    def _do_count(self) -> int:
+        with self._changed:
+            return len(self._keys)
+
+
+# ruff: noqa: D102 - the methods below are torch.distributed.Store's, documented there
+
+
+class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no types for it
+    """A client of `StoreServer`, as torch wants it.
+
+    Args:
+        path: the server's socket; the server may still be starting.
+        timeout: seconds to wait for the server, and that `get` and `wait` wait for a key.
+    """
+
+    def __init__(self, path: Path, timeout: float) -> None:
+        super().__init__()
+        self._path = path
+        self._seconds = timeout
+        self._idle: deque[socket.socket] = deque()
+
+    def _ask(self, *request: Any) -> Any:
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = self._connect()
+        try:
+            _send(connection, request)
+            reply = _receive(connection)
+        except BaseException:
+            connection.close()
+            raise
+        self._idle.append(connection)
+        return reply
+
+    def _connect(self) -> socket.socket:
+        connection = socket.socket(socket.AF_UNIX)
+        deadline = time.monotonic() + self._seconds
+        while True:
+            try:
+                connection.connect(os.fspath(self._path))
+            except FileNotFoundError:
+                # Ranks are told to join at the same time: rank 0 may be a moment later with its server.
+                if time.monotonic() > deadline:
+                    connection.close()
+                    raise dist.DistStoreError(f"No store came up at {self._path} within {self._seconds:g} s.") from None
+                time.sleep(_RETRY)
+            else:
+                return connection
+
+    def close(self) -> None:
+        """Close the idle connections."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def _wait(self, keys: list[str], seconds: float) -> list[bytes]:
+        values: list[bytes] | None = self._ask("wait", keys, seconds)
+        if values is None:
+            raise dist.DistStoreError(f"The keys {keys} did not appear in the store within {seconds:g} s.")
+        return values
+
+    def set(self, key: str, value: bytes | str) -> None:
+        self._ask("set", key, _bytes(value))
+
+    def get(self, key: str) -> bytes:
+        return self._wait([key], self._seconds)[0]
+
+    def multi_get(self, keys: list[str]) -> list[bytes]:
+        return self._wait(list(keys), self._seconds)
+
+    def multi_set(self, keys: list[str], values: list[bytes | str]) -> None:
+        for key, value in zip(keys, values, strict=True):
+            self.set(key, value)
+
+    def add(self, key: str, amount: int) -> int:
+        value: int = self._ask("add", key, amount)
+        return value
+
+    def append(self, key: str, value: bytes | str) -> None:
+        self._ask("append", key, _bytes(value))
+
+    def compare_set(self, key: str, expected: bytes | str, desired: bytes | str) -> bytes:
+        value: bytes = self._ask("compare_set", key, _bytes(expected), _bytes(desired))
+        return value
+
+    def check(self, keys: list[str]) -> bool:
+        there: bool = self._ask("check", list(keys))
+        return there
+
+    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
+        self._wait(list(keys), self._seconds if timeout is None else timeout.total_seconds())
+
+    def delete_key(self, key: str) -> bool:
+        gone: bool = self._ask("delete", key)
+        return gone
+
+    def num_keys(self) -> int:
+        count: int = self._ask("count")
+        return count
+
+    def has_extended_api(self) -> bool:
+        return True
+
+    @property
+    def timeout(self) -> timedelta:
+        return timedelta(seconds=self._seconds)
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        self._seconds = timeout.total_seconds()
+
+
+def _bytes(value: bytes | str | list[int]) -> bytes:
+    # torch's C++ side hands bytes, Python code often text, and some calls a list of byte values.
+    return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,0 +1,326 @@
+"""What a rank shows, on its way to the link: text, displays and results, in the order it was made.
+
+Why this is not simply `sys.stdout = something`:
+
+* A child process or C code writes to descriptors 1 and 2, not to Python's streams. While cells can run,
+  these descriptors point at two files. Files, not pipes: a pipe fills, and C code that holds the GIL
+  while it writes would then wait for a reader that waits for the GIL. Before each Python write, and at
+  the end of a cell, what has come into the files is taken first, so that the order stays the true one.
+* A thread may go on printing after its cell has ended. Each text belongs to the cell that started the
+  thread: a task inherits that from its context, a thread from the thread that started it.
+* The engine also serves ipyparallel's own client, whose cells must keep their own output: what belongs
+  to no cell of ours goes where it went before.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import io
+import os
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from ..messages import Clear, Display, Item, Text
+
+_run: contextvars.ContextVar[int | None] = contextvars.ContextVar("nbcomm_run", default=None)
+
+_STARTED_BY = "_nbcomm_run"
+"""The attribute that a thread carries: the cell run whose code started it."""
+
+_CHUNK = 1 << 20
+_PUNCH_AFTER = 64 << 20
+_PUNCH_HOLE_KEEP_SIZE = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
+
+
+class Capture:
+    """Collects what the cells of one rank show.
+
+    Args:
+        files: for "stdout" and "stderr", where their descriptors write to once `claim_descriptors` ran.
+    """
+
+    def __init__(self, files: dict[str, Path]) -> None:
+        self._lock = threading.RLock()  # a signal handler may print while the main thread is in here
+        self._pending: list[tuple[int, Item]] = []
+        self._text: list[str] = []
+        self._text_key: tuple[int, str, bool] | None = None
+        self._running: int | None = None
+        self._last: int | None = None
+        self._files = [_CapturedFile(number, name, files[name]) for number, name in ((1, "stdout"), (2, "stderr"))]
+        self._libc = ctypes.CDLL(None)
+        self.in_child = False
+        """True in a process that a cell forked: it has no link, and writes to the descriptors."""
+        os.register_at_fork(before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.in_child = True
+        self._lock.release()
+
+    def claim_descriptors(self) -> None:
+        """From now on, what is written to descriptors 1 and 2 is captured."""
+        for file in self._files:
+            file.claim()
+
+    def stream(self, name: str, otherwise: TextIO) -> TextIO:
+        """Make a text stream that captures what belongs to a cell and hands the rest to another stream."""
+        return _Stream(self, name, otherwise)
+
+    @contextmanager
+    def of_run(self, run: int) -> Iterator[None]:
+        """While this lasts, what this context shows belongs to that cell run."""
+        with self._lock:
+            self._take_descriptors()  # what came before belongs to the cell before
+            self._running = self._last = run
+        token = _run.set(run)
+        try:
+            yield
+        finally:
+            _run.reset(token)
+
+    def attribution(self) -> int | None:
+        """The cell run that the current code belongs to; None for what is not ours."""
+        run = _run.get()
+        if run is not None:
+            return run
+        thread = threading.current_thread()
+        run = getattr(thread, _STARTED_BY, None)
+        if run is None and isinstance(thread, threading._DummyThread):  # noqa: SLF001 - there is no public name
+            return self._last  # a thread made by C code: nobody knows which cell it works for
+        return run
+
+    def is_late(self, run: int) -> bool:
+        """Whether a cell run has ended."""
+        return run != self._running
+
+    def write(self, run: int, stream: str, text: str) -> None:
+        """Add text that a cell printed."""
+        with self._lock:
+            self._take_descriptors()
+            self._append_text(run, stream, text)
+
+    def show(self, run: int, item: Item) -> None:
+        """Add something else than text."""
+        with self._lock:
+            self._take_descriptors()
+            self._close_text()
+            self._pending.append((run, item))
+
+    def take(self, *, end: bool = False) -> list[tuple[int, list[Item]]]:
+        """Take all that is there, grouped by cell run, in order.
+
+        Args:
+            end: the running cell has ended; what C code still holds in its own buffer is written out too.
+        """
+        with self._lock:
+            if end:
+                self._libc.fflush(None)
+            self._take_descriptors(final=end)
+            self._close_text()
+            if end:
+                self._running = None
+            pending, self._pending = self._pending, []
+        grouped: list[tuple[int, list[Item]]] = []
+        for run, item in pending:
+            if not grouped or grouped[-1][0] != run:
+                grouped.append((run, []))
+            grouped[-1][1].append(item)
+        return grouped
+
+    def _take_descriptors(self, *, final: bool = False) -> None:
+        if self._last is None:
+            return
+        for file in self._files:
+            while text := file.read(final=final):
+                self._append_text(self._last, file.name, text)
+
+    def _append_text(self, run: int, stream: str, text: str) -> None:
+        key = (run, stream, self.is_late(run))
+        if key != self._text_key:
+            self._close_text()
+            self._text_key = key
+        self._text.append(text)
+
+    def _close_text(self) -> None:
+        if self._text and self._text_key is not None:
+            run, stream, late = self._text_key
+            self._pending.append((run, Text(stream, settle_returns("".join(self._text)), late)))
+            self._text = []
+
+
+class _Stream(io.TextIOBase, TextIO):
+    """Python's side of stdout or stderr."""
+
+    def __init__(self, capture: Capture, name: str, otherwise: TextIO) -> None:
+        self._capture = capture
+        self._name = name
+        self._otherwise = otherwise
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        capture = self._capture
+        if capture.in_child:
+            return os.write(self.fileno(), text.encode(errors="replace"))
+        run = capture.attribution()
+        if run is None:
+            return self._otherwise.write(text)
+        capture.write(run, self._name, text)
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        # ipykernel tells its own streams which message they answer, and asks them for more; they stay reachable.
+        return getattr(self._otherwise, name)
+
+    def flush(self) -> None:
+        if not self._capture.in_child and self._capture.attribution() is None:
+            self._otherwise.flush()
+
+    def fileno(self) -> int:
+        return 1 if self._name == "stdout" else 2
+
+    def writable(self) -> bool:
+        return True
+
+    def isatty(self) -> bool:
+        return False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        return "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        return "replace"
+
+    @property
+    def name(self) -> str:
+        return f"<{self._name}>"
+
+
+class _CapturedFile:
+    """One descriptor that writes to a file, and how far the file has been read."""
+
+    def __init__(self, descriptor: int, name: str, path: Path) -> None:
+        self.descriptor = descriptor
+        self.name = name
+        self._path = path
+        self._file = -1
+        self._read = 0
+        self._punched = 0
+        self._rest = b""
+
+    def claim(self) -> None:
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        os.dup2(self._file, self.descriptor)
+
+    def read(self, *, final: bool) -> str:
+        """Return what was written since, at most a chunk; a character cut in two waits unless final."""
+        if self._file < 0:
+            return ""
+        if os.fstat(self._file).st_size > self._read:
+            new = os.pread(self._file, _CHUNK, self._read)
+        elif self._rest and final:
+            new = b""
+        else:
+            return ""
+        self._read += len(new)
+        final = final and os.fstat(self._file).st_size <= self._read  # or the next chunk has the character's end
+        if self._read - self._punched > _PUNCH_AFTER:
+            self._free()
+        data, self._rest = self._rest + new, b""
+        if not final:
+            data, self._rest = _whole_characters(data)
+        return data.decode(errors="replace")
+
+    def _free(self) -> None:
+        # The file keeps its length, as its writers expect, but what was read gives its room back.
+        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+        if fallocate is not None:
+            fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+            fallocate(self._file, _PUNCH_HOLE_KEEP_SIZE, 0, self._read)
+        self._punched = self._read
+
+
+def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
+    """Split off a UTF-8 character that is cut at the end."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            break
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return (data[:-back], data[-back:]) if back < needed else (data, b"")
+    return data, b""
+
+
+_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)[^\n]*")
+
+
+def settle_returns(text: str) -> str:
+    r"""Shorten what a progress bar wrote: of many states of one line, keep what would be seen in the end.
+
+    Exact, also for what is written after it: the cursor stays where it was left. A line with colours or cursor moves
+    is left as it is, for its characters are not its columns.
+
+    >>> settle_returns("\r10%\r20%\r30%\nend\n")
+    '\r30%\nend\n'
+    """
+    if "\r" not in text:
+        return text
+    return _OVERWRITTEN.sub(_overwritten, text)
+
+
+def _overwritten(match: re.Match[str]) -> str:
+    if "\x1b" in match[0] or "\b" in match[0]:
+        return match[0]
+    first, *states = match[0].split("\r")
+    # A line that begins in this text is known from its start; one that goes on from an earlier text is not.
+    known = match.start() > 0
+    seen = first if known else ""
+    for state in states:
+        seen = state + seen[len(state) :]
+    last = states[-1]
+    cursor = "\r" + last if len(last) < len(seen) else ""
+    return ("" if known else first + "\r") + seen + cursor
+
+
+def follow_threads() -> None:
+    """Let each thread remember the cell run of the thread that started it."""
+    start = threading.Thread.start
+
+    def start_and_remember(thread: threading.Thread) -> None:
+        run = _run.get()
+        if run is None:
+            run = getattr(threading.current_thread(), _STARTED_BY, None)
+        setattr(thread, _STARTED_BY, run)
+        start(thread)
+
+    threading.Thread.start = start_and_remember  # type: ignore[assignment,method-assign]
+
+
+def route_displays(publisher: Any, capture: Capture) -> None:
+    """Make an IPython display publisher hand to the capture what belongs to a cell of ours."""
+    publish, clear_output = publisher.publish, publisher.clear_output
+
+    def route(data: dict[str, Any], metadata: dict[str, Any] | None = None, *args: Any, **kwargs: Any) -> None:
+        run = capture.attribution()
+        if run is None:
+            publish(data, metadata, *args, **kwargs)
+            return
+        transient = kwargs.get("transient") or {}
+        identity, update = str(transient.get("display_id", "")), bool(kwargs.get("update"))
+        capture.show(run, Display(data, metadata or {}, identity, update, capture.is_late(run)))
+
+    def route_clear(wait: bool = False) -> None:  # noqa: FBT001, FBT002 - IPython's signature
+        run = capture.attribution()
+        if run is None:
+            clear_output(wait)
+        else:
+            capture.show(run, Clear(wait))
+
+    publisher.publish, publisher.clear_output = route, route_clear

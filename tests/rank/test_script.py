@@ -1,0 +1,45 @@
+"""`nbcomm.init` in a script; `tests/world/test_torchrun.py` has a real torchrun."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import nbcomm
+from nbcomm.rank import script
+from nbcomm.rank.comm import Communicator
+
+from .worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture
+
+_VARIABLES = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+@pytest.mark.parametrize("lost", _VARIABLES)
+def test_what_is_missing_is_named(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in _VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(lost)
+    with pytest.raises(nbcomm.CollectiveError, match=f"found no {lost} in .* torchrun"):
+        nbcomm.init()
+    assert script.current is None
+
+
+def test_a_group_that_is_there_is_used_as_it_is(worlds: Worlds) -> None:
+    def join(comm: Communicator) -> Any:
+        import os
+
+        os.environ.update(
+            RANK=str(comm.rank),
+            WORLD_SIZE="2",
+            LOCAL_RANK=str(comm.rank),
+            LOCAL_WORLD_SIZE="1",
+            GROUP_RANK="7",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT="1",  # nobody listens there, and nobody asks
+        )
+        made = nbcomm.init()
+        return made is nbcomm.init(), made.all_reduce(1), made.rank, made.world_size, made.local_rank, made.node_rank
+
+    for rank, answer in enumerate(worlds[2].run(join)):
+        assert answer == (True, 2, rank, 2, rank, 7)

@@ -1,0 +1,125 @@
+"""The rendezvous store: torch's laws, over a Unix socket."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+
+from nbcomm.rank.store import StoreServer, UnixStore
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.sock"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[UnixStore]:
+    server = StoreServer(path)
+    client = UnixStore(path, 30.0)
+    yield client
+    client.close()
+    server.close()
+
+
+def test_it_does_what_torchs_own_store_does(store: UnixStore) -> None:
+    model = dist.HashStore()
+    for one in (store, model):
+        one.set("key", "value")
+        one.set("bytes", "\x00")
+        one.append("log", "a")
+        one.append("log", "b")
+        one.compare_set("fresh", "", "first")
+        one.compare_set("fresh", "wrong", "second")
+        one.compare_set("fresh", "first", "third")
+    assert [store.add("count", step) for step in (1, 5, -2)] == [model.add("count", step) for step in (1, 5, -2)]
+    for key in ("key", "bytes", "log", "fresh", "count"):
+        assert bytes(store.get(key)) == bytes(model.get(key)), key
+    assert store.compare_set("absent", "expected", "desired") == b"expected"
+    assert store.check(["key", "log"])
+    assert not store.check(["key", "absent"])
+    assert store.num_keys() == 5
+    assert store.delete_key("key")
+    assert not store.delete_key("key")
+    assert store.multi_get(["log", "count"]) == [b"ab", b"4"]
+    store.multi_set(["a", "b"], ["1", "2"])
+    assert store.get("b") == b"2"
+
+
+def test_waiting_ends_when_the_key_is_there(store: UnixStore) -> None:
+    got: list[bytes] = []
+    waiter = threading.Thread(target=lambda: got.append(store.get("late")))
+    waiter.start()
+    store.set("late", "now")
+    waiter.join(30)
+    assert got == [b"now"]
+
+
+def test_waiting_for_what_does_not_come_names_it(store: UnixStore) -> None:
+    with pytest.raises(dist.DistStoreError, match="never"):
+        store.wait(["never"], timedelta(seconds=0.05))
+    store.set_timeout(timedelta(seconds=0.05))
+    with pytest.raises(dist.DistStoreError, match="never"):
+        store.get("never")
+
+
+def test_many_threads_count_together(store: UnixStore) -> None:
+    threads = [threading.Thread(target=lambda: [store.add("n", 1) for _ in range(50)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert store.add("n", 0) == 400
+
+
+def test_a_server_that_closes_frees_who_waits(path: Path) -> None:
+    server, failed = StoreServer(path), threading.Event()
+    client = UnixStore(path, 60.0)
+
+    def wait() -> None:
+        try:
+            client.get("never")
+        except (ConnectionError, OSError):
+            failed.set()
+
+    waiter = threading.Thread(target=wait)
+    waiter.start()
+    UnixStore(path, 30.0).set("reached", "yes")
+    while not server._connections:  # until the waiter is connected, too
+        pass
+    server.close()
+    waiter.join(30)
+    assert failed.is_set()
+    assert not path.exists()
+
+
+def test_a_server_may_come_after_its_clients(path: Path) -> None:
+    set_there = threading.Thread(target=lambda: UnixStore(path, 30.0).set("early", "bird"))
+    set_there.start()
+    server = StoreServer(path)
+    set_there.join(30)
+    assert UnixStore(path, 30.0).get("early") == b"bird"
+    server.close()
+
+
+def test_a_server_that_never_comes_is_not_awaited_for_ever(path: Path) -> None:
+    with pytest.raises(dist.DistStoreError, match="No store came up"):
+        UnixStore(path, 0.05).set("key", "value")
+
+
+def test_garbage_ends_its_own_connection_only(store: UnixStore, path: Path) -> None:
+    import socket
+
+    for garbage in (b"\0\0\0\1\xc1", b"\0\0\0\4oops", b"\0\0\0\7\x92\xa4evil\1"):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.settimeout(30)
+            stranger.connect(str(path))
+            stranger.sendall(garbage)
+            assert stranger.recv(100) == b""
+    store.set("still", "there")
+    assert store.get("still") == b"there"

@@ -1,0 +1,221 @@
+"""What a rank shows: whole, in order, and of the right cell. The descriptors are those of a forked child."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nbcomm.messages import Text
+from nbcomm.notebook.lines import LineReader
+from nbcomm.rank.streams import Capture, _whole_characters, follow_threads, settle_returns
+
+
+def in_child(body: Callable[[Capture], Any]) -> Any:
+    """Run a function in a forked child whose streams and descriptors 1 and 2 are captured; return what it returns."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                capture = Capture({name: Path(folder, name) for name in ("stdout", "stderr")})
+                capture.claim_descriptors()
+                follow_threads()
+                sys.stdout, sys.stderr = (capture.stream(name, io.StringIO()) for name in ("stdout", "stderr"))
+                answer = body(capture)
+        except BaseException:  # noqa: BLE001 - nothing may return into pytest twice
+            answer = traceback.format_exc()
+        os.write(writing, pickle.dumps(answer))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pickle.loads(pipe.read())
+    os.waitpid(pid, 0)
+    return answer
+
+
+def texts(capture: Capture, run: int = 1, *, end: bool = True) -> list[tuple[str, str, bool]]:
+    """What was captured of a run: stream, text, late."""
+    return [
+        (item.stream, item.text, item.late)
+        for taken, items in capture.take(end=end)
+        for item in items
+        if taken == run and isinstance(item, Text)
+    ]
+
+
+def test_python_descriptors_and_children_in_order() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            print("one")
+            os.write(1, b"two\n")
+            print("three")
+            subprocess.run(["echo", "four"], check=True)
+            print("five")
+        return texts(capture)
+
+    assert in_child(body) == [("stdout", "one\ntwo\nthree\nfour\nfive\n", False)]
+
+
+def test_streams_are_kept_apart_and_in_order() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            print("out")
+            print("err", file=sys.stderr)
+            print("out again")
+        return texts(capture)
+
+    assert in_child(body) == [("stdout", "out\n", False), ("stderr", "err\n", False), ("stdout", "out again\n", False)]
+
+
+def test_what_belongs_to_no_cell_goes_where_it_went() -> None:
+    def body(capture: Capture) -> Any:
+        print("before")
+        kept = sys.stdout._otherwise.getvalue()  # type: ignore[attr-defined]
+        return kept, texts(capture)
+
+    assert in_child(body) == ("before\n", [])
+
+
+def test_a_thread_prints_for_the_cell_that_started_it() -> None:
+    def body(capture: Capture) -> Any:
+        gate = threading.Event()
+
+        def later() -> None:
+            gate.wait(30)
+            inner = threading.Thread(target=print, args=("from a thread's thread",))
+            inner.start()
+            inner.join()
+
+        with capture.of_run(1):
+            thread = threading.Thread(target=later)
+            thread.start()
+        first = texts(capture)
+        with capture.of_run(2):
+            gate.set()
+            thread.join()
+            print("second")
+            return first, [(run, [i.text for i in items], [i.late for i in items]) for run, items in capture.take()]
+
+    first, then = in_child(body)
+    assert first == []
+    assert then == [(1, ["from a thread's thread\n"], [True]), (2, ["second\n"], [False])]
+
+
+def test_a_megabyte_at_once_and_characters_cut_in_two() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            os.write(1, "ü€𝄞".encode() * 300_000)
+            os.write(1, "€".encode()[:2])
+            print(end="")
+            os.write(1, "€".encode()[2:])
+        return "".join(text for _, text, _ in texts(capture))
+
+    assert in_child(body) == "ü€𝄞" * 300_000 + "€"
+
+
+def test_no_character_is_cut_where_a_long_text_is_read_in_parts() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            os.write(1, b"a" + "é".encode() * (1 << 20))
+        return "".join(text for _, text, _ in texts(capture))
+
+    assert in_child(body) == "a" + "é" * (1 << 20)
+
+
+def test_bytes_that_are_no_text_are_shown_as_such() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            os.write(1, b"a\xffb\xe2\x82")
+        return texts(capture)
+
+    assert in_child(body) == [("stdout", "a\ufffdb\ufffd", False)]
+
+
+def test_a_forked_child_prints_through_the_descriptor() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            pid = os.fork()
+            if pid == 0:
+                print("child")
+                os._exit(0)
+            os.waitpid(pid, 0)
+        return texts(capture)
+
+    assert in_child(body) == [("stdout", "child\n", False)]
+
+
+def test_the_streams_are_what_programs_expect() -> None:
+    def body(capture: Capture) -> Any:
+        with contextlib.suppress(TypeError):
+            sys.stdout.write(b"bytes")  # type: ignore[arg-type]
+            return "bytes were taken"
+        out = sys.stdout
+        return out.fileno(), sys.stderr.fileno(), out.isatty(), out.writable(), out.encoding, out.getvalue()  # type: ignore[attr-defined]
+
+    assert in_child(body) == (1, 2, False, True, "utf-8", "")
+
+
+@pytest.mark.parametrize("character", ["a", "ü", "€", "𝄞"])
+def test_only_a_cut_character_waits(character: str) -> None:
+    data = character.encode()
+    for size in range(1, len(data) + 1):
+        whole, rest = _whole_characters(b"x" + data[:size])
+        assert whole + rest == b"x" + data[:size]
+        assert rest == (b"" if size == len(data) else data[:size])
+
+
+def shown(text: str) -> list[str]:
+    """The lines that a terminal shows in the end."""
+    lines, place = [""], 0
+    for character in text:
+        if character == "\n":
+            lines.append("")
+            place = 0
+        elif character == "\r":
+            place = 0
+        else:
+            line = lines[-1]
+            lines[-1] = line[:place] + character + line[place + 1 :]
+            place += 1
+    return lines
+
+
+@given(st.lists(st.text(alphabet="abc\r\n", max_size=12), max_size=6))
+def test_settling_changes_nothing_that_is_seen(pieces: list[str]) -> None:
+    whole = "".join(pieces)
+    settled = "".join(settle_returns(piece) for piece in pieces)
+    # What stands behind the cursor may differ, as may blanks: compare what is read.
+    assert shown(settled) == shown(whole)
+    assert len(settled) <= len(whole)
+
+
+def read(pieces: list[str]) -> list[str]:
+    """The lines that the notebook makes of it."""
+    reader = LineReader()
+    return [line for piece in pieces for line in reader.feed(piece)] + reader.finish()
+
+
+_ESCAPES = ("\x1b[A", "\x1b[K", "\x1b[2K", "\x1b[31m", "\x1b[0m", "\x1b[3D")
+
+
+@given(st.lists(st.sampled_from(["ab", "xyz", "\r", "\r", "\n", "\b", *_ESCAPES]), max_size=14), st.integers(0, 40))
+@example(["ab", "\n", "\r", "xyz", "\x1b[A", "\r", "ab", "\n", "\n"], 0)  # tqdm's nested bars
+@example(["\n", "\x1b[31m", "xyz", "\x1b[0m", "\r", "ab"], 0)  # a bar with colours
+def test_settling_changes_nothing_that_the_notebook_shows(words: list[str], cut: int) -> None:
+    whole = "".join(words)
+    pieces = [whole[:cut], whole[cut:]]
+    assert read([settle_returns(piece) for piece in pieces]) == read(pieces)
