@@ -1,0 +1,131 @@
+"""ipyparallel launchers that let the fork server start their processes.
+
+ipyparallel's `Cluster` drives them as it drives any launcher: it starts the controller, then a set of
+engines, signals them, and is told when they end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+from ipyparallel.cluster import launcher as ipp
+
+from ..home import HOME_VARIABLE, tail
+from .client import ForkServerClient
+from .orders import Start
+
+_ENGINE = [
+    "--IPEngine.enable_nanny=False",  # the fork server reaps, and signals go to the process itself
+    "--IPEngine.max_heartbeat_misses=0",  # how long an engine lives without a notebook is the lease's matter
+    "--log-level=WARN",
+]
+
+
+class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipyparallel has no types
+    """What the two launchers share: the process is the fork server's child, not ours."""
+
+    client: ForkServerClient
+    what: str
+
+    def start(self) -> None:
+        """Have the process started."""
+        environment = {**os.environ, **self.get_env(), HOME_VARIABLE: str(self.client.home.path)}
+        order = Start(self._key, self.what, self._argv(), environment, os.fspath(Path.cwd()), self.output_file)
+        loop = self.loop
+        self._ended = asyncio.Event()
+        self.client.watch(self._key, lambda status: loop.add_callback(self._has_ended, status))
+        self.pid = self.client.start(order)
+        self.process = psutil.Process(self.pid)
+        self.notify_start(self.pid)
+
+    @property
+    def _key(self) -> str:
+        raise NotImplementedError
+
+    def _argv(self) -> list[str]:
+        raise NotImplementedError
+
+    def _has_ended(self, status: int) -> None:
+        self._ended.set()
+        self.notify_stop({"exit_code": status, "pid": self.pid, "identifier": self.identifier})
+
+    async def join(self, timeout: float | None = None) -> None:
+        """Wait for the process to end."""
+        await asyncio.wait_for(self._ended.wait(), timeout)
+
+    def signal(self, sig: int) -> None:
+        """Signal the process; one that is gone is no error."""
+        with suppress(ProcessLookupError):
+            os.kill(self.pid, sig)
+
+    async def stop(self) -> None:
+        """End the process at once: what it holds is in the world's directory."""
+        self.signal(signal.SIGKILL)
+        await self.join(self.stop_timeout)
+
+    def poll(self) -> int | None:
+        """Return the exit status, or None while the process runs."""
+        return self.stop_data["exit_code"] if self.state == "after" else None
+
+    def get_output(self, remove: bool = False) -> str:  # noqa: ARG002, FBT001, FBT002 - ipyparallel's signature
+        """Return the end of the process's log, which goes with the world's directory."""
+        return tail(Path(self.output_file), self.output_limit)
+
+
+class ForkedController(_ForkedProcess, ipp.ControllerLauncher):  # type: ignore[misc]
+    """ipyparallel's controller, started by the fork server."""
+
+    what = "controller"
+
+    @property
+    def _key(self) -> str:
+        return "controller"
+
+    def _argv(self) -> list[str]:
+        return [*self.cluster_args, *self.controller_args]
+
+    def find_args(self) -> list[str]:
+        """Return what ipyparallel logs as the command."""
+        return ["nbcomm-controller", *self._argv()]
+
+
+class ForkedEngine(_ForkedProcess, ipp.EngineLauncher):  # type: ignore[misc]
+    """The engine of one rank, started by the fork server with its rank as its id."""
+
+    what = "engine"
+
+    @property
+    def _key(self) -> str:
+        return f"rank {self.identifier}"
+
+    def _argv(self) -> list[str]:
+        return [*self.cluster_args, *self.engine_args, f"--IPEngine.id={self.identifier}", *_ENGINE]
+
+    def find_args(self) -> list[str]:
+        """Return what ipyparallel logs as the command."""
+        return ["nbcomm-engine", *self._argv()]
+
+    def start(self) -> None:
+        """Have the engine started, its log where the world looks for it."""
+        self.output_file = os.fspath(self.client.home.log(int(self.identifier)))
+        super().start()
+
+
+class ForkedEngineSet(ipp.LocalEngineSetLauncher):  # type: ignore[misc]
+    """All ranks of a world on this machine."""
+
+    launcher_class = ForkedEngine
+    delay = 0.0
+
+
+def launchers_for(client: ForkServerClient) -> tuple[type[ForkedController], type[ForkedEngineSet]]:
+    """Make launcher classes that use one fork server; ipyparallel builds launchers from classes alone."""
+    controller = type("ForkedController", (ForkedController,), {"client": client})
+    engine = type("ForkedEngine", (ForkedEngine,), {"client": client})
+    engines = type("ForkedEngineSet", (ForkedEngineSet,), {"launcher_class": engine})
+    return controller, engines

@@ -1,0 +1,98 @@
+"""Which rank sits where: nodes, local ranks, devices, threads. Pure: from what the engines said to places."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import psutil
+
+from ..errors import StartError
+from ..messages import Hello, Place
+
+_PER_RANK = 96 << 20
+"""Bytes of memory that a rank takes before it holds any tensor, generously."""
+
+
+def usable_cores() -> int:
+    """Count the cores that this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def choose_size(asked: int | None, gpus: int) -> int:
+    """Decide how many ranks to start: what was asked, one per GPU, or 4 on the CPU (2 on one core).
+
+    Raises:
+        StartError: none asked for, or more than the machine's memory holds.
+    """
+    if asked is None:
+        return gpus or (4 if usable_cores() > 1 else 2)
+    if asked < 1:
+        raise StartError(f"A world has at least 1 rank, and {asked} were asked for: write for instance -n 4.")
+    memory = psutil.virtual_memory().available
+    holds = max(1, memory // _PER_RANK)
+    if asked > holds:
+        raise StartError(
+            f"{asked} ranks do not fit into this machine: "
+            f"its {memory / 2**30:.1f} GiB of free memory hold about {holds}."
+        )
+    return asked
+
+
+def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
+    """Decide what the ranks run on.
+
+    Args:
+        asked: "auto", "cpu" or "cuda".
+        n: the number of ranks.
+        gpus: the number of GPUs they see.
+
+    Returns:
+        The device's type, the backend, and a sentence for the user where the choice may surprise (or "").
+
+    Raises:
+        StartError: an unknown word, or CUDA was asked for and there is none.
+    """
+    if asked not in ("auto", "cpu", "cuda"):
+        raise StartError(f"The device {asked!r} is unknown; write --device auto, cpu or cuda.")
+    if asked == "cuda" and gpus == 0:
+        raise StartError("--device cuda was asked for, but this machine shows no GPU; leave it out to run on the CPU.")
+    if asked == "cpu" or gpus == 0:
+        return "cpu", "gloo", ""
+    if n <= gpus:
+        return "cuda", "cpu:gloo,cuda:nccl", ""
+    if asked == "cuda":
+        return "cuda", "gloo", f"{n} ranks share {gpus} GPU{'s' if gpus > 1 else ''}, over gloo: NCCL wants one each."
+    few = f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
+    return "cpu", "gloo", f"{n} ranks on {few}: they run on the CPU; --device cuda lets them share."
+
+
+def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int) -> list[Place]:
+    """Give each rank of a world on one machine its place.
+
+    Args:
+        hellos: one from each engine; a rank is its engine's id.
+        device: "cpu" or "cuda".
+        backend: as `torch.distributed.init_process_group` takes it.
+        gpus: GPUs that the ranks see; rank i takes GPU i modulo that many.
+
+    Returns:
+        The places in rank order.
+    """
+    ranks = sorted(hello.rank for hello in hellos)
+    n = len(ranks)
+    threads = max(1, usable_cores() // n)
+    return [
+        Place(
+            rank=rank,
+            world_size=n,
+            local_rank=rank,
+            local_world_size=n,
+            node_rank=0,
+            nodes=1,
+            device=f"cuda:{rank % gpus}" if device == "cuda" else "cpu",
+            backend=backend,
+            threads=threads,
+        )
+        for rank in ranks
+    ]
