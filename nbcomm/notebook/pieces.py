@@ -1,0 +1,81 @@
+"""What a rank shows, cut into the pieces that are compared, folded and shown."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+if TYPE_CHECKING:
+    from .slots import Slot
+
+
+class Line(NamedTuple):
+    """One line of text, or the several lines of one text-only result. Equal lines fold."""
+
+    stream: str
+    text: str
+
+
+class Version(NamedTuple):
+    """A value of a display: its MIME bundle and what tells it from others."""
+
+    digest: bytes
+    data: dict[str, Any]
+    metadata: dict[str, Any]
+
+
+def version(data: dict[str, Any], metadata: dict[str, Any]) -> Version:
+    """Digest a MIME bundle, so that byte-identical bundles are equal and images are compared once."""
+    encoded = msgspec.msgpack.encode((data, metadata), order="deterministic", enc_hook=repr)
+    return Version(hashlib.blake2b(encoded, digest_size=16).digest(), data, metadata)
+
+
+class Rich:
+    """One rank's display that is more than text, or that has a ``display_id``.
+
+    Folding compares what was shown first; ``versions`` are its values since the ranks last agreed, the
+    current one last. ``slot`` is where it is on the screen, once it is there.
+    """
+
+    __slots__ = ("display_id", "first", "slot", "versions")
+
+    def __init__(self, first: Version, display_id: str = "") -> None:
+        self.first = first
+        self.display_id = display_id
+        self.versions: deque[Version] = deque([first], maxlen=64)
+        self.slot: Slot | None = None
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Rich)
+            and self.first.digest == other.first.digest
+            and bool(self.display_id) == bool(other.display_id)
+        )
+
+    def __hash__(self) -> int:
+        return hash(self.first.digest)
+
+
+Piece = Line | Rich
+
+
+class Entry:
+    """Pieces that are shown once, with the ranks that agree on them.
+
+    ``parts`` are the ranks' own `Rich` objects. ``forced``: it came out before all ranks were heard, and
+    ranks may still join it.
+    """
+
+    __slots__ = ("forced", "parts", "piece", "ranks")
+
+    def __init__(self, ranks: tuple[int, ...], piece: Piece, parts: dict[int, Rich], *, forced: bool = False) -> None:
+        self.ranks = ranks
+        self.piece = piece
+        self.parts = parts
+        self.forced = forced
+
+    def __repr__(self) -> str:
+        return f"Entry({self.ranks}, {self.piece!r})"
