@@ -1,0 +1,258 @@
+"""A real JupyterLab and a real browser for the tests of this folder: one of each, shared.
+
+Each has a hard deadline, and is ended through its own handle. A test gets its own page and notebook.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jupyter_core.paths import jupyter_path
+
+TOKEN = secrets.token_hex(8)
+DEADLINE = 30.0
+INSTALL = "install it with `apt-get install chromium fonts-dejavu-core` and `pip install playwright`"
+EXTENSIONS = ["@jupyter-widgets/jupyterlab-manager", "anywidget"]
+REPAIR = "install both with `pip install --force-reinstall --no-deps jupyterlab_widgets anywidget`"
+FLAGS = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--no-proxy-server",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+# What JupyterLab and Notebook 7 say of themselves, with an empty notebook too.
+THEIR_OWN = [
+    "Cannot read properties of undefined (reading 'schema')",
+    "Command 'filebrowser:open-path' not registered.",
+]
+
+
+@dataclass
+class Server:
+    """A Jupyter server with folders of its own."""
+
+    url: str
+    root: Path
+    settings: Path
+
+    def write(self, name: str, *cells: str, kernel: str = "python3") -> None:
+        """Write a notebook of code cells into the server's root."""
+        notebook = {
+            "cells": [
+                {
+                    "cell_type": "code",
+                    "id": f"c{i}",
+                    "metadata": {},
+                    "outputs": [],
+                    "execution_count": None,
+                    "source": cell,
+                }
+                for i, cell in enumerate(cells)
+            ],
+            "metadata": {"kernelspec": {"name": kernel, "display_name": kernel, "language": "python"}},
+            "nbformat": 4,
+            "nbformat_minor": 5,
+        }
+        (self.root / name).write_text(json.dumps(notebook))
+
+    def read(self, name: str) -> dict[str, Any]:
+        """The notebook as it lies on disk."""
+        content: dict[str, Any] = json.loads((self.root / name).read_text())
+        return content
+
+    def ask(self, path: str, method: str = "GET") -> Any:
+        """Ask the server's REST interface; None where the answer has no content."""
+        header = {"Authorization": f"token {TOKEN}"}
+        request = urllib.request.Request(f"{self.url}{path}", method=method, headers=header)  # noqa: S310  # http only
+        # Loopback must not go through whatever proxy the environment names.
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as answer:
+            body = answer.read()
+        return json.loads(body) if body else None
+
+    def choose_theme(self, name: str) -> None:
+        """Let pages that are opened from now on be light or dark."""
+        themes = self.settings / "themes.jupyterlab-settings"
+        themes.write_text(json.dumps({"theme": f"JupyterLab {name.capitalize()}"}))
+
+    def stop_kernels(self) -> None:
+        """End every kernel and its session."""
+        for session in self.ask("/api/sessions"):
+            self.ask(f"/api/sessions/{session['id']}", "DELETE")
+
+
+@pytest.fixture(scope="package")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """A JupyterLab and Notebook 7 server, ready to answer."""
+    missing = [name for name in EXTENSIONS if not any(Path(p, name).exists() for p in jupyter_path("labextensions"))]
+    if missing:
+        pytest.fail(f"JupyterLab does not have {' and '.join(missing)}: {REPAIR}.")
+    home = tmp_path_factory.mktemp("jupyter")
+    root = home / "root"
+    folders = ["CONFIG_DIR", "DATA_DIR", "RUNTIME_DIR"]
+    env = {**os.environ, **{f"JUPYTER_{name}": str(home / name.lower()) for name in folders}}
+    env["IPYTHONDIR"] = str(home / "ipython")
+    env["JUPYTERLAB_SETTINGS_DIR"] = str(home / "settings")
+    env["JUPYTERLAB_WORKSPACES_DIR"] = str(home / "workspaces")
+    env["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{env['PATH']}"
+    # The kernel runs the checkout that is tested, wherever the server's notebooks lie.
+    env["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), env.get("PYTHONPATH", "")])
+    root.mkdir()
+    settings = home / "settings" / "@jupyterlab" / "apputils-extension"
+    settings.mkdir(parents=True)
+    quiet = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
+    (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1"]
+    command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
+    command += [f"--ServerApp.root_dir={root}", "--LabApp.news_url=None"]
+    log = home / "server.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True)
+    running = Server(f"http://127.0.0.1:{port}", root, settings)
+    try:
+        _await_server(running, process, log)
+        yield running
+        running.stop_kernels()
+    finally:
+        _end(process)
+
+
+def _await_server(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
+    end = time.monotonic() + DEADLINE
+    while time.monotonic() < end and process.poll() is None:
+        with contextlib.suppress(urllib.error.URLError, ConnectionError):
+            server.ask("/api/status")
+            return
+        time.sleep(0.1)  # it says nothing when it is ready
+    pytest.fail(f"The Jupyter server did not answer within {DEADLINE:.0f} s; its log ends:\n{log.read_text()[-2000:]}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """SIGTERM lets the server end its kernels; the group is its own."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, sign)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(10)
+            return
+
+
+@pytest.fixture(scope="package")
+def browser() -> Iterator[Any]:
+    """Debian's chromium under Playwright."""
+    try:
+        from playwright.sync_api import sync_playwright
+    except ImportError:
+        pytest.fail(f"The browser tests need playwright: {INSTALL}.")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.fail(f"The browser tests need chromium, which is not on PATH: {INSTALL}.")
+    with sync_playwright() as playwright:
+        running = playwright.chromium.launch(
+            executable_path=chromium, headless=True, args=FLAGS, timeout=DEADLINE * 1000
+        )
+        try:
+            yield running
+        finally:
+            running.close()
+
+
+@dataclass
+class Notebook:
+    """One notebook in one page, of JupyterLab or Notebook 7; their selectors are the same."""
+
+    page: Any
+    server: Server
+    name: str
+    errors: list[str] = field(default_factory=list)
+
+    def open(self, *, app: str = "lab", kernel: bool = True) -> None:
+        """Go to the notebook; with ``kernel``, wait until it is idle."""
+        path = f"/lab/tree/{self.name}?reset&" if app == "lab" else f"/notebooks/{self.name}?"
+        self.page.goto(f"{self.server.url}{path}token={TOKEN}")
+        self.page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
+        if kernel:
+            self.idle()
+
+    def idle(self) -> None:
+        """Wait until the kernel is connected and runs nothing."""
+        # Before the session exists the indicator says idle too, and a cell that is run then is dropped.
+        self.page.locator(".jp-KernelName").filter(has_text="Python 3").first.wait_for()
+        self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", state="attached")
+
+    def start(self, cell: int) -> None:
+        """Begin to run a cell, without waiting for its end."""
+        self.cell(cell).locator(".cm-content").click()
+        self.page.keyboard.press("Shift+Enter")
+
+    def run(self, cell: int) -> None:
+        """Run a cell to its end."""
+        self.start(cell)
+        self.page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".jp-InputPrompt").filter(
+            has_text=re.compile(r"\[\d+\]:")
+        ).wait_for(state="attached")
+
+    def cell(self, number: int) -> Any:
+        """A code cell."""
+        return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number)
+
+    def save(self) -> dict[str, Any]:
+        """Save, and return what is on disk then."""
+        # Where a card of the panel has the keyboard the notebook's shortcuts are off; Escape leaves it.
+        self.page.keyboard.press("Escape")
+        with self.page.expect_response(lambda r: r.request.method == "PUT" and "/api/contents/" in r.url):
+            self.page.keyboard.press("Control+s")
+        return self.server.read(self.name)
+
+
+def _is_error(line: Any) -> bool:
+    """Whether a line of the browser's console is an error that is not the application's own."""
+    return line.type == "error" and line.text not in THEIR_OWN and "/lsp/status" not in line.location["url"]
+
+
+@pytest.fixture
+def notebook(server: Server, browser: Any) -> Iterator[Callable[..., Notebook]]:
+    """Makes a notebook of the given cells in a page of its own; at the end the page closes and kernels end."""
+    contexts = []
+
+    def make(name: str, *cells: str, **page_options: Any) -> Notebook:
+        if cells:
+            server.write(name, *cells)
+        context = browser.new_context(**page_options)
+        contexts.append(context)
+        context.set_default_timeout(15_000)
+        page = context.new_page()
+        made = Notebook(page, server, name)
+        page.on("console", lambda line: made.errors.append(line.text) if _is_error(line) else None)
+        page.on(
+            "pageerror", lambda error: made.errors.append(error.message) if error.message not in THEIR_OWN else None
+        )
+        return made
+
+    yield make
+    for context in contexts:
+        context.close()
+    server.stop_kernels()

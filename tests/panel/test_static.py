@@ -1,0 +1,95 @@
+"""What stays in a saved notebook, and the words that JavaScript shares."""
+
+from __future__ import annotations
+
+import json
+import time
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbcomm import ranks
+from nbcomm.panel import RankView, static
+
+CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
+NOW = time.mktime((2026, 3, 1, 14, 3, 17, 0, 0, -1))
+
+
+class Cells(HTMLParser):
+    """The cells of a table, row by row, and every tag that was seen."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.rows: list[list[str]] = []
+        self.tags: set[str] = set()
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        assert "style" not in dict(attrs), "GitHub strips styles"
+        if tag == "tr":
+            self.rows.append([])
+        if tag in ("td", "th"):
+            self.rows[-1].append("")
+
+    def handle_data(self, data: str) -> None:
+        if self.rows and self.rows[-1]:
+            self.rows[-1][-1] += data
+
+
+@pytest.mark.parametrize("name", ["duration", "amount"])
+def test_numbers_are_written_as_in_javascript(name: str) -> None:
+    for given, expected in CASES[name]:
+        assert getattr(static, name)(given) == expected
+
+
+def test_the_sentence_and_the_fold_are_those_of_javascript() -> None:
+    for given, expected in CASES["fold"]:
+        assert ranks.fold(given) == expected
+    for case in CASES["sentence"]:
+        views = [
+            RankView(i, state=state, since=since, note=note) for i, (state, since, note) in enumerate(case["ranks"])
+        ]
+        assert static.sentence(views, case["now"]) == case["says"]
+
+
+def test_the_table_tells_all_of_each_rank() -> None:
+    views = [
+        RankView(0, 0, 0, "ant", "cuda:0", 41, "running", NOW - 12, 300 << 20, 3 << 30, 80 << 30),
+        RankView(1, 0, 1, "bee", "cuda:0", 42, "dead", NOW - 90_000, 0, 0, 80 << 30, "killed by\nSIGKILL"),
+    ]
+    yesterday = "2026-02-28 13:03:17 (25 h 0 min)"
+    expected = [
+        ["rank", "local", "node", "device", "pid", "memory", "device memory", "state", "since", "note"],
+        ["0 of 2", "0", "0 (ant)", "cuda:0", "41", "300 MiB", "3.0 GiB of 80.0 GiB", "running", "14:03:05 (12 s)", ""],
+        ["1 of 2", "0", "1 (bee)", "cuda:0", "42", "–", "– of 80.0 GiB", "dead", yesterday, "killed by SIGKILL"],
+    ]
+    assert Cells(static.table_html(views, "w", backend="nccl", now=NOW)).rows == expected
+    title, headline, *lines = static.table_text(views, "w", backend="nccl", now=NOW).splitlines()
+    assert title == "w · 2 ranks on 2 nodes · nccl"
+    assert headline == "rank 1 died (killed by SIGKILL) · running for 12 s on rank 0"
+    for line, cells in zip(lines, expected, strict=True):
+        assert line.split() == " ".join(cells).split()
+
+
+def test_what_is_unknown_everywhere_has_no_column_and_one_machine_no_name() -> None:
+    text = static.table_text([RankView(0, host="secret", state="idle", since=NOW)], "w", now=NOW)
+    assert "device memory" not in text
+    assert "note" not in text
+    assert "secret" not in text
+
+
+def test_the_headline_can_be_given() -> None:
+    views = [RankView(0, state="idle")]
+    assert static.table_text(views, "w", "checkpointing", now=NOW).splitlines()[1] == "checkpointing"
+    assert "<div>checkpointing <i>(as of 2026-03-01 14:03:17)</i></div>" in static.table_html(
+        views, "w", "checkpointing", now=NOW
+    )
+
+
+def test_nothing_of_the_users_becomes_markup() -> None:
+    evil = "<script>alert(1)</script>"
+    views = [RankView(i, i, i, evil, evil, 1, "failed", NOW, note=evil) for i in range(2)]
+    assert "script" not in Cells(static.table_html(views, evil, evil, backend=evil, now=NOW)).tags
