@@ -1,3 +1,97 @@
-"""nbcomm: every notebook cell on N torch.distributed ranks."""
+"""nbcomm: every notebook cell on N torch.distributed ranks.
+
+In a notebook: ``%load_ext nbcomm``, then cells that begin with ``%%distributed``. From Python:
+``nbcomm.start(4)``. In a script under torchrun: ``comm = nbcomm.init()``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from .errors import (
+    CellError,
+    CellSyntaxError,
+    CollectiveError,
+    NbcommError,
+    OpError,
+    RankDiedError,
+    SpecError,
+    StartError,
+    StateError,
+    SteeringError,
+    SubsetError,
+    TransferError,
+)
+
+if TYPE_CHECKING:
+    from IPython.core.interactiveshell import InteractiveShell
+
+    from .notebook.session import Session
+    from .rank.comm import Communicator
 
 __version__ = "0.1.0"
+
+__all__ = [
+    "CellError",
+    "CellSyntaxError",
+    "CollectiveError",
+    "NbcommError",
+    "OpError",
+    "RankDiedError",
+    "SpecError",
+    "StartError",
+    "StateError",
+    "SteeringError",
+    "SubsetError",
+    "TransferError",
+    "init",
+    "start",
+]
+
+
+def start(n: int | None = None, **options: Any) -> Session:
+    """Start a world on this machine and return its `Session`, a context manager.
+
+    Args:
+        n: number of ranks; by default one per GPU, or 4 on the CPU.
+        **options: ``device`` ("auto", "cpu" or "cuda"), ``backend``, ``timeout`` and ``grace`` in seconds.
+
+    Raises:
+        StartError: the world did not come up; nothing of it is left.
+
+    Example:
+        >>> with nbcomm.start(4) as session:  # doctest: +SKIP
+        ...     session.run("all_reduce(rank)")
+        [0-3] 6
+    """
+    from .notebook import worlds
+
+    return worlds.start(n, **options)
+
+
+def init() -> Communicator:
+    """Join the process group of this script's torchrun and return the `Communicator` that cells call ``comm``.
+
+    Every rank must call this. A group that exists already is used as it is; inside a cell, you get the
+    cell's own communicator.
+
+    Raises:
+        CollectiveError: the script was not started by torchrun (or something that sets its variables).
+    """
+    from .rank.script import init as join
+
+    return join()
+
+
+def load_ipython_extension(shell: InteractiveShell) -> None:
+    """``%load_ext nbcomm``: register the magics, and warm up the process that will start the ranks."""
+    from .notebook import magics
+
+    magics.load(shell)
+
+
+def unload_ipython_extension(shell: InteractiveShell) -> None:
+    """``%unload_ext nbcomm``: stop the world, if one runs, and forget the magics."""
+    from .notebook import magics
+
+    magics.unload(shell)

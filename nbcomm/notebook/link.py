@@ -1,0 +1,138 @@
+"""The notebook's end of the links: one socket, one thread, every rank.
+
+A ROUTER in the world's private directory takes one authenticated connection per rank (CURVE: both ends
+prove that they hold the world's keys, and what passes is encrypted). A daemon thread owns the socket.
+Whoever wants to send hands it the frames and wakes it; what arrives goes to one callback on that thread,
+which must be quick.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import zmq
+from zmq.auth.thread import ThreadAuthenticator
+
+from ..home import Home, LinkInfo
+from ..messages import FromRank, ToRank, decode_from_rank, encode
+
+Receiver = Callable[[int, FromRank, Sequence[Any]], None]
+"""Called with the rank, its message, and the raw frames behind it."""
+
+
+class Link:
+    """Binds the world's address and speaks to its ranks.
+
+    Args:
+        home: the world's directory; the link file is written there for the engines.
+        lease: seconds that a rank lives without a word from here.
+        receive: called on the link's thread with everything that arrives.
+    """
+
+    def __init__(self, home: Home, lease: float, receive: Receiver) -> None:
+        self._receive = receive
+        self._outbox: deque[list[Any]] = deque()
+        self._wake, self._woken = socket.socketpair()
+        self._wake.setblocking(False)  # noqa: FBT003 - positional only
+        self._closed = False
+        self._path = home.link_socket
+        # A context of our own: its authenticator judges our socket alone, and its end waits for nobody else's.
+        self._context = zmq.Context()
+        self._router = self._bind(home, lease)
+        self._thread = threading.Thread(target=self._serve, name="nbcomm-link", daemon=True)
+        self._thread.start()
+
+    def _bind(self, home: Home, lease: float) -> zmq.Socket[bytes]:
+        server_public, server_secret = zmq.curve_keypair()
+        client_public, client_secret = zmq.curve_keypair()
+        self._authenticator = ThreadAuthenticator(self._context)
+        self._authenticator.start()
+        self._authenticator.configure_curve_callback("*", _Only(client_public))
+        router = self._context.socket(zmq.ROUTER)
+        router.setsockopt(zmq.CURVE_SERVER, 1)
+        router.setsockopt(zmq.CURVE_PUBLICKEY, server_public)
+        router.setsockopt(zmq.CURVE_SECRETKEY, server_secret)
+        router.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a rank that was replaced takes over its name
+        router.setsockopt(zmq.SNDHWM, 0)
+        router.setsockopt(zmq.RCVHWM, 0)
+        router.setsockopt(zmq.LINGER, 0)
+        address = f"ipc://{self._path}"
+        router.bind(address)
+        home.write_link(
+            LinkInfo(address, server_public.decode(), client_public.decode(), client_secret.decode(), lease)
+        )
+        return router
+
+    def send(self, ranks: Iterable[int], message: ToRank, buffers: Sequence[Any] = ()) -> None:
+        """Send one message to some ranks, from any thread; what is sent to a rank that is gone is dropped."""
+        body = encode(message)
+        for rank in ranks:
+            self._outbox.append([b"rank%d" % rank, body, *buffers])
+        self._rouse()
+
+    def close(self) -> None:
+        """Close the socket and end the thread, after what was handed over before is sent."""
+        self._closed = True
+        self._rouse()
+        self._thread.join(5)
+        self._path.unlink(missing_ok=True)
+
+    def _rouse(self) -> None:
+        with suppress(OSError):  # it is awake already, many times over, or closed
+            self._wake.send(b"\0")
+
+    def _serve(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._router, zmq.POLLIN)
+        poller.register(self._woken, zmq.POLLIN)
+        while not self._closed:
+            ready = dict(poller.poll())
+            if self._woken.fileno() in ready:
+                self._woken.recv(4096)
+            self._send_waiting()
+            if self._router in ready:
+                self._take_arrived()
+        self._send_waiting()
+        self._router.close(linger=200)
+        self._authenticator.stop()
+        self._context.term()
+        self._wake.close()
+        self._woken.close()
+
+    def _send_waiting(self) -> None:
+        while self._outbox:
+            self._router.send_multipart(self._outbox.popleft(), copy=False)
+
+    def _take_arrived(self) -> None:
+        # At most so many before what waits to be sent has its turn: an interrupt must not queue behind output.
+        for _ in range(100):
+            try:
+                identity, body, *frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            try:
+                rank, message = int(identity.bytes.removeprefix(b"rank")), decode_from_rank(body.buffer)
+            except (ValueError, msgspec.DecodeError):
+                continue  # it holds the world's keys and yet speaks another language: an engine of another version
+            try:
+                self._receive(rank, message, frames)
+            except Exception:  # noqa: BLE001 - the thread must go on whatever a callback does
+                traceback.print_exc()
+
+
+class _Only:
+    """Tells ZMQ's authenticator that one public key may connect."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def callback(self, _domain: str, key: bytes) -> bool:
+        """Compare a client's key."""
+        return key == self._key

@@ -1,0 +1,276 @@
+"""``%distributed`` and ``%%distributed``: what a user types, turned into calls of `Session`."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import shlex
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from IPython.core.inputtransformer2 import TransformerManager
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, line_cell_magic, magics_class
+
+from ..errors import CellSyntaxError, SpecError, StateError, SteeringError, TransferError
+from ..panel import table_text
+from . import worlds
+from .progress import StartProgress
+from .session import Session
+from .startup import Wishes
+
+
+class _Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises a sentence instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}. {' '.join(self.format_usage().split())}")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # noqa: ARG002 - argparse's signature
+        raise _Helped
+
+
+class UsageError(SteeringError, ValueError):
+    """A line is not understood; nothing was done."""
+
+
+class _Helped(Exception):  # noqa: N818 - not an error: the help was printed
+    """Ends parsing after ``--help``."""
+
+
+def _line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    parser = _Parser(prog="%distributed", description="Steer the world of ranks that %%distributed cells run on.")
+    words = parser.add_subparsers(dest="word")
+    made: dict[str, argparse.ArgumentParser] = {}
+
+    def word(name: str, does: str) -> argparse.ArgumentParser:
+        made[name] = words.add_parser(name, help=does, description=does)
+        return made[name]
+
+    start = word("start", "Start a world.")
+    start.add_argument("-n", type=int, help="ranks; by default one per GPU, or 4 on the CPU")
+    start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what the ranks run on")
+    start.add_argument("--backend", help="a torch.distributed backend in place of the usual one")
+    start.add_argument("--timeout", type=float, default=Wishes.timeout, help="seconds that the start may take")
+    start.add_argument(
+        "--grace", type=float, default=Wishes.grace, help="seconds that the world lives on when the notebook has died"
+    )
+    word("status", "Say what each rank is and does.")
+    word("panel", "Show the live panel here.")
+    word("stop", "End the world: processes, sockets and files.")
+    word("restart", "End the world and start another like it; variables are lost.")
+    word("interrupt", "End the running cell with KeyboardInterrupt.")
+    push = word("push", "Copy variables of the notebook to every rank.")
+    push.add_argument("names", nargs="+", metavar="NAME")
+    pull = word("pull", "Bind each name here to the list of its values on the ranks.")
+    pull.add_argument("names", nargs="+", metavar="NAME")
+    pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
+    log = word("log", "Show the end of a rank's log.")
+    log.add_argument("rank", type=int, metavar="RANK")
+    word("help", "Show this.")
+    return parser, made
+
+
+def _cell_parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="%%distributed", description="Run this cell on every rank.")
+    parser.add_argument("-r", "--ranks", metavar="SPEC", help="on these ranks only: 0 | 0,2 | 0-3 | 0:8:2 | !1 | all")
+    parser.add_argument("--by-rank", action="store_true", help="show all of rank 0's output, then rank 1's, and so on")
+    parser.add_argument("--no-fold", action="store_true", help="show each rank's lines even where ranks agree")
+    parser.add_argument("--quiet", action="store_true", help="show no output; failures are still raised")
+    return parser
+
+
+@magics_class
+class DistributedMagics(Magics):
+    """The two magics, bound to one notebook."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._shell = shell
+        self._parser, self._words = _line_parser()
+        self._cell_parser = _cell_parser()
+        self._last_start: dict[str, Any] = {}
+
+    @line_cell_magic("distributed")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
+    def distributed(self, line: str, cell: str | None = None) -> None:
+        """Steer the world (one percent sign), or run this cell on its ranks (two). Try %distributed help."""
+        try:
+            if cell is None:
+                self._steer(line)
+            else:
+                self._run(line, cell)
+        except _Helped:
+            pass
+
+    # ── %%distributed ───────────────────────────────────────────────────────────────────────────────
+
+    def _run(self, line: str, cell: str) -> None:
+        options = self._cell_parser.parse_args(_split(line))
+        if not cell.strip():
+            raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
+        check_syntax(cell)
+        session = self._session_for(options.ranks)
+        session.run(
+            cell,
+            options.ranks,
+            number=_number_of_running_cell(self._shell),
+            fold=not options.no_fold,
+            by_rank=options.by_rank,
+            quiet=options.quiet,
+        )
+
+    def _session_for(self, spec: str | None) -> Session:
+        try:
+            return worlds.current()
+        except StateError:
+            if spec is not None:
+                _check_shape(spec)
+            return self._start({}, panel=False)
+
+    # ── %distributed ────────────────────────────────────────────────────────────────────────────────
+
+    def _steer(self, line: str) -> None:
+        words = _split(line) or ["status"]
+        if words[0] in ("-h", "--help", "help"):
+            self._parser.print_help()
+            return
+        if words[0] not in self._words:
+            near = difflib.get_close_matches(words[0], self._words, 3, 0.5) or sorted(self._words)
+            raise UsageError(f"%distributed knows no {words[0]!r}; did you mean {' or '.join(near)}?")
+        options = self._parser.parse_args(words)
+        act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
+        act(options)
+
+    def _do_start(self, options: argparse.Namespace) -> None:
+        try:
+            running = worlds.current()
+        except StateError:
+            pass
+        else:
+            raise StateError(
+                f"A world of {running.title} is running already; "
+                "go on with it, or type %distributed stop first, or %distributed restart."
+            )
+        chosen = {name: value for name, value in vars(options).items() if name != "word"}
+        self._start(chosen, panel=True)
+
+    def _start(self, options: dict[str, Any], *, panel: bool) -> Session:
+        progress = StartProgress()
+        try:
+            session = worlds.start(progress=progress, **options)
+        except BaseException:
+            progress.clear()
+            raise
+        self._last_start = options
+        worlds.use(session)
+        progress.finish(f"{session.title}, {session.backend}, ready in {progress.seconds:.1f} s.")
+        if session.notice:
+            print(session.notice)
+        if panel and session.panel is not None:
+            session.panel.show()
+        return session
+
+    def _do_status(self, _options: argparse.Namespace) -> None:
+        try:
+            session = worlds.current()
+        except StateError:
+            print("No world is running; start one with %distributed start, or run a %%distributed cell.")
+            return
+        print(table_text(session.status(), session.title))
+
+    def _do_panel(self, _options: argparse.Namespace) -> None:
+        panel = worlds.current().panel
+        if panel is not None:
+            panel.show()
+
+    def _do_stop(self, _options: argparse.Namespace) -> None:
+        session = worlds.current()
+        session.stop()
+        worlds.use(None)
+        print(f"Stopped {session.title}.")
+
+    def _do_restart(self, _options: argparse.Namespace) -> None:
+        worlds.current().stop()
+        worlds.use(None)
+        self._start(self._last_start, panel=True)
+
+    def _do_interrupt(self, _options: argparse.Namespace) -> None:
+        worlds.current().interrupt()
+
+    def _do_push(self, options: argparse.Namespace) -> None:
+        missing = [name for name in options.names if name not in self._shell.user_ns]
+        if missing:
+            raise TransferError(f"{', '.join(missing)} is not defined in the notebook; nothing was pushed.")
+        worlds.current().push(**{name: self._shell.user_ns[name] for name in options.names})
+
+    def _do_pull(self, options: argparse.Namespace) -> None:
+        self._shell.user_ns.update(worlds.current().pull_many(options.names, options.ranks))
+
+    def _do_log(self, options: argparse.Namespace) -> None:
+        session = worlds.current()
+        if options.rank not in session.ranks:
+            raise SpecError(f"There is no rank {options.rank} in this world of {len(session.ranks)}.")
+        print(session.log(options.rank))
+
+
+def _number_of_running_cell(shell: InteractiveShell) -> int:
+    """What the notebook shows as In [n] beside the cell that runs.
+
+    `shell.execution_count` is n in some versions of IPython and n + 1 in others; the input history always ends with
+    the running cell.
+    """
+    return len(shell.history_manager.input_hist_parsed) - 1 if shell.history_manager else shell.execution_count
+
+
+def check_syntax(cell: str) -> None:
+    """Refuse a cell that cannot be compiled here, once, rather than on every rank.
+
+    Raises:
+        CellSyntaxError: with the SyntaxError as its cause.
+    """
+    try:
+        source = TransformerManager().transform_cell(cell)
+        # As IPython compiles cells: with await at the top. A warning is the ranks' to give.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except SyntaxError as error:
+        raise CellSyntaxError(f"{error.msg} (line {error.lineno})") from error
+
+
+def _check_shape(spec: str) -> None:
+    """Refuse a SPEC that no world could satisfy before a world is started for it."""
+    from ..ranks import parse
+
+    parse(spec, 1 << 20)
+
+
+def _split(line: str) -> list[str]:
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"The line {line!r} is not understood: {str(error).lower()}.") from None
+
+
+_loaded: DistributedMagics | None = None
+
+
+def load(shell: InteractiveShell) -> None:
+    """Register the magics in a shell and warm up the fork server."""
+    global _loaded  # noqa: PLW0603 - kept so that a second %load_ext replaces it
+    _loaded = DistributedMagics(shell)
+    shell.register_magics(_loaded)
+    worlds.warm_up()
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Stop what runs and take the magics away."""
+    with suppress(StateError):
+        worlds.current().stop()
+    worlds.use(None)
+    worlds.cool_down()
+    for kind in ("line", "cell"):
+        shell.magics_manager.magics[kind].pop("distributed", None)

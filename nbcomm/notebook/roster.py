@@ -1,0 +1,134 @@
+"""What the notebook knows of each rank: where it sits, what it said last, whether it lives."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterable
+
+from ..home import Home, tail
+from ..messages import Hello, Place, Snapshot
+from ..panel import RankView
+
+
+class Roster:
+    """The ranks of one world, filled in from other threads as they report.
+
+    Args:
+        home: the world's directory, where the logs are.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self.places: list[Place] = []
+        self.hellos: dict[int, Hello] = {}
+        self.attached: set[int] = set()
+        self.dead: dict[int, str] = {}
+        """Ranks whose process has ended by itself, and how: "was killed by SIGKILL"."""
+        self._home = home
+        self._snapshots: dict[int, Snapshot] = {}
+        self._silent: set[int] = set()
+        self._changed = threading.Condition()
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks, ascending."""
+        return [place.rank for place in self.places]
+
+    @property
+    def title(self) -> str:
+        """How many ranks, on what: "4 ranks on cpu"."""
+        devices = sorted({place.device.split(":")[0] for place in self.places})
+        n = len(self.places)
+        return f"{n} rank{'s' if n > 1 else ''} on {' and '.join(devices)}"
+
+    def wait(self, timeout: float) -> None:
+        """Wait until a rank reports anything, at most so many seconds."""
+        with self._changed:
+            self._changed.wait(timeout)
+
+    def greet(self, hello: Hello) -> None:
+        """A rank's agent is connected."""
+        with self._changed:
+            self.hellos[hello.rank] = hello
+            self._changed.notify_all()
+
+    def attach(self, rank: int) -> None:
+        """A rank can run cells."""
+        with self._changed:
+            self.attached.add(rank)
+            self._changed.notify_all()
+
+    def expect_news(self) -> None:
+        """From now on, ranks that have not reported since are silent."""
+        self._silent = set(self.ranks) - set(self.dead)
+
+    def silent(self) -> set[int]:
+        """The living ranks that have not reported since `expect_news`."""
+        return self._silent - set(self.dead)
+
+    def note(self, rank: int, snapshot: Snapshot) -> None:
+        """Take what a rank says it does."""
+        with self._changed:
+            self._snapshots[rank] = snapshot
+            self._silent.discard(rank)
+            self._changed.notify_all()
+
+    def note_death(self, rank: int, status: int) -> str:
+        """Take the end of a rank's process; return it in words."""
+        with self._changed:
+            self.dead[rank] = how_it_ended(status)
+            self._changed.notify_all()
+        return self.dead[rank]
+
+    def dead_among(self, ranks: Iterable[int]) -> list[int]:
+        """Those of some ranks whose process has ended."""
+        return [rank for rank in ranks if rank in self.dead]
+
+    def views(self, *, stopped: bool = False) -> list[RankView]:
+        """The panel's rows, in rank order."""
+        return [self._view(place, stopped=stopped) for place in self.places]
+
+    def _view(self, place: Place, *, stopped: bool) -> RankView:
+        hello, snapshot = self.hellos[place.rank], self._snapshots.get(place.rank)
+        state, note = (snapshot.state if snapshot else "idle"), ""
+        if place.rank in self.dead:
+            state, note = "dead", self.dead[place.rank]
+        elif stopped:
+            state, note = "dead", "stopped"
+        return RankView(
+            rank=place.rank,
+            local_rank=place.local_rank,
+            node_rank=place.node_rank,
+            host=hello.host,
+            device=place.device,
+            pid=hello.pid,
+            state=state,
+            since=snapshot.since if snapshot else time.time(),
+            memory=snapshot.memory if snapshot else 0,
+            device_memory=snapshot.device_memory if snapshot else 0,
+            device_total=snapshot.device_total if snapshot else 0,
+            note=note,
+        )
+
+    def log(self, rank: int, lines: int = 40) -> str:
+        """The end of a rank's log: what its engine logged, and what it wrote to descriptor 2 at last."""
+        parts = [tail(self._home.log(rank), lines), tail(self._home.captured(rank, "stderr"), lines)]
+        return "\n".join(part for part in parts if part.strip("\0\n ")) or "(nothing)"
+
+
+def how_it_ended(status: int) -> str:
+    """Say in words how a process ended; status is minus the signal, or the exit code.
+
+    >>> how_it_ended(3), how_it_ended(-15)
+    ('ended with exit code 3', 'was killed by SIGTERM')
+    """
+    if status >= 0:
+        return f"ended with exit code {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    return f"was killed by {name}" + (
+        " (the system does that when memory runs out)" if -status == signal.SIGKILL else ""
+    )

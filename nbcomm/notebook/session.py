@@ -1,0 +1,451 @@
+"""The world as the notebook sees it: start it, run cells on it, send values to and fro, stop it.
+
+`Session` is the public Python API; the magics are a thin layer over it. All requests to ranks go one way:
+a message with an id to some ranks, one `Done` back from each, output in between. The calling thread waits,
+rendering output as it comes, so that a person sees it live and can interrupt.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from .. import ranks as rank_specs
+from ..errors import RankDiedError, SpecError, StateError, TransferError
+from ..messages import (
+    Attached,
+    Blob,
+    Call,
+    Done,
+    Failure,
+    FromRank,
+    Hello,
+    Interrupt,
+    Output,
+    Probe,
+    Pull,
+    Push,
+    Run,
+    Snapshot,
+    Stop,
+)
+from ..panel import Panel, RankView
+from ..values import pack, release, unpack
+from .link import Link
+from .output import CellOutput, cell_error
+from .requests import Request
+from .roster import Roster
+from .startup import Progress, Startup, Wishes
+from .watch import Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from typing_extensions import Self  # in typing from Python 3.11 on
+
+    from ..launch.client import ForkServerClient
+    from ..launch.local import LocalCluster
+    from ..launch.orders import Exited
+
+_TICK = 0.05
+"""Seconds between two renderings of a running cell's output."""
+
+_STATUS_PATIENCE = 0.5
+"""Seconds that a rank has to say what it does."""
+
+_INTERRUPT_PATIENCE = 5.0
+"""Seconds that an interrupted cell has to end before the notebook gives up waiting for it."""
+
+_OUTPUTS_KEPT = 200
+"""How many past cells can still show what their background threads print."""
+
+
+class Session:
+    """N ranks that run cells. Make one with `nbcomm.start`; it is a context manager.
+
+    Args:
+        forkserver: starts the processes; it may still be importing torch.
+        wishes: how many ranks, on what.
+        progress: told how the start comes along.
+
+    Raises:
+        StartError: the world did not come up; nothing of it is left.
+    """
+
+    def __init__(
+        self, forkserver: ForkServerClient, wishes: Wishes | None = None, progress: Progress = lambda *_: None
+    ) -> None:
+        wishes = wishes or Wishes()
+        self.home = forkserver.home
+        self.panel: Panel | None = None
+        self._forkserver = forkserver
+        self._roster = Roster(self.home)
+        self._ids = itertools.count(1)
+        self._numbers = itertools.count(1)
+        self._requests: dict[int, Request] = {}
+        self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
+        self._lock = threading.Lock()  # one cell at a time, whatever thread asks
+        self._stopped = False
+        self._cluster: LocalCluster | None = None
+        self._watch: Watch | None = None
+        self._startup = Startup(wishes, forkserver, self._roster, progress)
+        self.link = Link(self.home, wishes.grace, self._receive)
+        forkserver.on_exit = self._process_ended
+        atexit.register(self.stop)
+        try:
+            self._cluster = self._startup.launch()
+            self._startup.await_ranks()
+            self._startup.form_group(self.link, self._expect(self.ranks))
+        except BaseException:
+            self.stop()
+            raise
+        self.panel = Panel(self.title, self.backend, self.status())
+        self._watch = Watch(self)
+
+    # ── start and stop ──────────────────────────────────────────────────────────────────────────────
+
+    def stop(self) -> None:
+        """End the world: its processes, sockets and files. Stopping twice is no error."""
+        if self._stopped:
+            return
+        self._stopped = True
+        atexit.unregister(self.stop)
+        if self._watch is not None:
+            self._watch.close()
+        self.link.send(self._roster.hellos, Stop())
+        self.link.close()
+        self._forkserver.on_exit = lambda _: None
+        if self._cluster is not None:
+            self._cluster.close()
+        self._forkserver.shutdown()
+        for request in list(self._requests.values()):
+            for rank in request.waiting_for():
+                request.answer(rank, _lost(request.id, "was stopped"))
+        if self.panel is not None:
+            self.panel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ── what it is ──────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def running(self) -> bool:
+        """Whether the world has been started and not stopped."""
+        return not self._stopped
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way."""
+        return bool(self._requests)
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks, ascending."""
+        return self._roster.ranks
+
+    @property
+    def title(self) -> str:
+        """How many ranks, on what."""
+        return self._roster.title
+
+    @property
+    def backend(self) -> str:
+        """The backend of the process group."""
+        return self._roster.places[0].backend
+
+    @property
+    def notice(self) -> str:
+        """A sentence about the choice of devices where it may surprise; empty otherwise."""
+        return self._startup.notice
+
+    @property
+    def client(self) -> Any:
+        """The `Client` of ipyparallel for the same engines; engine id = rank."""
+        if self._cluster is None:
+            raise StateError("This world is stopped; start one with %distributed start.")
+        return self._cluster.client
+
+    def status(self) -> list[RankView]:
+        """What each rank is and does, in rank order; asked now, and answered from memory by a rank that is silent."""
+        self._roster.expect_news()
+        self.link.send(self.ranks, Probe())
+        deadline = time.monotonic() + _STATUS_PATIENCE
+        while self._roster.silent() and time.monotonic() < deadline:
+            self._roster.wait(_TICK)
+        return self.views()
+
+    def views(self) -> list[RankView]:
+        """The panel's rows."""
+        return self._roster.views(stopped=self._stopped)
+
+    def log(self, rank: int) -> str:
+        """The end of a rank's log."""
+        return self._roster.log(rank)
+
+    # ── running code ────────────────────────────────────────────────────────────────────────────────
+
+    def run(  # noqa: PLR0913 - each is an option of %%distributed
+        self,
+        code: str,
+        ranks: str | Iterable[int] | None = None,
+        *,
+        number: int | None = None,
+        fold: bool = True,
+        by_rank: bool = False,
+        quiet: bool = False,
+    ) -> None:
+        """Run a cell and show what it shows; returns when it has ended on every rank.
+
+        Args:
+            code: the cell, as in a notebook: magics, ``!cmd`` and top-level ``await`` included.
+            ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
+            number: what the ranks call the cell in tracebacks and history; counted by default.
+            fold: show lines on which ranks agree once.
+            by_rank: show all of rank 0's output, then rank 1's, and so on.
+            quiet: show nothing; failures are raised all the same.
+
+        Raises:
+            CellError: it failed on some rank.
+            SpecError: there are no such ranks. Nothing was run.
+            StateError: the world is stopped, or still busy. Nothing was run.
+            KeyboardInterrupt: it was interrupted.
+        """
+        chosen = self._choose(ranks)
+        number = next(self._numbers) if number is None else number
+        with self._exclusively():
+            identity = next(self._ids)
+            output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
+            self._finish(self._ask(chosen, Run(identity, code, chosen, number), output=output), output)
+
+    def call(
+        self, function: Callable[..., Any], *args: Any, ranks: str | Iterable[int] | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call a function on ranks, with the same arguments on each.
+
+        A function typed in the notebook brings the globals that it uses; other names it finds on the rank.
+
+        Returns:
+            What it returned on each chosen rank, in rank order.
+
+        Raises:
+            CellError: it raised on some rank.
+            TransferError: the function, an argument or a result cannot be pickled.
+        """
+        chosen = self._choose(ranks)
+        blob, buffers = pack((function, args, kwargs), self.home.bulk)
+        with self._exclusively():
+            identity = next(self._ids)
+            output = CellOutput(chosen)
+            request = self._ask(chosen, Call(identity, blob, chosen), buffers, output=output)
+            try:
+                self._finish(request, output)
+            finally:
+                release(blob)
+            return [self._value(request, rank) for rank in chosen]
+
+    def push(self, ranks: str | Iterable[int] | None = None, **variables: Any) -> None:
+        """Bind variables on ranks; each rank gets a copy of its own.
+
+        Raises:
+            TransferError: a value cannot be pickled (nothing was sent then), or cannot be rebuilt there.
+        """
+        chosen = self._choose(ranks)
+        blob, buffers = pack(variables, self.home.bulk)
+        with self._exclusively():
+            request = self._ask(chosen, Push(next(self._ids), blob), buffers)
+            try:
+                self._wait(request)
+            finally:
+                release(blob)
+            self._raise_transfer(request)
+
+    def pull(self, name: str, ranks: str | Iterable[int] | None = None) -> list[Any]:
+        """Fetch a variable from ranks.
+
+        Returns:
+            Its value on each chosen rank, in rank order; tensors arrive on the CPU.
+
+        Raises:
+            TransferError: it is not defined on some rank, or cannot be pickled there.
+        """
+        return self.pull_many([name], ranks)[name]
+
+    def pull_many(self, names: Sequence[str], ranks: str | Iterable[int] | None = None) -> dict[str, list[Any]]:
+        """Fetch several variables at once, as `pull` does each."""
+        chosen = self._choose(ranks)
+        with self._exclusively():
+            request = self._ask(chosen, Pull(next(self._ids), list(names)))
+            self._wait(request)
+            self._raise_transfer(request)
+            values = [self._value(request, rank) for rank in chosen]
+            return {name: [value[name] for value in values] for name in names}
+
+    def interrupt(self) -> None:
+        """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""
+        for request in list(self._requests.values()):
+            self.link.send(request.waiting_for(), Interrupt(request.id))
+
+    # ── requests ────────────────────────────────────────────────────────────────────────────────────
+
+    def _choose(self, ranks: str | Iterable[int] | None) -> list[int]:
+        if self._stopped:
+            raise StateError("This world is stopped; start one with %distributed start.")
+        n = len(self.ranks)
+        if ranks is None:
+            chosen = self.ranks
+        elif isinstance(ranks, str):
+            chosen = rank_specs.parse(ranks, n)
+        else:
+            chosen = sorted(set(ranks))
+            if not chosen or chosen[0] < 0 or chosen[-1] >= n:
+                raise SpecError(f"The ranks {chosen} are not all in this world of {n}: 0 to {n - 1}.")
+        gone = self._roster.dead_among(chosen)
+        if gone:
+            raise RankDiedError(
+                f"Rank {rank_specs.fold(gone)} {self._roster.dead[gone[0]]}; nothing was run. "
+                "Type %distributed restart for a new world, or choose other ranks with -r."
+            )
+        busy = {rank for request in self._requests.values() for rank in request.waiting_for()} & set(chosen)
+        if busy and not self._lock.locked():
+            raise StateError(
+                f"Rank {rank_specs.fold(busy)} still runs an earlier cell that was interrupted; nothing was run. "
+                "Wait for it, or type %distributed restart."
+            )
+        return chosen
+
+    @contextmanager
+    def _exclusively(self) -> Iterator[None]:
+        """Hold the session's lock, and refuse to wait for it: a cell cannot run inside another."""
+        if not self._lock.acquire(blocking=False):
+            raise StateError("This world runs another cell at the moment; wait for it, or interrupt it.")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def _expect(self, ranks: Iterable[int]) -> Request:
+        request = Request(next(self._ids), ranks)
+        self._requests[request.id] = request
+        return request
+
+    def _ask(
+        self, ranks: Sequence[int], message: Any, buffers: Sequence[Any] = (), output: CellOutput | None = None
+    ) -> Request:
+        request = self._requests[message.id] = Request(message.id, ranks)
+        if output is not None:
+            self._outputs[message.id] = output
+            while len(self._outputs) > _OUTPUTS_KEPT:
+                self._outputs.popitem(last=False)
+        if self._watch is not None:
+            self._watch.hurry()
+        self.link.send(ranks, message, buffers)
+        return request
+
+    def _finish(self, request: Request, output: CellOutput) -> None:
+        """Wait for a cell while showing its output; raise what it raised."""
+        failures: dict[int, Failure] = {}
+        try:
+            self._wait(request, output.render)
+            failures = request.failures()
+        finally:
+            output.close(failures)
+            if self.panel is not None:
+                self.panel.settle()
+        if failures:
+            interrupted = [rank for rank, done in request.answers().items() if done.interrupted]
+            error = cell_error(failures, self.ranks)
+            if len(interrupted) == len(failures) and request.interrupted:
+                raise KeyboardInterrupt
+            raise error
+
+    def _wait(self, request: Request, tick: Callable[[], None] = lambda: None) -> None:
+        """Wait for all answers. An interrupt is passed on to the ranks, and waited for."""
+        try:
+            while not request.wait(_TICK):
+                tick()
+        except KeyboardInterrupt:
+            self._wait_interrupted(request, tick)
+            if not request.failures():
+                raise  # it ended well in the last moment: the person still wants the notebook to stop here
+
+    def _wait_interrupted(self, request: Request, tick: Callable[[], None]) -> None:
+        request.interrupted = True
+        self.link.send(request.waiting_for(), Interrupt(request.id))
+        deadline = time.monotonic() + _INTERRUPT_PATIENCE
+        while not request.wait(_TICK):
+            tick()
+            if time.monotonic() > deadline:
+                stuck = rank_specs.fold(request.waiting_for())
+                print(
+                    f"Rank {stuck} does not react: it waits in a collective or in C code. "
+                    "It goes on in the background; %distributed restart ends it."
+                )
+                raise KeyboardInterrupt
+
+    def _value(self, request: Request, rank: int) -> Any:
+        blob, frames = request.value(rank)
+        try:
+            return unpack(blob, frames)
+        finally:
+            release(blob)
+
+    def _raise_transfer(self, request: Request) -> None:
+        failures = request.failures()
+        if failures:
+            for rank in set(request.answers()) - set(failures):
+                release(request.answers()[rank].blob or Blob(b""))
+            said: dict[str, list[int]] = {}
+            for rank, failure in failures.items():
+                said.setdefault(failure.message.rstrip(".") or failure.name, []).append(rank)
+            raise TransferError(
+                " ".join(f"{message} (rank {rank_specs.fold(ranks)})." for message, ranks in said.items())
+            )
+
+    # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
+
+    def _receive(self, rank: int, message: FromRank, frames: Sequence[Any]) -> None:
+        if isinstance(message, Output):
+            output = self._outputs.get(message.run)
+            if output is not None:
+                output.feed(rank, message.items)
+        elif isinstance(message, Done):
+            request = self._requests.get(message.id)
+            if message.id in self._outputs:
+                self._outputs[message.id].ended(rank)
+            if request is not None:
+                self._answer(request, rank, message, frames)
+        elif isinstance(message, Snapshot):
+            self._roster.note(rank, message)
+        elif isinstance(message, Hello):
+            self._roster.greet(message)
+        elif isinstance(message, Attached):
+            self._roster.attach(rank)
+
+    def _answer(self, request: Request, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
+        if request.answer(rank, done, frames):
+            self._requests.pop(request.id, None)
+
+    def _process_ended(self, ended: Exited) -> None:
+        if not ended.key.startswith("rank "):
+            return
+        rank = int(ended.key.removeprefix("rank "))
+        cause = self._roster.note_death(rank, ended.status)
+        for request in list(self._requests.values()):
+            if rank in request.waiting_for():
+                self._answer(request, rank, _lost(request.id, cause, rank))
+
+
+def _lost(identity: int, cause: str, rank: int | None = None) -> Done:
+    who = "The world" if rank is None else f"Rank {rank}"
+    sentence = f"{who} {cause}. Type %distributed restart for a new world."
+    return Done(identity, failure=Failure("RankDiedError", sentence, f"RankDiedError: {sentence}"))

@@ -1,0 +1,83 @@
+"""What is refused before any rank hears of it."""
+
+from __future__ import annotations
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from nbcomm.errors import CellSyntaxError, SpecError, StateError, TransferError
+from nbcomm.notebook.magics import DistributedMagics, UsageError, check_syntax
+
+
+@pytest.fixture
+def magics() -> DistributedMagics:
+    return DistributedMagics(InteractiveShell.instance())
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "x = 1",
+        "await something()",
+        "async with a as b:\n    await b",
+        "!ls -l $HOME",
+        "%timeit 1",
+        "%%time\nsum(range(10))",
+        "files = !ls",
+        "x?",
+        "'\\d'",
+        "",
+    ],
+)
+def test_what_ipython_takes_is_let_through(cell: str) -> None:
+    check_syntax(cell)
+
+
+@pytest.mark.parametrize("cell", ["x = = 1", "def f(:", "for", "  x = 1\n y = 2", "return 1", "print('unfinished"])
+def test_a_syntax_error_is_told_as_python_tells_it(cell: str) -> None:
+    with pytest.raises(CellSyntaxError) as caught:
+        check_syntax(cell)
+    assert any("Error: " in line for line in caught.value._render_traceback_())
+    assert isinstance(caught.value.__cause__, SyntaxError)
+
+
+@pytest.mark.parametrize(
+    ("line", "error", "said"),
+    [
+        ("strat", UsageError, "did you mean start"),
+        ("xyzzy", UsageError, "did you mean"),
+        ("start -n four", UsageError, "invalid int value"),
+        ("start --device tpu", UsageError, "invalid choice"),
+        ("start extra", UsageError, "unrecognized arguments"),
+        ("push", UsageError, "required"),
+        ("pull x -r", UsageError, "expected one argument"),
+        ("pull 'x", UsageError, "not understood"),
+        ("stop", StateError, "No world is running"),
+        ("pull x", StateError, "No world is running"),
+        ("push not_there_at_all", TransferError, "not_there_at_all is not defined in the notebook"),
+    ],
+)
+def test_a_line_that_cannot_be(magics: DistributedMagics, line: str, error: type[Exception], said: str) -> None:
+    with pytest.raises(error, match=said):
+        magics.distributed(line)
+
+
+@pytest.mark.parametrize(
+    ("line", "cell", "error"),
+    [("", " \n", UsageError), ("--ranks", "1", UsageError), ("", "= 1", CellSyntaxError), ("-r 1,,2", "1", SpecError)],
+)
+def test_a_cell_that_cannot_be_starts_no_world(
+    magics: DistributedMagics, line: str, cell: str, error: type[Exception]
+) -> None:
+    with pytest.raises(error):
+        magics.distributed(line, cell)
+
+
+def test_help_is_printed_and_is_no_error(magics: DistributedMagics, capsys: pytest.CaptureFixture[str]) -> None:
+    for line in ("help", "-h", "start --help"):
+        magics.distributed(line)
+        assert "%distributed" in capsys.readouterr().out
+    magics.distributed("--help", "1")
+    assert "--by-rank" in capsys.readouterr().out
+    magics.distributed("")
+    assert "No world is running" in capsys.readouterr().out
