@@ -1,0 +1,80 @@
+"""What the README promises a newcomer, in a real JupyterLab, with four real ranks.
+
+With NBCOMM_SCREENSHOTS=FOLDER the pictures of the README are taken on the way (``make screenshots``).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Notebook, Server
+
+LOAD = "%load_ext nbcomm"
+START = "%distributed start -n 4"
+FIRST = """%%distributed
+x = torch.full((2,), float(rank), device=device)
+all_reduce(x)"""
+PRINTING = """%%distributed
+print("hello from rank", rank)
+print("the world has", world_size, "ranks")"""
+BLOCKING = """%%distributed
+import pathlib, time
+while rank > 0 and not pathlib.Path("{go}").exists():  # rank 0 is soon done
+    time.sleep(0.02)
+rank"""
+FAILING = """%%distributed
+assert rank != 2, "rank 2 is the odd one"
+'fine'"""
+STOP = "%distributed stop"
+
+
+def _shoot(page: Any, name: str) -> None:
+    folder = os.environ.get("NBCOMM_SCREENSHOTS")
+    if folder:
+        page.mouse.move(5, 5)
+        page.screenshot(path=Path(folder) / f"{name}.png", clip={"x": 300, "y": 55, "width": 862, "height": 640})
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_path_of_a_newcomer(notebook: Callable[..., Notebook], server: Server, theme: str) -> None:
+    server.choose_theme(theme)
+    go = server.root / f"go-{theme}"
+    cells = [LOAD, START, FIRST, PRINTING, BLOCKING.format(go=go.name), FAILING, STOP]
+    book = notebook(f"newcomer-{theme}.ipynb", *cells, viewport={"width": 1200, "height": 900})
+    book.page.set_default_timeout(60_000)
+    book.open()
+    book.run(0)
+    book.run(1)
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live .card').length === 4")
+    book.run(2)
+    assert "[0-3] tensor([6., 6.])" in book.cell(2).inner_text()
+    book.run(3)
+    shown = book.cell(3).inner_text()
+    assert "[2] hello from rank 2" in shown
+    assert "[0-3] the world has 4 ranks" in shown
+
+    book.start(4)  # the kernel is blocked until the file is there, and the panel tells who works
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live .card[data-mood=running]').length === 3")
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live .card[data-mood=idle]').length === 1")
+    book.page.locator(".nbcomm-live").first.scroll_into_view_if_needed()
+    _shoot(book.page, f"panel-{theme}")
+    go.write_text("")
+    book.cell(4).locator(".jp-OutputArea-output").filter(has_text="[3] 3").wait_for()
+
+    book.start(5)
+    error = book.cell(5).locator(".jp-OutputArea-output").filter(has_text="CellError")
+    error.wait_for()
+    assert "[2]" in error.inner_text()
+    book.run(6)
+    book.page.wait_for_function("document.body.innerText.includes('Stopped 4 ranks on cpu')")
+
+    saved = str(book.save())
+    assert "application/vnd.jupyter.widget-view" not in saved
+    assert "<table>" in saved
+    assert book.errors == []

@@ -1,0 +1,112 @@
+"""What goes wrong in practice: a rank dies, a cell hangs, somebody presses ■ at a bad moment."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
+
+from .notebook import Notebook
+
+Open = Callable[..., Notebook]
+
+
+def test_a_killed_rank_is_named_and_the_others_go_on(open_notebook: Open) -> None:
+    notebook = open_notebook("%distributed start -n 3", "%%distributed\nkept = rank")
+    cell = notebook.run("%%distributed\nimport os\nif rank == 1: os.kill(os.getpid(), 9)\nrank", fails=True)
+    assert "[1] RankDiedError: Rank 1 was killed by SIGKILL" in cell.error_text
+    assert cell.lines == ["[0] 0", "[2] 2"]
+    assert "Rank 1 was killed" in notebook.run("%%distributed\n1", fails=True).error_text
+    assert notebook.run("%%distributed -r 0,2\nkept").lines == ["[0] 0", "[2] 2"]
+    assert "dead" in notebook.run("%distributed").text
+    notebook.run("%distributed restart")
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-2] 3\n"
+
+
+def test_a_rank_that_exits_says_how(open_notebook: Open) -> None:
+    notebook = open_notebook("%distributed start -n 2")
+    cell = notebook.run("%%distributed\nimport os\nif rank == 0: os._exit(5)", fails=True)
+    assert "Rank 0 ended with exit code 5" in cell.error_text
+
+
+def test_a_cell_that_hangs_in_a_collective_can_be_left(open_notebook: Open) -> None:
+    notebook = open_notebook("%distributed start -n 3", "kept_here = 1")
+    cell = notebook.interrupted("%%distributed\nprint('on')\nif rank != 1: barrier()")
+    assert "Rank 0,2 does not react" in cell.text
+    assert "%distributed restart" in cell.text
+    assert "still runs an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
+    assert notebook.run("%%distributed -r 1\nrank").text == "[1] 1\n"
+    notebook.run("%distributed restart")
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-2] 3\n"
+
+
+def test_an_interrupted_start_leaves_nothing_and_can_be_repeated(open_notebook: Open) -> None:
+    notebook = open_notebook()
+    notebook.interrupted("%distributed start -n 4", once="Starting")
+    assert "No world is running" in notebook.run("%distributed").text
+    notebook.run("%distributed start -n 2")
+    assert notebook.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
+
+
+def test_a_child_process_is_interrupted_too(open_notebook: Open) -> None:
+    notebook = open_notebook("%distributed start -n 2")
+    for code in ("!echo on; sleep 60", "import subprocess\n_ = subprocess.run(['sh', '-c', 'echo on; sleep 60'])"):
+        notebook.interrupted(f"%%distributed\n{code}")
+        assert notebook.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
+
+
+def test_pressing_interrupt_again_and_again_is_harmless(open_notebook: Open) -> None:
+    notebook = open_notebook("%distributed start -n 2")
+    notebook.interrupted("%%distributed\nimport time\nprint('on')\ntime.sleep(60)", times=5)
+    assert notebook.run("1 + 1").text == "2\n"
+    _until_free(notebook)
+    assert notebook.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
+
+
+def _until_free(notebook: Notebook) -> None:
+    code = """\
+        import time
+        from nbcomm.notebook import worlds
+        end = time.monotonic() + 20
+        while worlds.current().busy and time.monotonic() < end: time.sleep(0.01)
+        worlds.current().busy"""
+    assert notebook.run(textwrap.dedent(code)).text == "False\n"
+
+
+def test_a_world_of_one_rank(open_notebook: Open) -> None:
+    notebook = open_notebook("%distributed start -n 1")
+    code = "all_reduce(3), all_gather(torch.tensor(2.0)), broadcast('x'), gather(1), scatter([5])"
+    assert notebook.run(f"%%distributed\n{code}").text == "[0] (3, tensor([2.]), 'x', [1], 5)\n"
+
+
+def test_a_warning_folds(open_notebook: Open) -> None:
+    notebook = open_notebook("%distributed start -n 2")
+    cell = notebook.run("%%distributed\nimport warnings\nwarnings.warn('careful')")
+    assert re.search(r"^\[0-1\] .*UserWarning: careful$", cell.stream("stderr"), re.MULTILINE)
+
+
+@pytest.mark.parametrize("headless", ["fails", "passes"])
+def test_a_headless_run_of_a_notebook_fails_with_its_cell(headless: str, tmp_path: Path) -> None:
+    code = [
+        "%load_ext nbcomm",
+        "%distributed start -n 2",
+        "%%distributed\nassert rank < 1" + " or True" * (headless == "passes"),
+    ]
+    book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(source) for source in code])
+    client = NotebookClient(book, timeout=90, resources={"metadata": {"path": str(tmp_path)}})
+    if headless == "passes":
+        client.execute()
+        stored = nbformat.writes(book)
+        assert "application/vnd.jupyter.widget-view" not in stored, (
+            "a saved notebook shows a table, never a lost widget"
+        )
+        assert "<table>" in stored
+    else:
+        with pytest.raises(CellExecutionError, match="CellError: 1 of 2 ranks failed"):
+            client.execute()

@@ -1,0 +1,168 @@
+"""What a notebook cell can do, it can do on ranks."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from .notebook import Notebook
+
+
+def test_the_first_cell_of_the_documentation(four: Notebook) -> None:
+    cell = four.run('%%distributed\nx = torch.full((2,), float(rank), device=device)\nall_reduce(x, "sum")')
+    assert cell.text == "[0-3] tensor([6., 6.])\n"
+
+
+def test_variables_stay_and_differ_between_ranks(four: Notebook) -> None:
+    four.run("%%distributed\nmine = rank * 10")
+    assert four.run("%%distributed\nmine").lines == ["[0] 0", "[1] 10", "[2] 20", "[3] 30"]
+
+
+def test_the_notebooks_own_namespace_is_untouched(four: Notebook) -> None:
+    four.run("%%distributed\nonly_there = 1")
+    cell = four.run("[name in globals() for name in ('only_there', 'rank', 'all_reduce', 'torch', 'comm')]")
+    assert cell.lines == ["[False, False, False, False, False]"]
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ("import asyncio\nawait asyncio.sleep(0.01)\n'awaited'", "[0-3] 'awaited'"),
+        ("!echo from a child", "[0-3] from a child"),
+        ("files = !echo one two\nfiles", "[0-3] ['one two']"),
+        ("1 + 1;", ""),
+        ("print('a', end='')", "[0-3] a"),
+        (
+            "from IPython.display import HTML, display\ndisplay(HTML('<b>x</b>'))",
+            "[0-3]\n<IPython.core.display.HTML object>",
+        ),
+        ("torch.eye(2)", "[0-3] tensor([[1., 0.],\n              [0., 1.]])"),
+    ],
+)
+def test_what_a_cell_can_hold(four: Notebook, code: str, shown: str) -> None:
+    assert four.run(f"%%distributed\n{code}").text.rstrip("\n") == shown
+
+
+def test_time_magics_say_something_on_every_rank(four: Notebook) -> None:
+    timed = four.run("%%distributed\n%%time\nsum(range(10))").text
+    assert "[0-3] 45" in timed
+    assert timed.count("Wall time") >= 1
+    assert "per loop" in four.run("%%distributed\n%timeit -n1 -r1 1").text
+
+
+def test_history_and_last_results(four: Notebook) -> None:
+    four.run("%%distributed\n20 + 2")
+    assert four.run("%%distributed\n_ + 1").text == "[0-3] 23\n"
+    assert four.run("%%distributed\nIn[-2].strip()").text == "[0-3] '_ + 1'\n"
+
+
+def test_a_tracebacks_cell_number_is_the_notebooks(four: Notebook) -> None:
+    cell = four.run("%%distributed\nraise OSError('no')", fails=True)
+    assert f"In[{cell.number}]" in cell.error_text
+
+
+def test_a_rank_fails_and_the_notebook_with_it(four: Notebook) -> None:
+    cell = four.run("%%distributed\nif rank in (1, 3):\n    1 / 0\nrank", fails=True)
+    assert cell.error is not None
+    assert cell.error["ename"] == "CellError"
+    assert "[1,3]" in cell.error["evalue"]
+    assert cell.error_text.count("1 / 0") == 1, "identical tracebacks are shown once"
+    assert "[0] 0" in cell.lines
+    assert "[2] 2" in cell.lines
+
+
+def test_the_odd_traceback_comes_first(four: Notebook) -> None:
+    shown = four.run(
+        "%%distributed\nif rank == 2:\n    raise KeyError('odd')\nraise OSError('many')", fails=True
+    ).error_text
+    assert shown.index("odd") < shown.index("many")
+
+
+def test_a_syntax_error_is_said_once_and_reaches_no_rank(four: Notebook) -> None:
+    four.run("%%distributed\nkept = 7")
+    cell = four.run("%%distributed\nkept = = 3", fails=True)
+    assert cell.error_text.count("invalid syntax") == 1
+    assert "magics.py" not in cell.error_text
+    assert four.run("%%distributed\nkept").text == "[0-3] 7\n"
+
+
+def test_a_users_own_name_wins_until_it_is_deleted(four: Notebook) -> None:
+    four.run("%%distributed\nreduce = 'mine'")
+    assert four.run("%%distributed\nreduce").text == "[0-3] 'mine'\n"
+    four.run("%%distributed\ndel reduce")
+    assert four.run("%%distributed\nreduce is comm.reduce or reduce == comm.reduce").text == "[0-3] True\n"
+
+
+def test_the_names_do_not_leak_into_modules(four: Notebook) -> None:
+    cell = four.run("%%distributed\nimport builtins\nhasattr(builtins, 'all_reduce'), hasattr(builtins, 'rank')")
+    assert cell.text == "[0-3] (False, False)\n"
+
+
+def test_torchruns_environment_is_set_in_children_too(four: Notebook) -> None:
+    cell = four.run("%%distributed -r 2\n!echo $RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR")
+    assert cell.text == "[2] 2 4 2 4 127.0.0.1\n"
+
+
+def test_ranks_draw_different_numbers(four: Notebook) -> None:
+    code = """\
+        import random, numpy
+        draws = all_gather((torch.rand(()).item(), random.random(), float(numpy.random.rand())), mode="list")
+        [len(set(kind)) for kind in draws]"""
+    assert four.run("%%distributed\n" + textwrap.dedent(code)).text == "[0-3] [4, 4, 4]\n"
+
+
+def test_threads_are_shared_out(four: Notebook) -> None:
+    cell = four.run("%%distributed\nimport os\ntorch.get_num_threads() == max(1, len(os.sched_getaffinity(0)) // 4)")
+    assert cell.text == "[0-3] True\n"
+
+
+def test_a_figure_and_a_table_arrive_whole(four: Notebook) -> None:
+    four.run("%%distributed\nimport matplotlib.pyplot as plt", timeout=120)
+    cell = four.run("%%distributed -r 1\nplt.plot([1, 2]); None", timeout=120)
+    images = [output for output in cell.outputs if "image/png" in output.get("data", {})]
+    assert len(images) == 1
+    assert "[1]" in cell.text
+
+
+def test_a_display_is_updated_in_place(four: Notebook) -> None:
+    code = """\
+        from IPython.display import display
+        handle = display("first", display_id=True)
+        handle.update("second")"""
+    shown = four.run("%%distributed\n" + textwrap.dedent(code)).text
+    assert "second" in shown
+    assert "first" not in shown
+
+
+def test_exit_ends_no_rank(four: Notebook) -> None:
+    assert "%distributed stop" in four.run("%%distributed\nexit").text
+    assert four.run("%%distributed\n1").text == "[0-3] 1\n"
+
+
+def test_ipyparallels_own_client_works_beside(four: Notebook) -> None:
+    code = """\
+        from nbcomm.notebook import worlds
+        client = worlds.current().client
+        client.wait_for_engines(4, timeout=30)
+        client[:].apply_sync(lambda: __import__("os").environ["RANK"]), client.ids"""
+    assert four.run(textwrap.dedent(code)).lines == ["(['0', '1', '2', '3'], [0, 1, 2, 3])"]
+
+
+def test_ipyparallels_own_cells_keep_their_output(four: Notebook) -> None:
+    code = """\
+        from nbcomm.notebook import worlds
+        client = worlds.current().client
+        _ = client.wait_for_engines(4, timeout=30)
+        view = client[:]
+        view.block = True
+        view.activate()"""
+    four.run(textwrap.dedent(code))
+    four.run("%%distributed\nprint('ours')")
+    assert four.run("%%px\nprint('theirs')").text.count("theirs") == 4
+    assert four.run("%%distributed\nprint('ours')").text == "[0-3] ours\n"
+
+
+def test_a_cell_longer_than_half_a_minute(four: Notebook) -> None:
+    cell = four.run("%%distributed\nimport time\nprint('begun')\ntime.sleep(31)\nrank", timeout=90)
+    assert cell.lines == ["[0-3] begun", "[0] 0", "[1] 1", "[2] 2", "[3] 3"]

@@ -1,0 +1,144 @@
+"""After a world's end, however it came, no process, socket or file of it is there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from .notebook import Notebook
+
+_WHERE = (
+    "from nbcomm.notebook import worlds\n"
+    "s = worlds.current()\n"
+    "print(s.home.path, s.home.bulk, s._forkserver._process.pid, *[v.pid for v in s.status()])"
+)
+
+
+class _Traces:
+    """What there is of a world while it lives."""
+
+    def __init__(self, notebook: Notebook) -> None:
+        notebook.run("%%distributed\nimport subprocess\nchild = subprocess.Popen(['sleep', '600'])")
+        home, bulk, *pids = notebook.run(_WHERE).text.split()
+        self.paths = [Path(home), Path(bulk)]
+        server = psutil.Process(int(pids[0]))
+        self.processes = [server, *server.children(recursive=True)]
+        assert {int(pid) for pid in pids} <= {process.pid for process in self.processes}
+        assert len(self.processes) >= 8, "fork server, controller, 3 ranks, 3 children"
+        assert self.paths[0].exists()
+
+    def left(self) -> list[str]:
+        processes = [f"{process.pid} {process.status()}" for process in self.processes if _lives(process)]
+        return processes + [str(path) for path in self.paths if path.exists()]
+
+    def wait_gone(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while self.left() and time.monotonic() < deadline:
+            psutil.wait_procs(self.processes, timeout=0.2)
+        assert not self.left()
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        # An orphan whose new parent does not reap it has ended all the same.
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def notebook(open_notebook) -> Notebook:  # type: ignore[no-untyped-def]
+    opened: Notebook = open_notebook("%distributed start -n 3 --grace 3")
+    return opened
+
+
+def test_stop(notebook: Notebook) -> None:
+    traces = _Traces(notebook)
+    assert "Stopped" in notebook.run("%distributed stop").text
+    assert traces.left() == []
+
+
+def test_shutdown_of_the_kernel(notebook: Notebook) -> None:
+    traces = _Traces(notebook)
+    notebook.close()
+    traces.wait_gone(10)
+
+
+def test_restart_of_the_kernel(notebook: Notebook) -> None:
+    traces = _Traces(notebook)
+    notebook.restart()
+    traces.wait_gone(10)
+    notebook.run("%load_ext nbcomm")
+    notebook.run("%distributed start -n 2")
+    assert notebook.run("%%distributed\n1").text == "[0-1] 1\n"
+
+
+def test_kill_of_the_kernel(notebook: Notebook) -> None:
+    traces = _Traces(notebook)
+    os.kill(notebook.pid, signal.SIGKILL)
+    traces.wait_gone(3 + 15)
+
+
+def test_kill_of_the_fork_server_then_stop(notebook: Notebook) -> None:
+    traces = _Traces(notebook)
+    traces.processes[0].kill()
+    assert notebook.run("%%distributed\n1").text == "[0-2] 1\n", "the ranks live on"
+    notebook.run("%distributed stop")
+    for process in traces.processes:  # children of killed ranks have no parent left that could end them
+        if _lives(process) and process.name() == "sleep":
+            process.kill()
+    traces.wait_gone(10)
+
+
+def test_kill_of_the_fork_server_and_the_kernel(notebook: Notebook) -> None:
+    traces = _Traces(notebook)
+    traces.processes[0].kill()
+    os.kill(notebook.pid, signal.SIGKILL)
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and any(_lives(p) and p.name() != "sleep" for p in traces.processes):
+        psutil.wait_procs(traces.processes, timeout=0.2)
+    for process in traces.processes:
+        if _lives(process) and process.name() == "sleep":
+            process.kill()
+    traces.wait_gone(5)
+
+
+def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    notebook = open_notebook()
+    where = notebook.run("from nbcomm.notebook import worlds\nprint(worlds._warm._process.pid, worlds._warm.home.path)")
+    pid, home = where.text.split()
+    server = psutil.Process(int(pid))
+    os.kill(notebook.pid, signal.SIGKILL)
+    server.wait(30)
+    assert not Path(home).exists()
+
+
+def test_a_start_that_fails_shows_the_log_and_leaves_nothing(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    notebook = open_notebook()
+    before = _worlds()
+    cell = notebook.run("%distributed start -n 2 --backend bogus", fails=True)
+    assert "bogus" in cell.error_text
+    assert "Traceback" in cell.error_text, "it shows what the engine said"
+    assert _worlds() <= before
+    assert "No world is running" in notebook.run("%distributed").text
+    notebook.run("%distributed start -n 2")
+
+
+def test_ranks_are_started_plainly_where_they_cannot_be_forked(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    notebook = open_notebook(NBCOMM_START="spawn")
+    notebook.run("%distributed start -n 3 --grace 3", timeout=180)
+    assert notebook.run("%%distributed\nall_reduce(rank)").text == "[0-2] 3\n"
+    traces = _Traces(notebook)
+    notebook.run("%distributed stop")
+    assert traces.left() == []
+
+
+def _worlds() -> set[str]:
+    parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
+    return {path.name for path in parent.iterdir()} if parent.exists() else set()

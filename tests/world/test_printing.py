@@ -1,0 +1,133 @@
+"""Whatever a cell writes, however it writes it, is shown: attributed, in order, and whole."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+
+import pytest
+
+from .notebook import Notebook
+
+
+def _run(notebook: Notebook, code: str, options: str = "", timeout: float = 60.0) -> list[str]:
+    return notebook.run(f"%%distributed {options}\n{textwrap.dedent(code)}", timeout=timeout).lines
+
+
+def test_python_c_code_and_children_keep_their_order(four: Notebook) -> None:
+    code = """\
+        import os, subprocess
+        print("python")
+        os.write(1, b"descriptor\\n")
+        print("python again")
+        _ = subprocess.run(["echo", "child"])
+        print("end")"""
+    expected = ["python", "descriptor", "python again", "child", "end"]
+    assert _run(four, code) == [f"[0-3] {line}" for line in expected]
+
+
+def test_c_buffers_are_flushed_when_the_cell_ends(four: Notebook) -> None:
+    code = """\
+        import ctypes
+        _ = ctypes.CDLL(None).printf(b"from printf\\n")"""
+    assert _run(four, code) == ["[0-3] from printf"]
+
+
+def test_stderr_stays_stderr_and_200_kb_of_it_arrive(four: Notebook) -> None:
+    cell = four.run("%%distributed -r 1\nimport sys\nfor i in range(2000): print('e' * 95, i, file=sys.stderr)")
+    lines = cell.stream("stderr").splitlines()
+    assert lines == [f"[1] {'e' * 95} {i}" for i in range(2000)]
+    assert cell.stream("stdout") == ""
+
+
+def test_a_grandchild_that_outlives_its_cell_is_shown_as_late(four: Notebook) -> None:
+    code = """\
+        import subprocess
+        child = subprocess.Popen(["sh", "-c", "sleep 0.5; echo after"])
+        print("end")"""
+    cell = four.run("%%distributed -r 0\n" + textwrap.dedent(code))
+    four.until(lambda: "after" in cell.text, 20, "the child's line did not come", cell)
+    assert cell.lines[0] == "[0] end"
+    assert re.search(r"^\[0\].*late.*after$", cell.text, re.MULTILINE)
+
+
+def test_a_background_thread_is_attributed_to_its_own_cell(four: Notebook) -> None:
+    code = """\
+        import threading
+        gate = threading.Event()
+        def later():
+            gate.wait(30)
+            print("from the thread of", rank)
+        threading.Thread(target=later).start()
+        print("end")"""
+    cell = four.run("%%distributed -r 2\n" + textwrap.dedent(code))
+    assert cell.lines == ["[2] end"]
+    other = four.run("%%distributed -r 2\nprint('another cell'); gate.set(); import time; time.sleep(1)")
+    four.until(lambda: "from the thread" in cell.text, 20, "the thread's line did not come", cell)
+    assert other.lines == ["[2] another cell"]
+    assert re.search(r"^\[2\].*late.*from the thread of 2$", cell.text, re.MULTILINE)
+
+
+def test_a_bar_is_one_line(four: Notebook) -> None:
+    code = """\
+        import sys, time
+        for i in range(101):
+            sys.stderr.write(f"\\r{i}%")
+            sys.stderr.flush()
+        sys.stderr.write("\\n");"""
+    assert _run(four, code) == ["[0-3] 100%"]
+
+
+def test_tqdm_on_every_rank(four: Notebook) -> None:
+    lines = _run(four, "from tqdm import tqdm\nfor _ in tqdm(range(300), ncols=60): pass")
+    assert lines
+    assert all("100%" in line and "300/300" in line for line in lines if "%" in line)
+    assert len(lines) <= 4
+
+
+def test_output_is_live(four: Notebook) -> None:
+    cell = four.submit("%%distributed\nimport time\nprint('soon')\ntime.sleep(4)\nprint('later')")
+    four.until(lambda: "soon" in cell.text, 20, "nothing was shown while the cell ran", cell)
+    assert not cell.idle
+    four.finish(cell)
+    assert cell.lines == ["[0-3] soon", "[0-3] later"]
+
+
+def test_a_rank_that_is_slow_still_folds(four: Notebook) -> None:
+    assert _run(four, "import time\ntime.sleep(0.6 * (rank == 1))\nprint('same')\nrank == 9") == [
+        "[0-3] same",
+        "[0-3] False",
+    ]
+
+
+def test_options_choose_how_it_is_shown(four: Notebook) -> None:
+    code = "print('a'); print('b')"
+    assert _run(four, code) == ["[0-3] a", "[0-3] b"]
+    assert sorted(_run(four, code, "--no-fold")) == sorted(f"[{rank}] {line}" for rank in range(4) for line in "ab")
+    assert _run(four, code, "--by-rank") == [f"[{rank}] {line}" for rank in range(4) for line in "ab"]
+    assert _run(four, code, "--quiet") == []
+
+
+def test_a_forked_child_of_a_rank_prints_through_it(four: Notebook) -> None:
+    code = """\
+        import multiprocessing
+        worker = multiprocessing.get_context("fork").Process(target=print, args=("worker",))
+        worker.start(); worker.join()"""
+    assert _run(four, code, "-r 0") == ["[0] worker"]
+
+
+@pytest.mark.parametrize("kind", ["same", "different"])
+def test_eight_ranks_of_20000_lines_lose_none(open_notebook, kind: str) -> None:  # type: ignore[no-untyped-def]
+    notebook = open_notebook("%distributed start -n 8")
+    tag = "'all'" if kind == "same" else "rank"
+    cell = notebook.run(f"%%distributed\nfor i in range(20_000): print({tag}, i)", timeout=120)
+    per_rank: dict[int, list[str]] = {rank: [] for rank in range(8)}
+    for line in cell.lines:
+        label, text = re.fullmatch(r"\[([\d,-]+)\] (.*)", line).groups()  # type: ignore[union-attr]
+        from nbcomm.ranks import parse
+
+        for rank in parse(label, 8):
+            per_rank[rank].append(text)
+    for rank, lines in per_rank.items():
+        name = "all" if kind == "same" else str(rank)
+        assert lines == [f"{name} {i}" for i in range(20_000)], f"rank {rank}"

@@ -1,0 +1,170 @@
+"""%distributed and its refusals: one sentence each, and the world as it was."""
+
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+from .notebook import Notebook
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%distributed stat", "start"),
+        ("%distributed start", "running already"),
+        ("%distributed start -n 0", "running already"),
+        ("%distributed push nowhere", "nowhere is not defined in the notebook"),
+        ("%distributed pull nowhere", "nowhere is not defined (rank 0-3)"),
+        ("%distributed pull rank -r 7", "this world has 4 ranks"),
+        ("%distributed push", "required"),
+        ("%distributed log 9", "no rank 9"),
+        ("%distributed pull 'x", "not understood"),
+        ("%%distributed -r 4\nrank", "this world has 4 ranks: 0-3"),
+        ("%%distributed -r 0-\nrank", "not understood"),
+        ("%%distributed -r __import__('os')\nrank", "not understood"),
+        ("%%distributed --bogus\nrank", "--bogus"),
+        ("%%distributed\n   ", "empty"),
+        ("%%distributed", "empty"),
+        ("%%distributed\n# only a comment\n", ""),
+    ],
+)
+def test_bad_input_gets_one_sentence_and_changes_nothing(four: Notebook, line: str, said: str) -> None:
+    four.run("%%distributed\nkept = rank + 1")
+    cell = four.run(line, fails=bool(said))
+    shown = cell.error_text + cell.stream("stderr")
+    assert said in shown
+    assert "Traceback" not in shown
+    assert len(shown.strip().splitlines()) <= 3, shown
+    assert four.run("%%distributed\nkept").lines == ["[0] 1", "[1] 2", "[2] 3", "[3] 4"]
+
+
+def test_an_unpicklable_value_is_refused_both_ways(four: Notebook) -> None:
+    four.run("import threading\nlock = threading.Lock()")
+    assert "lock" in four.run("%distributed push lock", fails=True).error_text
+    four.run("%%distributed\nimport threading\nlock = threading.Lock()")
+    assert "cannot travel" in four.run("%distributed pull lock", fails=True).error_text
+    assert four.run("lock").text.startswith("<unlocked"), "a failed pull binds nothing"
+
+
+def test_push_and_pull(four: Notebook) -> None:
+    four.run("config = {'lr': 0.1, 'layers': [1, 2]}\nname = 'über'")
+    four.run("%distributed push config name")
+    assert four.run("%%distributed\nconfig['lr'], config['layers'], name").text == "[0-3] (0.1, [1, 2], 'über')\n"
+    four.run("%%distributed\nmine = torch.full((2,), float(rank))\nlist_of = [rank]")
+    assert four.run("%distributed pull mine list_of -r 1-2\nmine, list_of").text.rstrip() == (
+        "([tensor([1., 1.]), tensor([2., 2.])], [[1], [2]])"
+    )
+
+
+def test_large_tensors_travel_both_ways_and_are_the_receivers_own(four: Notebook) -> None:
+    four.run("import numpy\nbig = numpy.arange(2**20, dtype='float64')")
+    four.run("%distributed push big")
+    assert four.run("%%distributed\nbig[0] = rank\nfloat(big.sum())").lines[0] == "[0] 549755289600.0"
+    four.run("%distributed pull big")
+    assert four.run("[float(b[0]) for b in big], big[3].shape, big[1].flags.writeable").text.rstrip() == (
+        "([0.0, 1.0, 2.0, 3.0], (1048576,), True)"
+    )
+    home = four.run("from nbcomm.notebook import worlds\nlist(worlds.current().home.bulk.iterdir())")
+    assert home.text.rstrip() == "[]", "the files they travelled in are gone"
+
+
+def test_a_subset_runs_alone_and_a_world_collective_in_it_is_refused(four: Notebook) -> None:
+    assert four.run("%%distributed -r 1,3\nrank").lines == ["[1] 1", "[3] 3"]
+    for call in ("all_reduce(torch.ones(2))", "barrier()", "dist.all_reduce(torch.ones(2))", "broadcast('x')"):
+        cell = four.run(f"%%distributed -r 1,3\n{call}", fails=True)
+        assert "SubsetError" in cell.error_text
+        assert "group=" in cell.error_text
+        assert "1,3" in cell.error_text
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_a_group_works_in_a_subset(four: Notebook) -> None:
+    four.run("%%distributed\npair = new_group([1, 3])")
+    assert four.run("%%distributed -r 1,3\nall_reduce(rank, group=pair)").text == "[1,3] 4\n"
+
+
+def test_status_is_a_table(four: Notebook) -> None:
+    lines = four.run("%distributed").lines
+    assert [line.split()[0] for line in lines[-4:]] == ["0", "1", "2", "3"]
+    assert all(" cpu " in line and "idle" in line for line in lines[-4:])
+    assert four.run("%distributed status").lines[-4:][0].split()[:6] == lines[-4:][0].split()[:6]
+
+
+def test_help_and_log(four: Notebook) -> None:
+    assert "push" in four.run("%distributed help").text
+    assert "%%distributed" in four.run("%%distributed --help\n1").text
+    assert four.run("%distributed log 0").text
+
+
+def test_interrupt_ends_a_cell_and_keeps_variables(four: Notebook) -> None:
+    for code in (
+        "import time\nprint('on')\ntime.sleep(60)",
+        "print('on')\nwhile True: pass",
+        "import asyncio\nprint('on')\nawait asyncio.sleep(60)",
+    ):
+        four.run("%%distributed\nkept = 5")
+        four.interrupted(f"%%distributed\n{code}")
+        assert four.run("%%distributed\nkept").text == "[0-3] 5\n"
+
+
+def test_a_called_function_is_interrupted_and_guarded_as_a_cell_is(four: Notebook) -> None:
+    four.run("import time\nfrom nbcomm.notebook import worlds\nsession = worlds.current()")
+    four.run("def long():\n    print('on')\n    time.sleep(60)")
+    four.interrupted("session.call(long)")
+    assert "SubsetError" in four.run("session.call(lambda: barrier(), ranks='0-1')", fails=True).error_text
+    four.run("%%distributed\nkept = rank")
+    assert four.run("session.call(lambda: all_reduce(kept))").text == "[6, 6, 6, 6]\n"
+
+
+def test_interrupting_an_idle_world_does_nothing(four: Notebook) -> None:
+    four.run("%distributed interrupt")
+    assert four.run("%%distributed\n1").text == "[0-3] 1\n"
+
+
+def test_a_large_start_is_refused(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    notebook = open_notebook()
+    for line, said in (
+        ("%distributed start -n 0", "at least 1 rank"),
+        ("%distributed start -n -3", "at least 1 rank"),
+        ("%distributed start -n 100000", "do not fit"),
+        ("%distributed start --device cuda", "no GPU"),
+        ("%distributed start --device tpu", "invalid choice"),
+        ("%distributed stop", "No world is running"),
+        ("%distributed push a", "not defined"),
+        ("%distributed restart", "No world is running"),
+        ("%%distributed -r bad\n1", "not understood"),
+        ("%%distributed\nx = = 1", "invalid syntax"),
+    ):
+        shown = notebook.run(line, fails=True).error_text
+        assert said in shown, line
+        assert "Traceback" not in shown, shown
+    assert "No world is running" in notebook.run("%distributed").text
+
+
+def test_two_notebooks_have_two_worlds(open_notebook, four: Notebook) -> None:  # type: ignore[no-untyped-def]
+    other = open_notebook()
+    assert "[0-3] 4" in other.run("%%distributed\nworld_size").lines, "the first cell starts a world"
+    other.run("%%distributed\nmine = 'other'")
+    four.run("%%distributed\nmine = 'four'")
+    assert other.run("%%distributed\nmine").text == "[0-3] 'other'\n"
+    assert four.run("%%distributed\nmine").text == "[0-3] 'four'\n"
+
+
+def test_restart_gives_an_empty_world_of_the_same_size(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    notebook = open_notebook("%distributed start -n 3", "%%distributed\nx = 1")
+    notebook.run("%distributed restart")
+    assert notebook.run("%%distributed\n'x' in globals(), world_size").text == "[0-2] (False, 3)\n"
+
+
+def test_the_python_api_in_a_notebook(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    notebook = open_notebook()
+    code = """\
+        import nbcomm
+        with nbcomm.start(2) as session:
+            session.run("x = rank + 1\\nall_reduce(x)")
+            session.push(y=10)
+            print(session.pull("x"), session.call(lambda z: x * y * z, 2), session.ranks)
+        print(session.running)"""
+    assert notebook.run(textwrap.dedent(code)).lines == ["[0-1] 3", "[1, 2] [20, 40] [0, 1]", "False"]
