@@ -1,0 +1,242 @@
+"""The ``nbcomm`` command: a tour that needs no browser, and a look at what this machine can do."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import re
+import secrets
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from . import __version__, doctor
+
+if TYPE_CHECKING:
+    # Loaded only by the command that plays a notebook: `nbcomm --help` answers at once.
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+
+_CELL_SECONDS = 600
+_WORLD_ENDS_SECONDS = 10
+_TOKEN = "NBCOMM_DEMO"  # noqa: S105 - the name of an environment variable, and no secret is in it
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_LEVEL_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; returns the exit code.
+
+    Args:
+        arguments: what stands behind ``nbcomm``; by default the process's own.
+    """
+    parser = argparse.ArgumentParser(prog="nbcomm", description="Every notebook cell on N torch.distributed ranks.")
+    parser.add_argument("--version", action="version", version=f"nbcomm {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")
+    commands.add_parser(
+        "demo",
+        help="play the first-steps notebook here in the terminal, on four CPU ranks",
+    ).set_defaults(run=lambda: play(tour()))
+    commands.add_parser(
+        "doctor",
+        help="check that this machine has what nbcomm needs, and say what to do where it has not",
+    ).set_defaults(run=examine)
+    options = parser.parse_args(arguments)
+    if "run" not in options:
+        parser.print_help()
+        return 0
+    return int(options.run())
+
+
+def tour(package: Path = Path(__file__).parent) -> Path:
+    """Find the first-steps notebook: inside an installed package, beside the package in a checkout.
+
+    Raises:
+        FileNotFoundError: it is in neither place.
+    """
+    inside, beside = (folder / "notebooks" / "01_first_steps.ipynb" for folder in (package, package.parent))
+    for path in (inside, beside):
+        if path.is_file():
+            return path
+    raise FileNotFoundError(f"The first-steps notebook is not at {inside}; install nbcomm again.")
+
+
+# ── doctor ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def examine() -> int:
+    """Print the doctor's verdicts as they come; returns 1 if any is a failure."""
+    page = _Page(sys.stdout)
+    failures = 0
+    for subject, verdict in doctor.findings():
+        failures += verdict.level == "fail"
+        level = page.coloured(f"{verdict.level:<4}", _LEVEL_COLOURS[verdict.level])
+        page.write(f"{level}  {subject:<17}  {verdict.sentence}")
+    page.write(
+        f"\nnbcomm will not run well here until what is marked fail ({failures}) is mended."
+        if failures
+        else "\nnbcomm can run here. `nbcomm demo` shows it at work."
+    )
+    return 1 if failures else 0
+
+
+# ── demo ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def play(path: Path, stream: TextIO | None = None) -> int:
+    """Run a notebook in a kernel of its own and print it, cell by cell, as its reader would see it.
+
+    The kernel is this Python's, whatever kernels are installed. When it ends, by Ctrl-C too, so do all
+    processes that it started.
+
+    Args:
+        path: the notebook; the file stays as it is.
+        stream: where to print; by default stdout.
+
+    Returns:
+        The exit code: 0, or 1 if a cell failed that is not tagged ``raises-exception``, or 130 on Ctrl-C.
+    """
+    from nbclient.exceptions import CellControlSignal, DeadKernelError
+
+    page = _Page(stream or sys.stdout)
+    try:
+        asyncio.run(_play(path, page))
+    except KeyboardInterrupt:
+        page.write("\nInterrupted; the kernel and its ranks have ended.")
+        return 130
+    except CellControlSignal as error:
+        # A failed cell's traceback is on the page already; what ran out of time has said nothing yet.
+        reason = "failed, as shown above" if hasattr(error, "ename") else f"did not end within {_CELL_SECONDS} s"
+        print(f"{path.name} stopped: its last cell {reason}. `nbcomm doctor` checks this machine.", file=sys.stderr)
+        return 1
+    except DeadKernelError:
+        print(f"{path.name} stopped: its kernel died. `nbcomm doctor` checks this machine.", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _play(path: Path, page: _Page) -> None:
+    import nbformat
+    from jupyter_client.kernelspec import NATIVE_KERNEL_NAME, KernelSpecManager
+    from jupyter_client.manager import AsyncKernelManager
+    from nbclient import NotebookClient
+    from nbclient.exceptions import CellTimeoutError, DeadKernelError
+
+    notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
+    token = secrets.token_hex(8)
+    # With no directory to look in, what is left is this very Python: an installed "python3" may be another one.
+    specs = KernelSpecManager(kernel_dirs=[])
+    kernel = AsyncKernelManager(kernel_name=NATIVE_KERNEL_NAME, kernel_spec_manager=specs)
+    kernel.shutdown_wait_time = _WORLD_ENDS_SECONDS
+    if kernel.has_trait("transport_encryption"):  # jupyter_client 8.9 brought it
+        kernel.set_trait("transport_encryption", "auto")
+    client = NotebookClient(notebook, km=kernel, timeout=_CELL_SECONDS)
+    client.reset_execution_trackers()
+    try:
+        await client.async_start_new_kernel(env={**os.environ, _TOKEN: token})
+        await client.async_start_new_kernel_client()
+        for index, cell in enumerate(notebook.cells):
+            page.show_source(cell, client.code_cells_executed + 1)
+            try:
+                await client.async_execute_cell(cell, index)
+            except CellTimeoutError:
+                await _interrupt(kernel, client.kc)
+                raise
+            except DeadKernelError:
+                if not await kernel.is_alive():
+                    raise
+                # It was Ctrl-C, which nbclient takes for a death.
+                await _interrupt(kernel, client.kc)
+                raise asyncio.CancelledError from None
+            finally:
+                page.show_outputs(cell)
+    finally:
+        await _end(kernel, client, token)
+
+
+async def _interrupt(kernel: AsyncKernelManager, connection: Any) -> None:
+    """End the running cell before the kernel ends: a kernel that ends beneath its cell complains at length."""
+    await kernel.interrupt_kernel()
+    with suppress(RuntimeError):  # it does not answer, so it will be killed
+        await connection.wait_for_ready(timeout=_WORLD_ENDS_SECONDS)
+
+
+async def _end(kernel: AsyncKernelManager, client: NotebookClient, token: str) -> None:
+    """End the kernel, which ends its world, then whatever of it is still there (the kernel may have been killed)."""
+    import psutil
+
+    if kernel.has_kernel:
+        # Not shutdown_kernel, which interrupts first: in an idle kernel that may swallow the request behind it.
+        await kernel.request_shutdown()
+        await kernel.finish_shutdown()
+        await kernel.cleanup_resources()
+    if client.kc is not None:
+        client.kc.stop_channels()
+    # Known by the token that all inherit: when a parent dies, its children are nobody's descendants any more.
+    left = [
+        process for process in psutil.process_iter(["environ"]) if (process.info["environ"] or {}).get(_TOKEN) == token
+    ]
+    _, left = psutil.wait_procs(left, timeout=2)
+    for end in (psutil.Process.terminate, psutil.Process.kill):
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                end(process)
+        _, left = psutil.wait_procs(left, timeout=2)
+
+
+class _Page:
+    """Writes text to a stream, with colours only where the stream is a terminal that wants them."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._colours = stream.isatty() and "NO_COLOR" not in os.environ
+
+    def write(self, text: str) -> None:
+        """Write a line, now: whoever pipes the page watches it grow too."""
+        print(text if self._colours else _ANSI.sub("", text), file=self._stream, flush=True)
+
+    def coloured(self, text: str, colour: str) -> str:
+        """Put text in one of Pygments' colours."""
+        from pygments.console import colorize
+
+        return str(colorize(colour, text)) if self._colours else text
+
+    def show_source(self, cell: Any, number: int) -> None:
+        """Show a cell before it runs: prose as it is, code behind its ``In [n]:``."""
+        if cell.cell_type != "code":
+            self.write(f"\n{cell.source}")
+        elif cell.source.strip():
+            prompt = f"In [{number}]: "
+            rest = "...: ".rjust(len(prompt))
+            first, *more = self._highlighted(cell.source).splitlines()
+            lines = [self.coloured(prompt, "green") + first, *(self.coloured(rest, "green") + line for line in more)]
+            self.write("\n" + "\n".join(lines))
+
+    def show_outputs(self, cell: Any) -> None:
+        """Show what a cell left on the page when it ended: the last state of displays and progress bars."""
+        for output in cell.get("outputs", []):
+            if output.output_type == "stream":
+                text = output.text.removesuffix("\n")
+                # A bar goes back to the start of its line with \r: what it wrote last is what a reader sees.
+                self.write("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")))
+            elif output.output_type == "error":
+                self.write("\n".join(output.traceback))
+            elif "text/plain" in output.data:
+                self.write(output.data["text/plain"])
+
+    def _highlighted(self, source: str) -> str:
+        if not self._colours:
+            return source
+        from pygments import highlight
+        from pygments.formatters import TerminalFormatter
+        from pygments.lexers import get_lexer_by_name
+
+        return str(highlight(source, get_lexer_by_name("ipython3"), TerminalFormatter()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

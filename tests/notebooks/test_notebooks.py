@@ -1,0 +1,63 @@
+"""Every notebook of the repository runs from top to bottom, in a kernel of its own with real ranks."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import Path
+
+import nbformat
+import pytest
+
+from nbcomm import cli
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "notebooks").glob("*.ipynb"))
+
+SHOWN = {
+    "01_first_steps": [
+        r"\[0\] rank 0 of 4, on \S+, in process \d+",
+        r"\[3\] rank 3 of 4, on \S+, in process \d+",
+        r"\[2\] tensor\(\[2\., 2\.\]\S*\)",
+        r"\[0-3\] tensor\(\[6\., 6\.\].*\)",
+        r"\[3\] tensor\(\[30\., 30\.\].*\)",
+        r"\[0-3\] \{'learning_rate': 0\.5, 'steps': 20\}",
+        r"\[1\] 'page 1'",
+        r"\[0\] \[0, 10, 20, 30\]",
+        r"\[0-3\] tensor\(\[ 0, 10, 20, 30\]\)",
+        r"\[0\] tensor\(24\)",
+        r"\[2\] only here: rank 2",
+        r"\[0\] 4 ranks are listening",
+        r"\[100, 101, 102, 103\]",
+        r"\[0\] step  0  loss \d\.\d{4}",
+        r"\[0\] step 19  loss 0\.\d{4}",
+        r"\[0-3\] \[\d\.\d+, \d\.\d+\]",
+        r".*ValueError: something is wrong with my data",
+    ]
+}
+"""Lines that a reader sees, as patterns for whole lines, in this order."""
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("no_processes_left")
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_runs_and_shows_what_it_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = io.StringIO()
+    assert cli.play(path, page) == 0, page.getvalue() + capsys.readouterr().err
+    lines = iter(page.getvalue().splitlines())
+    for pattern in SHOWN.get(path.stem, []):
+        assert any(re.fullmatch(pattern, line) for line in lines), (
+            f"{pattern} is not in, or not here:\n{page.getvalue()}"
+        )
+
+
+@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+def test_a_notebook_is_committed_without_outputs(path: Path) -> None:
+    notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
+    assert (notebook.nbformat, notebook.nbformat_minor) == (4, 5)
+    nbformat.validate(notebook)
+    code = [cell for cell in notebook.cells if cell.cell_type == "code"]
+    assert not [cell.id for cell in code if cell.outputs or cell.execution_count is not None]
+
+
+def test_every_notebook_that_has_expectations_is_there() -> None:
+    assert SHOWN.keys() <= {path.stem for path in NOTEBOOKS}

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import io
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import nbformat
+import psutil
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
+
+from nbcomm import __version__, cli, doctor
+
+
+def written(path: Path, *cells: str, may_fail: bool = False) -> Path:
+    """A notebook of these code cells, behind one of prose."""
+    metadata = {"tags": ["raises-exception"]} if may_fail else {}
+    notebook = new_notebook(cells=[new_markdown_cell("# Prose"), *(new_code_cell(c, metadata=metadata) for c in cells)])
+    nbformat.write(notebook, path)
+    return path
+
+
+def test_bare_nbcomm_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main([]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("usage: nbcomm")
+    assert "demo" in out
+    assert "doctor" in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"nbcomm {__version__}\n"
+
+
+def test_help_loads_neither_torch_nor_jupyter() -> None:
+    code = "import sys, nbcomm.cli; nbcomm.cli.main([]); sys.exit(any(m in sys.modules for m in ['torch', 'nbclient']))"
+    assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
+
+
+# ── demo ────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_demo_plays_the_tour(monkeypatch: pytest.MonkeyPatch) -> None:
+    played: list[Path] = []
+
+    def play(path: Path) -> int:
+        played.append(path)
+        return 0
+
+    monkeypatch.setattr(cli, "play", play)
+    assert cli.main(["demo"]) == 0
+    assert played == [cli.tour()]
+
+
+@pytest.mark.parametrize("place", ["package/notebooks", "notebooks"])
+def test_the_tour_is_found_in_a_wheel_and_in_a_checkout(tmp_path: Path, place: str) -> None:
+    tour = tmp_path / place / "01_first_steps.ipynb"
+    tour.parent.mkdir(parents=True)
+    tour.touch()
+    assert cli.tour(tmp_path / "package") == tour
+
+
+def test_a_missing_tour_is_told_in_a_sentence(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"install nbcomm again\.$"):
+        cli.tour(tmp_path)
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_play_prints_what_a_reader_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = written(
+        tmp_path / "good.ipynb",
+        "x = 1\nprint('printed')\nx + 1",
+        "",
+        "handle = display('first', display_id=True)\nhandle.update('last')",
+        "print('10%\\r50%\\r100%')",
+        "1 / 0",
+        "import sys\nsys.executable",
+        may_fail=True,
+    )
+    before = path.read_bytes()
+    page = io.StringIO()
+    assert cli.play(path, page) == 0
+    text = page.getvalue()
+    assert text.startswith(
+        "\n# Prose\n"
+        "\nIn [1]: x = 1\n"
+        "   ...: print('printed')\n"
+        "   ...: x + 1\n"
+        "printed\n"
+        "2\n"
+        "\nIn [2]: handle = display('first', display_id=True)\n"
+        "   ...: handle.update('last')\n"
+        "'last'\n"
+        "\nIn [3]: print('10%\\r50%\\r100%')\n"
+        "100%\n"
+        "\nIn [4]: 1 / 0\n"
+    )
+    assert "Traceback (most recent call last)" in text
+    assert "ZeroDivisionError: division by zero\n" in text
+    assert text.endswith(f"{sys.executable!r}\n"), "the kernel must be this very Python"
+    assert "\x1b" not in text, "no colours where there is no terminal"
+    assert path.read_bytes() == before
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_a_failing_notebook_is_exit_code_1_and_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = written(tmp_path / "bad.ipynb", "raise ValueError('no')", "print('never')")
+    assert cli.play(path) == 1
+    out, err = capsys.readouterr()
+    assert "ValueError: no" in out
+    assert "never" not in out
+    assert err == "bad.ipynb stopped: its last cell failed, as shown above. `nbcomm doctor` checks this machine.\n"
+
+
+def test_a_dead_kernel_takes_its_processes_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pid = tmp_path / "pid"
+    code = (
+        "import os, pathlib, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        f"pathlib.Path({str(pid)!r}).write_text(str(child.pid))\n"
+        "os._exit(3)"
+    )
+    assert cli.play(written(tmp_path / "dead.ipynb", code)) == 1
+    assert capsys.readouterr().err.startswith("dead.ipynb stopped: its kernel died.")
+    assert not psutil.pid_exists(int(pid.read_text()))
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_a_cell_that_does_not_end_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(cli, "_CELL_SECONDS", 1)
+    assert cli.play(written(tmp_path / "slow.ipynb", "import time\ntime.sleep(600)")) == 1
+    assert "slow.ipynb stopped: its last cell did not end within 1 s." in capfd.readouterr().err
+
+
+def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
+    code = (
+        "import os, subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+        "with open('pids', 'w') as fifo:\n"
+        "    print(os.getpid(), child.pid, file=fifo)\n"
+        "time.sleep(600)"
+    )
+    path = written(tmp_path / "long.ipynb", code)
+    pids = tmp_path / "pids"
+    os.mkfifo(pids)  # to open it waits for the cell
+    player = subprocess.Popen(
+        [sys.executable, "-c", f"import sys; from nbcomm.cli import *; sys.exit(play(Path({str(path)!r})))"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        with pids.open() as fifo:
+            processes = [psutil.Process(int(pid)) for pid in fifo.read().split()]
+        player.send_signal(signal.SIGINT)
+        out, err = player.communicate(timeout=60)
+    finally:
+        player.kill()
+        player.wait()
+    assert player.returncode == 130
+    assert out.endswith("\nInterrupted; the kernel and its ranks have ended.\n")
+    assert err == ""
+    assert len(processes) == 2
+    assert not [process for process in processes if process.is_running()]
+
+
+# ── doctor ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("level", "code"), [("ok", 0), ("warn", 0), ("fail", 1)])
+def test_doctor_prints_a_line_a_check_and_fails_if_one_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str, code: int
+) -> None:
+    verdicts = [("fork", doctor.Verdict("ok", "It forks.")), ("gloo", doctor.Verdict(level, "So it is."))]
+    monkeypatch.setattr(doctor, "findings", lambda: iter(verdicts))
+    assert cli.main(["doctor"]) == code
+    first, second, _, summary = capsys.readouterr().out.splitlines()
+    assert first.split() == ["ok", "fork", "It", "forks."]
+    assert second.split() == [level, "gloo", "So", "it", "is."]
+    assert ("fail" in summary) == bool(code)
+
+
+def test_colours_are_for_terminals_that_want_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" in cli._Page(Terminal()).coloured("ok", "green")
+    assert cli._Page(io.StringIO()).coloured("ok", "green") == "ok"
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert cli._Page(Terminal()).coloured("ok", "green") == "ok"

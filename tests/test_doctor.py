@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import importlib.metadata
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from nbcomm import doctor
+from nbcomm.errors import StartError
+from nbcomm.home import Home
+
+GB = 1 << 30
+
+
+def no_package(name: str) -> str:
+    raise importlib.metadata.PackageNotFoundError(name)
+
+
+def raising(error: Exception) -> Callable[..., Any]:
+    def fail(*_: Any, **__: Any) -> Any:
+        raise error
+
+    return fail
+
+
+def distributed(*, gloo: bool = True, nccl: bool = True) -> Any:
+    return SimpleNamespace(is_available=lambda: True, is_gloo_available=lambda: gloo, is_nccl_available=lambda: nccl)
+
+
+def test_a_machine_that_runs_these_tests_passes() -> None:
+    told = dict(doctor.findings())
+    assert len(told) == 17
+    assert not {subject: verdict for subject, verdict in told.items() if verdict.level == "fail"}
+    assert all(verdict.sentence.endswith((".", "nbcomm")) for verdict in told.values())
+
+
+def test_a_check_that_trips_is_a_verdict() -> None:
+    verdict = doctor._guarded(raising(OSError("no such thing")))
+    assert verdict == ("fail", "The check itself failed: OSError: no such thing")
+
+
+def test_nothing_is_asked_of_a_torch_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = None, doctor.Verdict("fail", "import torch fails.")
+    monkeypatch.setattr(doctor, "load_torch", lambda: broken)
+    told = dict(doctor.findings())
+    assert told["torch"].level == "fail"
+    assert not told.keys() & {"gloo", "GPUs", "NCCL", "cores, memory"}
+
+
+# ── Python and its packages ─────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("version", "level"), [("3.9.18", "fail"), ("3.10.0", "ok"), ("3.13.1", "ok")])
+def test_python(version: str, level: str) -> None:
+    assert doctor.python(version).level == level
+
+
+def test_a_missing_and_an_old_package_are_named_with_what_to_run() -> None:
+    versions = {"ipykernel": "6.28", "torch": "2.6.0+cpu"}
+
+    def installed(name: str) -> str:
+        return versions[name] if name in versions else no_package(name)
+
+    verdict = doctor.packages(["ipykernel>=6.29", "ipyparallel>=9", "torch>=2.6"], installed)
+    assert verdict.level == "fail"
+    assert verdict.sentence.startswith("Missing or too old: 'ipykernel>=6.29' (here: 6.28), 'ipyparallel>=9'. Run: ")
+
+
+def test_extras_are_not_asked_for() -> None:
+    assert not [line for line in doctor._requirements() if line.startswith("ruff")]
+    assert [line for line in doctor._requirements() if line.startswith("torch")]
+
+
+def test_a_torch_that_does_not_load_is_told_with_its_reason() -> None:
+    torch, verdict = doctor.load_torch(raising(OSError("libgomp.so.1: cannot open shared object file")))
+    assert torch is None
+    assert verdict.level == "fail"
+    assert "libgomp.so.1" in verdict.sentence
+
+
+@pytest.mark.parametrize(("seconds", "level"), [(2.0, "ok"), (40.0, "warn")])
+def test_torch_is_timed(seconds: float, level: str) -> None:
+    ticks = iter([100.0, 100.0 + seconds])
+    _, verdict = doctor.load_torch(lambda _: SimpleNamespace(__version__="2.13.0"), lambda: next(ticks))
+    assert verdict.level == level
+    assert "torch 2.13.0" in verdict.sentence
+    assert f"{seconds:.0f}" in verdict.sentence
+
+
+# ── torch's backends and devices ────────────────────────────────────────────────────────────────────
+
+
+def test_without_gloo_nothing_runs() -> None:
+    assert doctor.gloo(distributed(gloo=False)).level == "fail"
+    assert doctor.gloo(distributed()).level == "ok"
+
+
+def test_a_driver_whose_gpus_torch_does_not_see_is_a_warning() -> None:
+    verdict = doctor.gpus(0, "/usr/bin/nvidia-smi")
+    assert verdict.level == "warn"
+    assert "CUDA_VISIBLE_DEVICES" in verdict.sentence
+    assert doctor.gpus(0, None).level == "ok"
+    assert doctor.gpus(8, "/usr/bin/nvidia-smi").level == "ok"
+
+
+def test_nccl_matters_only_where_gpus_are() -> None:
+    assert doctor.nccl(0, distributed(nccl=False)).level == "ok"
+    assert doctor.nccl(2, distributed(nccl=True)).level == "ok"
+    verdict = doctor.nccl(2, distributed(nccl=False))
+    assert verdict.level == "warn"
+    assert "--backend gloo" in verdict.sentence
+
+
+@pytest.mark.parametrize(
+    ("cores", "memory", "level"),
+    [(4, 16 * GB, "ok"), (1, 16 * GB, "warn"), (4, 2 * GB, "warn"), (4, GB // 2, "fail")],
+)
+def test_room_for_the_ranks(cores: int, memory: int, level: str) -> None:
+    assert doctor.room(4, cores, memory).level == level
+
+
+# ── the system ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_fork() -> None:
+    assert doctor.fork("linux", can_fork=True).level == "ok"
+    assert doctor.fork("darwin", can_fork=True).level == "warn"
+    assert doctor.fork("win32", can_fork=False).level == "fail"
+
+
+def test_the_private_directory_is_tried_and_removed(tmp_path: Path) -> None:
+    home = Home(tmp_path / "short")
+    home.path.mkdir()
+    assert doctor.private_directory(lambda: home).level == "ok"
+    assert not home.path.exists()
+
+
+def test_a_directory_that_cannot_be_made_is_told_in_its_own_words() -> None:
+    verdict = doctor.private_directory(raising(StartError("It is too long; set TMPDIR to a shorter path.")))
+    assert verdict == ("fail", "It is too long; set TMPDIR to a shorter path.")
+    verdict = doctor.private_directory(raising(PermissionError(13, "Permission denied")))
+    assert verdict == ("fail", "[Errno 13] Permission denied. Set TMPDIR to a directory that you can write to.")
+
+
+def test_a_directory_without_unix_sockets_is_a_failure(tmp_path: Path) -> None:
+    home = Home(tmp_path / ("x" * 120))  # longer than a socket's address may be
+    home.path.mkdir()
+    verdict = doctor.private_directory(lambda: home)
+    assert verdict.level == "fail"
+    assert verdict.sentence.startswith(f"No Unix socket in {tmp_path}")
+    assert not home.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("resolve", "listen", "words"),
+    [
+        (raising(socket.gaierror(-2, "Name or service not known")), socket.create_server, "has no address"),
+        (lambda *_: [(0, 0, 0, "", ("10.1.2.3", 0))], socket.create_server, "localhost is 10.1.2.3"),
+        (lambda *_: [(0, 0, 0, "", ("127.0.0.1", 0))], raising(OSError("unreachable")), "Nothing can listen"),
+    ],
+)
+def test_loopback_fails(resolve: Any, listen: Any, words: str) -> None:
+    verdict = doctor.loopback(resolve, listen)
+    assert verdict.level == "fail"
+    assert words in verdict.sentence
+
+
+def test_shared_memory() -> None:
+    assert doctor.shared_memory(usage=lambda _: SimpleNamespace(free=2 * GB)).level == "ok"
+    small = doctor.shared_memory(usage=lambda _: SimpleNamespace(free=64 << 20))
+    assert small.level == "warn"
+    assert "64 MB" in small.sentence
+    assert "--shm-size" in small.sentence
+    assert doctor.shared_memory(usage=raising(FileNotFoundError())).level == "warn"
+
+
+@pytest.mark.parametrize(
+    ("limits", "level", "words"),
+    [
+        ((256, 10240), "warn", "ulimit -n 4096"),
+        ((256, 1024), "warn", "ulimit -n 1024"),
+        ((256, -1), "warn", "ulimit -n 4096"),
+        ((1024, 4096), "ok", "1024"),
+        ((-1, -1), "ok", "any number"),
+    ],
+)
+def test_open_files(limits: tuple[int, int], level: str, words: str) -> None:
+    verdict = doctor.open_files(limits)
+    assert verdict.level == level
+    assert words in verdict.sentence
+
+
+def test_without_curve_nothing_can_be_trusted() -> None:
+    assert doctor.encryption(lambda _: False).level == "fail"
+    assert doctor.encryption(lambda _: True).level == "ok"
+
+
+# ── the notebook's front end ────────────────────────────────────────────────────────────────────────
+
+
+def test_a_missing_front_end_is_a_warning_with_what_to_install() -> None:
+    for check in (doctor.front_end, doctor.widgets):
+        verdict = check(no_package)
+        assert verdict.level == "warn"
+        assert "pip install" in verdict.sentence
+        assert check(lambda _: "9.9").level == "ok"
+
+
+def test_what_is_optional_is_never_more_than_ok() -> None:
+    for check in (doctor.browser, doctor.slurm):
+        assert check(lambda _: None).level == "ok"
+        found = check(lambda name: f"/usr/bin/{name}")
+        assert found.level == "ok"
+        assert found.sentence.startswith("/usr/bin/")
