@@ -1,0 +1,36 @@
+"""Print the table: ``python -m bench [--only NAME …] [--full] [--quick] [--json FILE]``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+from pathlib import Path
+
+from . import cells, link, panel, start, values
+from .rows import print_table
+
+SUBJECTS = {"link": link, "start": start, "cells": cells, "values": values, "panel": panel}
+
+
+def main() -> None:
+    """Measure what was asked for, and print each subject's rows as they come."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS), help="these subjects alone")
+    parser.add_argument("--full", action="store_true", help="larger worlds and tensors too; takes minutes")
+    parser.add_argument("--quick", action="store_true", help="few rounds: to see that it works")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    options = parser.parse_args()
+    print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    rows = []
+    for name in options.only:
+        measured = SUBJECTS[name].measure(5 if options.quick else 50, full=options.full)
+        print_table(measured)
+        rows += measured
+    if options.json:
+        options.json.write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=2))
+
+
+if __name__ == "__main__":
+    main()
