@@ -165,7 +165,7 @@ class Session:
 
     @property
     def notice(self) -> str:
-        """A sentence about the choice of devices where it may surprise; empty otherwise."""
+        """What the user should know of the devices that were chosen, or of how the ranks were started; often empty."""
         return self._startup.notice
 
     @property

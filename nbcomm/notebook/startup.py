@@ -60,7 +60,7 @@ class Startup:
 
     def __init__(self, wishes: Wishes, forkserver: ForkServerClient, roster: Roster, progress: Progress) -> None:
         self.notice = ""
-        """A sentence for the user where the choice of devices may surprise."""
+        """What the user should know of the devices that were chosen, or of how the ranks were started."""
         self._wishes = wishes
         self._forkserver = forkserver
         self._roster = roster
@@ -82,6 +82,9 @@ class Startup:
         self._n = layout.choose_size(self._wishes.n, self._ready.gpus)
         self._device, backend, self.notice = layout.choose_device(self._wishes.device, self._n, self._ready.gpus)
         self._backend = self._wishes.backend or backend
+        if not self._ready.forks:
+            plainly = f"Each rank was started as a process of its own, which takes longer: {self._ready.why}."
+            self.notice = f"{self.notice} {plainly}".strip()
         self._forkserver.set_lease(self._wishes.grace)
         self._progress("starting engines", 0, self._n)
         cluster = local.LocalCluster(self._forkserver)
