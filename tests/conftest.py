@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from collections.abc import Iterator
 
 import psutil
@@ -11,15 +12,22 @@ _GONE_SECONDS = 10
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip what needs a GPU where torch sees none, and say so; torch is loaded only if such a test is there."""
+    """Leave out examples that are there to be read; skip what needs a GPU where torch sees none, and say so."""
+    items[:] = [item for item in items if not _is_only_read(item)]
     needy = [item for item in items if item.get_closest_marker("gpu")]
     if not needy:
         return
-    import torch
+    import torch  # only if such a test is there
 
     if not torch.cuda.is_available():
         for item in needy:
             item.add_marker(pytest.mark.skip(reason="it needs a CUDA device, and torch sees none here"))
+
+
+def _is_only_read(item: pytest.Item) -> bool:
+    """Whether this is a doctest that needs a world, so that its author has marked all of it +SKIP."""
+    examples = item.dtest.examples if isinstance(item, pytest.DoctestItem) and item.dtest else []
+    return bool(examples) and all(example.options.get(doctest.SKIP) for example in examples)
 
 
 @pytest.fixture
