@@ -48,7 +48,9 @@ class JupyterArea:
         self._parent = dict(publisher.parent_header)
         # What the notebook's own code has printed so far is still in a buffer, and comes first.
         for stream in (sys.stdout, sys.stderr):
-            stream.flush()
+            # A flush waits for ipykernel's output thread, half a millisecond: spare it where nothing is buffered.
+            if getattr(stream, "_flush_pending", True):
+                stream.flush()
 
     def stream(self, name: str, text: str) -> None:
         """Show text as written to "stdout" or "stderr"."""

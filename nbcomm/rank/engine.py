@@ -6,6 +6,7 @@ processes cannot be forked.
 
 from __future__ import annotations
 
+import importlib
 import os
 import signal
 import sys
@@ -15,6 +16,24 @@ from ipyparallel.engine.app import IPEngine
 
 from ..home import HOME_VARIABLE, Home
 from .agent import Agent
+
+
+def _leave_debugger_out() -> None:
+    """Have ipykernel take debugpy for missing, as no front end can debug an engine.
+
+    Each engine would spend half a second on importing it. A cell may still import it by itself.
+    """
+    before = sys.modules.get("debugpy")
+    sys.modules["debugpy"] = None  # type: ignore[assignment]  # Python's own way to make an import fail
+    try:
+        importlib.import_module("ipykernel.debugger")
+    finally:
+        del sys.modules["debugpy"]
+        if before is not None:
+            sys.modules["debugpy"] = before
+
+
+_leave_debugger_out()  # in the fork server, before an engine is forked
 
 
 class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
