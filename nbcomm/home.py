@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import secrets
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -60,18 +61,16 @@ class Home:
         """
         if not hasattr(os, "getuid"):
             raise StartError("nbcomm needs Unix sockets and signals: on Windows, run Jupyter in WSL 2.")
-        parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
-        # 0700 whatever the umask, and never through a link that another user planted in a shared directory.
-        with suppress(FileExistsError):
-            parent.mkdir(mode=0o700)
-        status = parent.lstat()
-        if status.st_uid != os.getuid() or not parent.is_dir() or parent.is_symlink():
-            raise StartError(f"{parent} belongs to somebody else; remove it, or set TMPDIR to a directory of your own.")
-        parent.chmod(0o700)
-        home = cls(parent / secrets.token_hex(4))
-        if len(os.fsencode(home.path)) + _LONGEST_SOCKET_NAME > _LONGEST_SOCKET_PATH:
-            raise StartError(f"{home.path} is too long for Unix sockets; set TMPDIR to a shorter path, such as /tmp.")
-        home.path.mkdir(mode=0o700)
+        while True:
+            home = cls(_own_parent() / secrets.token_hex(4))
+            if len(os.fsencode(home.path)) + _LONGEST_SOCKET_NAME > _LONGEST_SOCKET_PATH:
+                raise StartError(
+                    f"{home.path} is too long for Unix sockets; set TMPDIR to a shorter path, such as /tmp."
+                )
+            # Another world that ends takes the parent away if it looks empty, perhaps at this very moment.
+            with suppress(FileNotFoundError):
+                home.path.mkdir(mode=0o700)
+                break
         home.profile.mkdir(mode=0o700)
         return home
 
@@ -140,6 +139,20 @@ class Home:
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
             self.path.parent.rmdir()
+
+
+def _own_parent() -> Path:
+    """The directory of all worlds of this user; made if it is not there."""
+    parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
+    # 0700 whatever the umask, and never through a link that another user planted in a shared directory.
+    with suppress(FileExistsError):
+        parent.mkdir(mode=0o700)
+    with suppress(FileNotFoundError):
+        status = parent.lstat()
+        if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
+            raise StartError(f"{parent} belongs to somebody else; remove it, or set TMPDIR to a directory of your own.")
+        parent.chmod(0o700)
+    return parent
 
 
 @contextmanager

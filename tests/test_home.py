@@ -6,6 +6,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -47,6 +48,17 @@ def test_each_world_has_its_own_and_removing_leaves_nothing() -> None:
     second.remove()
     second.remove()
     assert not second.path.parent.exists()
+
+
+def test_a_world_may_begin_while_another_ends() -> None:
+    def come_and_go() -> None:
+        for _ in range(200):
+            Home.create().remove()
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [pool.submit(come_and_go) for _ in range(4)]:
+            done.result(60)
+    assert not list(Path(tempfile.gettempdir()).glob("nbcomm-*"))
 
 
 def test_a_directory_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
