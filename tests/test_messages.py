@@ -103,3 +103,14 @@ def test_noise_is_a_message_or_a_decode_error(noise: bytes) -> None:
 def test_text_keeps_every_character(text: str, late: bool) -> None:
     sent = messages.Output(1, [messages.Text("stdout", text, late)])
     assert decode_from_rank(encode(sent)) == sent
+
+
+def test_what_has_no_place_in_msgpack_is_replaced_and_never_lost() -> None:
+    data = {"text/plain": "x", "n": 2**70, "o": {1j}}
+    items = [messages.Text("stdout", "half \ud800 character"), messages.Result(data)]
+    output = messages.decode_from_rank(messages.encode(messages.Output(1, items)))
+    assert isinstance(output, messages.Output)
+    assert output.items == [
+        messages.Text("stdout", "half ? character"),
+        messages.Result({"text/plain": "x", "n": str(2**70), "o": ["1j"]}),
+    ]

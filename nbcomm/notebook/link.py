@@ -119,7 +119,7 @@ class Link:
                 return
             try:
                 rank, message = int(identity.bytes.removeprefix(b"rank")), decode_from_rank(body.buffer)
-            except (ValueError, msgspec.DecodeError):
+            except (ValueError, RecursionError, msgspec.DecodeError):
                 continue  # it holds the world's keys and yet speaks another language: an engine of another version
             try:
                 self._receive(rank, message, frames)

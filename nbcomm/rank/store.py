@@ -60,6 +60,7 @@ class StoreServer:
         self._keys: dict[str, bytes] = {}
         self._changed = threading.Condition()
         self._connections: set[socket.socket] = set()
+        self._closed = False
         self._listener = socket.socket(socket.AF_UNIX)
         # Clients look for the final name: it must not be there before somebody listens behind it.
         partial = path.with_suffix(".part")
@@ -72,6 +73,7 @@ class StoreServer:
         """Stop serving: every call in progress fails at its client."""
         self._path.unlink(missing_ok=True)
         with self._changed:
+            self._closed = True
             doomed = [self._listener, *self._connections]
             self._changed.notify_all()
         for connection in doomed:
@@ -86,6 +88,9 @@ class StoreServer:
                 except OSError:
                     return
                 with self._changed:
+                    if self._closed:  # it slipped in while `close` looked at the others
+                        connection.close()
+                        return
                     self._connections.add(connection)
                 threading.Thread(target=self._serve, args=(connection,), name="nbcomm-store", daemon=True).start()
 
@@ -108,7 +113,9 @@ class StoreServer:
 
     def _do_wait(self, keys: list[str], timeout: float) -> list[bytes] | None:
         with self._changed:
-            there = self._changed.wait_for(lambda: all(key in self._keys for key in keys), timeout)
+            there = self._changed.wait_for(lambda: self._closed or all(key in self._keys for key in keys), timeout)
+            if self._closed:
+                raise ConnectionError("The store is closed.")
             return [self._keys[key] for key in keys] if there else None
 
     def _do_add(self, key: str, amount: int) -> int:

@@ -135,7 +135,8 @@ class Capture:
         if self._last is None:
             return
         for file in self._files:
-            while text := file.read(final=final):
+            size = file.size()  # what comes from now on is left for the next time: a child may never stop writing
+            while text := file.read(size, final=final):
                 self._append_text(self._last, file.name, text)
 
     def _append_text(self, run: int, stream: str, text: str) -> None:
@@ -218,18 +219,20 @@ class _CapturedFile:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(self._file, self.descriptor)
 
-    def read(self, *, final: bool) -> str:
-        """Return what was written since, at most a chunk; a character cut in two waits unless final."""
-        if self._file < 0:
-            return ""
-        if os.fstat(self._file).st_size > self._read:
-            new = os.pread(self._file, _CHUNK, self._read)
+    def size(self) -> int:
+        """How much has been written in all."""
+        return os.fstat(self._file).st_size if self._file >= 0 else 0
+
+    def read(self, until: int, *, final: bool) -> str:
+        """Return what was written since, up to a size and at most a chunk; a cut character waits unless final."""
+        if until > self._read:
+            new = os.pread(self._file, min(_CHUNK, until - self._read), self._read)
         elif self._rest and final:
             new = b""
         else:
             return ""
         self._read += len(new)
-        final = final and os.fstat(self._file).st_size <= self._read  # or the next chunk has the character's end
+        final = final and self.size() <= self._read  # or the next chunk has the character's end
         if self._read - self._punched > _PUNCH_AFTER:
             self._free()
         data, self._rest = self._rest + new, b""
@@ -276,11 +279,11 @@ def settle_returns(text: str) -> str:
 
 
 def _overwritten(match: re.Match[str]) -> str:
-    if "\x1b" in match[0] or "\b" in match[0]:
-        return match[0]
+    if "\x1b" in match[0] or "\b" in match[0] or match[0].endswith("\r"):
+        return match[0]  # a return at the end may belong to a newline that follows
     first, *states = match[0].split("\r")
     # A line that begins in this text is known from its start; one that goes on from an earlier text is not.
-    known = match.start() > 0
+    known = match.start() > 0 and bool(first)
     seen = first if known else ""
     for state in states:
         seen = state + seen[len(state) :]
