@@ -212,6 +212,9 @@ FromRank = Hello | Attached | Output | Done | Snapshot
 _DEEPEST = 100
 """Levels of nesting that are kept where not all can be encoded."""
 
+_NO_MESSAGE = (UnicodeDecodeError, RecursionError)
+"""What msgspec raises beside its own DecodeError: for a text that is none, and for what is nested too deep."""
+
 _encoder = msgspec.msgpack.Encoder()
 _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
@@ -256,12 +259,18 @@ def _key(key: Any) -> Any:
 
 def decode_to_rank(frame: bytes | memoryview) -> ToRank:
     """Decode what the notebook sent; raises `msgspec.DecodeError` on anything else."""
-    return _to_rank.decode(frame)
+    try:
+        return _to_rank.decode(frame)
+    except _NO_MESSAGE as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 def decode_from_rank(frame: bytes | memoryview) -> FromRank:
     """Decode what a rank sent; raises `msgspec.DecodeError` on anything else."""
-    return _from_rank.decode(frame)
+    try:
+        return _from_rank.decode(frame)
+    except _NO_MESSAGE as error:
+        raise msgspec.DecodeError(str(error)) from error
 
 
 Buffers = Sequence[Any]

@@ -31,6 +31,8 @@ TENSORS = {
     "half": torch.ones(3, dtype=torch.float16),
     "brain float": torch.ones(3, dtype=torch.bfloat16),
     "complex": torch.randn(3, dtype=torch.complex64).conj(),
+    "imaginary parts": torch.randn(3, dtype=torch.complex64).conj().imag,
+    "one value many times": torch.ones(2).expand(3, 2),
     "sparse": torch.eye(3).to_sparse(),
 }
 
@@ -42,6 +44,42 @@ def test_tensors(kind: str) -> None:
     assert got.dtype == sent.dtype
     assert got.shape == sent.shape
     assert torch.equal(got.to_dense() if got.is_sparse else got, sent.to_dense() if sent.is_sparse else sent)
+
+
+_DTYPES = [
+    value
+    for name in sorted(dir(torch))
+    if isinstance(value := getattr(torch, name), torch.dtype) and not str(value).startswith(("torch.q", "torch.bits"))
+]
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+@pytest.mark.parametrize("dtype", dict.fromkeys(_DTYPES), ids=str)
+def test_tensors_of_every_dtype_keep_their_bytes(dtype: torch.dtype) -> None:
+    sent = torch.arange(2 * dtype.itemsize, dtype=torch.uint8).view(dtype)
+    got = there(sent)
+    assert got.dtype == dtype
+    assert got.view(torch.uint8).tolist() == sent.view(torch.uint8).tolist()
+
+
+ARRAYS = {
+    "nothing": np.empty((0, 3)),
+    "columns first": np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+    "every third": np.arange(10)[::3],
+    "objects": np.array([1, "a", None], dtype=object),
+    "dates": np.array(["2020-01-01"], dtype="M8[s]"),
+    "records": np.zeros(2, dtype=[("a", int), ("b", float)]),
+    "a number": np.array(5),
+}
+
+
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_arrays_alone_and_behind_a_large_one_in_a_file(kind: str, tmp_path: Path) -> None:
+    sent = ARRAYS[kind]
+    _, beside = there([np.zeros(FILE_FROM, dtype=np.uint8), sent], tmp_path / "bulk")
+    for got in (there(sent), beside):
+        assert got.dtype == sent.dtype
+        assert np.array_equal(got, sent)
 
 
 def test_parameters_and_what_requires_gradients_stay_so() -> None:

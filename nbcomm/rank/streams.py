@@ -279,9 +279,10 @@ def settle_returns(text: str) -> str:
 
 
 def _overwritten(match: re.Match[str]) -> str:
-    if "\x1b" in match[0] or "\b" in match[0] or match[0].endswith("\r"):
-        return match[0]  # a return at the end may belong to a newline that follows
-    first, *states = match[0].split("\r")
+    body = match[0].rstrip("\r")  # returns at the end may belong to a newline that follows: they stay
+    if "\x1b" in body or "\b" in body or "\r" not in body:
+        return match[0]
+    first, *states = body.split("\r")
     # A line that begins in this text is known from its start; one that goes on from an earlier text is not.
     known = match.start() > 0 and bool(first)
     seen = first if known else ""
@@ -289,7 +290,7 @@ def _overwritten(match: re.Match[str]) -> str:
         seen = state + seen[len(state) :]
     last = states[-1]
     cursor = "\r" + last if len(last) < len(seen) else ""
-    return ("" if known else first + "\r") + seen + cursor
+    return ("" if known else first + "\r") + seen + cursor + match[0][len(body) :]
 
 
 def follow_threads() -> None:

@@ -25,7 +25,8 @@ PATIENCE = 60.0
 class Served:
     """A client, its fork server, and the deaths that it reported."""
 
-    def __init__(self) -> None:
+    def __init__(self, pythonpath: str = os.environ.get("PYTHONPATH", "")) -> None:
+        self.pythonpath = pythonpath
         self.exits: queue.Queue[Exited] = queue.Queue()
         self.home = Home.create()
         self.client = ForkServerClient(self.home, self.exits.put)
@@ -33,7 +34,7 @@ class Served:
         self.process = psutil.Process(self.client._process.pid)
 
     def start(self, key: str, *argv: str, what: str = "engine", cwd: str = ".") -> psutil.Process:
-        environment = {**os.environ, HOME_VARIABLE: str(self.home.path)}
+        environment = {**os.environ, HOME_VARIABLE: str(self.home.path), "PYTHONPATH": self.pythonpath}
         order = Start(key, what, list(argv), environment, cwd, str(self.home.path / f"{key}.log"))
         return psutil.Process(self.client.start(order))
 
@@ -58,6 +59,18 @@ class Served:
 def served() -> Iterator[Served]:
     """One that the test may end."""
     made = Served()
+    yield made
+    made.client.shutdown()
+
+
+@pytest.fixture
+def light(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
+    """One that the test may end, soon there: it forks nothing, and finds no torch to count GPUs with."""
+    before = os.environ.get("PYTHONPATH", "")
+    (tmp_path / "torch.py").write_text("raise ImportError('left out to save time')")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.setenv("NBCOMM_START", "spawn")
+    made = Served(before)
     yield made
     made.client.shutdown()
 
@@ -108,10 +121,11 @@ def test_garbage_ends_its_own_connection_only(lasting: Served) -> None:
     assert lasting.engine_that_waits("still").is_running()
 
 
-def test_without_children_it_ends_with_its_notebook(served: Served) -> None:
-    served.hang_up()
-    served.await_end()
-    assert not served.home.path.exists()
+def test_without_children_it_ends_with_its_notebook(light: Served) -> None:
+    light.client.set_lease(600.0)  # there is nothing to keep for so long
+    light.hang_up()
+    light.await_end()
+    assert not light.home.path.exists()
 
 
 def test_with_children_it_ends_after_the_lease(served: Served) -> None:
@@ -127,11 +141,12 @@ def test_with_children_it_ends_after_the_lease(served: Served) -> None:
     assert not served.home.path.exists()
 
 
-def test_shutdown_ends_all_at_once(served: Served) -> None:
-    child = served.engine_that_waits()
-    served.client.shutdown()
+def test_shutdown_ends_all_at_once(light: Served) -> None:
+    child = light.engine_that_waits()
+    assert child.is_running()
+    light.client.shutdown()
     assert not child.is_running()
-    assert not served.home.path.exists()
+    assert not light.home.path.exists()
 
 
 def test_a_shutdown_does_not_wait_for_imports() -> None:
@@ -143,25 +158,19 @@ def test_a_shutdown_does_not_wait_for_imports() -> None:
     assert not home.path.exists()
 
 
-def test_a_server_that_was_killed_is_noticed(served: Served) -> None:
-    served.process.kill()
-    served.await_end()
+def test_a_server_that_was_killed_is_noticed(light: Served) -> None:
+    light.process.kill()
+    light.await_end()
     with pytest.raises(StartError, match="fork server"):
-        served.engine_that_waits()
+        light.engine_that_waits()
 
 
-def test_where_forks_are_unwanted_children_are_started_plainly(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("NBCOMM_START", "spawn")
-    made = Served()
-    try:
-        assert (made.ready.forks, made.ready.why) == (False, "NBCOMM_START=spawn")
-        child = made.engine_that_waits()
-        assert "nbcomm.rank.engine" in child.cmdline()
-        child.kill()
-        assert made.exits.get(timeout=PATIENCE) == Exited("waits", child.pid, -signal.SIGKILL)
-    finally:
-        made.client.shutdown()
-    assert not made.home.path.exists()
+def test_where_forks_are_unwanted_children_are_started_plainly(light: Served) -> None:
+    assert (light.ready.forks, light.ready.why) == (False, "NBCOMM_START=spawn")
+    child = light.engine_that_waits()
+    assert "nbcomm.rank.engine" in child.cmdline()
+    child.kill()
+    assert light.exits.get(timeout=PATIENCE) == Exited("waits", child.pid, -signal.SIGKILL)
 
 
 def test_a_server_that_cannot_import_tells_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -18,7 +18,21 @@ import pytest
 import zmq
 
 from nbcomm.home import Home
-from nbcomm.messages import Blob, Done, FromRank, Hello, Probe, Pull, Push, Snapshot, ToRank, decode_to_rank, encode
+from nbcomm.messages import (
+    Blob,
+    Display,
+    Done,
+    FromRank,
+    Hello,
+    Output,
+    Probe,
+    Pull,
+    Push,
+    Snapshot,
+    ToRank,
+    decode_to_rank,
+    encode,
+)
 from nbcomm.notebook.link import Link
 
 PATIENCE = 10_000
@@ -40,7 +54,7 @@ class FakeRank:
         info = home.read_link()
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.ROUTING_ID, b"rank%d" % rank)
+        self.socket.setsockopt(zmq.ROUTING_ID, keys.get("name", b"rank%d" % rank))
         self.socket.setsockopt(zmq.LINGER, 0)
         if keys.get("server", b"own"):
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, keys.get("server", info.server_public.encode()))
@@ -217,12 +231,36 @@ def test_noise_on_the_socket_ends_its_own_connection_only(world: World) -> None:
     world.greeted(0)
 
 
-@pytest.mark.parametrize("frames", [[b"garbage"], [b"\x91\xa4Evil"], [b""], [b"\xdd\xff\xff\xff\xff"]])
+_DISPLAY = encode(Output(1, [Display({"a": "here"})]))
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [b"garbage"],
+        [b"\x91\xa4Evil"],
+        [b""],
+        [b"", b""],
+        [b"\xdd\xff\xff\xff\xff"],
+        [_DISPLAY.replace(b"\xa4here", b"\xa4\xff\xff\xff\xff")],
+        [_DISPLAY.replace(b"\xa4here", b"\x91" * 100_000 + b"\xc0")],
+        [encode(Probe())],
+    ],
+    ids=["noise", "unknown", "empty", "empties", "too long", "no text", "too deep", "the other way"],
+)
 def test_garbage_from_within_is_dropped_and_the_link_lives(world: World, frames: list[bytes]) -> None:
     rank = world.greeted(0)
     rank.socket.send_multipart(frames)
     rank.send(Snapshot(0, 1, "idle", 0.0, None, 1, 0, 0))
     assert isinstance(world.next()[1], Snapshot)
+
+
+@pytest.mark.parametrize("name", [b"stranger", b"rank", b"\xff\xfe"])
+def test_who_has_the_keys_but_no_rank_is_not_heard(world: World, name: bytes) -> None:
+    world.join(9, name=name).send(_hello(9))
+    friend = world.greeted(1)  # and nothing was heard before this
+    friend.send(Done(1))
+    assert world.next()[:2] == (1, Done(1))
 
 
 def test_a_callback_that_fails_does_not_end_the_link(capsys: pytest.CaptureFixture[str]) -> None:
@@ -258,9 +296,13 @@ def test_closing_sends_what_waits_and_ends_thread_and_socket() -> None:
     world = World()
     rank = world.greeted(0)
     world.link.send([0], Probe())
+    thread = world.link._thread
     world.link.close()
     assert rank.receive()[0] == Probe()
-    assert not [thread for thread in threading.enumerate() if thread.name == "nbcomm-link"]
+    assert not thread.is_alive()
+    assert not world.link._authenticator.is_alive()
+    assert world.link._router.closed
+    assert world.link._context.closed
     assert not world.home.link_socket.exists()
     rank.close()
     world.home.remove()
@@ -299,8 +341,7 @@ def test_round_trips(world: World, size: int, capsys: pytest.CaptureFixture[str]
         for _ in range(50):
             began = time.perf_counter()
             world.link.send(range(size), Probe())
-            for _ in range(size):
-                world.next()
+            assert {world.next()[0] for _ in range(size)} == set(range(size))
             took.append(time.perf_counter() - began)
     finally:
         stopped.set()

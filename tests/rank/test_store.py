@@ -6,9 +6,12 @@ import threading
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch.distributed as dist
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from nbcomm.rank.store import StoreServer, UnixStore
 
@@ -51,6 +54,32 @@ def test_it_does_what_torchs_own_store_does(store: UnixStore) -> None:
     assert store.get("b") == b"2"
 
 
+_KEYS = st.sampled_from(["a", "b", "c"])
+_VALUES = st.sampled_from(["", "1", "22", "\x00ü"])
+_STEPS = st.one_of(
+    st.tuples(st.just("set"), _KEYS, _VALUES),
+    st.tuples(st.just("append"), _KEYS, _VALUES),
+    st.tuples(st.just("add"), st.sampled_from(["n", "m"]), st.integers(-5, 5)),
+    st.tuples(st.just("compare_set"), _KEYS, _VALUES, _VALUES),
+    st.tuples(st.just("check"), st.lists(_KEYS, min_size=1, max_size=3)),
+    st.tuples(st.just("delete_key"), _KEYS),
+    st.tuples(st.just("num_keys")),
+)
+
+
+@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_STEPS, max_size=20))
+def test_every_answer_is_torchs_own(store: UnixStore, steps: list[tuple[Any, ...]]) -> None:
+    model = dist.HashStore()
+    for key in ("a", "b", "c", "n", "m"):
+        store.delete_key(key)
+    for verb, *arguments in steps:
+        ours, theirs = (getattr(one, verb)(*arguments) for one in (store, model))
+        assert ours == theirs, (verb, arguments)
+    there = [key for key in ("a", "b", "c", "n", "m") if model.check([key])]
+    assert store.multi_get(there) == [bytes(value) for value in model.multi_get(there)]
+
+
 def test_waiting_ends_when_the_key_is_there(store: UnixStore) -> None:
     got: list[bytes] = []
     waiter = threading.Thread(target=lambda: got.append(store.get("late")))
@@ -78,24 +107,27 @@ def test_many_threads_count_together(store: UnixStore) -> None:
 
 
 def test_a_server_that_closes_frees_who_waits(path: Path) -> None:
+    before = set(threading.enumerate())
     server, failed = StoreServer(path), threading.Event()
-    client = UnixStore(path, 60.0)
+    client, other = UnixStore(path, 600.0), UnixStore(path, 30.0)
 
     def wait() -> None:
+        client.set("connected", "yes")
         try:
             client.get("never")
-        except (ConnectionError, OSError):
+        except OSError:
             failed.set()
 
-    waiter = threading.Thread(target=wait)
-    waiter.start()
-    UnixStore(path, 30.0).set("reached", "yes")
-    while not server._connections:  # until the waiter is connected, too
-        pass
+    threading.Thread(target=wait).start()
+    other.wait(["connected"])
+    started = set(threading.enumerate()) - before
     server.close()
-    waiter.join(30)
-    assert failed.is_set()
+    assert failed.wait(30)
     assert not path.exists()
+    for thread in started:  # the one that waited in the server is among them
+        thread.join(30)
+    assert not [thread for thread in started if thread.is_alive()]
+    other.close()
 
 
 def test_a_server_may_come_after_its_clients(path: Path) -> None:

@@ -145,6 +145,22 @@ def test_bytes_that_are_no_text_are_shown_as_such() -> None:
     assert in_child(body) == [("stdout", "a\ufffdb\ufffd", False)]
 
 
+def test_a_child_that_never_stops_writing_does_not_keep_the_reader() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            children = [subprocess.Popen(["yes", "x" * 100]) for _ in range(3)]
+        taken = threading.Event()
+        try:
+            threading.Thread(target=lambda: (capture.take(), taken.set()), daemon=True).start()
+            return taken.wait(30)
+        finally:
+            for child in children:
+                child.kill()
+                child.wait()
+
+    assert in_child(body)
+
+
 def test_a_forked_child_prints_through_the_descriptor() -> None:
     def body(capture: Capture) -> Any:
         with capture.of_run(1):
@@ -178,6 +194,15 @@ def test_only_a_cut_character_waits(character: str) -> None:
         assert rest == (b"" if size == len(data) else data[:size])
 
 
+@given(st.lists(st.sampled_from([b"a", b"\xc3", b"\xa9", b"\xe2", b"\x82", b"\xf0", b"\x9d", b"\xff"]), max_size=20))
+def test_bytes_cut_anywhere_read_as_the_whole_does(pieces: list[bytes]) -> None:
+    text, rest = "", b""
+    for piece in pieces:
+        whole, rest = _whole_characters(rest + piece)
+        text += whole.decode(errors="replace")
+    assert text + rest.decode(errors="replace") == b"".join(pieces).decode(errors="replace")
+
+
 def shown(text: str) -> list[str]:
     """The lines that a terminal shows in the end."""
     lines, place = [""], 0
@@ -203,6 +228,10 @@ def test_settling_changes_nothing_that_is_seen(pieces: list[str]) -> None:
     assert len(settled) <= len(whole)
 
 
+def test_states_that_end_with_a_return_are_settled_too() -> None:
+    assert settle_returns("1%\r" * 1000 + "2%\r") == "1%\r2%\r"
+
+
 def read(pieces: list[str]) -> list[str]:
     """The lines that the notebook makes of it."""
     reader = LineReader()
@@ -215,6 +244,8 @@ _ESCAPES = ("\x1b[A", "\x1b[K", "\x1b[2K", "\x1b[31m", "\x1b[0m", "\x1b[3D")
 @given(st.lists(st.sampled_from(["ab", "xyz", "\r", "\r", "\n", "\b", *_ESCAPES]), max_size=14), st.integers(0, 40))
 @example(["ab", "\n", "\r", "xyz", "\x1b[A", "\r", "ab", "\n", "\n"], 0)  # tqdm's nested bars
 @example(["\n", "\x1b[31m", "xyz", "\x1b[0m", "\r", "ab"], 0)  # a bar with colours
+@example(["\r", "\r", "\n"], 0)  # what ends a line is more than its last return
+@example(["ab", "\r", "xyz", "\r", "\n"], 6)  # a bar that ends its line as Windows does
 def test_settling_changes_nothing_that_the_notebook_shows(words: list[str], cut: int) -> None:
     whole = "".join(words)
     pieces = [whole[:cut], whole[cut:]]

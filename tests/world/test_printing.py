@@ -131,3 +131,10 @@ def test_eight_ranks_of_20000_lines_lose_none(open_notebook, kind: str) -> None:
     for rank, lines in per_rank.items():
         name = "all" if kind == "same" else str(rank)
         assert lines == [f"{name} {i}" for i in range(20_000)], f"rank {rank}"
+
+
+def test_half_a_character_neither_ends_a_rank_nor_hangs_a_cell(four: Notebook) -> None:
+    assert _run(four, "print('a file called \\udcff')") == ["[0-3] a file called ?"]
+    failed = four.run("%%distributed\nraise OSError('no file \\udcff')", fails=True)
+    assert "OSError: no file ?" in failed.error_text
+    assert _run(four, "all_reduce(1)") == ["[0-3] 4"]
