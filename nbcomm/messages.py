@@ -93,6 +93,69 @@ class Clear(msgspec.Struct, tag="c", array_like=True, frozen=True):
 Item = Text | Display | Result | Clear
 
 
+class Op(msgspec.Struct, array_like=True, frozen=True):
+    """A call on one rank that needs other ranks: a collective, a send, or a receive.
+
+    Attributes:
+        kind: "collective", "send" or "recv".
+        name: what was called: "all_reduce", "new_group", "send", …
+        group: the process group's name.
+        members: the group's global ranks.
+        seq: the position, from 1, among this rank's collectives in the group; of a send or receive, among
+            this rank's of the same kind, group, peer and tag.
+        what: shape, dtype and reduction in words: "float32 (4,), sum". Often empty.
+        line: the line of the cell that called: "line 3: all_reduce(x)". Empty where it is not known.
+        since: when, by the rank's clock (`time.time`), in seconds.
+        peer: of a send or receive the other global rank; None for a receive from whoever sends first.
+        tag: of a send or receive.
+        limited: the wait for it ends by itself, because the caller gave a timeout.
+    """
+
+    kind: str
+    name: str
+    group: str
+    members: list[int]
+    seq: int
+    what: str
+    line: str
+    since: float
+    peer: int | None = None
+    tag: int = 0
+    limited: bool = False
+
+
+class Count(msgspec.Struct, array_like=True, frozen=True):
+    """How many sends to (or receives from) one peer with one tag a rank has issued in a group.
+
+    ``peer`` None: receives from whoever sends first.
+    """
+
+    group: str
+    peer: int | None
+    tag: int
+    number: int
+
+
+class Doing(msgspec.Struct, array_like=True, frozen=True):
+    """How far a rank is with what needs other ranks; all numbers count from the forming of the group.
+
+    Attributes:
+        issued: for each of its groups, how many collectives this rank has issued.
+        sent: its sends.
+        received: its receives.
+        waits: the main thread is stuck until one of these completes; empty where it is not stuck.
+        line: what the main thread executes: "line 3: time.sleep(60)".
+        threads: threads that run code of cells beside the main thread, and may issue something yet.
+    """
+
+    issued: dict[str, int] = {}
+    sent: list[Count] = []
+    received: list[Count] = []
+    waits: list[Op] = []
+    line: str = ""
+    threads: int = 0
+
+
 # ── notebook → rank ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -183,7 +246,7 @@ class Done(_Message):
     """The answer to a request with an ``id``.
 
     ``failure`` is None where it worked; ``blob`` carries what was asked for. For a cell, ``interrupted``
-    tells that it ended by KeyboardInterrupt.
+    tells that it ended by KeyboardInterrupt, and ``doing`` how far the rank was when it ended.
     """
 
     id: int
@@ -191,6 +254,7 @@ class Done(_Message):
     failure: Failure | None = None
     interrupted: bool = False
     blob: Blob | None = None
+    doing: Doing | None = None
 
 
 class Snapshot(_Message):
@@ -204,6 +268,7 @@ class Snapshot(_Message):
     memory: int
     device_memory: int
     device_total: int
+    doing: Doing = Doing()
 
 
 ToRank = Form | Run | Push | Pull | Call | Interrupt | Probe | Stop
