@@ -11,9 +11,11 @@
     │   ├── TransferError       a value cannot travel between notebook and ranks
     │   └── RankDiedError       a rank's process has ended by itself
     ├── CellError               a cell failed on at least one rank
-    └── CollectiveError         a collective was refused on a rank, before data moved
+    └── CollectiveError         a collective was refused on a rank, or ended
         ├── SubsetError         a world collective in a cell that runs on some ranks only
-        └── OpError             an unknown reduction, or one that the dtype does not have  (also ValueError)
+        ├── OpError             an unknown reduction, or one that the dtype does not have  (also ValueError)
+        ├── MismatchError       ranks do different things at the same place of a group
+        └── HangError           a wait that could never end was ended
 
 A message is a full sentence: what happened, on which ranks, and what to do.
 """
@@ -26,6 +28,8 @@ __all__ = [
     "CellError",
     "CellSyntaxError",
     "CollectiveError",
+    "HangError",
+    "MismatchError",
     "NbcommError",
     "OpError",
     "RankDiedError",
@@ -99,7 +103,7 @@ class CellError(NbcommError):
 
 
 class CollectiveError(NbcommError, RuntimeError):
-    """A collective was refused on this rank before any data moved."""
+    """A collective was refused on this rank before any data moved, or was ended."""
 
 
 class SubsetError(CollectiveError):
@@ -108,3 +112,29 @@ class SubsetError(CollectiveError):
 
 class OpError(CollectiveError, ValueError):
     """An unknown reduction, or one that is not defined for the data's dtype."""
+
+
+class _EndedError(CollectiveError):
+    """What is raised in the middle of a cell for a reason that lies on other ranks."""
+
+    def _render_traceback_(self) -> list[str]:
+        # The frames of torch and of nbcomm say nothing about the reason; where the cell was, the sentence says.
+        return [f"{type(self).__name__}: {self}"]
+
+
+class MismatchError(_EndedError):
+    """The ranks of a group called different things, or with different shapes, dtypes or ops; no data was used."""
+
+
+class HangError(_EndedError):
+    """This rank waited, or ran a cell in which others waited, for what could never happen."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """The notebook's KeyboardInterrupt once the ranks have ended the cell, shown in a line and at once."""
+
+    def _render_traceback_(self) -> list[str]:
+        return [f"KeyboardInterrupt: {self}".rstrip(": ")]
+
+
+Interrupted.__name__ = "KeyboardInterrupt"  # a front end shows the name, and knows this one

@@ -124,6 +124,11 @@ class Home:
             return shared / f"nbcomm-{os.getuid()}-{self.id}"
         return self.path / "bulk"
 
+    @property
+    def board(self) -> Path:
+        """Where the ranks compare what they are about to do."""
+        return self.bulk / "board"
+
     def write_link(self, info: LinkInfo) -> None:
         """Write the link file, readable by this user alone from its first byte on."""
         with private_file(self.link_file) as file:

@@ -109,6 +109,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True):
         peer: of a send or receive the other global rank; None for a receive from whoever sends first.
         tag: of a send or receive.
         limited: the wait for it ends by itself, because the caller gave a timeout.
+        lost: it has failed, because a connection to another rank was lost; the rank waits to hear why.
     """
 
     kind: str
@@ -122,6 +123,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True):
     peer: int | None = None
     tag: int = 0
     limited: bool = False
+    lost: bool = False
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True):
@@ -160,15 +162,30 @@ class Doing(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Form(_Message):
-    """Take this place and form the process group of ``generation`` through the store at ``store``."""
+    """Take this place and form the process group of ``generation``; a rank that has one forms all its groups anew.
+
+    Attributes:
+        id: the request's.
+        place: where this rank sits.
+        store: the socket of the rendezvous, fresh for each generation.
+        serves: this rank serves the store, and tells newcomers which groups there are.
+        generation: from 1.
+        master_addr: for libraries that read MASTER_ADDR; so is ``master_port``.
+        timeout: seconds that a collective may take.
+        board: the directory of the board on which the ranks compare their calls; "" for none.
+        absent: ranks that are dead: groups with them are not formed.
+    """
 
     id: int
     place: Place
     store: str
+    serves: bool
     generation: int
     master_addr: str
     master_port: int
     timeout: float
+    board: str = ""
+    absent: list[int] = []
 
 
 class Run(_Message):
@@ -206,6 +223,18 @@ class Interrupt(_Message):
     """Raise KeyboardInterrupt in the main thread if it runs the cell ``run``; else nothing."""
 
     run: int
+
+
+class Abort(_Message):
+    """End the group's generation, and the request ``run`` if it runs: everything that waits for it fails.
+
+    ``error`` is the name of the exception to raise, of those in `nbcomm.errors`, with ``text``.
+    """
+
+    run: int
+    generation: int
+    error: str
+    text: str
 
 
 class Probe(_Message):
@@ -246,7 +275,8 @@ class Done(_Message):
     """The answer to a request with an ``id``.
 
     ``failure`` is None where it worked; ``blob`` carries what was asked for. For a cell, ``interrupted``
-    tells that it ended by KeyboardInterrupt, and ``doing`` how far the rank was when it ended.
+    tells that it ended by KeyboardInterrupt, ``broken`` that its groups must be formed anew, and ``doing`` how
+    far the rank was when it ended.
     """
 
     id: int
@@ -254,7 +284,16 @@ class Done(_Message):
     failure: Failure | None = None
     interrupted: bool = False
     blob: Blob | None = None
+    broken: bool = False
     doing: Doing | None = None
+
+
+class Mismatch(_Message):
+    """Ranks do different things at the same place of a group, which this rank saw before it moved any data."""
+
+    run: int | None
+    generation: int
+    text: str
 
 
 class Snapshot(_Message):
@@ -268,11 +307,12 @@ class Snapshot(_Message):
     memory: int
     device_memory: int
     device_total: int
+    generation: int = 0
     doing: Doing = Doing()
 
 
-ToRank = Form | Run | Push | Pull | Call | Interrupt | Probe | Stop
-FromRank = Hello | Attached | Output | Done | Snapshot
+ToRank = Form | Run | Push | Pull | Call | Interrupt | Abort | Probe | Stop
+FromRank = Hello | Attached | Output | Done | Mismatch | Snapshot
 
 _DEEPEST = 100
 """Levels of nesting that are kept where not all can be encoded."""

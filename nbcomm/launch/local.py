@@ -66,6 +66,27 @@ class LocalCluster:
     def start(self, n: int) -> None:
         """Start the controller and n engines; returns when their processes are started, not yet ready."""
         self._do(self._cluster.start_cluster(n))
+        self._engines = self._cluster.engine_set
+
+    def start_engine(self, rank: int) -> None:
+        """Start an engine in the place of one that has ended; returns when its process is started."""
+        self._do(self._start_engine(rank))
+
+    async def _start_engine(self, rank: int) -> None:
+        engines, identifier = self._engines, str(rank)
+        launcher = engines.launcher_class(
+            work_dir=engines.work_dir,
+            parent=engines,
+            log=engines.log,
+            profile_dir=engines.profile_dir,
+            cluster_id=engines.cluster_id,
+            environment=engines.environment,
+            identifier=identifier,
+        )
+        launcher.engine_args = list(engines.engine_args)
+        engines.launchers[identifier] = launcher
+        launcher.on_stop(engines._notice_engine_stopped)  # noqa: SLF001 - what the set does for its first engines
+        launcher.start()
 
     @property
     def client(self) -> Any:

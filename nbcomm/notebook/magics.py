@@ -6,6 +6,8 @@ import argparse
 import ast
 import difflib
 import shlex
+import signal
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -17,6 +19,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from ..errors import CellSyntaxError, SpecError, StateError, SteeringError, TransferError
 from ..panel import table_text
+from ..ranks import fold
 from . import worlds
 from .progress import StartProgress
 from .session import Session
@@ -63,6 +66,10 @@ def _line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     word("stop", "End the world: processes, sockets and files.")
     word("restart", "End the world and start another like it; variables are lost.")
     word("interrupt", "End the running cell with KeyboardInterrupt.")
+    heal = word("heal", "Put new processes in the places of dead ranks; the others keep their variables.")
+    heal.add_argument(
+        "ranks", nargs="?", metavar="SPEC", help="replace these, dead or alive; by default all that are dead"
+    )
     push = word("push", "Copy variables of the notebook to every rank.")
     push.add_argument("names", nargs="+", metavar="NAME")
     pull = word("pull", "Bind each name here to the list of its values on the ranks.")
@@ -113,14 +120,33 @@ class DistributedMagics(Magics):
             raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
         check_syntax(cell)
         session = self._session_for(options.ranks)
-        session.run(
-            cell,
-            options.ranks,
-            number=_number_of_running_cell(self._shell),
-            fold=not options.no_fold,
-            by_rank=options.by_rank,
-            quiet=options.quiet,
-        )
+        try:
+            session.run(
+                cell,
+                options.ranks,
+                number=_number_of_running_cell(self._shell),
+                fold=not options.no_fold,
+                by_rank=options.by_rank,
+                quiet=options.quiet,
+            )
+        except KeyboardInterrupt:
+            self._take_one_interrupt_only()
+            raise
+
+    def _take_one_interrupt_only(self) -> None:
+        """Ignore further interrupts until this cell has ended.
+
+        Who presses ■ twice means this cell. The second press would hit IPython while it shows the first, and then
+        the cell would count as well ended.
+        """
+        with suppress(ValueError):  # signals belong to the main thread, and a cell may run on another
+            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+            def restore(*_: Any) -> None:
+                signal.signal(signal.SIGINT, handler)
+                self._shell.events.unregister("post_run_cell", restore)
+
+            self._shell.events.register("post_run_cell", restore)
 
     def _session_for(self, spec: str | None) -> Session:
         try:
@@ -199,6 +225,18 @@ class DistributedMagics(Magics):
 
     def _do_interrupt(self, _options: argparse.Namespace) -> None:
         worlds.current().interrupt()
+
+    def _do_heal(self, options: argparse.Namespace) -> None:
+        began = time.monotonic()
+        healed = worlds.current().heal(options.ranks)
+        if not healed:
+            print("All ranks are alive; there is nothing to heal.")
+            return
+        one = len(healed) == 1
+        print(
+            f"Rank{'' if one else 's'} {fold(healed)} {'is' if one else 'are'} back, without variables, "
+            f"in {time.monotonic() - began:.1f} s; the others kept theirs."
+        )
 
     def _do_push(self, options: argparse.Namespace) -> None:
         missing = [name for name in options.names if name not in self._shell.user_ns]

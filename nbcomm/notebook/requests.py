@@ -20,7 +20,8 @@ class Request:
     def __init__(self, id: int, ranks: Iterable[int]) -> None:  # noqa: A002 - the field's name in messages
         self.id = id
         self.interrupted = False
-        self._waiting = set(ranks)
+        self.ranks = sorted(ranks)
+        self._waiting = set(self.ranks)
         self._answers: dict[int, Done] = {}
         self._frames: dict[int, Sequence[Any]] = {}
         self._changed = threading.Condition()

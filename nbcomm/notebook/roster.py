@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 
 from ..home import Home, tail
-from ..messages import Hello, Place, Snapshot
+from ..messages import Attached, Doing, FromRank, Hello, Place, Snapshot
 from ..panel import RankView
 
 
@@ -27,6 +27,8 @@ class Roster:
         """Ranks whose process has ended by itself, and how: "was killed by SIGKILL"."""
         self._home = home
         self._snapshots: dict[int, Snapshot] = {}
+        self._doings: dict[int, tuple[int, Doing]] = {}
+        self._heard: dict[int, float] = {}
         self._silent: set[int] = set()
         self._changed = threading.Condition()
 
@@ -34,6 +36,11 @@ class Roster:
     def ranks(self) -> list[int]:
         """All ranks, ascending."""
         return [place.rank for place in self.places]
+
+    @property
+    def living(self) -> list[int]:
+        """The ranks whose process has not ended, ascending."""
+        return [rank for rank in self.ranks if rank not in self.dead]
 
     @property
     def title(self) -> str:
@@ -46,6 +53,15 @@ class Roster:
         """Wait until a rank reports anything, at most so many seconds."""
         with self._changed:
             self._changed.wait(timeout)
+
+    def hear(self, rank: int, message: FromRank) -> None:
+        """Take what a rank says of itself."""
+        if isinstance(message, Snapshot):
+            self.note(rank, message)
+        elif isinstance(message, Hello):
+            self.greet(message)
+        elif isinstance(message, Attached):
+            self.attach(rank)
 
     def greet(self, hello: Hello) -> None:
         """A rank's agent is connected."""
@@ -71,8 +87,33 @@ class Roster:
         """Take what a rank says it does."""
         with self._changed:
             self._snapshots[rank] = snapshot
+            self._doings[rank] = snapshot.generation, snapshot.doing
+            self._heard[rank] = time.monotonic()
             self._silent.discard(rank)
             self._changed.notify_all()
+
+    def note_doing(self, rank: int, generation: int, doing: Doing) -> None:
+        """Take how far a rank was when its part of a cell ended."""
+        with self._changed:
+            self._doings[rank] = generation, doing
+
+    def snapshot(self, rank: int) -> Snapshot | None:
+        """What a rank said last; None if it has said nothing yet."""
+        return self._snapshots.get(rank)
+
+    def doing(self, rank: int, generation: int) -> Doing:
+        """How far a rank is in a generation, as far as is known."""
+        known = self._doings.get(rank)
+        return known[1] if known is not None and known[0] == generation else Doing()
+
+    def doings(self, generation: int) -> dict[int, Doing]:
+        """How far each living rank is in a generation."""
+        return {rank: self.doing(rank, generation) for rank in self.living}
+
+    def silent_for(self, ranks: Iterable[int], seconds: float) -> list[int]:
+        """Those of some living ranks that have said nothing for so long, though they are asked all the time."""
+        now = time.monotonic()
+        return [rank for rank in ranks if rank not in self.dead and now - self._heard.get(rank, now) > seconds]
 
     def note_death(self, rank: int, status: int) -> str:
         """Take the end of a rank's process; return it in words."""
@@ -80,6 +121,14 @@ class Roster:
             self.dead[rank] = how_it_ended(status)
             self._changed.notify_all()
         return self.dead[rank]
+
+    def begin_again(self, ranks: Iterable[int]) -> None:
+        """New processes are about to take the places of these ranks."""
+        with self._changed:
+            for rank in ranks:
+                self.attached.discard(rank)
+                for known in (self.dead, self._snapshots, self._doings, self._heard):
+                    known.pop(rank, None)
 
     def dead_among(self, ranks: Iterable[int]) -> list[int]:
         """Those of some ranks whose process has ended."""
@@ -96,6 +145,9 @@ class Roster:
             state, note = "dead", self.dead[place.rank]
         elif stopped:
             state, note = "dead", "stopped"
+        elif snapshot is not None and state == "running" and snapshot.doing.waits:
+            (op, *_) = snapshot.doing.waits
+            state, note = "waiting", f"{op.name} #{op.seq}"
         return RankView(
             rank=place.rank,
             local_rank=place.local_rank,
@@ -104,7 +156,7 @@ class Roster:
             device=place.device,
             pid=hello.pid,
             state=state,
-            since=snapshot.since if snapshot else time.time(),
+            since=_since(snapshot, state),
             memory=snapshot.memory if snapshot else 0,
             device_memory=snapshot.device_memory if snapshot else 0,
             device_total=snapshot.device_total if snapshot else 0,
@@ -115,6 +167,12 @@ class Roster:
         """The end of a rank's log: what its engine logged, and what it wrote to descriptor 2 at last."""
         parts = [tail(self._home.log(rank), lines), tail(self._home.captured(rank, "stderr"), lines)]
         return "\n".join(part for part in parts if part.strip("\0\n ")) or "(nothing)"
+
+
+def _since(snapshot: Snapshot | None, state: str) -> float:
+    if snapshot is None:
+        return time.time()
+    return min(op.since for op in snapshot.doing.waits) if state == "waiting" else snapshot.since
 
 
 def how_it_ended(status: int) -> str:

@@ -9,39 +9,41 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import os
+import signal
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
-from ..errors import RankDiedError, SpecError, StateError, TransferError
+from ..errors import Interrupted, RankDiedError, SpecError, StateError, TransferError
 from ..messages import (
-    Attached,
     Blob,
     Call,
     Done,
     Failure,
     FromRank,
-    Hello,
     Interrupt,
+    Mismatch,
     Output,
     Probe,
     Pull,
     Push,
     Run,
-    Snapshot,
     Stop,
 )
 from ..panel import Panel, RankView
 from ..values import pack, release, unpack
+from .generations import Generations
 from .link import Link
 from .output import CellOutput, cell_error
+from .presses import Presses
 from .requests import Request
 from .roster import Roster
-from .startup import Progress, Startup, Wishes
+from .startup import Progress, Startup, Wishes, await_ranks
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -61,6 +63,12 @@ _STATUS_PATIENCE = 0.5
 
 _INTERRUPT_PATIENCE = 5.0
 """Seconds that an interrupted cell has to end before the notebook gives up waiting for it."""
+
+_SILENCE = 1.5
+"""Seconds after which a rank that says nothing at all is taken to be in C code that lets no thread of its run."""
+
+_HEAL_PATIENCE = 60.0
+"""Seconds that a new process has to come up; from a warm fork server it takes tenths."""
 
 _OUTPUTS_KEPT = 200
 """How many past cells can still show what their background threads print."""
@@ -91,22 +99,24 @@ class Session:
         self._requests: dict[int, Request] = {}
         self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
         self._lock = threading.Lock()  # one cell at a time, whatever thread asks
+        self._cell: tuple[Request, CellOutput | None] | None = None
         self._stopped = False
         self._cluster: LocalCluster | None = None
         self._watch: Watch | None = None
         self._startup = Startup(wishes, forkserver, self._roster, progress)
+        self._generations = Generations(self.home, self._roster, lambda: self.link, self._expect)
         self.link = Link(self.home, wishes.grace, self._receive)
         forkserver.on_exit = self._process_ended
         atexit.register(self.stop)
         try:
             self._cluster = self._startup.launch()
             self._startup.await_ranks()
-            self._startup.form_group(self.link, self._expect(self.ranks))
+            self._startup.form_group(self._generations)
         except BaseException:
             self.stop()
             raise
         self.panel = Panel(self.title, self.backend, self.status())
-        self._watch = Watch(self)
+        self._watch = Watch(self.link, self._roster, self._generations, lambda: self._cell, lambda: self.panel)
 
     # ── start and stop ──────────────────────────────────────────────────────────────────────────────
 
@@ -223,6 +233,7 @@ class Session:
         chosen = self._choose(ranks)
         number = next(self._numbers) if number is None else number
         with self._exclusively():
+            self._generations.renew()
             identity = next(self._ids)
             output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
             self._finish(self._ask(chosen, Run(identity, code, chosen, number), output=output), output)
@@ -244,6 +255,7 @@ class Session:
         chosen = self._choose(ranks)
         blob, buffers = pack((function, args, kwargs), self.home.bulk)
         with self._exclusively():
+            self._generations.renew()
             identity = next(self._ids)
             output = CellOutput(chosen)
             request = self._ask(chosen, Call(identity, blob, chosen), buffers, output=output)
@@ -295,31 +307,78 @@ class Session:
         for request in list(self._requests.values()):
             self.link.send(request.waiting_for(), Interrupt(request.id))
 
+    def heal(self, ranks: str | Iterable[int] | None = None) -> list[int]:
+        """Put new processes in the places of dead ranks; the others keep their variables, and so do groups.
+
+        Args:
+            ranks: which to replace; one that lives is ended first, and its variables are lost. By default all
+                that are dead.
+
+        Returns:
+            The ranks that were replaced.
+
+        Raises:
+            SpecError: there are no such ranks.
+            StartError: a new process did not come up.
+            StateError: the world is stopped, or still busy.
+        """
+        self._check_running()
+        wanted = sorted(self._roster.dead) if ranks is None else self._resolve(ranks)
+        cluster = self._cluster
+        if not wanted or cluster is None:
+            return []
+        with self._exclusively():
+            self._end_processes([rank for rank in wanted if rank not in self._roster.dead])
+            self._roster.begin_again(wanted)
+            for rank in wanted:
+                cluster.start_engine(rank)
+            deadline = time.monotonic() + _HEAL_PATIENCE
+            await_ranks(self._roster, wanted, deadline, lambda _: None, f"{_HEAL_PATIENCE:g} s")
+            self._generations.renew(newcomers=wanted)
+        if self.panel is not None:
+            self.panel.update(self.views())
+            self.panel.settle()
+        return wanted
+
+    def _end_processes(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(self._roster.hellos[rank].pid, signal.SIGKILL)
+        deadline = time.monotonic() + _HEAL_PATIENCE
+        while set(ranks) - set(self._roster.dead) and time.monotonic() < deadline:
+            self._roster.wait(_TICK)
+
     # ── requests ────────────────────────────────────────────────────────────────────────────────────
 
-    def _choose(self, ranks: str | Iterable[int] | None) -> list[int]:
+    def _check_running(self) -> None:
         if self._stopped:
             raise StateError("This world is stopped; start one with %distributed start.")
+
+    def _resolve(self, ranks: str | Iterable[int] | None) -> list[int]:
         n = len(self.ranks)
         if ranks is None:
-            chosen = self.ranks
-        elif isinstance(ranks, str):
-            chosen = rank_specs.parse(ranks, n)
-        else:
-            chosen = sorted(set(ranks))
-            if not chosen or chosen[0] < 0 or chosen[-1] >= n:
-                raise SpecError(f"The ranks {chosen} are not all in this world of {n}: 0 to {n - 1}.")
+            return self.ranks
+        if isinstance(ranks, str):
+            return rank_specs.parse(ranks, n)
+        chosen = sorted(set(ranks))
+        if not chosen or chosen[0] < 0 or chosen[-1] >= n:
+            raise SpecError(f"The ranks {chosen} are not all in this world of {n}: 0 to {n - 1}.")
+        return chosen
+
+    def _choose(self, ranks: str | Iterable[int] | None) -> list[int]:
+        self._check_running()
+        chosen = self._resolve(ranks)
         gone = self._roster.dead_among(chosen)
         if gone:
             raise RankDiedError(
-                f"Rank {rank_specs.fold(gone)} {self._roster.dead[gone[0]]}; nothing was run. "
-                "Type %distributed restart for a new world, or choose other ranks with -r."
+                f"Rank {rank_specs.fold(gone)} {self._roster.dead[gone[0]]}; nothing was run. Type %distributed heal "
+                "to put a new process in its place (the others keep their variables), or choose other ranks with -r."
             )
         busy = {rank for request in self._requests.values() for rank in request.waiting_for()} & set(chosen)
         if busy and not self._lock.locked():
             raise StateError(
                 f"Rank {rank_specs.fold(busy)} still runs an earlier cell that was interrupted; nothing was run. "
-                "Wait for it, or type %distributed restart."
+                f"Wait for it, or type %distributed heal {rank_specs.fold(busy)} to put a new process in its place."
             )
         return chosen
 
@@ -352,45 +411,58 @@ class Session:
         return request
 
     def _finish(self, request: Request, output: CellOutput) -> None:
-        """Wait for a cell while showing its output; raise what it raised."""
+        """Wait for a cell while showing its output; raise what it raised, behind a fence."""
         failures: dict[int, Failure] = {}
-        try:
-            self._wait(request, output.render)
-            failures = request.failures()
-        finally:
-            output.close(failures)
-            if self.panel is not None:
-                self.panel.settle()
+        with Presses() as presses:
+            self._cell = request, output
+            try:
+                self._wait(request, output.render, presses)
+                failures = request.failures()
+            finally:
+                self._cell = None
+                output.close(failures)
+                if self.panel is not None:
+                    self.panel.settle()
+                self._generations.look_back(request.answers())
+                if not request.waiting_for():
+                    with suppress(StateError):  # the next cell tries again, and says so
+                        self._generations.renew()
         if failures:
             interrupted = [rank for rank, done in request.answers().items() if done.interrupted]
             error = cell_error(failures, self.ranks)
             if len(interrupted) == len(failures) and request.interrupted:
-                raise KeyboardInterrupt
+                raise Interrupted(f"the cell was interrupted on rank {rank_specs.fold(interrupted)}.")
             raise error
 
-    def _wait(self, request: Request, tick: Callable[[], None] = lambda: None) -> None:
+    def _wait(self, request: Request, tick: Callable[[], None] = lambda: None, presses: Presses | None = None) -> None:
         """Wait for all answers. An interrupt is passed on to the ranks, and waited for."""
         try:
             while not request.wait(_TICK):
                 tick()
         except KeyboardInterrupt:
-            self._wait_interrupted(request, tick)
-            if not request.failures():
-                raise  # it ended well in the last moment: the person still wants the notebook to stop here
+            self._wait_interrupted(request, tick, presses)
+            if not request.failures():  # it ended well in the last moment: the notebook is still to stop here
+                raise Interrupted from None
 
-    def _wait_interrupted(self, request: Request, tick: Callable[[], None]) -> None:
+    def _wait_interrupted(self, request: Request, tick: Callable[[], None], presses: Presses | None) -> None:
         request.interrupted = True
         self.link.send(request.waiting_for(), Interrupt(request.id))
-        deadline = time.monotonic() + _INTERRUPT_PATIENCE
+        began = time.monotonic()
         while not request.wait(_TICK):
             tick()
-            if time.monotonic() > deadline:
-                stuck = rank_specs.fold(request.waiting_for())
+            if presses is not None and presses.again():
+                self.link.send(request.waiting_for(), Interrupt(request.id))
+            stuck, waited = request.waiting_for(), time.monotonic() - began
+            deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
+            if waited > _INTERRUPT_PATIENCE or (deaf and deaf == stuck):
+                who = rank_specs.fold(stuck)
+                why = "C code there holds Python's lock" if deaf == stuck else "its code goes on in spite of it"
                 print(
-                    f"Rank {stuck} does not react: it waits in a collective or in C code. "
-                    "It goes on in the background; %distributed restart ends it."
+                    f"Rank {who} does not react to the interrupt: {why}. It goes on in the background, and until it "
+                    f"ends cells cannot run on it. Type %distributed heal {' '.join(map(str, stuck))} to put a new "
+                    "process in its place (its variables are lost), or %distributed restart."
                 )
-                raise KeyboardInterrupt
+                raise Interrupted
 
     def _value(self, request: Request, rank: int) -> Any:
         blob, frames = request.value(rank)
@@ -424,12 +496,12 @@ class Session:
                 self._outputs[message.id].ended(rank)
             if request is not None:
                 self._answer(request, rank, message, frames)
-        elif isinstance(message, Snapshot):
-            self._roster.note(rank, message)
-        elif isinstance(message, Hello):
-            self._roster.greet(message)
-        elif isinstance(message, Attached):
-            self._roster.attach(rank)
+        elif isinstance(message, Mismatch):
+            cell = self._cell
+            if cell is not None and cell[0].id == message.run and message.generation == self._generations.number:
+                self._generations.abort(cell[0], "MismatchError", message.text)
+        else:
+            self._roster.hear(rank, message)
 
     def _answer(self, request: Request, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
         if request.answer(rank, done, frames):
@@ -440,12 +512,16 @@ class Session:
             return
         rank = int(ended.key.removeprefix("rank "))
         cause = self._roster.note_death(rank, ended.status)
+        self._generations.stale = True  # groups without it can go on
         for request in list(self._requests.values()):
             if rank in request.waiting_for():
                 self._answer(request, rank, _lost(request.id, cause, rank))
+        if self._watch is not None:
+            self._watch.hurry()
 
 
 def _lost(identity: int, cause: str, rank: int | None = None) -> Done:
     who = "The world" if rank is None else f"Rank {rank}"
-    sentence = f"{who} {cause}. Type %distributed restart for a new world."
+    remedy = "restart for a new world" if rank is None else "heal to put a new process in its place"
+    sentence = f"{who} {cause}. Type %distributed {remedy}."
     return Done(identity, failure=Failure("RankDiedError", sentence, f"RankDiedError: {sentence}"))

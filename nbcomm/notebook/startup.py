@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -12,16 +12,11 @@ from .. import ranks as rank_specs
 from ..errors import StartError
 from ..launch import layout
 from ..launch.client import ForkServerClient
-from ..messages import Form
-from .link import Link
-from .requests import Request
+from .generations import Generations
 from .roster import Roster
 
 if TYPE_CHECKING:
     from ..launch.local import LocalCluster
-
-GROUP_TIMEOUT = 1800.0
-"""Seconds that a collective waits for its ranks; torch's own default for gloo."""
 
 _TICK = 0.1
 
@@ -97,34 +92,26 @@ class Startup:
         Raises:
             StartError: an engine died, or the time is over; the message ends with its log.
         """
-        roster, shown = self._roster, -1
-        while len(roster.attached) < self._n:
-            for rank, cause in roster.dead.items():
-                raise StartError(f"Rank {rank} {cause} while it started. Its log ends:\n{roster.log(rank)}")
-            if time.monotonic() > self._deadline:
-                late = sorted(set(range(self._n)) - roster.attached)
-                raise StartError(
-                    f"Rank {rank_specs.fold(late)} did not come up within {self._wishes.timeout:g} s "
-                    f"(--timeout gives more). The log of rank {late[0]} ends:\n{roster.log(late[0])}"
-                )
-            if len(roster.attached) != shown:
-                shown = len(roster.attached)
-                self._progress("starting engines", shown, self._n)
-            roster.wait(_TICK)
+        await_ranks(
+            self._roster,
+            range(self._n),
+            self._deadline,
+            lambda ready: self._progress("starting engines", ready, self._n),
+            f"{self._wishes.timeout:g} s (--timeout gives more)",
+        )
         self._roster.places = layout.assign_places(
-            roster.hellos.values(), self._device, self._backend, self._ready.gpus
+            self._roster.hellos.values(), self._device, self._backend, self._ready.gpus
         )
 
-    def form_group(self, link: Link, request: Request) -> None:
+    def form_group(self, generations: Generations) -> None:
         """Have all ranks join the process group's first generation.
 
         Raises:
             StartError: a rank could not, or the time is over.
         """
         self._progress("forming the process group", self._n, self._n)
-        port, store = _free_port(), str(self._forkserver.home.store_socket(1))
-        for place in self._roster.places:
-            link.send([place.rank], Form(request.id, place, store, 1, "127.0.0.1", port, GROUP_TIMEOUT))
+        generations.port = _free_port()
+        request = generations.order()
         while not request.wait(_TICK) and not request.failures():
             if time.monotonic() > self._deadline:
                 late = request.waiting_for()
@@ -134,6 +121,36 @@ class Startup:
                 )
         for rank, failure in request.failures().items():
             raise StartError(f"Rank {rank} could not join the process group:\n{failure.traceback}")
+
+
+def await_ranks(
+    roster: Roster, ranks: Collection[int], deadline: float, progress: Callable[[int], None], limit: str
+) -> None:
+    """Wait until the engines of these ranks can run cells.
+
+    Args:
+        roster: is filled in by the link as they report.
+        ranks: whom to wait for.
+        deadline: until when, by `time.monotonic`.
+        progress: told how many are ready.
+        limit: the time in words, for the message.
+
+    Raises:
+        StartError: an engine died, or the time is over; the message ends with its log.
+    """
+    shown = -1
+    while missing := sorted(set(ranks) - roster.attached):
+        for rank in roster.dead_among(ranks):
+            raise StartError(f"Rank {rank} {roster.dead[rank]} while it started. Its log ends:\n{roster.log(rank)}")
+        if time.monotonic() > deadline:
+            raise StartError(
+                f"Rank {rank_specs.fold(missing)} did not come up within {limit}. "
+                f"The log of rank {missing[0]} ends:\n{roster.log(missing[0])}"
+            )
+        if len(ranks) - len(missing) != shown:
+            shown = len(ranks) - len(missing)
+            progress(shown)
+        roster.wait(_TICK)
 
 
 def _free_port() -> int:

@@ -1,25 +1,61 @@
-"""Asks the ranks what they do, and tells the panel: a thread, so that it goes on while a cell blocks."""
+"""Asks the ranks what they do, judges it, and tells the panel: a thread, so that it goes on while a cell blocks.
+
+Every quarter of a second while something runs: probe, judge, and if a wait is hopeless, end it. A death is judged
+at once. What is waited for, but may still come, is shown: in the panel at once, in the cell after five seconds.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from ..messages import Probe
+from ..messages import Doing, Done, Probe
+from .verdict import Standing, judge
 
 if TYPE_CHECKING:
-    from .session import Session
+    from ..panel import Panel
+    from .generations import Generations
+    from .link import Link
+    from .output import CellOutput
+    from .requests import Request
+    from .roster import Roster
 
 _BUSY, _IDLE = 0.25, 1.0
 """Seconds between two questions, while something runs and otherwise."""
 
+_ANSWER = 0.1
+"""Seconds to wait for the answers; a rank that is silent for longer is judged by what it said before."""
+
+_SHOW_AFTER = 5.0
+"""Seconds that ranks wait before the cell says for whom."""
+
 
 class Watch:
-    """Polls the agents of a session until closed."""
+    """Polls the agents of a world until closed.
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    Args:
+        link: to ask by.
+        roster: takes the answers.
+        generations: ends what is hopeless.
+        cell: the cell that runs, and its output; None between cells.
+        panel: what to tell; may come later.
+    """
+
+    def __init__(
+        self,
+        link: Link,
+        roster: Roster,
+        generations: Generations,
+        cell: Callable[[], tuple[Request, CellOutput | None] | None],
+        panel: Callable[[], Panel | None],
+    ) -> None:
+        self._link = link
+        self._roster = roster
+        self._generations = generations
+        self._cell = cell
+        self._panel = panel
         self._closed = False
         self._hurry = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="nbcomm-watch", daemon=True)
@@ -36,12 +72,70 @@ class Watch:
         self._thread.join(5)
 
     def _poll(self) -> None:
-        session = self._session
         while not self._closed:
-            session.link.send(session.ranks, Probe())
-            if self._hurry.wait(_BUSY if session.busy else _IDLE) and not self._closed:
+            self._roster.expect_news()
+            self._link.send(self._roster.living, Probe())
+            deadline = time.monotonic() + _ANSWER
+            while self._roster.silent() and time.monotonic() < deadline:
+                self._roster.wait(_ANSWER)
+            if self._closed:
+                return
+            self._judge()
+            panel = self._panel()
+            if panel is not None:
+                panel.update(self._roster.views())
+            if self._hurry.wait(_BUSY if self._cell() else _IDLE) and not self._closed:
                 self._hurry.clear()
                 # A short cell is over before anybody could see its state: spend no time on it.
                 time.sleep(_BUSY)
-            if session.panel is not None and not self._closed:
-                session.panel.update(session.views())
+
+    def _judge(self) -> None:
+        cell = self._cell()
+        if cell is None:
+            return
+        request, output = cell
+        answers = request.answers()
+        if not request.waiting_for() or request.interrupted:
+            return
+        standings = {rank: self._standing(rank, request, answers) for rank in self._roster.ranks}
+        cut = _cut_off(standings)
+        if cut:
+            self._generations.abort(request, "HangError", cut)
+            return
+        verdict = judge(standings)
+        if verdict.hopeless:
+            self._generations.abort(request, "HangError", verdict.text)
+        if output is not None:
+            since = [op.since for wait in verdict.waits for op in wait.ops]
+            long = bool(since) and time.time() - min(since) > _SHOW_AFTER
+            output.notice(verdict.text if long and not verdict.hopeless else "")
+
+    def _standing(self, rank: int, request: Request, answers: dict[int, Done]) -> Standing:
+        roster, number = self._roster, self._generations.number
+        done = answers.get(rank)
+        if rank in roster.dead:
+            return Standing(rank, "dead", roster.dead[rank])
+        if rank not in request.ranks:
+            return Standing(rank, "idle", doing=roster.doing(rank, number))
+        if done is None:
+            snapshot = roster.snapshot(rank)
+            known = snapshot is not None and snapshot.run == request.id and snapshot.generation == number
+            return Standing(rank, "running", doing=snapshot.doing if snapshot is not None and known else Doing())
+        state, note = "finished", ""
+        if done.failure is not None:
+            first = done.failure.message.strip().partition("\n")[0]
+            state = "interrupted" if done.interrupted else "failed"
+            note = f"{done.failure.name}: {first}" if first else done.failure.name
+        return Standing(rank, state, note, done.doing or Doing())
+
+
+def _cut_off(standings: dict[int, Standing]) -> str:
+    """Say whose death cut off a call that was under way; an empty text if none was."""
+    for standing in standings.values():
+        for op in standing.doing.waits if standing.state == "running" else ():
+            dead = [rank for rank in op.members if standings[rank].state == "dead"]
+            if op.lost and dead:
+                where = f" ({op.line})" if op.line else ""
+                whose = "; ".join(f"rank {rank} {standings[rank].note}" for rank in dead)
+                return f"{op.name} #{op.seq}{where} was cut off: {whose}."
+    return ""

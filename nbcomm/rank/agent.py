@@ -17,15 +17,18 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 import psutil
 import zmq
 
+from .. import errors
 from ..errors import NbcommError, TransferError
 from ..home import Home, LinkInfo
 from ..messages import (
+    Abort,
     Attached,
     Blob,
     Call,
@@ -49,7 +52,6 @@ from ..messages import (
 from ..values import pack, unpack
 from . import names, script
 from .cells import CellRunner, handle_interrupts
-from .guard import refuse_world_collectives
 from .streams import Capture, follow_threads, route_displays
 from .world import World, device_memory
 
@@ -58,6 +60,10 @@ _FLUSH_BUSY = 50
 
 _FLUSH_IDLE = 250
 """The same between cells, when only background threads can print."""
+
+
+_INSIST = 0.3
+"""Seconds after which a cell that was told to end, and did not, is told again."""
 
 
 class Agent:
@@ -71,7 +77,7 @@ class Agent:
     def __init__(self, rank: int, home: Home) -> None:
         self.rank = rank
         self.home = home
-        self.world = World()
+        self.world = World(self._send, lambda: self._shell.user_ns if self._shell is not None else None)
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
         self._info = home.read_link()
         self._set_state("starting")
@@ -82,6 +88,7 @@ class Agent:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: CellRunner | None = None
         self._shell: Any = None
+        self._ending: Ending | None = None
         self._process = psutil.Process()
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
@@ -95,7 +102,7 @@ class Agent:
         follow_threads()
         route_displays(shell.display_pub, self.capture)
         self._shell = shell
-        self._runner = CellRunner(shell, self.capture)
+        self._runner = CellRunner(shell, self.capture, self.world.explain)
         handle_interrupts(self._runner)
         self._inbox = asyncio.Queue()
         self._loop = loop
@@ -109,7 +116,7 @@ class Agent:
                 await self._handle(message, frames)
 
     async def _handle(self, message: ToRank, frames: Sequence[Any]) -> None:
-        if isinstance(message, Probe | Interrupt | Stop):
+        if isinstance(message, Probe | Interrupt | Abort | Stop):
             return  # the agent's thread has dealt with them
         began = time.perf_counter()
         done = Done(message.id)
@@ -129,6 +136,9 @@ class Agent:
         except Exception as error:  # noqa: BLE001 - whatever it is, the notebook is told: it waits for an answer
             done = Done(message.id, time.perf_counter() - began, _failure(error))
         self._set_state("failed" if done.failure else "idle")
+        self.world.end()
+        self.world.record.tidy()
+        done = msgspec.structs.replace(done, broken=self.world.broken, doing=self.world.record.doing())
         self._send_output(end=True, then=(done, buffers))
 
     async def _run(self, message: Run) -> Done:
@@ -153,13 +163,16 @@ class Agent:
         if runner is None or comm is None:
             raise RuntimeError("A cell came before the process group had formed.")
         names.install(self._shell.user_ns, names.cell_names(comm))
-        comm.cell_ranks = message.ranks
+        self.world.begin(message.id, message.ranks)
         self._set_state("running", message.id)
-        with refuse_world_collectives(message.ranks):
-            yield runner
+        yield runner
 
     def _form(self, order: Form) -> None:
-        comm = script.current = self.world.form(order)  # nbcomm.init() in a cell is this one
+        runner = self._runner
+        assert runner is not None  # noqa: S101 - for mypy: `attach` has made it
+        self._set_state("running", order.id)
+        with runner.interruptible():
+            comm = script.current = self.world.form(order)  # nbcomm.init() in a cell is this one
         names.install(self._shell.user_ns, names.cell_names(comm))
         self.capture.claim_descriptors()
 
@@ -220,6 +233,7 @@ class Agent:
                 # there but busy says nothing either, so silence alone is no reason to end.
                 self.home.remove()
                 os._exit(0)
+            self._press()
             if not self._sending.locked():  # the main thread is at it: it will send all there is
                 self._send_output()
             while self._outbox:
@@ -241,8 +255,13 @@ class Agent:
         if isinstance(message, Probe):
             self._send(self._snapshot())
         elif isinstance(message, Interrupt):
-            if self._running == message.run and self._main is not None:
-                signal.pthread_kill(self._main, signal.SIGINT)
+            self._ending = Ending(message.run, self.world.generation)
+            self._press()
+        elif isinstance(message, Abort):
+            error = getattr(errors, message.error)(message.text)
+            self.world.abort(message.generation, error)
+            self._ending = Ending(message.run, message.generation, error)
+            self._press()
         elif isinstance(message, Stop):
             os._exit(0)
         elif self._loop is None or self._inbox is None:
@@ -253,6 +272,36 @@ class Agent:
                 self._loop.call_soon_threadsafe(self._inbox.put_nowait, waiting)
             self._waiting.clear()
 
+    def _press(self) -> None:
+        """While a request is to end: free it from what it waits for, or interrupt what it does."""
+        ending, runner = self._ending, self._runner
+        if ending is None:
+            return
+        if ending.run != self._running or runner is None:
+            self._ending = None
+            return
+        blocked = self.world.record.blocked()
+        if ending.error is None:
+            if not ending.signalled:
+                ending.signalled = time.monotonic()
+                self._signal_main()
+                _signal_children()
+            deaf = time.monotonic() - ending.signalled > _INSIST
+            if (blocked or deaf) and not runner.interrupted:  # the signal waits behind C++, which is to let go
+                self.world.abort(ending.generation, KeyboardInterrupt())
+                self.world.free_again()
+        elif blocked:
+            self.world.free_again()
+            ending.signalled = time.monotonic()  # it fails by itself now, unless it catches that
+        elif time.monotonic() - ending.signalled > _INSIST:  # a cell may catch it, and go on
+            ending.signalled = time.monotonic()
+            runner.end_with(ending.error)
+            self._signal_main()
+
+    def _signal_main(self) -> None:
+        if self._main is not None:
+            signal.pthread_kill(self._main, signal.SIGINT)
+
     def _hello(self) -> Hello:
         import torch
 
@@ -262,7 +311,45 @@ class Agent:
     def _snapshot(self) -> Snapshot:
         used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
         memory = self._process.memory_info().rss
-        return Snapshot(self.rank, os.getpid(), self._state, self._since, self._running, memory, used, total)
+        world = self.world
+        return Snapshot(
+            self.rank,
+            os.getpid(),
+            self._state,
+            self._since,
+            self._running,
+            memory,
+            used,
+            total,
+            world.generation,
+            world.record.doing(),
+        )
+
+
+@dataclass
+class Ending:
+    """A request that is to end.
+
+    Attributes:
+        run: the request.
+        generation: of the groups that may have to be aborted for it.
+        error: what it raises; None for KeyboardInterrupt.
+        signalled: when the main thread was signalled last, in seconds; 0 if it was not.
+    """
+
+    run: int
+    generation: int
+    error: Exception | None = None
+    signalled: float = 0.0
+
+
+def _signal_children() -> None:
+    """Interrupt what the cell has started, as a terminal does: Python may wait for a child without hearing us."""
+    with suppress(psutil.Error):
+        for child in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error, OSError):
+                if os.getpgid(child.pid) == os.getpgid(0):
+                    child.send_signal(signal.SIGINT)
 
 
 def _configure(link: zmq.Socket[bytes], info: LinkInfo, rank: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from types import FrameType
@@ -18,6 +18,7 @@ from typing import Any
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 
+from ..errors import CollectiveError
 from ..messages import Done, Failure, Result, Run
 from .streams import Capture
 
@@ -30,9 +31,14 @@ class CellRunner:
     Args:
         shell: the engine's `InteractiveShell`.
         capture: where output goes.
+        explain: gives a better reason for an error of torch's, or the same one.
     """
 
-    def __init__(self, shell: Any, capture: Capture) -> None:
+    def __init__(
+        self, shell: Any, capture: Capture, explain: Callable[[BaseException], BaseException] = lambda error: error
+    ) -> None:
+        self._explain = explain
+        self._reason: BaseException | None = None
         self._shell = shell
         self._capture = capture
         self._hook = _ResultHook(shell=shell, parent=shell, capture=capture)
@@ -53,8 +59,9 @@ class CellRunner:
             try:
                 with self.interruptible():
                     result = await self._run_cell(message.code)
-            except KeyboardInterrupt:  # it hit IPython's own code around the cell
-                return self._done(message.id, began, Failure("KeyboardInterrupt", "", "KeyboardInterrupt"))
+            except (KeyboardInterrupt, CollectiveError) as error:  # it hit IPython's own code around the cell
+                name = type(error).__name__
+                return self._done(message.id, began, Failure(name, str(error), f"{name}: {error}".rstrip(": ")))
             return self._done(message.id, began, self._failure(result))
 
     async def _run_cell(self, code: str) -> Any:
@@ -73,7 +80,7 @@ class CellRunner:
         try:
             return await self._task
         except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
+            raise self._reason_to_end() from None
         finally:
             # run_cell does this for cells without await; for those with, it is the caller's duty.
             shell.events.trigger("post_execute")
@@ -82,6 +89,7 @@ class CellRunner:
     def interruptible(self) -> Iterator[None]:
         """While this lasts, an interrupt raises KeyboardInterrupt in it; at other times it does nothing."""
         self._interrupted = False
+        self._reason = None
         try:
             self._interruptible = True
             yield
@@ -89,13 +97,25 @@ class CellRunner:
             self._interruptible = False
             self._task = None
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether an interrupt has reached the present request."""
+        return self._interrupted
+
+    def end_with(self, reason: BaseException | None) -> None:
+        """Raise this at the next interrupt of the present request, and not KeyboardInterrupt; any thread."""
+        self._reason = reason
+
+    def _reason_to_end(self) -> BaseException:
+        return KeyboardInterrupt() if self._reason is None else type(self._reason)(*self._reason.args)
+
     def interrupt(self, frame: FrameType | None) -> None:
         """SIGINT's handler: end the cell that runs, and nothing else."""
         if not self._interruptible:
             return
         self._interrupted = True
         if self._task is None or _inside(frame, self._shell.run_code.__code__):
-            raise KeyboardInterrupt
+            raise self._reason_to_end() from None
         # An awaiting cell has no frame to raise in: the signal hit the idle event loop.
         task = self._task
         task.get_loop().call_soon_threadsafe(task.cancel)
@@ -104,6 +124,7 @@ class CellRunner:
     def _showing_here(self, run: int) -> Iterator[None]:
         shell, hook = self._shell, self._hook
         before = shell.displayhook, shell.display_trap.hook, shell._showtraceback  # noqa: SLF001 - IPython's own hook
+        shell.showtraceback = self._beyond_interrupts
         hook.run = run
         shell.displayhook = shell.display_trap.hook = hook
         shell._showtraceback = self._keep_traceback  # noqa: SLF001
@@ -111,6 +132,13 @@ class CellRunner:
             yield
         finally:
             shell.displayhook, shell.display_trap.hook, shell._showtraceback = before  # noqa: SLF001
+            del shell.showtraceback
+
+    def _beyond_interrupts(self, *args: Any, **kwargs: Any) -> None:
+        # The cell's code has ended: an interrupt would now only spoil the picture of how.
+        if kwargs.get("running_compiled_code"):
+            self._interruptible = False
+        type(self._shell).showtraceback(self._shell, *args, **kwargs)
 
     def _keep_traceback(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
         # A cell may show several (a failing %run, a post_execute hook); the last one is the cell's own.
@@ -129,6 +157,10 @@ class CellRunner:
             return None
         name, message, text = self._tracebacks.pop() if self._tracebacks else (type(error).__name__, str(error), "")
         self._tracebacks.clear()
+        reason = self._explain(error)
+        if reason is not error:  # C++ met it, and knows less than we do
+            name, message = type(reason).__name__, str(reason)
+            return Failure(name, message, f"{name}: {message}".rstrip(": "))
         return Failure(name, message, text or f"{name}: {message}")
 
     def _done(self, run: int, began: float, failure: Failure | None) -> Done:

@@ -62,6 +62,21 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
         hook.topic = f"engine.{self.id}.execute_result".encode()
         sys.displayhook = hook
 
+    async def register(self) -> None:
+        """Register as any engine does, after taking leave for a dead one that had the same rank."""
+        send = self.session.send
+
+        def take_leave_first(socket: Any, kind: str, *args: Any, **kwargs: Any) -> Any:
+            if kind == "registration_request":
+                send(socket, "unregistration_request", content={"id": self.id})
+            return send(socket, kind, *args, **kwargs)
+
+        self.session.send = take_leave_first
+        try:
+            await super().register()
+        finally:
+            del self.session.send
+
     async def complete_registration(self, *args: Any) -> None:
         """Register as any engine does, then hand the shell to the agent."""
         await super().complete_registration(*args)

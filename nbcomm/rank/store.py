@@ -167,8 +167,27 @@ class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no 
         self._path = path
         self._seconds = timeout
         self._idle: deque[socket.socket] = deque()
+        self._open: set[socket.socket] = set()
+        self._life = 0
+        self._aborted = False
+
+    def retarget(self, path: Path) -> None:
+        """From now on, ask the server at another socket: whoever holds this store meets there."""
+        self.abort()
+        self._path = path
+        self._life += 1
+        self._aborted = False
+
+    def abort(self) -> None:
+        """Fail every call in progress, from any thread, and every later one."""
+        self._aborted = True
+        self.close()
+        for connection in list(self._open):
+            with suppress(OSError):  # it was closed this instant
+                connection.shutdown(socket.SHUT_RDWR)
 
     def _ask(self, *request: Any) -> Any:
+        life = self._life
         try:
             connection = self._idle.pop()
         except IndexError:
@@ -176,21 +195,34 @@ class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no 
         try:
             _send(connection, request)
             reply = _receive(connection)
-        except BaseException:
+        except BaseException as error:
+            self._open.discard(connection)
             connection.close()
+            if isinstance(error, OSError):
+                raise dist.DistNetworkError(f"The store at {self._path} is gone: {error}") from None
             raise
-        self._idle.append(connection)
+        if life == self._life and not self._aborted:
+            self._idle.append(connection)
+        else:
+            self._open.discard(connection)
+            connection.close()
         return reply
 
     def _connect(self) -> socket.socket:
         connection = socket.socket(socket.AF_UNIX)
         deadline = time.monotonic() + self._seconds
+        self._open.add(connection)
         while True:
+            if self._aborted:
+                self._open.discard(connection)
+                connection.close()
+                raise dist.DistNetworkError(f"The store at {self._path} is closed.")
             try:
                 connection.connect(os.fspath(self._path))
             except FileNotFoundError:
                 # Ranks are told to join at the same time: rank 0 may be a moment later with its server.
                 if time.monotonic() > deadline:
+                    self._open.discard(connection)
                     connection.close()
                     raise dist.DistStoreError(f"No store came up at {self._path} within {self._seconds:g} s.") from None
                 time.sleep(_RETRY)
@@ -200,7 +232,9 @@ class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no 
     def close(self) -> None:
         """Close the idle connections."""
         while self._idle:
-            self._idle.pop().close()
+            connection = self._idle.pop()
+            self._open.discard(connection)
+            connection.close()
 
     def _wait(self, keys: list[str], seconds: float) -> list[bytes]:
         values: list[bytes] | None = self._ask("wait", keys, seconds)

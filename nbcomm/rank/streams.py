@@ -217,6 +217,7 @@ class _CapturedFile:
 
     def claim(self) -> None:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._read = self._punched = self.size()  # a process that was here before has written the rest
         os.dup2(self._file, self.descriptor)
 
     def size(self) -> int:

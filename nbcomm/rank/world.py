@@ -1,67 +1,206 @@
-"""The process group of this rank: how it is formed. The one owner of torch's private interfaces."""
+"""This rank's membership in the world: its groups are formed, aborted, and formed anew.
+
+One *generation* is one life of the groups. It ends when a wait is hopeless, at an interrupt in a collective, or
+behind a cell that left something half done; then every rank forms all its groups again, in the order in which
+they were made, and whatever the last generation left in the air can meet nothing of the next.
+
+The main thread forms; any thread may abort. Where torch does not let its groups be handed out by us (see
+`inside.self_check`) they are torch's own: destroyed and initialised anew, and handles made before are lost.
+"""
 
 from __future__ import annotations
 
 import os
 import random
+import re
 import sys
+import threading
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..messages import Form, Place
+from .. import errors
+from ..messages import Form, Mismatch, Place
+from . import guard, inside
+from .board import Board
 from .comm import Communicator
+from .group import RankGroup
+from .record import Record
 from .store import StoreServer, UnixStore
+from .trees import by_rank, named
+
+PLAIN_GROUPS = "NBCOMM_PLAIN_GROUPS"
+"""Environment variable that makes ranks use torch's own groups, as a torch does that lacks what `inside` needs."""
+
+_GROUPS = "nbcomm/groups"
+_LOST_PEER = re.compile(
+    r"closed by peer|[Cc]onnection (reset|refused|closed|was closed)|[Bb]roken pipe|[Ss]ocket (closed|is not)|"
+    r"is gone|is closed"
+)
+"""What gloo, NCCL and the store say when the other end has ended."""
+
+_PATIENCE = 2.0
+"""Seconds to wait for the notebook to say why a connection was lost: it sees more than one rank does."""
 
 
 class World:
-    """This rank's membership in the world."""
+    """The groups of this process, and what is known to be wrong with them.
 
-    def __init__(self) -> None:
+    Args:
+        tell: sends a message to the notebook; None where nobody listens.
+        scope: the namespace of the cells.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[Mismatch], None] | None = None,
+        scope: Callable[[], dict[str, Any] | None] = lambda: None,
+    ) -> None:
         self.place: Place | None = None
         self.comm: Communicator | None = None
+        self.generation = 0
+        self.record = Record(scope)
+        self.board: Board | None = None
+        self.rank = 0
+        self.alert = False
+        self.plain = ""
+        """Why the groups are torch's own; empty if they are ours."""
+        self._tell = tell
+        self._run: int | None = None
         self._server: StoreServer | None = None
         self._store: UnixStore | None = None
+        self._groups: list[RankGroup] = []
+        self._broken: BaseException | None = None
+        self._was_broken = threading.Event()
+        self._lock = threading.Lock()  # an abort must not hit the generation after the one that it means
+
+    # ── forming ─────────────────────────────────────────────────────────────────────────────────────
 
     def form(self, order: Form) -> Communicator:
-        """Take a place and join the process group; every rank of the world must be told to.
+        """Take a place and join the process group, or form all groups anew; every living rank must be told to.
 
         Args:
-            order: the place, the generation, and the store's socket. Rank 0 serves the store.
+            order: the place, the generation, and the store's socket.
 
         Returns:
-            The communicator over the whole world.
+            The communicator over the whole world; always the same one.
         """
+        if self.comm is not None:
+            self._form_again(order)
+            return self.comm
         place = order.place
         self._become(place, order)
-        path = Path(order.store)
-        if place.rank == 0:
-            self._server = StoreServer(path)
-        self._store = UnixStore(path, order.timeout)
-        device = torch.device(place.device)
-        dist.init_process_group(
-            place.backend,
-            store=self._store,
-            rank=place.rank,
-            world_size=place.world_size,
-            timeout=timedelta(seconds=order.timeout),
-            # Binding lets NCCL connect at once, and errors name the GPU. gloo takes no device.
-            device_id=device if device.type == "cuda" and "nccl" in place.backend else None,
-        )
-        self.place = place
+        self._open(order)
+        self._join(order)
+        if order.generation > 1 and not self.plain:
+            self._join_groups_of_others(order)
+        self._meet_board(order)
         self.comm = Communicator(
             rank=place.rank,
             world_size=place.world_size,
             local_rank=place.local_rank,
             node_rank=place.node_rank,
             local_world_size=place.local_world_size,
-            device=device,
+            device=torch.device(place.device),
         )
+        self._publish_groups(order)
         return self.comm
+
+    def _open(self, order: Form) -> None:
+        """What a first generation needs: the store, gloo's address, the board, and our groups in torch."""
+        place, path = order.place, Path(order.store)
+        self.place, self.rank, self.generation = place, place.rank, order.generation
+        self.plain = "NBCOMM_PLAIN_GROUPS is set" if os.environ.get(PLAIN_GROUPS) else inside.self_check()
+        self.gloo = inside.GlooDevice(path.parent.name, reserve=not self.plain)
+        if order.serves:
+            self._server = StoreServer(path)
+        self._store = UnixStore(path, order.timeout)
+        if order.board:
+            self.board = Board(Path(order.board), place.rank)
+        if not self.plain:
+            inside.hand_out(self._make_group)
+            inside.watch_waits(self._watched_wait)
+            inside.watch_new_groups(self._watched_new_group)
+
+    def _join(self, order: Form) -> None:
+        place = order.place
+        device = torch.device(place.device)
+        with self.gloo.noting():
+            dist.init_process_group(
+                place.backend,
+                store=self._store,
+                rank=place.rank,
+                world_size=place.world_size,
+                timeout=timedelta(seconds=order.timeout),
+                # Binding lets NCCL connect at once, and errors name the GPU. gloo takes no device.
+                device_id=device if device.type == "cuda" and "nccl" in place.backend else None,
+            )
+
+    def _make_group(self, *args: Any) -> RankGroup:
+        group = RankGroup(self, *args)
+        self._groups.append(group)
+        group.form(self._absent)
+        return group
+
+    _absent: tuple[int, ...] = ()
+
+    def _form_again(self, order: Form) -> None:
+        with self._lock:
+            self._free()  # what is still under way must end before its group is let go
+            self.generation = order.generation
+            self._broken = None
+            self._was_broken.clear()
+        self._absent = tuple(order.absent)
+        store = self._store
+        assert store is not None  # noqa: S101 - for mypy: a first generation has one
+        if self._server is not None:
+            self._server.close()
+        self._server = StoreServer(Path(order.store)) if order.serves else None
+        store.retarget(Path(order.store))
+        self.record.forget()
+        if self.plain:
+            dist.destroy_process_group()
+            self._join(order)
+        else:
+            self._publish_groups(order)
+            inside.reset_interrupted_modules()
+            self._groups = [group for group in self._groups if group in _alive()]
+            for group in self._groups:
+                group.drop()
+            for group in self._groups:
+                group.form(self._absent)
+        self._meet_board(order)
+        self._look_alert()
+
+    def _publish_groups(self, order: Form) -> None:
+        """Leave word for newcomers: which groups there are, so that they can take the place of the dead."""
+        if order.serves and self._store is not None and not self.plain:
+            named = [(name, members, backend) for _, name, members, backend in inside.known_groups()][1:]
+            self._store.set(_GROUPS, msgspec.json.encode((inside.group_count(), named)))
+
+    def _join_groups_of_others(self, order: Form) -> None:
+        assert self._store is not None  # noqa: S101 - for mypy
+        if order.serves:  # nobody has survived
+            return
+        count, named = msgspec.json.decode(self._store.get(_GROUPS))
+        for name, members, backend in named:
+            if self.rank in members:
+                inside.join_group(name, members, backend, timedelta(seconds=order.timeout))
+        inside.set_group_count(count)
+
+    def _meet_board(self, order: Form) -> None:
+        if self.board is not None:
+            present = [rank for rank in range(order.place.world_size) if rank not in order.absent]
+            self.board.meet(present)
+            for group in self._groups:
+                group.look_at_board()
 
     def _become(self, place: Place, order: Form) -> None:
         os.environ.update(torchrun_environment(place, order.master_addr, order.master_port))
@@ -72,6 +211,136 @@ class World:
         if place.device.startswith("cuda"):
             torch.cuda.set_device(torch.device(place.device))
         seed_differently()
+
+    # ── a cell begins and ends ──────────────────────────────────────────────────────────────────────
+
+    def begin(self, run: int, ranks: list[int] | None) -> None:
+        """A request begins that runs on these ranks; None for all. Main thread."""
+        self._run = run
+        self.record.settle()
+        if self.comm is not None:
+            everyone = ranks is None or len(ranks) == self.comm.world_size
+            self.comm.cell_ranks = None if everyone else ranks
+        self._look_alert()
+
+    def end(self) -> None:
+        """It has ended."""
+        self._run = None
+
+    @property
+    def broken(self) -> bool:
+        """Whether this generation has ended."""
+        return self._broken is not None
+
+    # ── ending a generation: any thread ─────────────────────────────────────────────────────────────
+
+    def abort(self, generation: int, error: BaseException) -> None:
+        """End a generation: every wait fails, with this error. Nothing if that generation has ended before."""
+        with self._lock:
+            if generation != self.generation:
+                return
+            if self._broken is None:
+                self._broken = error
+                self.alert = True
+                self._was_broken.set()
+            self._free()
+
+    def free_again(self) -> None:
+        """Free whoever began to wait after `abort`; for as long as the request has not ended."""
+        with self._lock:
+            if self._broken is not None:
+                self._free()
+
+    def _free(self) -> None:
+        if self._store is not None:
+            self._store.abort()
+            self.gloo.shut_connections()
+        for group in self._groups:
+            with suppress(RuntimeError):  # a backend that has been aborted already
+                group.abort_device()
+
+    # ── what groups ask: see `group.Hub` ────────────────────────────────────────────────────────────
+
+    def object(self, name: str, members: list[int], peer: int | None) -> None:
+        """Raise what speaks against a call."""
+        if self._broken is not None:
+            raise again(self._broken)
+        comm = self.comm
+        if comm is None or comm.cell_ranks is None:
+            return
+        if name in ("send", "recv"):
+            if peer is not None:
+                guard.check_peer("send to" if name == "send" else "recv from", peer, comm.cell_ranks)
+        else:
+            guard.check_present(name, members, comm.cell_ranks, comm.world_size)
+
+    def _look_alert(self) -> None:
+        self.alert = self._broken is not None or (self.comm is not None and self.comm.cell_ranks is not None)
+
+    def explain(self, error: BaseException) -> BaseException:
+        """What to raise in place of an error of torch's: a lost connection has a cause that the notebook knows."""
+        if not isinstance(error, RuntimeError) or isinstance(error, errors.NbcommError):
+            return error
+        if not _LOST_PEER.search(str(error)):
+            return error
+        if self._broken is None and self._tell is not None:
+            with self.record.losing():
+                self._was_broken.wait(_PATIENCE)
+        return error if self._broken is None else again(self._broken)
+
+    def mismatch(self, members: list[int], name: str, seq: int, mine: str, others: dict[int, str]) -> BaseException:
+        """Tell the notebook of a difference, and return what to raise."""
+        said = {self.rank: mine, **others}
+        world = self.place is not None and len(members) == self.place.world_size
+        where = "the world" if world else f"the group of {named(members)}"
+        parts = by_rank(sorted(said), [f"called {said[rank] or 'something else'}" for rank in sorted(said)])
+        text = f"{name} #{seq} of {where} is not the same on all ranks: {parts}. No rank has gone on with it."
+        error = errors.MismatchError(text)
+        if self._tell is not None:
+            self._tell(Mismatch(self._run, self.generation, text))
+            self._was_broken.wait(_PATIENCE)  # so that every rank raises the same sentence
+        return again(self._broken) if self._broken is not None else error
+
+    # ── what torch calls through us ─────────────────────────────────────────────────────────────────
+
+    def _watched_wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        try:
+            return self.record.wait(wait, work, args, kwargs)
+        except RuntimeError as error:
+            raise self.explain(error) from None
+
+    def _watched_new_group(self, make: Callable[[], Any], ranks: Any, kwargs: dict[str, Any]) -> Any:
+        everyone = list(range(self.place.world_size)) if self.place else []
+        members = everyone if ranks is None else sorted(ranks)
+        local = bool(kwargs.get("use_local_synchronization"))
+        if self.alert:
+            self.object("new_group", members if local else everyone, None)
+        if not local:
+            self._compare_new_group(members, everyone)
+        with self.record.meeting(members, counted=not local):
+            try:
+                return make()
+            except RuntimeError as error:
+                raise self.explain(error) from None
+
+    def _compare_new_group(self, members: list[int], everyone: list[int]) -> None:
+        if self.board is None:
+            return
+        seq, text = self.record.meetings + 1, f"new_group({members})"
+        group = inside.hash_of(f"{self.generation}:new_group")
+        seen = self.board.seen(everyone)
+        if self.board.compare(0, group, seq, (inside.hash_of(text), text.encode()), seen):
+            others = {peer: said for peer in seen if (said := self.board.text(peer, 0, group, seq))}
+            raise self.mismatch(everyone, "new_group", seq, text, others)
+
+
+def _alive() -> set[Any]:
+    return {group for group, *_ in inside.known_groups()}
+
+
+def again(error: BaseException) -> BaseException:
+    """The same error anew: one that is raised twice would carry the first one's traceback."""
+    return type(error)(*error.args)
 
 
 def torchrun_environment(place: Place, address: str, port: int) -> dict[str, str]:

@@ -115,7 +115,7 @@ def test_a_server_that_closes_frees_who_waits(path: Path) -> None:
         client.set("connected", "yes")
         try:
             client.get("never")
-        except OSError:
+        except dist.DistNetworkError:
             failed.set()
 
     threading.Thread(target=wait).start()

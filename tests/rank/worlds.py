@@ -8,22 +8,25 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing as mp
-import os
 import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import pytest
 
+from nbcomm.messages import Form, Place
+
+if TYPE_CHECKING:
+    from nbcomm.rank.world import World as NbcommWorld
+
 DEADLINE_SECONDS = 20.0
 _context = mp.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "numpy", "nbcomm.rank.comm"])
+_context.set_forkserver_preload(["torch", "numpy", "nbcomm.rank.world"])
 
 
 class Failed:
@@ -95,10 +98,9 @@ class World:
 
     def _start(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="nbcomm-test-")
-        store = str(Path(self._folder.name, "store"))
         for rank in range(self.size):
             ours, theirs = _context.Pipe()
-            process = _context.Process(target=_rank, args=(rank, self.size, store, theirs), daemon=True)
+            process = _context.Process(target=_rank, args=(rank, self.size, self._folder.name, theirs), daemon=True)
             process.start()
             theirs.close()
             self._processes.append(process)
@@ -129,21 +131,29 @@ def worlds_of_a_module() -> Iterator[Worlds]:
         made.close()
 
 
-def _rank(rank: int, size: int, store: str, pipe: Connection) -> None:
+here: NbcommWorld | None = None
+"""In the process of a rank: its membership in the world."""
+
+
+def form_order(rank: int, size: int, folder: str, generation: int = 1, *, absent: tuple[int, ...] = ()) -> Form:
+    """What the notebook tells a rank to form a generation."""
+    place = Place(rank, size, rank, size, 0, 1, "cpu", "gloo", 1)
+    serving = min(set(range(size)) - set(absent))
+    store = f"{folder}/store{generation}"
+    return Form(0, place, store, rank == serving, generation, "127.0.0.1", 1, 60.0, f"{folder}/board", list(absent))
+
+
+def _rank(rank: int, size: int, folder: str, pipe: Connection) -> None:
     """The life of one rank; it ends when the test's end of the pipe does."""
-    os.environ["GLOO_SOCKET_IFNAME"] = "lo"
-    import torch
-    import torch.distributed as dist
+    global here  # noqa: PLW0603 - one process is one rank
+    from nbcomm.rank.world import World as Membership
 
-    from nbcomm.rank.comm import Communicator
-
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(store, size), rank=rank, world_size=size)
-    comm = Communicator(rank=rank, world_size=size, local_rank=rank, local_world_size=size)
+    here = Membership()
+    comm = here.form(form_order(rank, size, folder))
     with contextlib.suppress(EOFError):
         while True:
             function, args = cloudpickle.loads(pipe.recv_bytes())
-            comm.cell_ranks = None
+            here.begin(0, None)
             try:
                 result = function(comm, *args)
             except Exception as error:  # noqa: BLE001  # the test judges it

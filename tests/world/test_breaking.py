@@ -35,17 +35,6 @@ def test_a_rank_that_exits_says_how(open_notebook: Open) -> None:
     assert "Rank 0 ended with exit code 5" in cell.error_text
 
 
-def test_a_cell_that_hangs_in_a_collective_can_be_left(open_notebook: Open) -> None:
-    notebook = open_notebook("%distributed start -n 3", "kept_here = 1")
-    cell = notebook.interrupted("%%distributed\nprint('on')\nif rank != 1: barrier()")
-    assert "Rank 0,2 does not react" in cell.text
-    assert "%distributed restart" in cell.text
-    assert "still runs an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
-    assert notebook.run("%%distributed -r 1\nrank").text == "[1] 1\n"
-    notebook.run("%distributed restart")
-    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-2] 3\n"
-
-
 def test_an_interrupted_start_leaves_nothing_and_can_be_repeated(open_notebook: Open) -> None:
     notebook = open_notebook()
     notebook.interrupted("%distributed start -n 4", once="Starting")

@@ -1,0 +1,147 @@
+"""The lives of the world's process groups: formed at the start, ended by an abort, formed anew behind it.
+
+This is the fence: a cell that left a collective half done, whatever the reason, can leave nothing to the next
+one, because the next one meets in groups that did not exist before. Variables, and whoever holds a group, stay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from .. import ranks as rank_specs
+from ..errors import StateError
+from ..home import Home
+from ..messages import Abort, Doing, Done, Form, Place
+from .requests import Request
+from .roster import Roster
+
+if TYPE_CHECKING:
+    from .link import Link
+
+GROUP_TIMEOUT = 1800.0
+"""Seconds that a collective waits for its ranks; torch's own default for gloo."""
+
+_PATIENCE = 20.0
+"""Seconds that forming the groups anew may take; it takes hundredths, unless a rank has just died."""
+
+_TICK = 0.1
+
+
+class Generations:
+    """Forms the groups of one world, one generation after the other.
+
+    Args:
+        home: the world's directory: stores and board.
+        roster: who is where, and who lives.
+        link: to send by.
+        expect: makes a request of some ranks, which collects their answers.
+    """
+
+    def __init__(
+        self, home: Home, roster: Roster, link: Callable[[], Link], expect: Callable[[Iterable[int]], Request]
+    ) -> None:
+        self.number = 0
+        self.port = 0
+        self.stale = False
+        """Whether the groups must be formed anew before the next cell."""
+        self._home = home
+        self._roster = roster
+        self._link = link
+        self._expect = expect
+
+    def order(self, newcomers: Collection[int] = ()) -> Request:
+        """Tell every living rank to form the next generation; return the request, unanswered."""
+        self.number += 1
+        roster = self._roster
+        living = [place for place in roster.places if place.rank not in roster.dead]
+        # Who has been there for long knows which groups there are.
+        serving = min(living, key=lambda place: (place.rank in newcomers, place.rank)).rank
+        request = self._expect([place.rank for place in living])
+        for place in living:
+            self._link().send([place.rank], self._form(request.id, place, serving))
+        return request
+
+    def _form(self, request: int, place: Place, serving: int) -> Form:
+        return Form(
+            id=request,
+            place=place,
+            store=str(self._home.store_socket(self.number)),
+            serves=place.rank == serving,
+            generation=self.number,
+            master_addr="127.0.0.1",
+            master_port=self.port,
+            timeout=GROUP_TIMEOUT,
+            board=str(self._home.board),
+            absent=sorted(self._roster.dead),
+        )
+
+    def abort(self, request: Request, error: str, text: str) -> None:
+        """End the present generation: every rank that has not answered the request fails with this error."""
+        self.stale = True
+        self._link().send(request.waiting_for(), Abort(request.id, self.number, error, text))
+
+    def look_back(self, answers: Mapping[int, Done]) -> None:
+        """A cell has ended: see whether it left anything that could meet what a later one does."""
+        for rank, done in answers.items():
+            if done.doing is not None:
+                self._roster.note_doing(rank, self.number, done.doing)
+        if any(done.broken for done in answers.values()):
+            self.stale = True
+        elif any(done.failure for done in answers.values()):
+            # Where all went well, what one rank has issued ahead may be meant for the next cell.
+            self.stale |= left_over(self._roster.doings(self.number))
+
+    def renew(self, newcomers: Collection[int] = ()) -> None:
+        """Form all groups anew, on every living rank; an interrupt is kept until they are formed.
+
+        Raises:
+            StateError: a rank could not; they stay stale.
+        """
+        if not self.stale and not newcomers:
+            return
+        self.stale = True
+        request = self.order(newcomers)
+        deadline = time.monotonic() + _PATIENCE
+        interrupted = False
+        while True:
+            try:
+                if request.wait(_TICK) or request.failures() or time.monotonic() > deadline:
+                    break
+            except KeyboardInterrupt:
+                interrupted = True
+        failures = request.failures()
+        if failures or request.waiting_for():
+            # Whoever waits for the rank that failed must not wait for ever.
+            late = sorted(failures) or request.waiting_for()
+            self.abort(request, "HangError", f"Rank {rank_specs.fold(late)} could not form its process groups anew.")
+            reason = next(iter(failures.values())).message if failures else f"no answer within {_PATIENCE:g} s"
+            raise StateError(
+                f"The process groups could not be formed anew: rank {rank_specs.fold(late)}: {reason}. The ranks keep "
+                "their variables; the next cell tries again, and %distributed restart gives a new world."
+            )
+        self.stale = False
+        self._home.store_socket(self.number - 1).unlink(missing_ok=True)
+        if interrupted:
+            raise KeyboardInterrupt
+
+
+def left_over(doings: Mapping[int, Doing]) -> bool:
+    """Whether ranks have issued something that others of the group have not.
+
+    Args:
+        doings: how far each rank is, all in one generation.
+    """
+    issued: dict[str, set[int]] = {}
+    open_: Counter[tuple[str, int, int]] = Counter()
+    for rank, doing in doings.items():
+        for group, count in doing.issued.items():
+            issued.setdefault(group, set()).add(count)
+        for sent in doing.sent:
+            if sent.peer is not None:
+                open_[sent.group, sent.peer, sent.tag] += sent.number
+        for received in doing.received:
+            open_[received.group, rank, received.tag] -= received.number
+    return any(len(counts) > 1 for counts in issued.values()) or any(open_.values())

@@ -1,0 +1,129 @@
+"""A board in shared memory on which each rank writes what it is about to do, before data moves.
+
+Plain gloo answers a wrong shape or dtype by ending the process of a peer, and a wrong reduction by waiting for
+ever. So each rank writes a short print of its call on its own page, and then looks at the pages of the other
+ranks: whoever is last sees the difference, raises, and does not enter. No rank waits for another here.
+
+A page has two rings of slots, for collectives and for messages; a slot is found by the group and the position
+in it, so a rank that ran ahead can still be compared. What is compared fits into one aligned word (32 bits say
+which call, 32 bits what it is), which is written at once; the words beside it are only read for the message.
+An overwritten slot means one comparison less, never a wrong one.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+_SLOTS = 1024
+_SLOT = 512
+_WORDS = _SLOT // 8
+_RING = _SLOTS * _WORDS
+_BYTES = 2 * _SLOTS * _SLOT
+_TEXT = struct.Struct("<IH")  # crc of the text, its length
+_LONGEST = _SLOT - 8 - _TEXT.size
+_SPREAD = 0x9E3779B1  # 2**32 / golden ratio (Knuth): neighbouring positions get distant words
+_MASK = 0xFFFFFFFF
+
+
+class Board:
+    """This rank's page, and those of the others on this machine.
+
+    Args:
+        folder: where the pages are; private to the user.
+        rank: whose page is ours; a page that is there is replaced.
+    """
+
+    def __init__(self, folder: Path, rank: int) -> None:
+        self._folder = folder
+        self._rank = rank
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = folder / f"board{rank}.part"
+        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            os.ftruncate(descriptor, _BYTES)
+            self._own = mmap.mmap(descriptor, _BYTES)
+        finally:
+            os.close(descriptor)
+        partial.rename(folder / f"board{rank}")
+        self._bytes = memoryview(self._own)
+        self._words = self._bytes.cast("Q")
+        self._maps: list[mmap.mmap] = []
+        self._peers: dict[int, memoryview] = {}
+
+    def meet(self, ranks: Iterable[int]) -> None:
+        """Look at the pages of these ranks from now on; they must be there, or are on another machine."""
+        self.leave()
+        for rank in ranks:
+            if rank == self._rank:
+                continue
+            with suppress(FileNotFoundError):
+                descriptor = os.open(self._folder / f"board{rank}", os.O_RDONLY)
+                try:
+                    page = mmap.mmap(descriptor, _BYTES, prot=mmap.PROT_READ)
+                finally:
+                    os.close(descriptor)
+                self._maps.append(page)
+                self._peers[rank] = memoryview(page).cast("Q")
+
+    def leave(self) -> None:
+        """Look at nobody's page any more."""
+        for words in self._peers.values():
+            words.release()
+        self._peers.clear()
+        for page in self._maps:
+            with suppress(BufferError):  # somebody compares at this moment, on another thread
+                page.close()
+        self._maps.clear()
+
+    def seen(self, ranks: Sequence[int]) -> list[int]:
+        """Those of some ranks whose pages are looked at."""
+        return [rank for rank in ranks if rank in self._peers]
+
+    def compare(self, ring: int, group: int, position: int, said: tuple[int, bytes], peers: Sequence[int]) -> list[int]:
+        """Write what this rank is about to do, and return the peers that do something else there.
+
+        Args:
+            ring: 0 for collectives, 1 for messages.
+            group: 32 bits that say which group, and which of its lives.
+            position: of the call in the group.
+            said: 32 bits that are equal where the calls agree, and the call in words for the others' message.
+            peers: world ranks.
+        """
+        tag = (group + position * _SPREAD) & _MASK
+        at = ring * _RING + (group + position) % _SLOTS * _WORDS
+        word = tag << 32 | said[0]
+        self._write(at, said[1])
+        self._words[at] = word
+        pages = self._peers
+        different = []
+        for peer in peers:
+            page = pages.get(peer)
+            if page is not None:
+                other = page[at]
+                if other != word and other >> 32 == tag:
+                    different.append(peer)
+        return different
+
+    def text(self, peer: int, ring: int, group: int, position: int) -> str:
+        """What a peer wrote of a call; empty if it has not come there, or has gone far beyond."""
+        page = self._peers.get(peer)
+        at = ring * _RING + (group + position) % _SLOTS * _WORDS
+        if page is None or page[at] >> 32 != (group + position * _SPREAD) & _MASK:
+            return ""
+        raw = page[at + 1 : at + _WORDS].tobytes()
+        check, length = _TEXT.unpack_from(raw)
+        body = raw[_TEXT.size : _TEXT.size + min(length, _LONGEST)]
+        return body.decode(errors="replace") if zlib.crc32(body) == check else ""
+
+    def _write(self, at: int, text: bytes) -> None:
+        text = text[:_LONGEST]
+        start = at * 8 + 8
+        _TEXT.pack_into(self._bytes, start, zlib.crc32(text), len(text))
+        start += _TEXT.size
+        self._bytes[start : start + len(text)] = text

@@ -1,0 +1,144 @@
+"""What a call of a process group is: its name for people, what must agree among the ranks, and its words.
+
+The arguments are those that torch hands to `ProcessGroup`'s methods, from Python and from C++ alike.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any
+
+NAMES = {
+    "_allgather_base": "all_gather_into_tensor",
+    "_reduce_scatter_base": "reduce_scatter_tensor",
+    "all_gather_single": "all_gather_into_tensor",
+    "all_gather_single_coalesced": "all_gather_into_tensor",
+    "allgather": "all_gather",
+    "allgather_coalesced": "all_gather",
+    "allgather_into_tensor_coalesced": "all_gather_into_tensor",
+    "allreduce": "all_reduce",
+    "allreduce_coalesced": "all_reduce",
+    "alltoall": "all_to_all",
+    "alltoall_base": "all_to_all_single",
+    "recv_anysource": "recv",
+    "reduce_scatter_single": "reduce_scatter_tensor",
+    "reduce_scatter_single_coalesced": "reduce_scatter_tensor",
+    "reduce_scatter_tensor_coalesced": "reduce_scatter_tensor",
+}
+"""Methods of a process group whose name is not the one in `torch.distributed`."""
+
+Print = tuple[int, bytes]
+"""32 bits that are equal where calls agree, and the call in words."""
+
+
+def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Print:
+    """The print of a call, from a cache: the same call is made over and over."""
+    try:
+        key = (name, *_KEYS[name](*args, **kwargs))
+    except (KeyError, IndexError, AttributeError, TypeError):
+        key = (name,)  # unusual arguments: torch will say what is wrong with them
+    found = _cache.get(key)
+    if found is None:
+        if len(_cache) >= _CACHED:
+            _cache.clear()
+        found = _cache[key] = _print(*key)
+    return found
+
+
+def bytes_of(tensors: Sequence[Any]) -> Print:
+    """The print of a message: sender and receiver agree if the bytes and their type do."""
+    (tensor,) = tensors
+    text = f"{_dtype(tensor.dtype)} {tuple(tensor.shape)}"
+    return zlib.crc32(f"{tensor.dtype} {tensor.numel()}".encode()), text.encode()
+
+
+def splits_of(name: str, args: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:
+    """How many elements an all-to-all receives from, and sends to, each rank; None for other calls."""
+    if name in ("alltoall_base", "all_to_all_single"):
+        output, given, received, sent = args[:4]
+        return _split(output, received, len(sent) or None), _split(given, sent, len(received) or None)
+    if name == "alltoall":
+        return [tensor.numel() for tensor in args[0]], [tensor.numel() for tensor in args[1]]
+    return None
+
+
+def _split(tensor: Any, sizes: Sequence[int], _: Any) -> list[int]:
+    row = tensor[0].numel() if tensor.ndim and tensor.shape[0] else 1
+    return [size * row for size in sizes]
+
+
+_CACHED = 4096
+_cache: dict[tuple[Any, ...], Print] = {}
+
+
+def _print(name: str, *parts: Any) -> Print:
+    words = []
+    for part in parts:
+        if part and isinstance(part, tuple) and isinstance(part[0], tuple):
+            words.append(", ".join(f"{_dtype(dtype)} {tuple(shape)}" for shape, dtype in part))
+        else:
+            words.append(str(part))
+    text = ", ".join(word for word in words if word)
+    # The name that people know: two ways to call the same thing agree.
+    full = f"{NAMES.get(name, name)}({text})"
+    return zlib.crc32(full.encode()), full.encode()
+
+
+def _dtype(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _of(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple((tensor.shape, tensor.dtype) for tensor in tensors)
+
+
+def _op(options: Any) -> str:
+    return f"{str(options.reduceOp.op).rpartition('.')[2].lower()}"
+
+
+_ops: dict[Any, str] = {}
+
+
+def _reduction(options: Any) -> str:
+    op = options.reduceOp
+    try:
+        return _ops[op]
+    except KeyError:
+        if len(_ops) > 100:  # a factor makes an op of its own
+            _ops.clear()
+        return _ops.setdefault(op, _op(options))
+
+
+def _root(options: Any) -> str:
+    return f"src {options.rootRank}"
+
+
+def _dst(options: Any) -> str:
+    return f"dst {options.rootRank}"
+
+
+_KEYS: dict[str, Callable[..., tuple[Any, ...]]] = {
+    "_allgather_base": lambda _, given, *__: (_of([given]),),
+    "_reduce_scatter_base": lambda _, given, options, *__: (_of([given]), _reduction(options)),
+    "all_gather_single": lambda _, given, *__: (_of([given]),),
+    "all_gather_single_coalesced": lambda _, given, *__: (_of(given),),
+    "all_to_all_single": lambda _, given, *__: (((given.shape[1:], given.dtype),),),
+    "allgather": lambda _, given, *__: (_of(given),),
+    "allgather_coalesced": lambda _, given, *__: (_of(given),),
+    "allgather_into_tensor_coalesced": lambda _, given, *__: (_of(given),),
+    "allreduce": lambda tensors, options, *_: (_of(tensors), _reduction(options)),
+    "allreduce_coalesced": lambda tensors, options, *_: (_of(tensors), _reduction(options)),
+    "alltoall": lambda _, given, *__: (str(given[0].dtype),),
+    "alltoall_base": lambda _, given, *__: (((given.shape[1:], given.dtype),),),
+    "barrier": lambda *_, **__: (),
+    "broadcast": lambda tensors, options, *_: (_of(tensors), _root(options)),
+    "gather": lambda _, given, options, *__: (_of(given), _dst(options)),
+    "monitored_barrier": lambda *_, **__: (),
+    "reduce": lambda tensors, options, *_: (_of(tensors), _reduction(options), _dst(options)),
+    "reduce_scatter": lambda _, given, options, *__: (_of(given[0]), _reduction(options)),
+    "reduce_scatter_single": lambda _, given, options, *__: (_of([given]), _reduction(options)),
+    "reduce_scatter_single_coalesced": lambda _, given, options, *__: (_of(given), _reduction(options)),
+    "reduce_scatter_tensor_coalesced": lambda _, given, options, *__: (_of(given), _reduction(options)),
+    "scatter": lambda got, _, options, *__: (_of(got), _root(options)),
+}

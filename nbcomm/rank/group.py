@@ -1,0 +1,298 @@
+"""The process group that torch hands out in a cell: one that can be formed anew, and sees every call.
+
+A `RankGroup` passes each call on to a process group of torch's own. After an abort that one is thrown away and
+another takes its place, so whoever holds the group (a variable, a DeviceMesh, DDP, FSDP) notices nothing. And
+since Python and C++ alike can only go through here, here is where a call is refused, compared and recorded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import torch
+import torch.distributed as dist
+
+from . import calls, inside
+from .record import Call, Log
+from .trees import named
+
+if TYPE_CHECKING:
+    from .board import Board
+    from .record import Record
+
+
+class Hub(Protocol):
+    """What a group needs of the world that it is part of."""
+
+    rank: int
+    generation: int
+    record: Record
+    board: Board | None
+    gloo: inside.GlooDevice
+    alert: bool
+    """Whether `object` has something to say."""
+
+    def object(self, name: str, members: list[int], peer: int | None) -> None:
+        """Raise what speaks against a call of this name."""
+
+    def explain(self, error: BaseException) -> BaseException:
+        """What to raise in place of an error of torch's."""
+
+    def mismatch(self, members: list[int], name: str, seq: int, mine: str, others: dict[int, str]) -> BaseException:
+        """What to raise where ranks do different things; the world is told."""
+
+
+class RankGroup(dist.ProcessGroup):
+    """A process group whose inside can be replaced.
+
+    Args:
+        hub: the world.
+        backend: "gloo", "nccl", or which backend serves which device.
+        store: where its members meet; must be empty when they meet again.
+        rank: this rank's number in the group.
+        size: how many members it has.
+        timeout: how long a call may take.
+        name: torch's name of it.
+        members: their global ranks, in group order.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - torch gives all these
+        self,
+        hub: Hub,
+        backend: str,
+        store: Any,
+        rank: int,
+        size: int,
+        timeout: timedelta,
+        name: str,
+        members: list[int],
+    ) -> None:
+        super().__init__(rank, size)  # type: ignore[call-arg]  # the stubs lack it
+        self.members = members
+        self.lost: str = ""
+        """Why it cannot be formed: which of its members are dead."""
+        self._hub = hub
+        self._backend = backend
+        self._store = store
+        self._timeout = timeout
+        self._name = name
+        self._inner: dist.ProcessGroup | None = None
+        self._peers = [member for member in members if member != hub.rank]
+        self._log = Log(name, members)
+        self._id = 0
+        self._seen: tuple[int, ...] = ()
+        self._loose: set[int] = set()
+        inside.give_placeholder(self, list(inside.devices_of(backend)))
+
+    def form(self, absent: Sequence[int] = ()) -> None:
+        """Meet the other members, who must do so too, and begin to count from 1.
+
+        Args:
+            absent: ranks that are dead. A group of which one is a member is not formed, and says so when it is used.
+        """
+        hub = self._hub
+        self.drop()
+        self._seen = ()
+        missing = sorted(set(self.members) & set(absent))
+        if missing:
+            self.lost = (
+                f"This group needs {named(missing)}, which {'is' if len(missing) == 1 else 'are'} dead. "
+                "Type %distributed heal in a cell of its own to put new processes in place."
+            )
+            return
+        self._inner = inside.new_inner(
+            self._backend, self._store, self.rank(), self.size(), self._timeout, hub.gloo, self._name, self.members
+        )
+        self.lost = ""
+        self._log = hub.record.begin_group(self._name, self.members)
+        self._id = inside.hash_of(f"{hub.generation}:{self._name}")
+        self._loose.clear()
+        self.look_at_board()
+
+    def look_at_board(self) -> None:
+        """Compare calls with those members whose pages can be seen."""
+        board = self._hub.board
+        self._seen = tuple(board.seen(self._peers)) if board is not None and self._inner is not None else ()
+
+    def drop(self) -> None:
+        """Let go of the inside; its connections must be shut, or this waits for what is under way."""
+        self._inner = None
+
+    def abort_device(self) -> None:
+        """Free a rank that waits on a device; for gloo that is the sockets' matter."""
+        if self._inner is not None:
+            inside.abort_nccl(self._inner, self._backend)
+
+    # ── every call ──────────────────────────────────────────────────────────────────────────────────
+
+    def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        hub = self._hub
+        if hub.alert or self._inner is None:
+            self._object(method, None)
+        log = self._log
+        seq = next(log.positions)
+        said = calls.describe(method, args, kwargs)
+        if self._seen:
+            self._compare(method, seq, said, args)
+        log.issued = seq
+        call = Call("collective", calls.NAMES.get(method, method), log, seq, said[1])
+        call.limited = method == "monitored_barrier"
+        return self._pass_on(method, args, kwargs, call)
+
+    def _message(self, kind: str, method: str, args: tuple[Any, ...], peer: int | None, tag: int) -> Any:
+        hub = self._hub
+        other = None if peer is None else self.members[peer]
+        if hub.alert or self._inner is None:
+            self._object(kind, other)
+        counts = self._log.sent if kind == "send" else self._log.received
+        seq = counts[other, tag] = counts.get((other, tag), 0) + 1
+        said = calls.bytes_of(args[0])
+        if other is None:
+            self._loose.add(tag)  # who sends is not known, so neither is which of its messages this will be
+        elif other in self._seen and not (kind == "recv" and tag in self._loose):
+            self._compare_message(kind, (other, tag), seq, said)
+        return self._pass_on(method, args, {}, Call(kind, kind, self._log, seq, said[1], other, tag))
+
+    def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+        record = self._hub.record
+        before, record._inside = record._inside, call  # `within`, at a tenth of its cost
+        try:
+            work = getattr(self._inner, method)(*args, **kwargs)
+        except RuntimeError as error:
+            raise self._hub.explain(error) from None
+        finally:
+            record._inside = before
+        record.follow(work, call)
+        return work
+
+    def _object(self, method: str, peer: int | None) -> None:
+        self._hub.object(calls.NAMES.get(method, method), self.members, peer)
+        if self._inner is None:
+            from ..errors import CollectiveError
+
+            raise CollectiveError(self.lost or "This process group is not formed.")
+
+    def _compare(self, method: str, seq: int, said: calls.Print, args: tuple[Any, ...]) -> None:
+        board = self._hub.board
+        assert board is not None  # noqa: S101 - for mypy: _seen is empty without one
+        splits = calls.splits_of(method, args)
+        if splits is not None and any(splits):
+            said = said[0], b"%b|%b|%b" % (said[1], _numbers(splits[0]), _numbers(splits[1]))
+        different = board.compare(0, self._id, seq, said, self._seen)
+        if splits is not None and any(splits) and not different:
+            different = self._uneven(seq, splits)
+        if different:
+            others = {peer: _words(board.text(peer, 0, self._id, seq)) for peer in self._seen}
+            others = {peer: text for peer, text in others.items() if text or peer in different}
+            raise self._hub.mismatch(
+                self.members, calls.NAMES.get(method, method), seq, _words(said[1].decode()), others
+            )
+
+    def _uneven(self, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
+        """Which ranks' splits of an all-to-all do not fit with this one's."""
+        board, me = self._hub.board, self.rank()
+        assert board is not None  # noqa: S101 - for mypy
+        wrong = []
+        for place, member in enumerate(self.members):
+            parts = board.text(member, 0, self._id, seq).split("|")
+            if member == self._hub.rank or len(parts) != 3:
+                continue
+            received, sent = (list(map(int, part.split(","))) if part else [] for part in parts[1:])
+            fits = len(received) == len(sent) == self.size() == len(splits[0]) == len(splits[1])
+            if fits and (received[me] != splits[1][place] or sent[me] != splits[0][place]):
+                wrong.append(member)
+        return wrong
+
+    def _compare_message(self, kind: str, to: tuple[int, int], seq: int, said: calls.Print) -> None:
+        board, me = self._hub.board, self._hub.rank
+        assert board is not None  # noqa: S101 - for mypy
+        other, tag = to
+        ends = (me, other) if kind == "send" else (other, me)
+        lane = inside.hash_of(f"{self._id}:{ends}:{tag}")
+        words = b"%b of %b" % (kind.encode(), said[1])
+        if board.compare(1, lane, seq, (said[0], words), (other,)):
+            raise self._hub.mismatch(self.members, kind, seq, words.decode(), {other: board.text(other, 1, lane, seq)})
+
+    # ── what torch asks beside calls ────────────────────────────────────────────────────────────────
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's C++ name
+        """The name of the backend, for C++."""
+        return self._backend if ":" not in self._backend else "custom"
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(name) for name in inside.devices_of(self._backend)]
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return self._formed()._get_backend(device)
+
+    def _formed(self) -> dist.ProcessGroup:
+        if self._inner is None:
+            self._object("This call", None)
+        return cast("dist.ProcessGroup", self._inner)
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._log.issued
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._formed()._start_coalescing(device)
+
+    def _end_coalescing(self, device: torch.device) -> Any:
+        return self._formed()._end_coalescing(device)
+
+    def abort(self) -> None:
+        """Torch's abort of the backends."""
+        self._formed().abort()
+
+    def shutdown(self) -> None:
+        """Torch's end of the backends."""
+        if self._inner is not None:
+            self._inner.shutdown()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long a call may take."""
+        self._timeout = timeout
+        self._formed().set_timeout(timeout)
+
+    # ── messages: their peers are group ranks ───────────────────────────────────────────────────────
+
+    def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Any:
+        """Send to a member."""
+        return self._message("send", "send", (tensors, dst, tag), dst, tag)
+
+    def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Any:
+        """Receive from a member."""
+        return self._message("recv", "recv", (tensors, src, tag), src, tag)
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Any:
+        """Receive from whoever sends first."""
+        return self._message("recv", "recv_anysource", (tensors, tag), None, tag)
+
+
+def _passing(method: str) -> Callable[..., Any]:
+    def call(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
+        return self._collective(method, args, kwargs)
+
+    call.__name__ = method
+    return call
+
+
+for _method in inside.PASSED_ON:
+    if _method not in vars(RankGroup) and hasattr(dist.ProcessGroup, _method):
+        setattr(RankGroup, _method, _passing(_method))
+
+
+def _numbers(values: list[int]) -> bytes:
+    return ",".join(map(str, values)).encode()
+
+
+def _words(text: str) -> str:
+    if not text:
+        return ""
+    call, _, splits = text.partition("|")
+    if not splits:
+        return call
+    received, _, sent = splits.partition("|")
+    return f"{call} sending [{sent.replace(',', ', ')}] and receiving [{received.replace(',', ', ')}] elements"

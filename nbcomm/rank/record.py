@@ -1,0 +1,270 @@
+"""What this rank is doing about the others: which calls it has issued, and which one it waits for.
+
+Written by whoever calls a collective, read by the agent's thread while the main thread may be stuck. The calls
+are few and must cost next to nothing: a counter, and one entry that lives as long as torch's handle does.
+"""
+
+from __future__ import annotations
+
+import itertools
+import linecache
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ..messages import Count, Doing, Op
+
+_TORCH = torch.__path__[0]
+_STILL = 0.15
+"""Seconds without a step, inside torch, after which the main thread counts as waiting for what is under way."""
+
+_MANY = 32
+"""Handles that are kept before those that have ended are let go."""
+
+_NEW_GROUP = "new_group"
+
+
+class Log:
+    """The calls of one group.
+
+    Args:
+        name: the group's name.
+        members: its global ranks, in group order.
+    """
+
+    def __init__(self, name: str, members: list[int]) -> None:
+        self.name = name
+        self.members = members
+        self.positions = itertools.count(1)
+        self.issued = 0
+        self.sent: dict[tuple[int | None, int], int] = {}
+        self.received: dict[tuple[int | None, int], int] = {}
+
+
+class Call:
+    """One call that is under way."""
+
+    __slots__ = ("kind", "limited", "log", "name", "peer", "seq", "since", "tag", "what")
+
+    def __init__(  # noqa: PLR0913, PLR0917 - a call has these
+        self, kind: str, name: str, log: Log, seq: int, what: bytes, peer: int | None = None, tag: int = 0
+    ) -> None:
+        self.kind = kind
+        self.name = name
+        self.log = log
+        self.seq = seq
+        self.what = what
+        self.peer = peer
+        self.tag = tag
+        self.limited = False
+        self.since = time.time()
+
+
+class Record:
+    """What this process has issued and waits for.
+
+    Args:
+        scope: the namespace of the cells; a frame whose globals it is belongs to a cell.
+    """
+
+    def __init__(self, scope: Callable[[], dict[str, Any] | None] = lambda: None) -> None:
+        self._scope = scope
+        self._main = threading.main_thread().ident
+        self._logs: dict[str, Log] = {}
+        self._live: dict[int, tuple[Any, Call]] = {}
+        self._waiting: list[tuple[Any, bool]] = []
+        self._inside: Call | None = None
+        self._last: Call | None = None
+        self._lost: Call | None = None
+        self._meetings = Log(_NEW_GROUP, [])
+        self._still: tuple[Any, float] = (None, 0.0)
+
+    # ── written by whoever calls ────────────────────────────────────────────────────────────────────
+
+    def begin_group(self, name: str, members: list[int]) -> Log:
+        """A group is formed, or formed anew: its calls are counted from 1."""
+        log = self._logs[name] = Log(name, members)
+        return log
+
+    def forget(self) -> None:
+        """All groups are about to be formed anew."""
+        self._logs.clear()
+        self._live.clear()
+        self._meetings = Log(_NEW_GROUP, [])
+
+    def settle(self) -> None:
+        """A cell begins: whatever an interrupt left behind is no wait of this one."""
+        self._waiting.clear()
+        self._inside = self._last = self._lost = None
+
+    @contextmanager
+    def within(self, call: Call) -> Iterator[None]:
+        """While torch's own method runs; few of them block, but they do so in C++."""
+        before, self._inside = self._inside, call
+        try:
+            yield
+        finally:
+            self._inside = before
+
+    def follow(self, work: Any, call: Call) -> None:
+        """Keep what a handle stands for until it is waited for, or has ended.
+
+        The handle itself is kept: C++ often holds no more than its future.
+        """
+        self._last = call
+        if work is not None:
+            self._live[id(work)] = (work, call)
+            if len(self._live) > _MANY:
+                self.tidy()
+
+    @contextmanager
+    def losing(self) -> Iterator[None]:
+        """While a call that lost its connection waits to hear why."""
+        self._lost = self._last or self._inside
+        try:
+            yield
+        finally:
+            self._lost = None
+
+    def tidy(self) -> None:
+        """Let go of what has ended: a handle keeps its tensors."""
+        for key, (work, _) in list(self._live.items()):
+            if work.is_completed():
+                self._live.pop(key, None)
+
+    def wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Wait for a handle and be seen to."""
+        if threading.get_ident() != self._main:
+            return wait(work, *args, **kwargs)
+        waiting = self._waiting
+        waiting.append((work, bool(args or kwargs)))
+        try:
+            result = wait(work, *args, **kwargs)
+        finally:
+            if waiting:
+                waiting.pop()
+        self._live.pop(id(work), None)
+        return result
+
+    @property
+    def meetings(self) -> int:
+        """How many groups all ranks have begun to make."""
+        return self._meetings.issued
+
+    @contextmanager
+    def meeting(self, members: list[int], *, counted: bool) -> Iterator[int]:
+        """While a group is made; ``counted`` where every rank of the world takes part in the making."""
+        log = self._meetings
+        if counted:
+            log.issued = next(log.positions)
+        call = Call("collective", _NEW_GROUP, Log(_NEW_GROUP, members), log.issued, b"")
+        call.limited = not counted
+        with self.within(call):
+            yield log.issued
+
+    # ── read by the agent's thread ──────────────────────────────────────────────────────────────────
+
+    def blocked(self) -> bool:
+        """Whether the main thread waits for other ranks; within C++ that shows when it is asked repeatedly."""
+        return bool(self._waits(sys._current_frames().get(self._main or 0)))  # noqa: SLF001
+
+    def doing(self) -> Doing:
+        """Tell it all; ask often enough, and it tells from two answers that nothing moved in between."""
+        frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread
+        main = frames.get(self._main or 0)
+        line = self._line(main)
+        lost = self._lost
+        waits = [self._op(call, line, lost=call is lost) for call in ([lost] if lost else self._waits(main))]
+        issued = {log.name: log.issued for log in list(self._logs.values())}
+        if self._meetings.issued:
+            issued[_NEW_GROUP] = self._meetings.issued
+        logs = list(self._logs.values())
+        return Doing(
+            issued=issued,
+            sent=[Count(log.name, *key, number) for log in logs for key, number in list(log.sent.items())],
+            received=[Count(log.name, *key, number) for log in logs for key, number in list(log.received.items())],
+            waits=waits,
+            line=line,
+            threads=self._threads(frames),
+        )
+
+    def _waits(self, main: FrameType | None) -> list[Call]:
+        awaited = self._awaited()
+        if awaited:
+            return awaited
+        if self._inside is not None:
+            return [self._inside]
+        # In C++ that torch entered by itself (backward, wait_tensor) it is not known what is waited for. But a main
+        # thread that stands still within torch, while calls are under way, waits for one of them.
+        if main is None or not self._live or not main.f_code.co_filename.startswith(_TORCH):
+            self._still = (None, 0.0)
+            return []
+        spent = _cpu_seconds(self._main)
+        place = (id(main), main.f_lasti, spent)
+        now = time.monotonic()
+        if place != self._still[0]:
+            self._still = (place, now)
+            return []
+        if now - self._still[1] < _STILL:
+            return []
+        return [call for work, call in list(self._live.values()) if not work.is_completed()]
+
+    def _awaited(self) -> list[Call]:
+        try:
+            work, limited = self._waiting[-1]
+        except IndexError:
+            return []
+        found = self._live.get(id(work))
+        if found is None or work.is_completed():
+            return []
+        found[1].limited = limited
+        return [found[1]]
+
+    def _op(self, call: Call, line: str, *, lost: bool) -> Op:
+        what = (
+            call.what.decode().partition("(")[2].removesuffix(")") if call.kind == "collective" else call.what.decode()
+        )
+        return Op(
+            call.kind,
+            call.name,
+            call.log.name,
+            call.log.members,
+            call.seq,
+            what,
+            line,
+            call.since,
+            call.peer,
+            call.tag,
+            call.limited,
+            lost,
+        )
+
+    def _line(self, frame: FrameType | None) -> str:
+        scope = self._scope()
+        while frame is not None and frame.f_globals is not scope:
+            frame = frame.f_back
+        if frame is None:
+            return ""
+        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        return f"line {frame.f_lineno}: {text}" if text else f"line {frame.f_lineno}"
+
+    def _threads(self, frames: dict[int, FrameType]) -> int:
+        scope = self._scope()
+        count = 0
+        for ident, top in frames.items():
+            frame: FrameType | None = top if ident != self._main else None
+            while frame is not None and frame.f_globals is not scope:
+                frame = frame.f_back
+            count += frame is not None
+        return count
+
+
+def _cpu_seconds(thread: int | None) -> float:
+    clock = getattr(time, "pthread_getcpuclockid", None)  # not on macOS
+    return time.clock_gettime(clock(thread)) if clock and thread else 0.0
