@@ -129,7 +129,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True):
 class Count(msgspec.Struct, array_like=True, frozen=True):
     """How many sends to (or receives from) one peer with one tag a rank has issued in a group.
 
-    ``peer`` None: receives from whoever sends first.
+    ``peer`` None: receives from whoever sends first that have not ended; those that have count for who sent.
     """
 
     group: str
@@ -168,12 +168,13 @@ class Form(_Message):
         id: the request's.
         place: where this rank sits.
         store: the socket of the rendezvous, fresh for each generation.
-        serves: this rank serves the store, and tells newcomers which groups there are.
+        serves: this rank serves the store.
         generation: from 1.
         master_addr: for libraries that read MASTER_ADDR; so is ``master_port``.
         timeout: seconds that a collective may take.
         board: the directory of the board on which the ranks compare their calls; "" for none.
         absent: ranks that are dead: groups with them are not formed.
+        newcomers: ranks whose process is new: the others tell them which groups there are.
     """
 
     id: int
@@ -186,6 +187,7 @@ class Form(_Message):
     timeout: float
     board: str = ""
     absent: list[int] = []
+    newcomers: list[int] = []
 
 
 class Run(_Message):

@@ -47,6 +47,7 @@ class Generations:
         self.port = 0
         self.stale = False
         """Whether the groups must be formed anew before the next cell."""
+        self._aborted: tuple[int, int] | None = None
         self._home = home
         self._roster = roster
         self._link = link
@@ -57,14 +58,13 @@ class Generations:
         self.number += 1
         roster = self._roster
         living = [place for place in roster.places if place.rank not in roster.dead]
-        # Who has been there for long knows which groups there are.
-        serving = min(living, key=lambda place: (place.rank in newcomers, place.rank)).rank
+        serving = living[0].rank
         request = self._expect([place.rank for place in living])
         for place in living:
-            self._link().send([place.rank], self._form(request.id, place, serving))
+            self._link().send([place.rank], self._form(request.id, place, serving, newcomers))
         return request
 
-    def _form(self, request: int, place: Place, serving: int) -> Form:
+    def _form(self, request: int, place: Place, serving: int, newcomers: Collection[int]) -> Form:
         return Form(
             id=request,
             place=place,
@@ -76,11 +76,15 @@ class Generations:
             timeout=GROUP_TIMEOUT,
             board=str(self._home.board),
             absent=sorted(self._roster.dead),
+            newcomers=sorted(newcomers),
         )
 
     def abort(self, request: Request, error: str, text: str) -> None:
         """End the present generation: every rank that has not answered the request fails with this error."""
         self.stale = True
+        if (self.number, request.id) == self._aborted:  # the first reason is the one that all ranks are told
+            return
+        self._aborted = self.number, request.id
         self._link().send(request.waiting_for(), Abort(request.id, self.number, error, text))
 
     def look_back(self, answers: Mapping[int, Done]) -> None:
@@ -100,7 +104,7 @@ class Generations:
         Raises:
             StateError: a rank could not; they stay stale.
         """
-        if not self.stale and not newcomers:
+        if not (self.stale or newcomers) or not self._roster.living:
             return
         self.stale = True
         request = self.order(newcomers)

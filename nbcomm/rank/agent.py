@@ -138,7 +138,7 @@ class Agent:
         self._set_state("failed" if done.failure else "idle")
         self.world.end()
         self.world.record.tidy()
-        done = msgspec.structs.replace(done, broken=self.world.broken, doing=self.world.record.doing())
+        done = msgspec.structs.replace(done, broken=self.world.broken is not None, doing=self.world.record.doing())
         self._send_output(end=True, then=(done, buffers))
 
     async def _run(self, message: Run) -> Done:
@@ -258,10 +258,10 @@ class Agent:
             self._ending = Ending(message.run, self.world.generation)
             self._press()
         elif isinstance(message, Abort):
-            error = getattr(errors, message.error)(message.text)
-            self.world.abort(message.generation, error)
-            self._ending = Ending(message.run, message.generation, error)
-            self._press()
+            self.world.abort(message.generation, getattr(errors, message.error)(message.text))
+            if message.generation == self.world.generation:
+                self._ending = Ending(message.run, message.generation, self.world.broken)
+                self._press()
         elif isinstance(message, Stop):
             os._exit(0)
         elif self._loop is None or self._inbox is None:
@@ -282,12 +282,14 @@ class Agent:
             return
         blocked = self.world.record.blocked()
         if ending.error is None:
-            if not ending.signalled:
+            if runner.interrupted:
+                return
+            deaf = bool(ending.signalled) and time.monotonic() - ending.signalled > _INSIST
+            if deaf or not ending.signalled:  # os.system ignores it for as long as its child runs
                 ending.signalled = time.monotonic()
                 self._signal_main()
                 _signal_children()
-            deaf = time.monotonic() - ending.signalled > _INSIST
-            if (blocked or deaf) and not runner.interrupted:  # the signal waits behind C++, which is to let go
+            if blocked or deaf:  # the signal waits behind C++, which is to let go
                 self.world.abort(ending.generation, KeyboardInterrupt())
                 self.world.free_again()
         elif blocked:
@@ -339,7 +341,7 @@ class Ending:
 
     run: int
     generation: int
-    error: Exception | None = None
+    error: BaseException | None = None
     signalled: float = 0.0
 
 

@@ -53,19 +53,21 @@ def bytes_of(tensors: Sequence[Any]) -> Print:
     return zlib.crc32(f"{tensor.dtype} {tensor.numel()}".encode()), text.encode()
 
 
-def splits_of(name: str, args: tuple[Any, ...]) -> tuple[list[int], list[int]] | None:
-    """How many elements an all-to-all receives from, and sends to, each rank; None for other calls."""
+def splits_of(name: str, args: tuple[Any, ...], size: int) -> tuple[list[int], list[int]] | None:
+    """How many elements an all-to-all receives from, and sends to, each of ``size`` ranks; None for other calls."""
     if name in ("alltoall_base", "all_to_all_single"):
         output, given, received, sent = args[:4]
-        return _split(output, received, len(sent) or None), _split(given, sent, len(received) or None)
+        return _split(output, received, size), _split(given, sent, size)
     if name == "alltoall":
         return [tensor.numel() for tensor in args[0]], [tensor.numel() for tensor in args[1]]
     return None
 
 
-def _split(tensor: Any, sizes: Sequence[int], _: Any) -> list[int]:
-    row = tensor[0].numel() if tensor.ndim and tensor.shape[0] else 1
-    return [size * row for size in sizes]
+def _split(tensor: Any, rows: Sequence[int], size: int) -> list[int]:
+    if not rows:  # equal shares; torch refuses a tensor that cannot be cut so
+        return [tensor.numel() // size] * size
+    each = tensor.shape[1:].numel() if tensor.ndim else 1
+    return [count * each for count in rows]
 
 
 _CACHED = 4096

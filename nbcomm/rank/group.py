@@ -7,6 +7,7 @@ since Python and C++ alike can only go through here, here is where a call is ref
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -15,6 +16,7 @@ import torch
 import torch.distributed as dist
 
 from . import calls, inside
+from .anyone import AnyoneReceive
 from .record import Call, Log
 from .trees import named
 
@@ -39,6 +41,9 @@ class Hub(Protocol):
 
     def explain(self, error: BaseException) -> BaseException:
         """What to raise in place of an error of torch's."""
+
+    def watched_wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Wait for a handle, seen by all."""
 
     def mismatch(self, members: list[int], name: str, seq: int, mine: str, others: dict[int, str]) -> BaseException:
         """What to raise where ranks do different things; the world is told."""
@@ -77,13 +82,14 @@ class RankGroup(dist.ProcessGroup):
         self._backend = backend
         self._store = store
         self._timeout = timeout
-        self._name = name
+        self.called = name
         self._inner: dist.ProcessGroup | None = None
         self._peers = [member for member in members if member != hub.rank]
         self._log = Log(name, members)
         self._id = 0
         self._seen: tuple[int, ...] = ()
         self._loose: set[int] = set()
+        self._matching = threading.Lock()
         inside.give_placeholder(self, list(inside.devices_of(backend)))
 
     def form(self, absent: Sequence[int] = ()) -> None:
@@ -103,11 +109,11 @@ class RankGroup(dist.ProcessGroup):
             )
             return
         self._inner = inside.new_inner(
-            self._backend, self._store, self.rank(), self.size(), self._timeout, hub.gloo, self._name, self.members
+            self._backend, self._store, self.rank(), self.size(), self._timeout, hub.gloo, self.called, self.members
         )
         self.lost = ""
-        self._log = hub.record.begin_group(self._name, self.members)
-        self._id = inside.hash_of(f"{hub.generation}:{self._name}")
+        self._log = hub.record.begin_group(self.called, self.members)
+        self._id = inside.hash_of(f"{hub.generation}:{self.called}")
         self._loose.clear()
         self.look_at_board()
 
@@ -177,11 +183,11 @@ class RankGroup(dist.ProcessGroup):
     def _compare(self, method: str, seq: int, said: calls.Print, args: tuple[Any, ...]) -> None:
         board = self._hub.board
         assert board is not None  # noqa: S101 - for mypy: _seen is empty without one
-        splits = calls.splits_of(method, args)
-        if splits is not None and any(splits):
+        splits = calls.splits_of(method, args, self.size())
+        if splits is not None:
             said = said[0], b"%b|%b|%b" % (said[1], _numbers(splits[0]), _numbers(splits[1]))
         different = board.compare(0, self._id, seq, said, self._seen)
-        if splits is not None and any(splits) and not different:
+        if splits is not None and not different:
             different = self._uneven(seq, splits)
         if different:
             others = {peer: _words(board.text(peer, 0, self._id, seq)) for peer in self._seen}
@@ -209,8 +215,7 @@ class RankGroup(dist.ProcessGroup):
         board, me = self._hub.board, self._hub.rank
         assert board is not None  # noqa: S101 - for mypy
         other, tag = to
-        ends = (me, other) if kind == "send" else (other, me)
-        lane = inside.hash_of(f"{self._id}:{ends}:{tag}")
+        lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
         words = b"%b of %b" % (kind.encode(), said[1])
         if board.compare(1, lane, seq, (said[0], words), (other,)):
             raise self._hub.mismatch(self.members, kind, seq, words.decode(), {other: board.text(other, 1, lane, seq)})
@@ -268,7 +273,39 @@ class RankGroup(dist.ProcessGroup):
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Any:
         """Receive from whoever sends first."""
-        return self._message("recv", "recv_anysource", (tensors, tag), None, tag)
+        if len(self._seen) < len(self._peers):  # not all announce what they send where we can see it
+            return self._message("recv", "recv_anysource", (tensors, tag), None, tag)
+        if self._hub.alert or self._inner is None:
+            self._object("recv", None)
+        received = self._log.received
+        seq = received[None, tag] = received.get((None, tag), 0) + 1
+        call = Call("recv", "recv", self._log, seq, calls.bytes_of(tensors)[1], None, tag)
+        generation = self._hub.generation
+        work = AnyoneReceive(lambda: self._find_sender(tensors, tag, generation), self._hub.watched_wait)
+        self._hub.record.follow(work, call)
+        return work
+
+    def _find_sender(self, tensors: list[torch.Tensor], tag: int, generation: int) -> tuple[int, Any] | None:
+        """Begin to receive from a member that has announced a message with this tag; None if there is none."""
+        hub, received = self._hub, self._log.received
+        board, inner = hub.board, self._inner
+        if hub.alert:
+            hub.object("recv", self.members, None)
+        if generation != hub.generation or inner is None or board is None:
+            raise RuntimeError("This receive belongs to process groups that are no more.")
+        with self._matching:
+            for place, member in enumerate(self.members):
+                seq = received.get((member, tag), 0) + 1
+                if member == hub.rank or not board.text(member, 1, self._lane(member, hub.rank, tag), seq):
+                    continue
+                received[None, tag] -= 1
+                received[member, tag] = seq
+                self._compare_message("recv", (member, tag), seq, calls.bytes_of(tensors))
+                return place, inner.recv(tensors, place, tag)
+        return None
+
+    def _lane(self, src: int, dst: int, tag: int) -> int:
+        return inside.hash_of(f"{self._id}:{src}:{dst}:{tag}")
 
 
 def _passing(method: str) -> Callable[..., Any]:

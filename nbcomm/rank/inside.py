@@ -23,6 +23,7 @@ import os
 import socket
 import stat
 import sys
+import weakref
 import zlib
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -395,13 +396,33 @@ def watch_new_groups(around: Callable[[Callable[..., Any], Any, dict[str, Any]],
 
 # ── what holds on to an interrupted collective ──────────────────────────────────────────────────────
 
+_ddp_modules: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def follow_modules() -> None:
+    """From now on, know every DDP module that is made."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    plain = DistributedDataParallel.__init__
+
+    @functools.wraps(plain)
+    def init(module: Any, *args: Any, **kwargs: Any) -> None:
+        plain(module, *args, **kwargs)
+        _ddp_modules.add(module)
+
+    DistributedDataParallel.__init__ = init  # type: ignore[method-assign,assignment]
+
 
 def reset_interrupted_modules() -> None:
-    """Let FSDP modules begin anew after an abort inside their forward or backward; DDP needs nothing.
+    """Let DDP and FSDP modules begin anew after an abort inside their forward or backward.
 
-    Without it the ranks would issue different collectives. Only roots may be reset; torch says which they are
-    by refusing the others.
+    Without it DDP still waits for gradients of the backward that was cut short, and FSDP's ranks issue different
+    collectives. Every rank of a module's group must do so.
     """
+    for module in list(_ddp_modules):
+        with contextlib.suppress(AttributeError):  # one of another version
+            module._has_rebuilt_buckets = False
+            module.reducer._reset_state()
     fsdp = sys.modules.get("torch.distributed.fsdp")
     module_type = getattr(fsdp, "FSDPModule", None)
     # fully_shard makes a subclass for each class of modules that it wraps: none means that it was never called
@@ -410,5 +431,5 @@ def reset_interrupted_modules() -> None:
     for found in gc.get_objects():
         # type(), for isinstance would ask proxies, which may answer by computing something
         if issubclass(type(found), module_type):
-            with contextlib.suppress(Exception):
+            with contextlib.suppress(Exception):  # only roots may be reset; torch refuses the others
                 found.reset_iter_state()

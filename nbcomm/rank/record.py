@@ -12,13 +12,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import Any
 
 import torch
 
 from ..messages import Count, Doing, Op
+from .anyone import AnyoneReceive
 
 _TORCH = torch.__path__[0]
 _STILL = 0.15
@@ -26,6 +27,9 @@ _STILL = 0.15
 
 _MANY = 32
 """Handles that are kept before those that have ended are let go."""
+
+_COMMUNICATOR = f"{__package__}.comm"
+"""What the names of its modules begin with."""
 
 _NEW_GROUP = "new_group"
 
@@ -136,7 +140,19 @@ class Record:
         """Let go of what has ended: a handle keeps its tensors."""
         for key, (work, _) in list(self._live.items()):
             if work.is_completed():
-                self._live.pop(key, None)
+                self._end(key)
+
+    def _end(self, key: int) -> None:
+        """A handle has ended; of a receive from anyone it is known now from whom."""
+        work, call = self._live.pop(key, (None, None))
+        if work is None or call is None or call.kind != "recv" or call.peer is not None:
+            return
+        if isinstance(work, AnyoneReceive):  # it has counted by itself, when it found the sender
+            return
+        with suppress(RuntimeError):  # it failed, so it came from nobody
+            source, received = call.log.members[work._source_rank()], call.log.received  # noqa: SLF001
+            received[None, call.tag] -= 1
+            received[source, call.tag] = received.get((source, call.tag), 0) + 1
 
     def wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wait for a handle and be seen to."""
@@ -149,7 +165,7 @@ class Record:
         finally:
             if waiting:
                 waiting.pop()
-        self._live.pop(id(work), None)
+        self._end(id(work))
         return result
 
     @property
@@ -180,7 +196,8 @@ class Record:
         main = frames.get(self._main or 0)
         line = self._line(main)
         lost = self._lost
-        waits = [self._op(call, line, lost=call is lost) for call in ([lost] if lost else self._waits(main))]
+        spoken = self._spoken(main)
+        waits = [self._op(call, line, spoken, lost=call is lost) for call in ([lost] if lost else self._waits(main))]
         issued = {log.name: log.issued for log in list(self._logs.values())}
         if self._meetings.issued:
             issued[_NEW_GROUP] = self._meetings.issued
@@ -188,7 +205,9 @@ class Record:
         return Doing(
             issued=issued,
             sent=[Count(log.name, *key, number) for log in logs for key, number in list(log.sent.items())],
-            received=[Count(log.name, *key, number) for log in logs for key, number in list(log.received.items())],
+            received=[
+                Count(log.name, *key, number) for log in logs for key, number in list(log.received.items()) if number
+            ],
             waits=waits,
             line=line,
             threads=self._threads(frames),
@@ -226,13 +245,13 @@ class Record:
         found[1].limited = limited
         return [found[1]]
 
-    def _op(self, call: Call, line: str, *, lost: bool) -> Op:
+    def _op(self, call: Call, line: str, spoken: str, *, lost: bool) -> Op:
         what = (
             call.what.decode().partition("(")[2].removesuffix(")") if call.kind == "collective" else call.what.decode()
         )
         return Op(
             call.kind,
-            call.name,
+            spoken or call.name,
             call.log.name,
             call.log.members,
             call.seq,
@@ -244,6 +263,15 @@ class Record:
             call.limited,
             lost,
         )
+
+    def _spoken(self, frame: FrameType | None) -> str:
+        """The Communicator's method that the cell called, if it did: what it does within has other names."""
+        scope, name = self._scope(), ""
+        while frame is not None and frame.f_globals is not scope:
+            own = frame.f_globals.get("__name__", "").startswith(_COMMUNICATOR)
+            name = frame.f_code.co_name if own else ""
+            frame = frame.f_back
+        return name if frame is not None else ""
 
     def _line(self, frame: FrameType | None) -> str:
         scope = self._scope()

@@ -110,7 +110,6 @@ class World:
             local_world_size=place.local_world_size,
             device=torch.device(place.device),
         )
-        self._publish_groups(order)
         return self.comm
 
     def _open(self, order: Form) -> None:
@@ -126,8 +125,9 @@ class World:
             self.board = Board(Path(order.board), place.rank)
         if not self.plain:
             inside.hand_out(self._make_group)
-            inside.watch_waits(self._watched_wait)
+            inside.watch_waits(self.watched_wait)
             inside.watch_new_groups(self._watched_new_group)
+            inside.follow_modules()
 
     def _join(self, order: Form) -> None:
         place = order.place
@@ -171,7 +171,10 @@ class World:
         else:
             self._publish_groups(order)
             inside.reset_interrupted_modules()
-            self._groups = [group for group in self._groups if group in _alive()]
+            alive = _alive()
+            self._groups = sorted(
+                (group for group in self._groups if group in alive), key=lambda group: _turn(group.called)
+            )
             for group in self._groups:
                 group.drop()
             for group in self._groups:
@@ -181,19 +184,23 @@ class World:
 
     def _publish_groups(self, order: Form) -> None:
         """Leave word for newcomers: which groups there are, so that they can take the place of the dead."""
-        if order.serves and self._store is not None and not self.plain:
-            named = [(name, members, backend) for _, name, members, backend in inside.known_groups()][1:]
-            self._store.set(_GROUPS, msgspec.json.encode((inside.group_count(), named)))
+        if order.newcomers and self._store is not None:
+            named = [(name, members, backend) for _, name, members, backend in inside.known_groups()[1:]]
+            word = msgspec.json.encode((inside.group_count(), named))
+            self._store.set(f"{_GROUPS}/{self.rank}", word)
 
     def _join_groups_of_others(self, order: Form) -> None:
         assert self._store is not None  # noqa: S101 - for mypy
-        if order.serves:  # nobody has survived
-            return
-        count, named = msgspec.json.decode(self._store.get(_GROUPS))
-        for name, members, backend in named:
+        others = set(range(order.place.world_size)) - set(order.newcomers) - set(order.absent)
+        groups: dict[str, tuple[list[int], str]] = {}
+        for other in others:  # each knows only those that it is in
+            count, named = msgspec.json.decode(self._store.get(f"{_GROUPS}/{other}"))
+            groups.update({name: (members, backend) for name, members, backend in named})
+            inside.set_group_count(count)
+        for name in sorted(groups, key=_turn):
+            members, backend = groups[name]
             if self.rank in members:
                 inside.join_group(name, members, backend, timedelta(seconds=order.timeout))
-        inside.set_group_count(count)
 
     def _meet_board(self, order: Form) -> None:
         if self.board is not None:
@@ -228,9 +235,9 @@ class World:
         self._run = None
 
     @property
-    def broken(self) -> bool:
-        """Whether this generation has ended."""
-        return self._broken is not None
+    def broken(self) -> BaseException | None:
+        """Why this generation has ended; None while it lives."""
+        return self._broken
 
     # ── ending a generation: any thread ─────────────────────────────────────────────────────────────
 
@@ -303,7 +310,8 @@ class World:
 
     # ── what torch calls through us ─────────────────────────────────────────────────────────────────
 
-    def _watched_wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def watched_wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Wait for a handle: recorded, and with the reason in place of a lost connection."""
         try:
             return self.record.wait(wait, work, args, kwargs)
         except RuntimeError as error:
@@ -332,6 +340,11 @@ class World:
         if self.board.compare(0, group, seq, (inside.hash_of(text), text.encode()), seen):
             others = {peer: said for peer in seen if (said := self.board.text(peer, 0, group, seq))}
             raise self.mismatch(everyone, "new_group", seq, text, others)
+
+
+def _turn(name: str) -> tuple[bool, int, str]:
+    """The order in which all ranks form their groups: that of their making, where torch numbers them."""
+    return not name.isdigit(), int(name) if name.isdigit() else 0, name
 
 
 def _alive() -> set[Any]:

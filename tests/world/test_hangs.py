@@ -1,0 +1,202 @@
+"""A wait that can never end is ended, with the reason; the next cell works, and so does whatever was made before."""
+
+from __future__ import annotations
+
+import textwrap
+import time
+
+import pytest
+
+from .notebook import Notebook
+
+PREPARE = """\
+%%distributed
+import copy
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+torch.manual_seed(0)
+pair, mesh = new_group([0, 1]), init_device_mesh("cpu", (4,))
+spread = distribute_tensor(torch.arange(8.0).reshape(4, 2), mesh, [Shard(0)])
+ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+fsdp = fully_shard(torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)), mesh=mesh)
+kept = rank * 10
+
+def train(model):
+    model.zero_grad()
+    model(torch.ones(2, 4) * (rank + 1)).sum().backward()
+    return all(bool(p.grad.isfinite().all() if hasattr(p.grad, "isfinite") else True) for p in model.parameters())
+
+train(ddp), train(fsdp)
+"""
+
+EVERYTHING = """\
+%%distributed
+grads = [torch.empty(4, 4) for _ in range(4)]
+works = train(ddp), train(fsdp)
+dist.all_gather(grads, ddp.module.weight.grad)
+(*works, all(torch.equal(g, grads[0]) for g in grads), all_reduce(1), kept == rank * 10,
+ all_reduce(1, group=pair) if rank < 2 else 2, spread.redistribute(placements=[Replicate()]).to_local().sum().item())
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared(four: Notebook) -> Notebook:
+    """A world whose ranks hold a subgroup, a mesh, a DTensor, a DDP and an FSDP model."""
+    four.run(PREPARE)
+    return four
+
+
+CASES = {
+    "skip": (
+        "if rank != 1: dist.all_reduce(torch.ones(4))",
+        ["all_reduce #", "float32 (4,), sum", "line 1:", "ranks 0,2-3 wait in it", "rank 1 has finished the cell"],
+    ),
+    "raise": (
+        "if rank == 0: raise ValueError('boom')\ndist.barrier()",
+        ["barrier #", "rank 0 failed (ValueError: boom)"],
+    ),
+    "comm": ("if rank: all_reduce({'a': 1})", ["all_reduce #", "rank 0 has finished"]),
+    "object": ("if rank: dist.all_gather_object([None] * 4, 'x')", ["rank 0 has finished"]),
+    "recv": ("if rank == 2: dist.recv(torch.ones(3), 1)", ["recv #1 from rank 1", "rank 1 has finished"]),
+    "anyone": ("if rank == 2: recv(None)", ["recv", "from any rank", "nobody can send it"]),
+    "send": ("if rank == 2: dist.send(torch.ones(3), 1, tag=7)", ["send #1 to rank 1", "tag 7"]),
+    "async": ("w = dist.all_reduce(torch.ones(3), async_op=True) if rank else None\nif w: w.wait()", ["line 2:"]),
+    "cycle": (
+        "if rank == 0: all_reduce(1, group=pair)\nelse: barrier()",
+        ["the group of ranks 0-1", "rank 1 waits in barrier"],
+    ),
+    "crossed": (
+        "if rank < 2: dist.send(torch.ones(1), 1 - rank); dist.recv(torch.ones(1), 1 - rank)",
+        ["send #1 to rank 1", "rank 1 waits in send #1"],
+    ),
+    "new_group": ("if rank: new_group([0, 1, 2, 3])", ["new_group #", "rank 0 has finished"]),
+    "ddp backward": (
+        "loss = ddp(torch.ones(1, 4)).sum()\nif rank: loss.backward()",
+        ["all_reduce #", "line 2: if rank: loss"],
+    ),
+    "ddp made": ("if rank: torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))", ["rank 0 has finished"]),
+    "fsdp forward": ("if rank: fsdp(torch.ones(1, 4))", ["all_gather_into_tensor #", "rank 0 has finished"]),
+    "fsdp backward": ("loss = fsdp(torch.ones(1, 4)).sum()\nif rank: loss.backward()", ["rank 0 has finished"]),
+    "dtensor": ("if rank: spread.redistribute(placements=[Replicate()]).to_local().sum()", ["rank 0 has finished"]),
+    "functional": (
+        "import torch.distributed._functional_collectives as f\nif rank: f.all_reduce(torch.ones(2), 'sum', mesh)+0",
+        ["all_reduce #", "rank 0 has finished"],
+    ),
+    "some ranks wait in Python": (
+        "if rank == 3: dist.barrier(group=None)\nif rank == 1: dist.recv(torch.ones(1), 3)",
+        ["rank 3 waits in barrier"],
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "words"), CASES.values(), ids=CASES)
+def test_a_hopeless_cell_ends_with_the_verdict_and_everything_still_works(
+    prepared: Notebook, code: str, words: list[str]
+) -> None:
+    began = time.monotonic()
+    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
+    took = time.monotonic() - began
+    assert "HangError" in cell.error_text
+    for word in words:
+        assert word in cell.error_text
+    assert took < 5  # usually 0.3 s; a busy machine is no reason to fail
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
+def test_a_cell_that_catches_the_verdict_still_ends(prepared: Notebook) -> None:
+    code = "import time\ntry:\n  if rank: barrier()\nexcept Exception as e: print(type(e).__name__); time.sleep(60)"
+    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
+    assert "[1-3] HangError" in cell.text
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
+def test_ranks_that_still_compute_are_ended_with_those_that_wait_in_vain(prepared: Notebook) -> None:
+    cell = prepared.run(
+        "%%distributed\nimport time\nif rank == 0: time.sleep(60)\nif rank == 1: barrier(group=pair)\n"
+        "if rank == 2: dist.recv(torch.ones(1), 3)",
+        timeout=20,
+        fails=True,
+    )
+    assert cell.error_text.count("HangError") >= 1
+    assert "recv #1 from rank 3" in cell.error_text
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
+def test_a_wait_that_may_still_end_is_shown_and_left_alone(prepared: Notebook) -> None:
+    cell = prepared.submit("%%distributed\nimport time\nif rank == 2: time.sleep(7)\nall_reduce(1)")
+    prepared.until(
+        lambda: "waiting for rank 2, at line 2: if rank == 2: time.sleep(7)" in cell.text, 20, "not shown", cell
+    )
+    prepared.finish(cell)
+    assert cell.error is None
+    assert cell.text == "[0-3] 4\n"
+
+
+def test_what_was_issued_ahead_may_be_waited_for_by_a_later_cell(prepared: Notebook) -> None:
+    prepared.run("%%distributed\nx = torch.ones(2)\nif rank == 0: w = dist.all_reduce(x, async_op=True)")
+    prepared.run("%%distributed\nif rank: w = dist.all_reduce(x, async_op=True)\n_ = w.wait()")
+    assert prepared.run("%%distributed\nx.tolist()").text == "[0-3] [4.0, 4.0]\n"
+
+
+def test_a_thread_of_a_cell_may_still_free_who_waits(prepared: Notebook) -> None:
+    code = """\
+        %%distributed
+        import threading, time
+        def late():
+            time.sleep(2)
+            dist.barrier()
+        if rank == 0: threading.Thread(target=late).start()
+        else: dist.barrier()
+        """
+    prepared.run(textwrap.dedent(code), timeout=20)
+    prepared.run(
+        "%%distributed\nimport time\nif rank == 0:\n  for t in threading.enumerate():\n"
+        "    if getattr(t, '_target', None) is late: t.join()"
+    )
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
+MISMATCHES = {
+    "shape": ("dist.all_reduce(torch.ones(2 + (rank == 2)))", ["rank 2 called all_reduce(float32 (3,), sum)"]),
+    "dtype": ("dist.all_reduce(torch.ones(2, dtype=torch.float64 if rank else torch.float32))", ["float64", "float32"]),
+    "op": ("dist.all_reduce(torch.ones(2), dist.ReduceOp.MAX if rank else dist.ReduceOp.SUM)", ["max", "sum"]),
+    "collective": (
+        "x = torch.ones(2)\ndist.broadcast(x, 0) if rank == 3 else dist.all_reduce(x)",
+        ["broadcast", "all_reduce"],
+    ),
+    "src": ("dist.broadcast(torch.ones(2), int(rank == 1))", ["src 1", "src 0"]),
+    "subgroup": ("if rank < 2: dist.all_reduce(torch.ones(2 + rank), group=pair)", ["the group of ranks 0-1"]),
+    "backward against collective": (
+        "loss = ddp(torch.ones(1, 4)).sum()\nloss.backward() if rank else all_reduce(torch.ones(9))",
+        ["all_reduce(float32 (9,), sum)"],
+    ),
+    "message": (
+        "if rank == 0: dist.send(torch.ones(3), 1)\nif rank == 1: dist.recv(torch.ones(2), 0)",
+        ["send of float32 (3,)"],
+    ),
+    "splits": (
+        "n = 2 if rank else 1\ndist.all_to_all_single(torch.empty(4 * n), torch.ones(4 * n))",
+        ["all_to_all_single"],
+    ),
+    "groups": ("dist.new_group([0, 1] if rank else [0, 2])", ["new_group([0, 1])", "new_group([0, 2])"]),
+}
+
+
+@pytest.mark.parametrize(("code", "words"), MISMATCHES.values(), ids=MISMATCHES)
+def test_a_mismatch_raises_the_same_sentence_on_all_ranks_and_ends_no_process(
+    prepared: Notebook, code: str, words: list[str]
+) -> None:
+    pids = prepared.run("%%distributed\nimport os\nos.getpid()").text
+    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
+    assert "MismatchError" in cell.error_text
+    for word in words:
+        assert word in cell.error_text
+    sentences = {
+        line.partition("MismatchError: ")[2]
+        for line in cell.error_text.splitlines()
+        if line.startswith("MismatchError")
+    }
+    assert len(sentences) == 1
+    assert prepared.run("%%distributed\nimport os\nos.getpid()").text == pids
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"

@@ -1,0 +1,100 @@
+"""A dead rank is named with its cause; heal puts a new process in its place, and the others keep what they have."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import pytest
+
+from .notebook import Notebook
+
+MAKE = """\
+%%distributed
+import os, time
+kept, pair, rest = rank * 10, new_group([0, 1]), new_group([2, 3])
+"""
+
+
+@pytest.fixture(scope="module")
+def prepared(four: Notebook) -> Notebook:
+    """A world whose ranks hold a variable and two groups."""
+    four.run(MAKE)
+    return four
+
+
+def _pids(notebook: Notebook) -> list[int]:
+    code = "from nbcomm.notebook import worlds\n[view.pid for view in worlds.current().status()]"
+    return [int(word) for word in notebook.run(code).text.strip(" []\n").split(",")]
+
+
+def _healed(notebook: Notebook, dead: list[int]) -> None:
+    """Heal, and see that the survivors have their variables, the newcomers none, and everything works."""
+    began = time.monotonic()
+    assert "back, without variables" in notebook.run("%distributed heal").text
+    assert time.monotonic() - began < 10  # 0.1 to 0.2 s where the machine is not busy
+    found = notebook.run("%%distributed --no-fold\n(globals().get('kept'), all_reduce(1))").lines
+    assert found == [f"[{r}] ({None if r in dead else r * 10}, 4)" for r in range(4)]
+    notebook.run("%%distributed\nfresh = new_group([0, 1])\nif rank < 2: assert all_reduce(1, group=fresh) == 2")
+    notebook.run(MAKE)
+    assert notebook.run("%%distributed\nall_reduce(1, group=pair if rank < 2 else rest)").text == "[0-3] 2\n"
+
+
+WAYS = {
+    "in Python": ("if rank == 1: os.kill(os.getpid(), 9)", [1], "killed by SIGKILL"),
+    "two at once": ("if rank in (1, 2): os.kill(os.getpid(), 9)", [1, 2], "killed by SIGKILL"),
+    "rank 0": ("if rank == 0: os.kill(os.getpid(), 9)", [0], "killed by SIGKILL"),
+    "in a collective": ("if rank == 2: time.sleep(0.3); os.kill(os.getpid(), 9)\nbarrier()", [2], "killed by SIGKILL"),
+    "rank 0 in a collective": (
+        "if rank == 0: time.sleep(0.3); os.kill(os.getpid(), 9)\nbarrier()",
+        [0],
+        "killed by SIGKILL",
+    ),
+    "exit": ("if rank == 3: os._exit(7)", [3], "ended with exit code 7"),
+    "segmentation fault": ("import ctypes\nif rank == 3: ctypes.string_at(0)", [3], "killed by SIGSEGV"),
+    "all": ("os.kill(os.getpid(), 9)", [0, 1, 2, 3], "killed by SIGKILL"),
+}
+
+
+@pytest.mark.parametrize(("code", "dead", "cause"), WAYS.values(), ids=WAYS)
+def test_a_death_in_a_cell_is_named_and_healed(prepared: Notebook, code: str, dead: list[int], cause: str) -> None:
+    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
+    for rank in dead:
+        assert f"Rank {rank} " in cell.error_text
+    assert cause in cell.error_text
+    refused = prepared.run("%%distributed\n1", fails=True)
+    assert "nothing was run. Type %distributed heal" in refused.error_text
+    _healed(prepared, dead)
+
+
+def test_a_death_between_cells_is_named_by_the_next_cell_and_in_the_status(prepared: Notebook) -> None:
+    os.kill(_pids(prepared)[1], signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while "was killed by SIGKILL" not in prepared.run("%distributed").text:
+        assert time.monotonic() < deadline
+    assert "Rank 1 was killed by SIGKILL" in prepared.run("%%distributed\n1", fails=True).error_text
+    _healed(prepared, [1])
+
+
+def test_survivors_work_on_in_groups_without_the_dead(prepared: Notebook) -> None:
+    prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
+    assert prepared.run("%%distributed -r 2-3\nall_reduce(kept, group=rest)").text == "[2-3] 50\n"
+    cell = prepared.run("%%distributed -r 0,2-3\ndist.barrier()", fails=True)
+    assert "rank 1" in cell.error_text
+    _healed(prepared, [1])
+
+
+def test_a_death_in_a_backward_cuts_off_the_others_with_its_cause(prepared: Notebook) -> None:
+    prepared.run("%%distributed\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))")
+    code = "loss = model(torch.ones(1, 4)).sum()\nif rank == 2: os.kill(os.getpid(), 9)\nloss.backward()"
+    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
+    assert "rank 2 was killed by SIGKILL" in cell.error_text
+    assert "GLHF" not in cell.error_text, "gloo's own words say nothing of the cause"
+    _healed(prepared, [2])
+
+
+def test_heal_has_nothing_to_do_where_all_live_and_refuses_ranks_that_are_not(prepared: Notebook) -> None:
+    assert "nothing to heal" in prepared.run("%distributed heal").text
+    assert "name rank 9, but" in prepared.run("%distributed heal 9", fails=True).error_text
+    assert prepared.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

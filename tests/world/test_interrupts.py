@@ -1,0 +1,90 @@
+"""Whatever the ranks do, ■ ends the cell on all of them, in time, and the next cell works."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from .notebook import Notebook
+
+CASES = {
+    "sleep": "time.sleep(60)",
+    "loop": "while True: pass",
+    "await": "import asyncio\nawait asyncio.sleep(60)",
+    "collective": "barrier() if rank else time.sleep(60)",
+    "all in collectives of their own": "recv(src=(rank + 1) % 4) if rank else time.sleep(60)",
+    "anyone": "recv(None) if rank else time.sleep(60)",
+    "async handle": "h = dist.all_reduce(torch.ones(3), async_op=True) if rank else time.sleep(60)\nh.wait()",
+    "future": "h = dist.all_reduce(torch.ones(3), async_op=True) if rank else time.sleep(60)\nh.get_future().wait()",
+    "new_group": "new_group([0, 1, 2, 3]) if rank else time.sleep(60)",
+    "ddp made": "torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2)) if rank else time.sleep(60)",
+    "backward": "loss = model(torch.ones(1, 4)).sum()\nloss.backward() if rank else time.sleep(60)",
+    "child": "!sleep 60",
+    "subprocess": "import subprocess\nsubprocess.run(['sleep', '60'])",
+    "os.system": "import os\nos.system('sleep 60')\ntime.sleep(60)",
+    "some ranks have finished": "if rank > 1: time.sleep(60)",
+}
+
+
+@pytest.fixture(scope="module")
+def prepared(four: Notebook) -> Notebook:
+    """A world whose ranks hold a DDP model."""
+    four.run("%%distributed\nimport time\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))")
+    four.run("%%distributed\nkept = rank\nmodel(torch.ones(1, 4)).sum().backward()")
+    return four
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+@pytest.mark.parametrize("code", CASES.values(), ids=CASES)
+def test_an_interrupt_ends_the_cell_everywhere_and_the_next_one_works(
+    prepared: Notebook, code: str, times: int
+) -> None:
+    cell = prepared.submit(f"%%distributed\nprint('on', flush=True)\n{code}")
+    prepared.until(lambda: "[0-3] on" in cell.text, 20, "the cell did not begin", cell)
+    began = time.monotonic()
+    for _ in range(times):
+        prepared.interrupt()
+    prepared.finish(cell, 10)
+    took = time.monotonic() - began
+    assert cell.error is not None, cell.text
+    assert cell.error["ename"] == "KeyboardInterrupt"
+    assert took < 4  # 0.1 to 0.5 s where the machine is not busy
+    assert prepared.run("%%distributed\nmodel(torch.ones(1, 4)).sum().backward()\nall_reduce(kept)").text == "[0-3] 6\n"
+
+
+def test_the_magic_interrupts_too_and_is_harmless_between_cells(prepared: Notebook) -> None:
+    prepared.run("%distributed interrupt")
+    code = (
+        "import threading\nfrom nbcomm.notebook import worlds\nthreading.Timer(1.0, worlds.current().interrupt).start()"
+    )
+    prepared.run(code)
+    cell = prepared.run("%%distributed\nbarrier() if rank else time.sleep(60)", timeout=20, fails=True)
+    assert "KeyboardInterrupt" in cell.error_text
+    assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
+
+
+def test_an_interrupt_between_cells_spoils_nothing(prepared: Notebook) -> None:
+    for _ in range(3):
+        prepared.interrupt()
+    assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
+
+
+def test_c_code_that_holds_the_gil_is_told_of_and_can_be_replaced(prepared: Notebook) -> None:
+    prepared.run("%%distributed\nimport ctypes")
+    cell = prepared.submit("%%distributed\nprint('on', flush=True)\nif rank == 1: ctypes.PyDLL(None).sleep(60)")
+    prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)  # rank 1 cannot even say it
+    began = time.monotonic()
+    prepared.interrupt()
+    prepared.finish(cell, 10)
+    assert time.monotonic() - began < 5  # 1.8 s where the machine is not busy
+    assert "Rank 1 does not react to the interrupt: C code there holds Python's lock" in cell.text
+    assert cell.error is not None
+    refused = prepared.run("%%distributed\n1", fails=True)
+    assert "Rank 1 still runs an earlier cell" in refused.error_text
+    assert prepared.run("%%distributed -r 0,2-3\nkept").lines == ["[0] 0", "[2] 2", "[3] 3"]
+    assert "Rank 1 is back" in prepared.run("%distributed heal 1").text
+    assert prepared.run("%%distributed\n(all_reduce(1), 'kept' in globals())").lines == [
+        "[0,2-3] (4, True)",
+        "[1] (4, False)",
+    ]
