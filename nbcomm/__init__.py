@@ -48,6 +48,7 @@ __all__ = [
     "SteeringError",
     "SubsetError",
     "TransferError",
+    "attach",
     "init",
     "start",
 ]
@@ -71,6 +72,20 @@ def start(n: int | None = None, **options: Any) -> Session:
     from .notebook import worlds
 
     return worlds.start(n, **options)
+
+
+def attach(identity: str | None = None) -> Session:
+    """Take up a world that another process of this user has left, and return its `Session`.
+
+    Args:
+        identity: the world's short name; it can be left out if there is only one without a notebook.
+
+    Raises:
+        StateError: there is none, there are several, or another notebook steers it.
+    """
+    from .notebook import worlds
+
+    return worlds.attach(identity)
 
 
 def init() -> Communicator:

@@ -20,6 +20,7 @@ from typing import IO
 import msgspec
 
 from .errors import StartError
+from .messages import Hello, Place
 
 HOME_VARIABLE = "NBCOMM_HOME"
 """Environment variable by which a process of the world finds the world's directory."""
@@ -40,6 +41,28 @@ class LinkInfo(msgspec.Struct, frozen=True):
     client_public: str
     client_secret: str
     lease: float
+
+
+class WorldInfo(msgspec.Struct, frozen=True):
+    """What another notebook needs to know of a world to steer it.
+
+    Attributes:
+        title: how many ranks, on what.
+        places: where each rank sits.
+        hellos: what each rank's process said of itself at last.
+        port: what the ranks know as MASTER_PORT.
+        grace: seconds that the world lives on without a notebook.
+        started: when, in seconds of `time.time`.
+        cwd: in which directory.
+    """
+
+    title: str
+    places: list[Place]
+    hellos: list[Hello]
+    port: int
+    grace: float
+    started: float
+    cwd: str
 
 
 class Home:
@@ -73,6 +96,17 @@ class Home:
                 break
         home.profile.mkdir(mode=0o700)
         return home
+
+    @classmethod
+    def all(cls) -> list[Home]:
+        """Every world's directory that this user has on this machine; some may be about to end."""
+        parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
+        try:
+            if parent.lstat().st_uid != os.getuid():
+                return []
+            return [cls(path) for path in sorted(parent.iterdir()) if path.is_dir()]
+        except OSError:
+            return []
 
     @property
     def id(self) -> str:
@@ -137,6 +171,24 @@ class Home:
     def read_link(self) -> LinkInfo:
         """Read what `write_link` wrote."""
         return msgspec.json.decode(self.link_file.read_bytes(), type=LinkInfo)
+
+    def write_secret(self, secret: bytes) -> None:
+        """Keep the notebook's own key, with which a later notebook shows the ranks that it is theirs."""
+        with private_file(self.path / "link.secret") as file:
+            file.write(secret)
+
+    def read_secret(self) -> bytes:
+        """Read what `write_secret` wrote."""
+        return (self.path / "link.secret").read_bytes()
+
+    def write_world(self, info: WorldInfo) -> None:
+        """Leave word for a later notebook."""
+        with private_file(self.path / "world.json") as file:
+            file.write(msgspec.json.encode(info))
+
+    def read_world(self) -> WorldInfo:
+        """Read what `write_world` wrote."""
+        return msgspec.json.decode((self.path / "world.json").read_bytes(), type=WorldInfo)
 
     def remove(self) -> None:
         """Remove all of it; the shared parent too, if this was the last world of this user."""

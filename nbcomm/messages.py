@@ -240,7 +240,12 @@ class Abort(_Message):
 
 
 class Probe(_Message):
-    """Answer with a `Snapshot`. Any message, this one too, renews the lease."""
+    """Answer with a `Snapshot`. Any message, this one too, renews the lease.
+
+    ``seen``: whatever was said of requests up to this id has been heard; a later notebook need not be told.
+    """
+
+    seen: int = 0
 
 
 class Stop(_Message):
@@ -264,6 +269,16 @@ class Attached(_Message):
     """The engine's shell is ready: from now on cells can run."""
 
     rank: int
+
+
+class Resume(_Message):
+    """The rank is connected to a notebook that did not give it ``run``: what it has said of it follows once more.
+
+    ``ranks`` are all that run it.
+    """
+
+    run: int
+    ranks: list[int]
 
 
 class Output(_Message):
@@ -314,7 +329,7 @@ class Snapshot(_Message):
 
 
 ToRank = Form | Run | Push | Pull | Call | Interrupt | Abort | Probe | Stop
-FromRank = Hello | Attached | Output | Done | Mismatch | Snapshot
+FromRank = Hello | Attached | Resume | Output | Done | Mismatch | Snapshot
 
 _DEEPEST = 100
 """Levels of nesting that are kept where not all can be encoded."""

@@ -10,14 +10,31 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import IO
 
 import msgspec
 
-from ..errors import StartError
+from ..errors import StartError, StateError
 from ..home import HOME_VARIABLE, Home
-from .orders import Exited, Lease, Order, Ready, Report, Shutdown, Start, Started
+from .ends import how_it_ended
+from .orders import (
+    Adopt,
+    Busy,
+    Claim,
+    Claimed,
+    Exited,
+    Lease,
+    Order,
+    Ready,
+    Refused,
+    Report,
+    Shutdown,
+    Standing,
+    Start,
+    Started,
+)
 
-_GONE = "The fork server of this world is gone; type %distributed restart."
+_GONE = "The fork server of this world is gone; type %distributed heal to start another, or %distributed restart."
 
 
 class ForkServerClient:
@@ -26,17 +43,39 @@ class ForkServerClient:
     Args:
         home: the world's directory, made already.
         on_exit: called on the client's thread when a process ends: key, pid, status.
+        running: the fork server is there; connect to it instead of starting one.
     """
 
-    def __init__(self, home: Home, on_exit: Callable[[Exited], None] = lambda _: None) -> None:
+    def __init__(
+        self, home: Home, on_exit: Callable[[Exited], None] = lambda _: None, *, running: bool = False
+    ) -> None:
         self.home = home
         self.on_exit = on_exit
+        self.on_gone: Callable[[str], None] = lambda _: None
+        """Called on the client's thread when the fork server ends by itself: how."""
+        self.pid = 0
+        self.holder = 0
+        """The process of another notebook that holds the world; 0 if it is ours."""
         self.ready: Ready | None = None
         self.pids: dict[str, int] = {}
         """By key, the process that was started last."""
-        self._watchers: dict[str, Callable[[int], None]] = {}
+        self.exited: dict[str, Exited] = {}
+        """By key, how the process that was started last has ended, if it has."""
+        self._watchers: dict[str, Callable[[int | None], None]] = {}
         self._changed = threading.Condition()
         self._gone = False
+        self._leaving = self._released = False
+        self._refused: dict[str, str] = {}
+        self._socket: socket.socket | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        if running:
+            self._log: IO[bytes] = home.forkserver_log.open("rb")
+        else:
+            self._launch()
+        threading.Thread(target=self._listen, name="nbcomm-forkserver", daemon=True).start()
+
+    def _launch(self) -> None:
+        home = self.home
         # One thread per pool in the parent: a fork must not inherit a thread pool, and each rank sets its own.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         # Kept open: a fork server that fails removes the directory, and its last words must still be read.
@@ -49,17 +88,24 @@ class ForkServerClient:
             env={**environment, HOME_VARIABLE: str(home.path)},
             start_new_session=True,  # the notebook's Ctrl-C is not for it
         )
-        self._socket: socket.socket | None = None
-        threading.Thread(target=self._listen, name="nbcomm-forkserver", daemon=True).start()
+        self.pid = self._process.pid
+
+    @property
+    def gone(self) -> bool:
+        """Whether the fork server has ended."""
+        return self._gone
 
     def wait_ready(self, timeout: float) -> Ready:
         """Wait until the fork server has imported what it needs.
 
         Raises:
             StartError: it failed, or took longer than ``timeout`` seconds; the message holds its log.
+            StateError: another notebook holds the world.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self.ready is not None or self._gone, timeout)
+            self._changed.wait_for(lambda: self.ready is not None or self._gone or self.holder, timeout)
+            if self.holder:
+                raise StateError(f"This world is in use by the notebook of process {self.holder}.")
             if self.ready is not None:
                 return self.ready
         how = "ended" if self._gone else f"did not come up within {timeout:g} s"
@@ -69,13 +115,18 @@ class ForkServerClient:
         """Have a process started; return its pid."""
         with self._changed:
             self.pids.pop(order.key, None)
+            self.exited.pop(order.key, None)
+            self._refused.pop(order.key, None)
         self._send(order)
         with self._changed:
-            if not self._changed.wait_for(lambda: order.key in self.pids or self._gone, timeout) or self._gone:
+            self._changed.wait_for(lambda: order.key in self.pids or order.key in self._refused or self._gone, timeout)
+            if order.key in self._refused:
+                raise StartError(f"The fork server could not start {order.key}: {self._refused[order.key]}.")
+            if order.key not in self.pids or self._gone:
                 raise StartError(f"The fork server did not start {order.key}. Its log ends:\n{self._last_words()}")
             return self.pids[order.key]
 
-    def watch(self, key: str, on_exit: Callable[[int], None]) -> None:
+    def watch(self, key: str, on_exit: Callable[[int | None], None]) -> None:
         """Call back with the exit status when the process under a key ends."""
         self._watchers[key] = on_exit
 
@@ -83,15 +134,30 @@ class ForkServerClient:
         """How long the world lives on without a notebook."""
         self._send(Lease(seconds))
 
+    def adopt(self, children: dict[str, int]) -> None:
+        """Have processes taken care of that a fork server before this one has started."""
+        self._send(Adopt(children))
+        with self._changed:
+            self.pids.update(children)
+
+    def release(self) -> None:
+        """Let go of the world without ending it: from now on its lease runs."""
+        self._leaving = self._released = True
+        if self._socket is not None:
+            with suppress(OSError):  # it has hung up first
+                self._socket.shutdown(socket.SHUT_RDWR)
+        self._log.close()
+
     def shutdown(self, timeout: float = 10.0) -> None:
         """End every process of the world and wait until its directory is gone."""
-        if self.ready is None:
+        self._leaving = True
+        if self.ready is None and self._process is not None:
             self._process.kill()  # it imports and hears nothing; nobody depends on it yet
         with suppress(StartError, OSError):
             self._send(Shutdown())
-        try:
-            self._process.wait(timeout)
-        except subprocess.TimeoutExpired:
+        with self._changed:
+            ended = self._changed.wait_for(lambda: self._gone, timeout)
+        if not ended and self._process is not None:
             self._process.kill()
             self._process.wait()
         self._log.close()
@@ -120,17 +186,22 @@ class ForkServerClient:
                     *lines, pending = (pending + data).split(b"\n")
                     for line in lines:
                         self._hear(msgspec.json.decode(line, type=Report))
-        self._process.wait()
+        status = self._process.wait() if self._process is not None and not self._released else None
         with self._changed:
             self._gone = True
             self._changed.notify_all()
+        if not self._leaving:
+            self.on_gone("has ended" if status is None else how_it_ended(status))
 
     def _connect(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX)
-        while self._process.poll() is None:
+        while self._process is None or self._process.poll() is None:
             with suppress(FileNotFoundError, ConnectionRefusedError):
                 connection.connect(os.fspath(self.home.forkserver_socket))
+                connection.sendall(msgspec.json.encode(Claim(os.getpid())) + b"\n")
                 return connection
+            if self._process is None:
+                return None  # there is none any more
             time.sleep(0.005)  # it says nothing when its socket is there
         return None
 
@@ -140,8 +211,17 @@ class ForkServerClient:
                 self.ready = report
             elif isinstance(report, Started):
                 self.pids[report.key] = report.pid  # kept after its end: whoever waits for it may be slow to wake
+            elif isinstance(report, Claimed):
+                self.pids.update(report.children)
+            elif isinstance(report, Standing):
+                self.pid = report.pid
+            elif isinstance(report, Busy):
+                self.holder = report.holder
+            elif isinstance(report, Refused):
+                self._refused[report.key] = report.why
             self._changed.notify_all()
         if isinstance(report, Exited):
+            self.exited[report.key] = report
             watcher = self._watchers.pop(report.key, None)
             if watcher is not None:
                 watcher(report.status)

@@ -8,10 +8,10 @@ Why one thread only: after a fork, the child has the one thread that called it, 
 thread held stays locked for ever. So this process never runs a tensor operation, never touches CUDA, opens
 no ZMQ context, and waits for orders, deaths and the end of its lease in one `select`.
 
-It takes orders on a Unix socket in the world's directory, one JSON object a line. While a notebook is
-connected the world lives. When the last connection has been gone for the lease, or ``shutdown`` is ordered,
-it ends every process that it started, removes the directory, and ends. It asks nobody else to do this,
-because a killed notebook cannot.
+It takes orders on a Unix socket in the world's directory, one JSON object a line. Whoever connects may look; one
+connection at a time may claim the world, and give orders. While it is held the world lives. When it has been
+alone for the lease, or ``shutdown`` is ordered, it ends every process that it started, removes the directory, and
+ends. It asks nobody else to do this, because a killed notebook cannot.
 """
 
 from __future__ import annotations
@@ -33,7 +33,21 @@ from typing import Any
 import msgspec
 
 from ..home import HOME_VARIABLE, Home
-from .orders import Exited, Lease, Order, Ready, Report, Start, Started
+from .orders import (
+    Adopt,
+    Busy,
+    Claim,
+    Claimed,
+    Exited,
+    Lease,
+    Order,
+    Ready,
+    Refused,
+    Report,
+    Standing,
+    Start,
+    Started,
+)
 
 MODULES = {"engine": "nbcomm.rank.engine", "controller": "ipyparallel.controller.app"}
 """What can be started: the module whose ``main`` is called, or that is run with ``-m``."""
@@ -49,6 +63,7 @@ _SPARE_TIME = (
     "torch.distributed.fsdp",
     "torch._inductor",
     "torch._dynamo",
+    "stack_data",  # IPython's tracebacks
 )
 """What every rank would import at its first optimizer, in steps, so that an order never waits for all of it."""
 
@@ -77,7 +92,11 @@ class ForkServer:
         self._lease = 0.0
         self._children: dict[int, str] = {}
         self._spawned: dict[int, subprocess.Popen[bytes]] = {}
+        self._adopted: dict[int, tuple[str, int]] = {}  # by a descriptor that becomes readable at the end: key, pid
+        self._past: list[Exited] = []  # for whoever claims the world next
+        self._ooms: dict[int, int] = {}
         self._inputs: dict[socket.socket, bytearray] = {}
+        self._holder: tuple[socket.socket, int] | None = None
         self._alone_since: float | None = time.monotonic()
         self._met = False
         self._spare_time = list(_SPARE_TIME) if ready.forks else []
@@ -110,12 +129,14 @@ class ForkServer:
                             self._woken.recv(4096)
                     elif isinstance(source, socket.socket):
                         self._obey(source)
+                    elif isinstance(source, int):
+                        self._bury(source)
                 self._reap()
         finally:
             self._end()
 
     def _may_import(self) -> bool:
-        return bool(self._spare_time and self._inputs and not self._children)
+        return bool(self._spare_time and self._holder and not self._children)
 
     def _import_more(self) -> None:
         """Nobody wants anything: import one more of what the ranks will need later."""
@@ -135,7 +156,7 @@ class ForkServer:
     def _grace(self) -> float:
         if not self._met:
             return _FIRST_VISIT
-        return self._lease if self._children else 0.0
+        return self._lease if self._children or self._adopted else 0.0
 
     def _lease_is_over(self) -> bool:
         return self._alone_since is not None and time.monotonic() - self._alone_since >= self._grace()
@@ -148,10 +169,23 @@ class ForkServer:
     def _welcome(self) -> None:
         connection, _ = self._listener.accept()
         self._inputs[connection] = bytearray()
+        self._selector.register(connection, selectors.EVENT_READ)
+        alone = 0.0 if self._alone_since is None else time.monotonic() - self._alone_since
+        holder = self._holder[1] if self._holder else 0
+        self._tell(connection, Standing(os.getpid(), holder, alone, self._lease))
+
+    def _claim(self, connection: socket.socket, pid: int) -> None:
+        if self._holder is not None:
+            self._tell(connection, Busy(self._holder[1]))
+            return
+        self._holder = connection, pid
         self._alone_since = None
         self._met = True
-        self._selector.register(connection, selectors.EVENT_READ)
+        living = {key: pid for pid, key in self._children.items()} | dict(self._adopted.values())
+        self._tell(connection, Claimed(living))
         self._tell(connection, self._ready)
+        for exited in self._past:
+            self._tell(connection, exited)
 
     def _obey(self, connection: socket.socket) -> None:
         try:
@@ -171,23 +205,38 @@ class ForkServer:
             except msgspec.DecodeError:
                 self._farewell(connection)  # whoever this is, it is not a notebook of ours
                 return
-            if isinstance(order, Start):
-                self._start(order)
-            elif isinstance(order, Lease):
-                self._lease = order.seconds
+            if isinstance(order, Claim):
+                self._claim(connection, order.pid)
+            elif self._holder is None or self._holder[0] is not connection:
+                self._farewell(connection)  # it may look, and no more
+                return
             else:
-                raise SystemExit
+                self._do(order)
+
+    def _do(self, order: Order) -> None:
+        if isinstance(order, Start):
+            self._start(order)
+        elif isinstance(order, Lease):
+            self._lease = order.seconds
+        elif isinstance(order, Adopt):
+            for key, pid in order.children.items():
+                self._adopt(key, pid)
+        else:
+            raise SystemExit
 
     def _farewell(self, connection: socket.socket) -> None:
         self._selector.unregister(connection)
         connection.close()
         del self._inputs[connection]
-        if not self._inputs:
+        if self._holder is not None and self._holder[0] is connection:
+            self._holder = None
             self._alone_since = time.monotonic()
 
     def _report(self, report: Report) -> None:
-        for connection in list(self._inputs):
-            self._tell(connection, report)
+        if isinstance(report, Exited):
+            self._past.append(report)
+        if self._holder is not None:
+            self._tell(self._holder[0], report)
 
     def _tell(self, connection: socket.socket, report: Report) -> None:
         with suppress(OSError):  # it is gone; reading from it will say so
@@ -203,19 +252,16 @@ class ForkServer:
             if pid == 0:
                 self._become_child(order)
         else:
-            with Path(order.log).open("ab") as log:
-                child = subprocess.Popen(  # noqa: S603 - our own modules, by name
-                    [sys.executable, "-m", MODULES[order.what].removesuffix(".app"), *order.argv],
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    env=order.env,
-                    cwd=order.cwd,
-                    start_new_session=True,
-                )
+            try:
+                child = _spawn(order)
+            except OSError as error:  # a working directory that is gone, say
+                self._report(Refused(order.key, str(error)))
+                return
             pid = child.pid
             self._spawned[pid] = child  # kept: a dropped Popen would be reaped behind our back
         self._children[pid] = order.key
+        self._ooms[pid] = _oom_kills()
+        self._past = [past for past in self._past if past.key != order.key]
         self._report(Started(order.key, pid))
 
     def _become_child(self, order: Start) -> None:
@@ -233,6 +279,8 @@ class ForkServer:
                 # Nobody would end it, or its heart monitor, which is a fork of it; an engine sees to its own end.
                 _die_with_parent()
                 os.register_at_fork(after_in_child=_die_with_parent)
+            if order.what == "engine":
+                _offer_to_oom()
             _take_log(order.log)
             os.environ.clear()
             os.environ.update(order.env)
@@ -260,11 +308,33 @@ class ForkServer:
                 done, status = pid, 0
             if done:
                 self._spawned.pop(pid, None)
-                self._report(Exited(self._children.pop(pid), pid, os.waitstatus_to_exitcode(status)))
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(pid, signal.SIGKILL)  # what it had started, and left
+                oom = _oom_kills() > self._ooms.pop(pid, 0)
+                self._report(Exited(self._children.pop(pid), pid, os.waitstatus_to_exitcode(status), oom))
+
+    def _adopt(self, key: str, pid: int) -> None:
+        """Watch over a process whose parent is gone, after making sure that it is one of this world."""
+        try:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+            if f"{HOME_VARIABLE}={self._home.path}".encode() not in environment:
+                raise ProcessLookupError
+            descriptor = os.pidfd_open(pid)
+        except (OSError, AttributeError):
+            self._report(Exited(key, pid, None))
+            return
+        self._adopted[descriptor] = key, pid
+        self._selector.register(descriptor, selectors.EVENT_READ)
+
+    def _bury(self, descriptor: int) -> None:
+        key, pid = self._adopted.pop(descriptor)
+        self._selector.unregister(descriptor)
+        os.close(descriptor)
+        self._report(Exited(key, pid, None))
 
     def _end(self) -> None:
         signal.set_wakeup_fd(-1)
-        for pid in self._children:
+        for pid in (*self._children, *(pid for _, pid in self._adopted.values())):
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # each leads a group of its own: what it started goes too
             with suppress(ProcessLookupError):
@@ -273,6 +343,34 @@ class ForkServer:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         self._home.remove()
+
+
+def _spawn(order: Start) -> subprocess.Popen[bytes]:
+    with Path(order.log).open("ab") as log:
+        return subprocess.Popen(  # noqa: S603 - our own modules, by name
+            [sys.executable, "-m", MODULES[order.what].removesuffix(".app"), *order.argv],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=order.env,
+            cwd=order.cwd,
+            start_new_session=True,
+        )
+
+
+def _oom_kills() -> int:
+    """How many processes of this control group the system has killed because memory ran out; 0 if it does not say."""
+    with suppress(OSError, ValueError, StopIteration):
+        path = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
+        events = Path("/sys/fs/cgroup" + path.removeprefix("0::").rstrip("/"), "memory.events").read_text()
+        return int(next(line for line in events.splitlines() if line.startswith("oom_kill ")).split()[1])
+    return 0
+
+
+def _offer_to_oom() -> None:
+    """Where memory runs out, a rank is to be ended before the notebook, and before this process."""
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("500")
 
 
 def _die_with_parent() -> None:
@@ -344,6 +442,7 @@ def main() -> None:
     home = Home(sys.argv[1])
     os.environ[HOME_VARIABLE] = str(home.path)
     listener = socket.socket(socket.AF_UNIX)
+    home.forkserver_socket.unlink(missing_ok=True)  # of one before this, that was killed
     listener.bind(os.fspath(home.forkserver_socket))
     listener.listen(8)
     try:

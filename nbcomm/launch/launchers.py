@@ -50,7 +50,7 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
     def _argv(self) -> list[str]:
         raise NotImplementedError
 
-    def _has_ended(self, status: int) -> None:
+    def _has_ended(self, status: int | None) -> None:
         self._ended.set()
         self.notify_stop({"exit_code": status, "pid": self.pid, "identifier": self.identifier})
 
@@ -123,9 +123,11 @@ class ForkedEngineSet(ipp.LocalEngineSetLauncher):  # type: ignore[misc]
     delay = 0.0
 
 
-def launchers_for(client: ForkServerClient) -> tuple[type[ForkedController], type[ForkedEngineSet]]:
+def launchers_for(
+    client: ForkServerClient,
+) -> tuple[type[ForkedController], type[ForkedEngineSet], type[ForkedEngine]]:
     """Make launcher classes that use one fork server; ipyparallel builds launchers from classes alone."""
     controller = type("ForkedController", (ForkedController,), {"client": client})
     engine = type("ForkedEngine", (ForkedEngine,), {"client": client})
     engines = type("ForkedEngineSet", (ForkedEngineSet,), {"launcher_class": engine})
-    return controller, engines
+    return controller, engines, engine

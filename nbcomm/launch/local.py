@@ -10,11 +10,11 @@ import asyncio
 import logging
 import threading
 from collections.abc import Coroutine
+from pathlib import Path
 from typing import Any
 
 import ipyparallel
 
-from ..home import Home
 from .client import ForkServerClient
 from .launchers import launchers_for
 
@@ -37,27 +37,36 @@ class LocalCluster:
 
     Args:
         forkserver: the fork server that starts them.
+        running: they run already, started by another notebook.
     """
 
-    def __init__(self, forkserver: ForkServerClient) -> None:
-        controller, engines = launchers_for(forkserver)
-        log = logging.getLogger("nbcomm.ipyparallel")
-        log.setLevel(logging.ERROR)
+    def __init__(self, forkserver: ForkServerClient, *, running: bool = False) -> None:
+        self._home = forkserver.home
+        self._log = logging.getLogger("nbcomm.ipyparallel")
+        self._log.setLevel(logging.ERROR)
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="nbcomm-cluster", daemon=True).start()
-        self._cluster = self._do(self._make(ipyparallel.Cluster, controller, engines, forkserver.home, log))
         self._client: Any = None
+        self._cluster: Any = None
+        self._environment: dict[str, str] = {}
+        self.use(forkserver)
+        if not running:
+            self._cluster = self._do(self._make(ipyparallel.Cluster))
 
-    async def _make(self, cluster: Any, controller: Any, engines: Any, home: Home, log: logging.Logger) -> Any:
+    def use(self, forkserver: ForkServerClient) -> None:
+        """From now on, have processes started by this fork server."""
+        self._controller, self._engines, self._engine = launchers_for(forkserver)
+
+    async def _make(self, cluster: Any) -> Any:
         return cluster(
-            controller=controller,
-            engines=engines,
-            profile_dir=str(home.profile),
+            controller=self._controller,
+            engines=self._engines,
+            profile_dir=str(self._home.profile),
             cluster_id="",
             controller_args=_CONTROLLER,
             delay=0,
             shutdown_atexit=False,  # the session sees to that
-            log=log,
+            log=self._log,
         )
 
     def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
@@ -66,33 +75,27 @@ class LocalCluster:
     def start(self, n: int) -> None:
         """Start the controller and n engines; returns when their processes are started, not yet ready."""
         self._do(self._cluster.start_cluster(n))
-        self._engines = self._cluster.engine_set
+        self._environment = dict(self._cluster.engine_set.environment)
 
     def start_engine(self, rank: int) -> None:
         """Start an engine in the place of one that has ended; returns when its process is started."""
-        self._do(self._start_engine(rank))
+        self._do(self._start(self._engine, identifier=str(rank), environment=self._environment))
 
-    async def _start_engine(self, rank: int) -> None:
-        engines, identifier = self._engines, str(rank)
-        launcher = engines.launcher_class(
-            work_dir=engines.work_dir,
-            parent=engines,
-            log=engines.log,
-            profile_dir=engines.profile_dir,
-            cluster_id=engines.cluster_id,
-            environment=engines.environment,
-            identifier=identifier,
-        )
-        launcher.engine_args = list(engines.engine_args)
-        engines.launchers[identifier] = launcher
-        launcher.on_stop(engines._notice_engine_stopped)  # noqa: SLF001 - what the set does for its first engines
-        launcher.start()
+    def start_controller(self) -> None:
+        """Start a controller in the place of one that has ended, where the engines look for it."""
+        self._do(self._start(self._controller, controller_args=[*_CONTROLLER, "--reuse"]))
+
+    async def _start(self, launcher: Any, **options: Any) -> None:
+        launcher(
+            work_dir=str(Path.cwd()), profile_dir=str(self._home.profile), cluster_id="", log=self._log, **options
+        ).start()
 
     @property
     def client(self) -> Any:
         """The `Client` of ipyparallel for these engines, connected at its first use."""
         if self._client is None:
-            self._client = self._cluster.connect_client_sync()
+            connection = self._home.profile / "security" / "ipcontroller-client.json"
+            self._client = ipyparallel.Client(connection_info=str(connection))
         return self._client
 
     def close(self) -> None:

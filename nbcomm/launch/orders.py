@@ -22,6 +22,18 @@ class Lease(msgspec.Struct, tag=True, frozen=True):
     seconds: float
 
 
+class Claim(msgspec.Struct, tag=True, frozen=True):
+    """From now on this connection steers the world; answered by `Claimed`, or `Busy` if another one does."""
+
+    pid: int
+
+
+class Adopt(msgspec.Struct, tag=True, frozen=True):
+    """Take care of processes that a fork server before this one has started: by key, their pids."""
+
+    children: dict[str, int]
+
+
 class Shutdown(msgspec.Struct, tag=True, frozen=True):
     """End everything."""
 
@@ -34,6 +46,34 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     why: str
 
 
+class Standing(msgspec.Struct, tag=True, frozen=True):
+    """What a visitor is told first: who steers the world.
+
+    Attributes:
+        pid: the fork server's.
+        holder: the process of the notebook that is connected; 0 if none is.
+        alone: seconds since the last one left.
+        lease: seconds that the world lives without one.
+    """
+
+    pid: int
+    holder: int
+    alone: float
+    lease: float
+
+
+class Claimed(msgspec.Struct, tag=True, frozen=True):
+    """The world is yours. These processes live, by key; `Exited` tells of those that have ended meanwhile."""
+
+    children: dict[str, int]
+
+
+class Busy(msgspec.Struct, tag=True, frozen=True):
+    """The notebook of another process steers this world."""
+
+    holder: int
+
+
 class Started(msgspec.Struct, tag=True, frozen=True):
     """The process runs."""
 
@@ -41,13 +81,25 @@ class Started(msgspec.Struct, tag=True, frozen=True):
     pid: int
 
 
+class Refused(msgspec.Struct, tag=True, frozen=True):
+    """The process could not be started."""
+
+    key: str
+    why: str
+
+
 class Exited(msgspec.Struct, tag=True, frozen=True):
-    """The process has ended; ``status`` is minus the signal, or the exit code."""
+    """The process has ended.
+
+    ``status`` is minus the signal, or the exit code; None where another process was its parent. ``oom`` tells
+    whether the system has killed processes for lack of memory since this one was started.
+    """
 
     key: str
     pid: int
-    status: int
+    status: int | None
+    oom: bool = False
 
 
-Order = Start | Lease | Shutdown
-Report = Ready | Started | Exited
+Order = Start | Lease | Claim | Adopt | Shutdown
+Report = Ready | Standing | Claimed | Busy | Started | Refused | Exited

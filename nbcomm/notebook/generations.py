@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from .. import ranks as rank_specs
 from ..errors import StateError
 from ..home import Home
-from ..messages import Abort, Doing, Done, Form, Place
+from ..messages import Abort, Doing, Done, Form, Place, Snapshot
 from .requests import Request
 from .roster import Roster
 
@@ -52,6 +52,12 @@ class Generations:
         self._roster = roster
         self._link = link
         self._expect = expect
+
+    def take_up(self, snapshots: Iterable[Snapshot], port: int) -> None:
+        """Go on where another notebook has left off."""
+        lives = {snapshot.generation for snapshot in snapshots}
+        self.number, self.port = max(lives, default=0), port
+        self.stale = len(lives) > 1 or bool(self._roster.dead)  # it was forming them when it ended
 
     def order(self, newcomers: Collection[int] = ()) -> Request:
         """Tell every living rank to form the next generation; return the request, unanswered."""

@@ -31,7 +31,8 @@ class Link:
     """Binds the world's address and speaks to its ranks.
 
     Args:
-        home: the world's directory; the link file is written there for the engines.
+        home: the world's directory; the link file is written there for the engines. If there is one, an earlier
+            notebook has written it: its address and its keys are taken again, and the ranks connect by themselves.
         lease: seconds that a rank lives without a word from here.
         receive: called on the link's thread with everything that arrives.
     """
@@ -50,24 +51,27 @@ class Link:
         self._thread.start()
 
     def _bind(self, home: Home, lease: float) -> zmq.Socket[bytes]:
-        server_public, server_secret = zmq.curve_keypair()
-        client_public, client_secret = zmq.curve_keypair()
+        address = f"ipc://{self._path}"
+        if home.link_file.exists():
+            info, server_secret = home.read_link(), home.read_secret()
+        else:
+            server_public, server_secret = zmq.curve_keypair()
+            client_public, client_secret = zmq.curve_keypair()
+            info = LinkInfo(address, server_public.decode(), client_public.decode(), client_secret.decode(), lease)
+            home.write_secret(server_secret)
         self._authenticator = ThreadAuthenticator(self._context)
         self._authenticator.start()
-        self._authenticator.configure_curve_callback("*", _Only(client_public))
+        self._authenticator.configure_curve_callback("*", _Only(info.client_public.encode()))
         router = self._context.socket(zmq.ROUTER)
         router.setsockopt(zmq.CURVE_SERVER, 1)
-        router.setsockopt(zmq.CURVE_PUBLICKEY, server_public)
+        router.setsockopt(zmq.CURVE_PUBLICKEY, info.server_public.encode())
         router.setsockopt(zmq.CURVE_SECRETKEY, server_secret)
         router.setsockopt(zmq.ROUTER_HANDOVER, 1)  # a rank that was replaced takes over its name
         router.setsockopt(zmq.SNDHWM, 0)
         router.setsockopt(zmq.RCVHWM, 0)
         router.setsockopt(zmq.LINGER, 0)
-        address = f"ipc://{self._path}"
         router.bind(address)
-        home.write_link(
-            LinkInfo(address, server_public.decode(), client_public.decode(), client_secret.decode(), lease)
-        )
+        home.write_link(info)
         return router
 
     def send(self, ranks: Iterable[int], message: ToRank, buffers: Sequence[Any] = ()) -> None:

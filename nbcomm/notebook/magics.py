@@ -20,7 +20,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 from ..errors import CellSyntaxError, SpecError, StateError, SteeringError, TransferError
 from ..panel import table_text
 from ..ranks import fold
-from . import worlds
+from . import keeping, worlds
 from .progress import StartProgress
 from .session import Session
 from .startup import Wishes
@@ -65,6 +65,8 @@ def _line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.Argument
     word("panel", "Show the live panel here.")
     word("stop", "End the world: processes, sockets and files.")
     word("restart", "End the world and start another like it; variables are lost.")
+    attach = word("attach", "Take up a world that a kernel before this one has left, with the cell that runs on it.")
+    attach.add_argument("id", nargs="?", metavar="ID", help="which, if there are several")
     word("interrupt", "End the running cell with KeyboardInterrupt.")
     heal = word("heal", "Put new processes in the places of dead ranks; the others keep their variables.")
     heal.add_argument(
@@ -206,6 +208,8 @@ class DistributedMagics(Magics):
             print("No world is running; start one with %distributed start, or run a %%distributed cell.")
             return
         print(table_text(session.status(), session.title))
+        for trouble in session.troubles:
+            print(trouble)
 
     def _do_panel(self, _options: argparse.Namespace) -> None:
         panel = worlds.current().panel
@@ -230,13 +234,33 @@ class DistributedMagics(Magics):
         began = time.monotonic()
         healed = worlds.current().heal(options.ranks)
         if not healed:
-            print("All ranks are alive; there is nothing to heal.")
+            print("Everything is alive; there is nothing to heal.")
             return
-        one = len(healed) == 1
-        print(
-            f"Rank{'' if one else 's'} {fold(healed)} {'is' if one else 'are'} back, without variables, "
-            f"in {time.monotonic() - began:.1f} s; the others kept theirs."
-        )
+        ranks = [int(word.removeprefix("rank ")) for word in healed if word.startswith("rank ")]
+        others = [word for word in healed if not word.startswith("rank ")]
+        named = [f"rank{'s' if len(ranks) > 1 else ''} {fold(ranks)}"] if ranks else []
+        text = " and ".join([*others, *named])
+        without = ", without variables; the others kept theirs" if ranks else ""
+        are = "is" if len(healed) == 1 else "are"
+        print(f"{text[0].upper()}{text[1:]} {are} back after {time.monotonic() - began:.1f} s{without}.")
+
+    def _do_attach(self, options: argparse.Namespace) -> None:
+        try:
+            running = worlds.current()
+        except StateError:
+            pass
+        else:
+            raise StateError(f"This notebook steers a world of {running.title} already; type %distributed stop first.")
+        session = worlds.attach(options.id)
+        worlds.use(session)
+        print(f"Attached to {session.title}, {session.backend}.")
+        if session.panel is not None:
+            session.panel.show()
+        try:
+            session.resume()
+        except KeyboardInterrupt:
+            self._take_one_interrupt_only()
+            raise
 
     def _do_push(self, options: argparse.Namespace) -> None:
         missing = [name for name in options.names if name not in self._shell.user_ns]
@@ -301,6 +325,12 @@ def load(shell: InteractiveShell) -> None:
     global _loaded  # noqa: PLW0603 - kept so that a second %load_ext replaces it
     _loaded = DistributedMagics(shell)
     shell.register_magics(_loaded)
+    keeping.follow(getattr(shell, "kernel", None))
+    for world in worlds.left_behind():
+        print(
+            f"{world.info.title[0].upper()}{world.info.title[1:]} of an earlier kernel live on for {world.left:.0f} s: "
+            f"%distributed attach {world.home.id} takes them up again."
+        )
     worlds.warm_up()
 
 

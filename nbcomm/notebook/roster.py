@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 import time
 from collections.abc import Iterable
 
 from ..home import Home, tail
+from ..launch.ends import how_it_ended
 from ..messages import Attached, Doing, FromRank, Hello, Place, Snapshot
 from ..panel import RankView
 
@@ -115,10 +115,10 @@ class Roster:
         now = time.monotonic()
         return [rank for rank in ranks if rank not in self.dead and now - self._heard.get(rank, now) > seconds]
 
-    def note_death(self, rank: int, status: int) -> str:
+    def note_death(self, rank: int, status: int | None, *, oom: bool = False) -> str:
         """Take the end of a rank's process; return it in words."""
         with self._changed:
-            self.dead[rank] = how_it_ended(status)
+            self.dead[rank] = how_it_ended(status, oom=oom)
             self._changed.notify_all()
         return self.dead[rank]
 
@@ -173,20 +173,3 @@ def _since(snapshot: Snapshot | None, state: str) -> float:
     if snapshot is None:
         return time.time()
     return min(op.since for op in snapshot.doing.waits) if state == "waiting" else snapshot.since
-
-
-def how_it_ended(status: int) -> str:
-    """Say in words how a process ended; status is minus the signal, or the exit code.
-
-    >>> how_it_ended(3), how_it_ended(-15)
-    ('ended with exit code 3', 'was killed by SIGTERM')
-    """
-    if status >= 0:
-        return f"ended with exit code {status}"
-    try:
-        name = signal.Signals(-status).name
-    except ValueError:
-        name = f"signal {-status}"
-    return f"was killed by {name}" + (
-        " (the system does that when memory runs out)" if -status == signal.SIGKILL else ""
-    )

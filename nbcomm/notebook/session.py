@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import os
-import signal
 import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
 from ..errors import Interrupted, RankDiedError, SpecError, StateError, TransferError
+from ..home import WorldInfo
 from ..messages import (
     Blob,
     Call,
@@ -38,12 +38,15 @@ from ..messages import (
 from ..panel import Panel, RankView
 from ..values import pack, release, unpack
 from .generations import Generations
+from .keeping import worlds_are_kept
 from .link import Link
 from .output import CellOutput, cell_error
 from .presses import Presses
+from .processes import Processes
 from .requests import Request
+from .resumption import Resumption
 from .roster import Roster
-from .startup import Progress, Startup, Wishes, await_ranks
+from .startup import Progress, Startup, Wishes
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -52,8 +55,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
     from ..launch.client import ForkServerClient
-    from ..launch.local import LocalCluster
-    from ..launch.orders import Exited
 
 _TICK = 0.05
 """Seconds between two renderings of a running cell's output."""
@@ -67,8 +68,8 @@ _INTERRUPT_PATIENCE = 5.0
 _SILENCE = 1.5
 """Seconds after which a rank that says nothing at all is taken to be in C code that lets no thread of its run."""
 
-_HEAL_PATIENCE = 60.0
-"""Seconds that a new process has to come up; from a warm fork server it takes tenths."""
+_IDS_APART = 1000
+"""How far the ids of a notebook's requests begin from those of the notebook before it."""
 
 _OUTPUTS_KEPT = 200
 """How many past cells can still show what their background threads print."""
@@ -81,18 +82,23 @@ class Session:
         forkserver: starts the processes; it may still be importing torch.
         wishes: how many ranks, on what.
         progress: told how the start comes along.
+        existing: what is known of a world that lives already; then nothing is started.
 
     Raises:
         StartError: the world did not come up; nothing of it is left.
+        StateError: another notebook steers the existing world.
     """
 
     def __init__(
-        self, forkserver: ForkServerClient, wishes: Wishes | None = None, progress: Progress = lambda *_: None
+        self,
+        forkserver: ForkServerClient,
+        wishes: Wishes | None = None,
+        progress: Progress = lambda *_: None,
+        existing: WorldInfo | None = None,
     ) -> None:
         wishes = wishes or Wishes()
         self.home = forkserver.home
         self.panel: Panel | None = None
-        self._forkserver = forkserver
         self._roster = Roster(self.home)
         self._ids = itertools.count(1)
         self._numbers = itertools.count(1)
@@ -101,22 +107,80 @@ class Session:
         self._lock = threading.Lock()  # one cell at a time, whatever thread asks
         self._cell: tuple[Request, CellOutput | None] | None = None
         self._stopped = False
-        self._cluster: LocalCluster | None = None
+        self._seen = 0
         self._watch: Watch | None = None
-        self._startup = Startup(wishes, forkserver, self._roster, progress)
+        self._processes = Processes(forkserver, self._roster, self._process_ended)
+        self._startup = Startup(wishes, self._processes, self._roster, progress)
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._expect)
-        self.link = Link(self.home, wishes.grace, self._receive)
-        forkserver.on_exit = self._process_ended
-        atexit.register(self.stop)
+        self._resumption = Resumption() if existing is not None else None
+        self._grace = wishes.grace if existing is None else existing.grace
+        self.link = Link(self.home, self._grace, self._receive)
+        atexit.register(self._leave_or_stop)
         try:
-            self._cluster = self._startup.launch()
-            self._startup.await_ranks()
-            self._startup.form_group(self._generations)
+            if existing is None:
+                self._startup.launch()
+                self._startup.await_ranks()
+                self._startup.form_group(self._generations)
+                self._started = time.time()
+                self._leave_word()
+            else:
+                self._take_up(existing)
         except BaseException:
-            self.stop()
+            if existing is None:
+                self.stop()
+            else:
+                self.release()
             raise
         self.panel = Panel(self.title, self.backend, self.status())
-        self._watch = Watch(self.link, self._roster, self._generations, lambda: self._cell, lambda: self.panel)
+        self._watch = Watch(
+            self.link,
+            self._roster,
+            self._generations,
+            cell=lambda: self._cell,
+            panel=lambda: self.panel,
+            seen=lambda: self._seen,
+            look=self._processes.look,
+        )
+
+    def _take_up(self, info: WorldInfo) -> None:
+        """Steer a world that another notebook has started, and left."""
+        self._started = info.started
+        self._processes.take_up(info)
+        self.link.send(self._roster.living, Probe())
+        resumption = self._resumption
+        assert resumption is not None  # noqa: S101 - for mypy
+        self._generations.take_up(resumption.await_ranks(self._roster, self.link), info.port)
+        self._ids = itertools.count(max(resumption.run, 0) + _IDS_APART)
+        if resumption.run:
+            request = Request(resumption.run, resumption.ranks)
+            self._requests[resumption.run] = resumption.request = request
+            resumption.repeat_answers(lambda rank, done: self._answer(request, rank, done))
+            for rank in self._roster.dead_among(resumption.ranks):
+                self._answer(request, rank, _lost(request.id, self._roster.dead[rank], rank))
+
+    def resume(self) -> None:
+        """Show what a cell that another notebook has begun shows, from its beginning, and wait for its end.
+
+        Nothing happens if the world was idle; else it raises what the cell raises, as `run` does.
+        """
+        resumption = self._resumption
+        if resumption is None or resumption.request is None:
+            self._resumption = None
+            return
+        with self._exclusively():
+            request = resumption.request
+            output = self._outputs[resumption.run] = CellOutput(resumption.ranks)
+            resumption.hand_over(self._receive)
+            self._resumption = None
+            self._finish(request, output)
+
+    def _leave_word(self) -> None:
+        """Write down what another notebook would need to know."""
+        hellos = [self._roster.hellos[rank] for rank in self.ranks]
+        cwd = str(Path.cwd())
+        self.home.write_world(
+            WorldInfo(self.title, self._roster.places, hellos, self._generations.port, self._grace, self._started, cwd)
+        )
 
     # ── start and stop ──────────────────────────────────────────────────────────────────────────────
 
@@ -124,21 +188,35 @@ class Session:
         """End the world: its processes, sockets and files. Stopping twice is no error."""
         if self._stopped:
             return
+        self._hang_up(Stop())
+        self._processes.shutdown()
+
+    def release(self) -> None:
+        """Let go of the world without ending it: `nbcomm.attach` takes it up again, until its grace is over."""
+        if self._stopped:
+            return
+        self._hang_up(None)
+        self._processes.release()
+
+    def _hang_up(self, last: Stop | None) -> None:
         self._stopped = True
-        atexit.unregister(self.stop)
+        atexit.unregister(self._leave_or_stop)
         if self._watch is not None:
             self._watch.close()
-        self.link.send(self._roster.hellos, Stop())
+        self.link.send(self._roster.hellos, last or Probe(self._seen))
         self.link.close()
-        self._forkserver.on_exit = lambda _: None
-        if self._cluster is not None:
-            self._cluster.close()
-        self._forkserver.shutdown()
         for request in list(self._requests.values()):
             for rank in request.waiting_for():
-                request.answer(rank, _lost(request.id, "was stopped"))
+                request.answer(rank, _lost(request.id, "was stopped" if last is not None else "was left"))
         if self.panel is not None:
             self.panel.close()
+
+    def _leave_or_stop(self) -> None:
+        """This process ends: a world is kept for the kernel that is about to take its place, and for nobody else."""
+        if worlds_are_kept():
+            self.release()
+        else:
+            self.stop()
 
     def __enter__(self) -> Self:
         return self
@@ -179,11 +257,15 @@ class Session:
         return self._startup.notice
 
     @property
+    def troubles(self) -> list[str]:
+        """What has happened to the processes that serve the ranks, in sentences; `heal` mends it."""
+        return self._processes.troubles
+
+    @property
     def client(self) -> Any:
         """The `Client` of ipyparallel for the same engines; engine id = rank."""
-        if self._cluster is None:
-            raise StateError("This world is stopped; start one with %distributed start.")
-        return self._cluster.client
+        self._check_running()
+        return self._processes.client
 
     def status(self) -> list[RankView]:
         """What each rank is and does, in rank order; asked now, and answered from memory by a rank that is silent."""
@@ -307,7 +389,7 @@ class Session:
         for request in list(self._requests.values()):
             self.link.send(request.waiting_for(), Interrupt(request.id))
 
-    def heal(self, ranks: str | Iterable[int] | None = None) -> list[int]:
+    def heal(self, ranks: str | Iterable[int] | None = None) -> list[str]:
         """Put new processes in the places of dead ranks; the others keep their variables, and so do groups.
 
         Args:
@@ -315,7 +397,7 @@ class Session:
                 that are dead.
 
         Returns:
-            The ranks that were replaced.
+            What was replaced, in words: "rank 1", and whatever else of the world's processes was dead.
 
         Raises:
             SpecError: there are no such ranks.
@@ -324,29 +406,15 @@ class Session:
         """
         self._check_running()
         wanted = sorted(self._roster.dead) if ranks is None else self._resolve(ranks)
-        cluster = self._cluster
-        if not wanted or cluster is None:
-            return []
         with self._exclusively():
-            self._end_processes([rank for rank in wanted if rank not in self._roster.dead])
-            self._roster.begin_again(wanted)
-            for rank in wanted:
-                cluster.start_engine(rank)
-            deadline = time.monotonic() + _HEAL_PATIENCE
-            await_ranks(self._roster, wanted, deadline, lambda _: None, f"{_HEAL_PATIENCE:g} s")
-            self._generations.renew(newcomers=wanted)
+            replaced = self._processes.heal(wanted)
+            if wanted:
+                self._generations.renew(newcomers=wanted)
+                self._leave_word()
         if self.panel is not None:
             self.panel.update(self.views())
             self.panel.settle()
-        return wanted
-
-    def _end_processes(self, ranks: Sequence[int]) -> None:
-        for rank in ranks:
-            with suppress(ProcessLookupError):
-                os.kill(self._roster.hellos[rank].pid, signal.SIGKILL)
-        deadline = time.monotonic() + _HEAL_PATIENCE
-        while set(ranks) - set(self._roster.dead) and time.monotonic() < deadline:
-            self._roster.wait(_TICK)
+        return replaced
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────
 
@@ -377,8 +445,8 @@ class Session:
         busy = {rank for request in self._requests.values() for rank in request.waiting_for()} & set(chosen)
         if busy and not self._lock.locked():
             raise StateError(
-                f"Rank {rank_specs.fold(busy)} still runs an earlier cell that was interrupted; nothing was run. "
-                f"Wait for it, or type %distributed heal {rank_specs.fold(busy)} to put a new process in its place."
+                f"Rank {rank_specs.fold(busy)} still runs an earlier cell; nothing was run. Wait for it, or type "
+                f"%distributed interrupt, or %distributed heal {rank_specs.fold(busy)} to put new processes in place."
             )
         return chosen
 
@@ -486,6 +554,8 @@ class Session:
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 
     def _receive(self, rank: int, message: FromRank, frames: Sequence[Any]) -> None:
+        if self._resumption is not None and self._resumption.take(rank, message, frames):
+            return
         if isinstance(message, Output):
             output = self._outputs.get(message.run)
             if output is not None:
@@ -504,14 +574,12 @@ class Session:
             self._roster.hear(rank, message)
 
     def _answer(self, request: Request, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
+        self._generations.stale |= done.broken  # also where nobody waits for this request any more
         if request.answer(rank, done, frames):
             self._requests.pop(request.id, None)
+            self._seen = max(self._seen, request.id)
 
-    def _process_ended(self, ended: Exited) -> None:
-        if not ended.key.startswith("rank "):
-            return
-        rank = int(ended.key.removeprefix("rank "))
-        cause = self._roster.note_death(rank, ended.status)
+    def _process_ended(self, rank: int, cause: str) -> None:
         self._generations.stale = True  # groups without it can go on
         for request in list(self._requests.values()):
             if rank in request.waiting_for():

@@ -11,12 +11,11 @@ from typing import TYPE_CHECKING
 from .. import ranks as rank_specs
 from ..errors import StartError
 from ..launch import layout
-from ..launch.client import ForkServerClient
 from .generations import Generations
 from .roster import Roster
 
 if TYPE_CHECKING:
-    from ..launch.local import LocalCluster
+    from .processes import Processes
 
 _TICK = 0.1
 
@@ -48,43 +47,38 @@ class Startup:
 
     Args:
         wishes: what is wanted.
-        forkserver: starts the processes; it may still be importing torch.
+        processes: starts them; the fork server may still be importing torch.
         roster: is filled in by the link as the ranks report.
         progress: told how it comes along.
     """
 
-    def __init__(self, wishes: Wishes, forkserver: ForkServerClient, roster: Roster, progress: Progress) -> None:
+    def __init__(self, wishes: Wishes, processes: Processes, roster: Roster, progress: Progress) -> None:
         self.notice = ""
         """What the user should know of the devices that were chosen, or of how the ranks were started."""
         self._wishes = wishes
-        self._forkserver = forkserver
+        self._processes = processes
         self._roster = roster
         self._progress = progress
         self._deadline = time.monotonic() + wishes.timeout
 
-    def launch(self) -> LocalCluster:
+    def launch(self) -> None:
         """Start the processes; returns before they are up.
 
         Raises:
             StartError: the wish cannot be granted, or the fork server failed.
         """
         self._progress("importing torch", 0, self._wishes.n or 0)
-        # Here, for ipyparallel takes as long to import as all else that a notebook needs: while the fork server
-        # imports torch it costs nothing, and a notebook that starts no world never pays for it.
-        from ..launch import local
+        import ipyparallel  # noqa: F401 - while the fork server imports torch: it takes long, too
 
-        self._ready = self._forkserver.wait_ready(self._wishes.timeout)
+        self._ready = self._processes.forkserver.wait_ready(self._wishes.timeout)
         self._n = layout.choose_size(self._wishes.n, self._ready.gpus)
         self._device, backend, self.notice = layout.choose_device(self._wishes.device, self._n, self._ready.gpus)
         self._backend = self._wishes.backend or backend
         if not self._ready.forks:
             plainly = f"Each rank was started as a process of its own, which takes longer: {self._ready.why}."
             self.notice = f"{self.notice} {plainly}".strip()
-        self._forkserver.set_lease(self._wishes.grace)
         self._progress("starting engines", 0, self._n)
-        cluster = local.LocalCluster(self._forkserver)
-        cluster.start(self._n)
-        return cluster
+        self._processes.start(self._n, self._wishes.grace)
 
     def await_ranks(self) -> None:
         """Wait until every engine can run cells, then give each its place.

@@ -41,16 +41,23 @@ class Watch:
         generations: ends what is hopeless.
         cell: the cell that runs, and its output; None between cells.
         panel: what to tell; may come later.
+        seen: the last request of which all has been heard.
+        look: sees whether the ranks' processes live, where nobody else tells.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first three by keyword
         self,
         link: Link,
         roster: Roster,
         generations: Generations,
+        *,
         cell: Callable[[], tuple[Request, CellOutput | None] | None],
         panel: Callable[[], Panel | None],
+        seen: Callable[[], int],
+        look: Callable[[], None],
     ) -> None:
+        self._seen = seen
+        self._look = look
         self._link = link
         self._roster = roster
         self._generations = generations
@@ -74,12 +81,13 @@ class Watch:
     def _poll(self) -> None:
         while not self._closed:
             self._roster.expect_news()
-            self._link.send(self._roster.living, Probe())
+            self._link.send(self._roster.living, Probe(self._seen()))
             deadline = time.monotonic() + _ANSWER
             while self._roster.silent() and time.monotonic() < deadline:
                 self._roster.wait(_ANSWER)
             if self._closed:
                 return
+            self._look()
             self._judge()
             panel = self._panel()
             if panel is not None:

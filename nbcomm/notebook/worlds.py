@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import atexit
+import os
+from collections.abc import Iterable
 from typing import Any
 
 from ..errors import StateError
 from ..home import Home
 from ..launch.client import ForkServerClient
+from ..launch.found import FoundWorld, find_worlds
 from .session import Session
 from .startup import Progress, Wishes
 
@@ -39,6 +42,49 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
     forkserver, _warm = _warm or ForkServerClient(Home.create()), None
     atexit.unregister(cool_down)
     return Session(forkserver, Wishes(n, **wishes), progress)
+
+
+def attach(identity: str | None = None) -> Session:
+    """Take up a world that another notebook of this user has left; see `nbcomm.attach`.
+
+    Raises:
+        StateError: there is none, there are several, or another notebook steers it.
+    """
+    found = find_worlds()
+    if identity is not None:
+        chosen = [world for world in found if world.home.id == identity]
+        if not chosen:
+            there = f" There {_are(len(found), 'world')}:\n" + _listed(found) if found else ""
+            raise StateError(f"No world {identity!r} lives on this machine.{there}")
+    else:
+        chosen = [world for world in found if not world.holder]
+        if not chosen:
+            there = f" Those that live have one:\n{_listed(found)}" if found else ""
+            raise StateError(f"No world without a notebook lives on this machine; %distributed start makes one.{there}")
+        if len(chosen) > 1:
+            raise StateError(f"There {_are(len(chosen), 'world')} to choose from; name one:\n{_listed(chosen)}")
+    (world,) = chosen
+    if world.holder == os.getpid():
+        raise StateError(f"The world {world.home.id} is in use by this very process.")
+    if world.holder:
+        raise StateError(
+            f"The world {world.home.id} is in use by the notebook of process {world.holder}; end that kernel first."
+        )
+    cool_down()
+    return Session(ForkServerClient(world.home, running=True), existing=world.info)
+
+
+def left_behind() -> list[FoundWorld]:
+    """The worlds that a notebook could attach to."""
+    return [world for world in find_worlds() if not world.holder]
+
+
+def _listed(found: Iterable[FoundWorld]) -> str:
+    return "\n".join(f"  {world}" for world in found)
+
+
+def _are(count: int, what: str) -> str:
+    return f"is one {what}" if count == 1 else f"are {count} {what}s"
 
 
 def current() -> Session:

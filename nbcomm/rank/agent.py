@@ -52,6 +52,7 @@ from ..messages import (
 from ..values import pack, unpack
 from . import names, script
 from .cells import CellRunner, handle_interrupts
+from .history import History
 from .streams import Capture, follow_threads, route_displays
 from .world import World, device_memory
 
@@ -82,6 +83,7 @@ class Agent:
         self._info = home.read_link()
         self._set_state("starting")
         self._outbox: deque[list[Any]] = deque()
+        self._history = History()
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
         self._waiting: list[tuple[ToRank, Sequence[Any]]] = []
         self._inbox: asyncio.Queue[tuple[ToRank, Sequence[Any]]] | None = None
@@ -163,6 +165,7 @@ class Agent:
         if runner is None or comm is None:
             raise RuntimeError("A cell came before the process group had formed.")
         names.install(self._shell.user_ns, names.cell_names(comm))
+        self._history.begin(message.id, message.ranks)
         self.world.begin(message.id, message.ranks)
         self._set_state("running", message.id)
         yield runner
@@ -189,17 +192,19 @@ class Agent:
 
     # ── sending, from either thread ─────────────────────────────────────────────────────────────────
 
-    def _send(self, message: FromRank, buffers: Sequence[Any] = ()) -> None:
-        self._outbox.append([encode(message), *buffers])
+    def _send(self, message: FromRank, buffers: Sequence[Any] = ()) -> list[Any]:
+        frames = [encode(message), *buffers]
+        self._outbox.append(frames)
         with suppress(BlockingIOError):  # it is awake already, many times over
             self._wake.send(b"\0")
+        return frames
 
     def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
         with self._sending:
             for run, items in self.capture.take(end=end):
-                self._send(Output(run, items))
+                self._history.add(self._send(Output(run, items)))
             if then is not None:
-                self._send(*then)
+                self._history.add(self._send(*then), last=True)
 
     # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
 
@@ -214,17 +219,21 @@ class Agent:
         context = zmq.Context()
         link = context.socket(zmq.DEALER)
         _configure(link, self._info, self.rank)
+        monitor = link.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
         link.connect(self._info.address)
         poller = zmq.Poller()
-        poller.register(link, zmq.POLLIN)
-        poller.register(self._woken, zmq.POLLIN)
-        self._send(self._hello())
+        for source in (link, self._woken, monitor):
+            poller.register(source, zmq.POLLIN)
         heard, parent = time.monotonic(), os.getppid()
         while True:
             busy = self._running is not None
             ready = dict(poller.poll(_FLUSH_BUSY if busy else _FLUSH_IDLE))
             if self._woken.fileno() in ready:
                 self._woken.recv(4096)
+            if monitor in ready:
+                monitor.recv_multipart()
+                heard = time.monotonic()
+                self._introduce()
             if link in ready:
                 heard = time.monotonic()
                 self._receive(link)
@@ -236,8 +245,19 @@ class Agent:
             self._press()
             if not self._sending.locked():  # the main thread is at it: it will send all there is
                 self._send_output()
-            while self._outbox:
-                link.send_multipart(self._outbox.popleft(), copy=False)
+            with suppress(zmq.Again):  # no notebook is connected: it all waits for the next one
+                while self._outbox:
+                    link.send_multipart(self._outbox[0], zmq.NOBLOCK, copy=False)
+                    self._outbox.popleft()
+
+    def _introduce(self) -> None:
+        """A notebook is connected, the first or another one: say who this is, and what it has missed."""
+        with self._sending:
+            self._outbox.clear()
+            self._send(self._hello())
+            if self._loop is not None:
+                self._send(Attached(self.rank))
+            self._outbox.extend(self._history.replay())
 
     def _receive(self, link: zmq.Socket[bytes]) -> None:
         while True:
@@ -253,6 +273,7 @@ class Agent:
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
         if isinstance(message, Probe):
+            self._history.seen(message.seen)
             self._send(self._snapshot())
         elif isinstance(message, Interrupt):
             self._ending = Ending(message.run, self.world.generation)
@@ -362,6 +383,7 @@ def _configure(link: zmq.Socket[bytes], info: LinkInfo, rank: int) -> None:
     link.setsockopt(zmq.LINGER, 0)
     link.setsockopt(zmq.SNDHWM, 0)  # nothing that a cell prints is dropped
     link.setsockopt(zmq.RCVHWM, 0)
+    link.setsockopt(zmq.IMMEDIATE, 1)  # what no notebook can hear is kept here, and not sent twice
     link.setsockopt(zmq.RECONNECT_IVL, 50)
     link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
 

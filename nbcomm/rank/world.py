@@ -60,7 +60,7 @@ class World:
 
     def __init__(
         self,
-        tell: Callable[[Mismatch], None] | None = None,
+        tell: Callable[[Mismatch], object] | None = None,
         scope: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         self.place: Place | None = None

@@ -177,6 +177,12 @@ class Notebook:
         self.manager.restart_kernel(now=False)
         self._connect()
 
+    def begin_again(self) -> None:
+        """Start another kernel in place of one that was killed."""
+        self.client.stop_channels()
+        self.manager.restart_kernel(now=True)
+        self._connect()
+
     def close(self) -> None:
         """Shut the kernel down, as closing the notebook does."""
         if not self.manager.has_kernel:

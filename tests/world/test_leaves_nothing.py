@@ -16,7 +16,7 @@ from .notebook import Notebook
 _WHERE = (
     "from nbcomm.notebook import worlds\n"
     "s = worlds.current()\n"
-    "print(s.home.path, s.home.bulk, s._forkserver._process.pid, *[v.pid for v in s.status()])"
+    "print(s.home.path, s.home.bulk, s._processes.forkserver.pid, *[v.pid for v in s.status()])"
 )
 
 
@@ -70,10 +70,11 @@ def test_shutdown_of_the_kernel(notebook: Notebook) -> None:
     traces.wait_gone(10)
 
 
-def test_restart_of_the_kernel(notebook: Notebook) -> None:
+def test_restart_of_the_kernel_and_no_attach(notebook: Notebook) -> None:
     traces = _Traces(notebook)
     notebook.restart()
-    traces.wait_gone(10)
+    assert traces.left(), "it waits for whoever comes back"
+    traces.wait_gone(3 + 15)
     notebook.run("%load_ext nbcomm")
     notebook.run("%distributed start -n 2")
     assert notebook.run("%%distributed\n1").text == "[0-1] 1\n"
@@ -111,7 +112,7 @@ def test_kill_of_the_fork_server_and_the_kernel(notebook: Notebook) -> None:
 
 def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignore[no-untyped-def]
     notebook = open_notebook()
-    where = notebook.run("from nbcomm.notebook import worlds\nprint(worlds._warm._process.pid, worlds._warm.home.path)")
+    where = notebook.run("from nbcomm.notebook import worlds\nprint(worlds._warm.pid, worlds._warm.home.path)")
     pid, home = where.text.split()
     server = psutil.Process(int(pid))
     os.kill(notebook.pid, signal.SIGKILL)

@@ -1,73 +1,632 @@
-"""Who can reach a world on this machine: its own user, over loopback and private sockets, and nobody else."""
+"""Who can reach a world: its own user, over loopback and private sockets, and nobody else.
+
+This process has started a notebook's kernel and is no part of the world behind it: it acts the stranger.
+"""
 
 from __future__ import annotations
 
 import ipaddress
+import json
 import os
+import pickle
+import random
+import re
 import socket
 import stat
+import struct
+import sys
 import threading
-from collections.abc import Iterator
-from contextlib import suppress
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import Any, NamedTuple
 
+import msgspec
 import psutil
 import pytest
+import zmq
+from jupyter_client.session import Session
 
-import nbcomm
-from nbcomm.notebook.session import Session
+from nbcomm.home import Home
+from nbcomm.messages import Hello, Output, Text, encode
+
+from .notebook import Notebook
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc to see which sockets are open")
+
+PATIENCE = 20.0
+"""Seconds that a test waits for what must come."""
+
+PREPARE = """\
+%%distributed
+all_reduce(1)
+pair = new_group([0, 1])
+ddp = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+ddp(torch.ones(1, 4)).sum().backward()
+"""
+
+
+# ── what is open ────────────────────────────────────────────────────────────────────────────────────
+
+
+class Door(NamedTuple):
+    """A socket to which others can connect, or send: an IP address and a port, or a path ("@…" if abstract)."""
+
+    pid: int
+    kind: str
+    address: str
+    port: int = 0
+
+    def connect(self) -> socket.socket:
+        """Knock."""
+        connection = socket.socket(socket.AF_UNIX if self.kind == "Unix" else socket.AF_INET)
+        connection.settimeout(PATIENCE)
+        connection.connect(self.address if self.kind == "Unix" else (self.address, self.port))
+        return connection
+
+
+def _doors(process: psutil.Process) -> set[Door]:
+    """Every door of a process."""
+    found = {
+        Door(process.pid, "TCP" if connection.type == socket.SOCK_STREAM else "UDP", *connection.laddr)
+        for connection in process.net_connections(kind="inet")
+        if connection.status == psutil.CONN_LISTEN or connection.type != socket.SOCK_STREAM
+    }
+    inodes = set()
+    for descriptor in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed this instant
+            inodes.update(re.findall(r"^socket:\[(\d+)\]$", str(descriptor.readlink())))
+    for line in Path(f"/proc/{process.pid}/net/unix").read_text().splitlines()[1:]:
+        words = line.split(maxsplit=7)
+        if words[6] in inodes and len(words) == 8:  # the others have no name
+            found.add(Door(process.pid, "Unix", words[7]))
+    return found
+
+
+def _too_open(door: Door) -> bool:
+    """Whether somebody else than this user, or than this machine, could use it."""
+    if door.kind != "Unix":
+        return not ipaddress.ip_address(door.address).is_loopback
+    folder = Path(door.address).parent
+    if not folder.is_absolute():  # an abstract name, which has no permissions
+        return True
+    return folder.stat().st_uid != os.getuid() or stat.S_IMODE(folder.stat().st_mode) != 0o700
+
+
+class World:
+    """Four ranks behind a kernel whose umask hides nothing, after all that makes sockets."""
+
+    def __init__(self, directory: str) -> None:
+        self.notebook = Notebook(directory)
+        self.kernel = psutil.Process(self.notebook.pid)
+        self.run("import os\n_ = os.umask(0)")
+        self._before = _doors(self.kernel)
+        self.taps: list[Wiretap] = []
+        self.run("%load_ext nbcomm")
+        self.run("%distributed start -n 4")
+        self.run(PREPARE)
+        assert "HangError" in self.notebook.run("%%distributed\nif rank: barrier()", fails=True).error_text
+        assert "Rank 2 is back" in self.run("%distributed heal 2")
+        self.run(PREPARE)
+        where = self.run("from nbcomm.notebook import worlds\nprint(worlds.current().home.path)")
+        self.home = Home(where.strip())
+
+    def run(self, code: str) -> str:
+        """Run a cell, and return what it showed."""
+        return self.notebook.run(code).text
+
+    @property
+    def processes(self) -> list[psutil.Process]:
+        """The fork server, ipyparallel's controller and its heart monitor, and the ranks."""
+        return self.kernel.children(recursive=True)
+
+    @property
+    def doors(self) -> set[Door]:
+        """Every door of the world, and those that nbcomm has opened in the kernel."""
+        return set().union(*map(_doors, self.processes), _doors(self.kernel) - self._before)
+
+    @property
+    def houses(self) -> dict[str, Door]:
+        """One door for each address, by the language spoken behind it and a number."""
+        ours = {"link": "curve", "forkserver": "json", "store": "store"}
+        found: dict[str, Door] = {}
+        seen = set()
+        for door in sorted(self.doors):
+            if door[1:] in seen:
+                continue
+            seen.add(door[1:])
+            if door.kind == "Unix":
+                path = Path(door.address)
+                language = ours[path.name.split(".")[0].rstrip("0123456789")]
+                found[language] = door._replace(address=str(path.with_suffix(".sock")))
+            else:
+                language = "zmq" if self._is_controllers(door) else "gloo"
+                found[f"{language} {len(found)}"] = door
+        return found
+
+    def _is_controllers(self, door: Door) -> bool:
+        return door.port in self.ports.values() or "controller" in self.log_of(door.pid)
+
+    @property
+    def ports(self) -> dict[str, int]:
+        """The ports of ipyparallel's controller on which it speaks with clients, by what they are for."""
+        said = json.loads((self.home.profile / "security" / "ipcontroller-client.json").read_text())
+        return {name: said[name] for name in ("registration", "control", "mux", "iopub", "notification", "broadcast")}
+
+    @staticmethod
+    def log_of(pid: int) -> str:
+        """Where a process's output goes."""
+        return str(Path(f"/proc/{pid}/fd/2").readlink())
+
+    def pids(self) -> list[int]:
+        """The ranks' processes."""
+        return [int(word) for word in re.findall(r"\d+", self.run("[v.pid for v in worlds.current().status()]"))]
+
+    def works(self) -> None:
+        """See that collectives are right, that groups can form, and that nothing has died or was replaced."""
+        before = self.processes
+        code = "%%distributed\nfresh = new_group([0, 1, 2, 3])\nall_reduce(1), all_reduce(rank, group=fresh)"
+        assert self.run(code) == "[0-3] (4, 6)\n"
+        assert self.processes == before
+        assert all(process.status() != psutil.STATUS_ZOMBIE for process in before)
+
+    def until(self, condition: Callable[[], Any], complaint: str) -> None:
+        """Wait for something."""
+        self.notebook.until(condition, PATIENCE, complaint)
 
 
 @pytest.fixture(scope="module")
-def session() -> Iterator[Session]:
-    with nbcomm.start(2) as started:
-        started.run("group = new_group([0, 1]); all_reduce(1, group=group)", quiet=True)
-        yield started
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    made = World(str(tmp_path_factory.mktemp("security")))
+    try:
+        yield made
+    finally:
+        made.notebook.close()
+        for tap in made.taps:
+            tap.close()
 
 
-def _processes(session: Session) -> list[psutil.Process]:
-    server = psutil.Process(session._forkserver._process.pid)
-    return [server, *server.children(recursive=True)]
+def test_every_listening_socket_is_on_loopback_or_in_a_private_directory(world: World) -> None:
+    doors = world.doors
+    assert not [door for door in doors if _too_open(door)]
+    # What must be there, or the list has missed something:
+    paths = [Path(door.address) for door in doors if door.kind == "Unix"]
+    assert {path.parent for path in paths} == {world.home.path}
+    assert {re.sub(r"\d+\.part", ".sock", path.name) for path in paths} == {
+        "link.sock",
+        "forkserver.sock",
+        "store.sock",
+    }
+    assert set(world.ports.values()) <= {door.port for door in doors}
+    gloo = {door.pid for door in doors if not door.address.startswith(("127.0.0.", "/"))}
+    assert gloo == set(world.pids())
+    assert len(world.processes) == 7
 
 
-def test_every_listening_socket_is_on_loopback(session: Session) -> None:
-    processes = _processes(session)
-    assert len(processes) >= 4
-    listening = [
-        connection.laddr
-        for process in [psutil.Process(), *processes]
-        for connection in process.net_connections(kind="inet")
-        if connection.status == psutil.CONN_LISTEN
-    ]
-    assert listening, "gloo and the controller listen somewhere"
-    assert all(ipaddress.ip_address(address.ip).is_loopback for address in listening), listening
+@pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "2001:db8::1"])  # noqa: S104 - nobody binds it
+def test_an_address_beyond_loopback_is_told(address: str) -> None:
+    assert _too_open(Door(1, "TCP", address))
 
 
-def test_every_file_is_for_this_user_alone(session: Session) -> None:
-    home = session.home.path
-    assert stat.S_IMODE(home.stat().st_mode) == 0o700
-    assert home.stat().st_uid == os.getuid()
-    # These hold keys; what else lies there is kept by the directory.
-    keys = [session.home.link_file, *Path(session.home.profile, "security").glob("ipcontroller-*.json")]
-    assert len(keys) >= 3
-    assert {file.name: oct(stat.S_IMODE(file.stat().st_mode)) for file in keys} == dict.fromkeys(
-        (file.name for file in keys), "0o600"
-    )
+def test_a_socket_that_is_too_open_is_found(tmp_path: Path) -> None:
+    tmp_path.chmod(0o750)
+    path, name = str(tmp_path / "s"), f"nbcomm-test-{os.getpid()}"
+    before = _doors(psutil.Process())
+    with ExitStack() as stack:
+        kinds = [(socket.AF_INET, socket.SOCK_STREAM), (socket.AF_INET, socket.SOCK_DGRAM)]
+        kinds += [(socket.AF_UNIX, socket.SOCK_STREAM)] * 2
+        tcp, udp, named, abstract = (stack.enter_context(socket.socket(*kind)) for kind in kinds)
+        for end, address in ((tcp, ("127.0.0.1", 0)), (udp, ("127.0.0.1", 0)), (named, path), (abstract, "\0" + name)):
+            end.bind(address)
+        for end in (tcp, named, abstract):
+            end.listen()
+        found = _doors(psutil.Process()) - before
+    assert sorted(door.kind for door in found) == ["TCP", "UDP", "Unix", "Unix"]
+    assert sorted(door.address for door in found if _too_open(door)) == [path, f"@{name}"]
 
 
-def test_garbage_on_every_socket_while_a_cell_runs(session: Session) -> None:
-    ended = threading.Event()
-    cell = threading.Thread(target=lambda: (session.run("import time; time.sleep(2)", quiet=True), ended.set()))
-    cell.start()
-    sockets = [path for path in session.home.path.iterdir() if path.is_socket()]
-    assert len(sockets) >= 3, "link, fork server, store"
-    for path in sockets:
-        for garbage in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"\0" * 4096):
-            with socket.socket(socket.AF_UNIX) as stranger:
-                stranger.connect(os.fspath(path))
-                with suppress(OSError):  # it has hung up on us already
-                    stranger.sendall(garbage)
-    cell.join(60)
-    assert ended.is_set()
-    session.run("second = new_group([0, 1]); x = all_reduce(rank, group=second)", quiet=True)
-    assert session.pull("x") == [1, 1]
+@pytest.mark.gpu
+def test_with_nccl_every_listening_socket_is_on_loopback(tmp_path: Path) -> None:
+    notebook = Notebook(str(tmp_path))
+    try:
+        kernel = psutil.Process(notebook.pid)
+        before = _doors(kernel)
+        notebook.run("%load_ext nbcomm")
+        notebook.run("%distributed start --device cuda")
+        notebook.run("%%distributed\nall_reduce(torch.ones(1, device=device))")
+        doors = set().union(*map(_doors, kernel.children(recursive=True)), _doors(kernel) - before)
+        # CUDA and NCCL open abstract Unix sockets, which SECURITY.md tells.
+        assert not [door for door in doors if _too_open(door) and not door.address.startswith("@")]
+    finally:
+        notebook.close()
+
+
+# ── files ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _too_readable(path: Path) -> str:
+    """What is wrong with the mode or the owner of a file; an empty text if nothing is."""
+    status = path.lstat()
+    mode = stat.S_IMODE(status.st_mode)
+    if stat.S_ISSOCK(status.st_mode):  # not every system asks for its mode: its directory is what protects it
+        fine = True
+    elif stat.S_ISDIR(status.st_mode):
+        fine = mode == 0o700
+    else:
+        fine = not mode & 0o077
+    return "" if fine and status.st_uid == os.getuid() else f"{path}: mode {mode:o}, owner {status.st_uid}"
+
+
+def test_every_file_is_for_this_user_alone_whatever_the_umask(world: World) -> None:
+    home, bulk = world.home.path, world.home.bulk
+    there = [home.parent, home, bulk, *home.rglob("*"), *bulk.rglob("*")]
+    names = {path.name for path in there}
+    assert {"link.json", "rank0.log", "rank3.stdout", "forkserver.log", "ipcontroller-client.json", "board2"} <= names
+    ours = [path for path in there if path.name != "README"]  # a text of IPython's
+    assert not list(filter(None, map(_too_readable, ours)))
+
+
+def test_a_large_value_on_its_way_is_for_this_user_alone(world: World) -> None:
+    slow, bulk = psutil.Process(world.pids()[3]), world.home.bulk
+    before = set(bulk.iterdir())
+    slow.suspend()  # so that the value must wait for it
+    try:
+        cell = world.notebook.submit("import numpy\nbig = numpy.ones(1 << 19)\n%distributed push big")
+        world.until(lambda: set(bulk.iterdir()) - before, "no file came")
+        assert not list(filter(None, map(_too_readable, bulk.iterdir())))
+    finally:
+        slow.resume()
+    world.notebook.finish(cell)
+    assert cell.error is None
+    assert set(bulk.iterdir()) == before, "it is removed when all have it"
+
+
+# ── strangers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _greeting(mechanism: bytes) -> bytes:
+    """How ZMQ begins: https://rfc.zeromq.org/spec/23."""
+    return b"\xff" + bytes(8) + b"\x7f\3\0" + mechanism.ljust(20, b"\0") + bytes(32)
+
+
+_READY = b"\x04\x1c\x05READY\x0bSocket-Type\0\0\0\6DEALER"
+_NESTED = 200_000
+"""How deep: far beyond what any parser that calls itself can go."""
+
+
+def _store(*request: Any) -> bytes:
+    body = msgspec.msgpack.encode(request)
+    return struct.pack("!I", len(body)) + body
+
+
+def _said(language: str) -> dict[str, bytes]:
+    """What a stranger says in one of the languages that are spoken here."""
+    begin, whole, long, deep = {
+        "curve": (
+            _greeting(b"CURVE"),
+            b"\x04\xc8\x05HELLO\1" + bytes(193),
+            b"\x06" + struct.pack("!Q", 1 << 32),
+            b"\x06" + struct.pack("!Q", 1 << 62),
+        ),
+        "zmq": (
+            _greeting(b"NULL") + _READY,
+            b"\1\0\0\5hello",
+            b"\2" + struct.pack("!Q", 1 << 32),
+            b"\2" + struct.pack("!Q", 1 << 62),
+        ),
+        "json": (
+            b"",
+            b'{"type":"Claim","pid":1}\n',
+            b'{"type":"' + b"x" * (4 << 20),
+            b'{"type":"Claim","pid":1,"x":' + b"[" * _NESTED + b"]" * _NESTED + b"}\n",
+        ),
+        "store": (
+            b"",
+            _store("check", ["x"]),
+            b"\xff\xff\xff\xff",
+            struct.pack("!I", _NESTED + 1) + b"\x91" * _NESTED + b"\xc0",
+        ),
+        "gloo": (b"", bytes.fromhex("0123456789abcdef"), b"\xff" * 8, b"\xfe" * 8 + b"\xff" * 64),
+    }[language]
+    seeded = random.Random(language)  # noqa: S311 - noise that is the same each time
+    return {
+        "nothing": b"",
+        "noise": seeded.randbytes(4096),
+        "zeros": bytes(4096),
+        "a browser": b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        "half a message": begin + whole[: len(whole) // 2],
+        "a whole message, and noise": begin + whole + seeded.randbytes(4096),
+        "the length of a message of 4 GiB": begin + long,
+        "a message too deep or too long": begin + deep,
+    }
+
+
+@contextmanager
+def _siege(world: World) -> Iterator[None]:
+    """Say all of it at every door, each on a connection of its own, and stay."""
+    with ExitStack() as stack:
+        for name, door in world.houses.items():
+            for said in _said(name.split()[0]).values():
+                connection = stack.enter_context(door.connect())
+                with suppress(ConnectionError):  # it has hung up on us already
+                    connection.sendall(said)
+        yield
+
+
+def test_strangers_at_every_door_disturb_nothing_while_they_stay_and_after(world: World) -> None:
+    languages = {name.split()[0] for name in world.houses}
+    assert languages == {"curve", "json", "store", "zmq", "gloo"}
+    world.works()
+    everybody = [world.kernel, *world.processes]
+    before = {process: (process.memory_info(), process.num_threads()) for process in everybody}
+    with _siege(world):
+        world.works()
+        for process, (memory, _) in before.items():
+            now = process.memory_info()
+            assert now.rss - memory.rss < 200 << 20, process
+            # ZMQ asks the system for as much address space as a stranger says, and touches none of it.
+            if "controller" not in world.log_of(process.pid) and process != world.kernel:
+                assert now.vms - memory.vms < 1 << 30, process
+    world.works()
+    more: dict[str, int] = {}
+
+    def as_before() -> bool:
+        more.clear()
+        more.update({str(process): process.num_threads() - threads for process, (_, threads) in before.items()})
+        return max(more.values()) <= 0
+
+    world.until(as_before, f"a thread is stuck on a stranger who has left: {more}")
+    logs = {path.name: path.read_text(errors="replace") for path in world.home.path.glob("rank*.*")}
+    assert not [name for name, log in logs.items() if "Exception in thread" in log]
+
+
+def _hears(door: Door, said: bytes) -> bytes:
+    """Say something, and hear all of the answer until the other end hangs up."""
+    heard = b""
+    with door.connect() as connection, suppress(ConnectionError):
+        connection.sendall(said)
+        while data := connection.recv(1 << 16):
+            heard += data
+    return heard
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        b'{"type":"Shutdown"}\n',
+        b'{"type":"Lease","seconds":0}\n',
+        b'{"type":"Start","key":"x","what":"engine","argv":[],"env":{},"cwd":"/","log":"/dev/null"}\n',
+        b'{"type":"Adopt","children":{"x":1}}\n',
+        b'{"type":"Adopt","children":{"\xff":1}}\n',
+        b'{"type":"Claim","pid":1}\n{"type":"Shutdown"}\n',
+        b'{"type":"Claim","pid":1}\n{"type":"Claim","pid":1,"x":' + b"[" * _NESTED + b"]" * _NESTED + b"}\n",
+        b'{"type":"' + b"x" * (4 << 20),
+    ],
+    ids=["end", "lease", "start", "adopt", "no text", "claimed", "too deep", "too long"],
+)
+def test_the_fork_server_takes_no_orders_from_a_stranger_while_a_notebook_holds_it(world: World, said: bytes) -> None:
+    heard = _hears(world.houses["json"], said)
+    assert b"Claimed" not in heard
+    assert b"Started" not in heard
+    world.works()
+
+
+@pytest.mark.parametrize("body", [b"\xc1", b"\x01", b"\x90", b"\xa1\xff", msgspec.msgpack.encode(["no_such", 1])])
+def test_the_store_hangs_up_on_what_is_no_request(world: World, body: bytes) -> None:
+    assert _hears(world.houses["store"], struct.pack("!I", len(body)) + body) == b""
+    world.works()
+
+
+_REFUSED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+_REFUSED |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
+
+
+@pytest.mark.parametrize("who", ["without keys", "with keys of its own", "who takes another for the notebook"])
+def test_a_stranger_on_the_link_is_refused_even_under_a_ranks_name(world: World, who: str) -> None:
+    info = world.home.read_link()
+    public, secret = zmq.curve_keypair()
+    with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 0
+        dealer.routing_id = b"rank1"
+        if who != "without keys":
+            dealer.curve_serverkey = info.server_public.encode() if who == "with keys of its own" else public
+            dealer.curve_publickey = public if who == "with keys of its own" else info.client_public.encode()
+            dealer.curve_secretkey = secret if who == "with keys of its own" else info.client_secret.encode()
+        with dealer.get_monitor_socket(_REFUSED) as fate:
+            dealer.connect(info.address)
+            dealer.send(encode(Hello(1, 1, "stranger", 0, "0")))
+            dealer.send(encode(Output(1, [Text("stdout", "forged\n")])))
+            assert fate.poll(PATIENCE * 1000), "the link neither took nor refused it"
+            dealer.disable_monitor()
+    assert "stranger" not in world.run("%distributed")
+    world.works()
+    assert "forged" not in "".join(cell.text for cell in world.notebook.cells.values())
+
+
+# ── what was recorded ───────────────────────────────────────────────────────────────────────────────
+
+
+class Wiretap:
+    """Passes one connection on to a door, and keeps what its client says."""
+
+    def __init__(self, listener: socket.socket, door: Door) -> None:
+        self.recorded = bytearray()
+        self._listener, self._door = listener, door
+        self._ends: list[socket.socket] = []
+        listener.listen()
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with suppress(OSError):  # closed before anybody came
+            client, _ = self._listener.accept()
+            server = self._door.connect()
+            client.settimeout(None)
+            server.settimeout(None)
+            self._ends = [client, server]
+            threading.Thread(target=self._pump, args=(server, client, bytearray()), daemon=True).start()
+            self._pump(client, server, self.recorded)
+
+    @staticmethod
+    def _pump(source: socket.socket, sink: socket.socket, kept: bytearray) -> None:
+        with suppress(OSError):
+            while data := source.recv(1 << 16):
+                kept += data
+                sink.sendall(data)
+            sink.shutdown(socket.SHUT_WR)
+
+    def close(self) -> None:
+        """Cut it."""
+        for end in (self._listener, *self._ends):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+            end.close()
+
+
+def test_what_was_recorded_on_the_link_is_worth_nothing_played_back(world: World) -> None:
+    door = world.houses["curve"]
+    path = Path(door.address)
+    behind = path.with_name("behind.sock")
+    path.rename(behind)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(door.address)
+        tap = Wiretap(listener, door._replace(address=str(behind)))
+        try:
+            world.run("%distributed heal 2")
+            world.works()
+            recorded = bytes(tap.recorded)
+        finally:
+            path.unlink()
+            behind.rename(path)
+            world.taps.append(tap)  # the rank goes on through it
+    world.works()
+    assert b"CURVE" in recorded
+    assert b"Hello" not in recorded, "what passes is encrypted"
+    shown = world.run("%distributed")
+    assert b"READY" not in _hears(door, recorded), "it was let in"
+    assert re.sub(r"\d+ MB|[\d.]+ [sG]B?", "", world.run("%distributed")) == re.sub(r"\d+ MB|[\d.]+ [sG]B?", "", shown)
+    world.works()
+
+
+# ── ipyparallel ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Bomb:
+    """Makes a directory when it is unpickled."""
+
+    def __init__(self, mark: Path) -> None:
+        self._mark = os.fspath(mark)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (self._mark,)
+
+
+class Caller:
+    """Somebody at a port of ipyparallel's controller, who signs what he says with a key of the world or another."""
+
+    def __init__(self, context: zmq.Context[Any], port: int, key: str) -> None:
+        self.session = Session(key=key.encode())
+        self.socket = context.socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.connect(f"tcp://127.0.0.1:{port}")
+
+    def say(self, kind: str, content: dict[str, Any] | None = None, *buffers: bytes, to: str = "") -> None:
+        """Send a message, to an engine or to the controller itself."""
+        names = [to.encode()] if to else None
+        self.session.send(self.socket, kind, content=content or {}, buffers=list(buffers), ident=names)
+
+    def ask(self) -> dict[str, Any]:
+        """Ask which engines there are."""
+        self.say("connection_request")
+        deadline = time.monotonic() + PATIENCE
+        while True:
+            assert self.socket.poll((deadline - time.monotonic()) * 1000), "the controller does not answer"
+            _, answer = self.session.recv(self.socket, mode=0)
+            if answer["msg_type"] == "connection_reply":
+                return dict(answer["content"]["engines"])
+
+
+@pytest.fixture
+def context() -> Iterator[zmq.Context[Any]]:
+    made: zmq.Context[Any] = zmq.Context()
+    yield made
+    made.destroy(linger=0)
+
+
+def _key(world: World) -> str:
+    return str(json.loads((world.home.profile / "security" / "ipcontroller-client.json").read_text())["key"])
+
+
+@pytest.mark.parametrize("key", ["", "00000000-000000000000000000000000"], ids=["unsigned", "another key"])
+def test_ipyparallel_does_nothing_for_who_has_not_its_key(
+    world: World, context: zmq.Context[Any], tmp_path: Path, key: str
+) -> None:
+    ports = world.ports
+    friend = Caller(context, ports["registration"], _key(world))
+    engines = friend.ask()
+    assert len(engines) == 4
+    to = engines["1"]
+    for name, port in ports.items():
+        stranger = Caller(context, port, key)
+        bomb = pickle.dumps(Bomb(tmp_path / name))
+        for names in ("", to):
+            stranger.say("shutdown_request", {"restart": False}, to=names)
+            stranger.say("unregistration_request", {"id": 1}, to=names)
+            stranger.say("apply_request", {}, bomb, bomb, to=names)
+            stranger.say("execute_request", {"code": f"import os; os.mkdir({str(tmp_path / name)!r})"}, to=names)
+    # What is signed right is done, and behind the above: so that has been dealt with.
+    for name in ("mux", "control"):
+        Caller(context, ports[name], _key(world)).say(
+            "apply_request", {}, *[pickle.dumps(Bomb(tmp_path / f"signed {name}"))] * 2, to=to
+        )
+    world.until((tmp_path / "signed mux").exists, "the right key does not help either")
+    assert friend.ask() == engines
+    world.works()
+    assert {path.name for path in tmp_path.iterdir()} <= {"signed mux", "signed control"}
+
+
+def test_what_was_recorded_at_ipyparallels_port_is_refused_played_back(world: World, context: zmq.Context[Any]) -> None:
+    port = world.ports["registration"]
+    door = Door(0, "TCP", "127.0.0.1", port)
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        tap = Wiretap(listener, door)
+        assert len(Caller(context, listener.getsockname()[1], _key(world)).ask()) == 4
+        recorded = bytes(tap.recorded)
+        tap.close()
+    assert b"connection_request" in recorded
+    heard = b""
+    with door.connect() as raw:
+        raw.sendall(recorded)
+        while b"hub_error" not in heard:
+            data = raw.recv(1 << 16)
+            assert data, heard
+            heard += data
+    assert b"Duplicate Signature" in heard
+    assert b"connection_reply" not in heard
+    world.works()
+
+
+# ── pickles ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_nothing_is_unpickled_from_a_stranger(world: World, tmp_path: Path) -> None:
+    mark = tmp_path / "exploded"
+    bomb = pickle.dumps(Bomb(mark))
+    frames = b"\1" + bytes([0]) + b"\0" + bytes([len(bomb)]) + bomb
+    framed = {
+        "curve": [_greeting(b"CURVE") + frames, _greeting(b"NULL") + _READY + frames],
+        "zmq": [_greeting(b"NULL") + _READY + frames, _greeting(b"NULL") + _READY + frames[2:]],
+        "json": [bomb + b"\n", json.dumps({"type": "Start", "key": bomb.decode("latin1")}).encode() + b"\n"],
+        "store": [struct.pack("!I", len(bomb)) + bomb, _store("set", "bomb", bomb), _store(bomb), _store("set", bomb)],
+        "gloo": [bytes(8) + bomb, struct.pack("<Q", len(bomb)) + bomb],
+    }
+    assert len(bomb) < 256
+    for name, door in world.houses.items():
+        for said in (bomb, *framed[name.split()[0]]):
+            with door.connect() as connection, suppress(ConnectionError):
+                connection.sendall(said)
+    world.works()
+    assert not mark.exists()
+    pickle.loads(bomb)
+    assert mark.exists(), "the bomb is one"

@@ -1,0 +1,31 @@
+"""Whether this process ends to make room for another kernel of the same notebook.
+
+A kernel that is shut down takes its world along. One that is restarted leaves it for `attach`: ipykernel is told
+which of the two it is before Python's own end begins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_restarting = False
+
+
+def worlds_are_kept() -> bool:
+    """Whether the worlds of this process are to live on when it ends."""
+    return _restarting
+
+
+def follow(kernel: Any) -> None:
+    """Notice how a kernel ends; None, or one that was followed before, is all right."""
+    if kernel is None or getattr(kernel.do_shutdown, "_nbcomm", False):
+        return
+    shut_down = kernel.do_shutdown
+
+    def do_shutdown(restart: bool) -> Any:  # noqa: FBT001 - ipykernel's signature
+        global _restarting  # noqa: PLW0603 - a process ends once
+        _restarting = bool(restart)
+        return shut_down(restart)
+
+    do_shutdown._nbcomm = True  # type: ignore[attr-defined]  # noqa: SLF001
+    kernel.do_shutdown = do_shutdown

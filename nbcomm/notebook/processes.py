@@ -1,0 +1,181 @@
+"""The processes of a world as the notebook sees them: who has ended, and how; putting others in their places."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from ..errors import StateError
+from ..home import WorldInfo
+from ..launch.client import ForkServerClient
+from ..launch.ends import how_it_ended
+from .roster import Roster
+from .startup import await_ranks
+
+if TYPE_CHECKING:
+    from ..launch.local import LocalCluster
+    from ..launch.orders import Exited
+
+_PATIENCE = 60.0
+"""Seconds that a new process has to come up; from a warm fork server it takes tenths."""
+
+_TICK = 0.05
+
+
+class Processes:
+    """Ranks, and what serves them: the fork server, and ipyparallel's controller.
+
+    Args:
+        forkserver: starts them, and tells of their ends.
+        roster: is told who is dead.
+        rank_ended: called when a rank has ended: which, and how; on another thread.
+    """
+
+    def __init__(self, forkserver: ForkServerClient, roster: Roster, rank_ended: Callable[[int, str], None]) -> None:
+        self.troubles: list[str] = []
+        self.forkserver = forkserver
+        self._roster = roster
+        self._rank_ended = rank_ended
+        self._cluster: LocalCluster | None = None
+        self._controller_ended = False
+        self._grace = 60.0
+        self._listen()
+
+    def _listen(self) -> None:
+        self.forkserver.on_exit = self._ended
+        self.forkserver.on_gone = self._forkserver_ended
+
+    def start(self, n: int, grace: float) -> None:
+        """Start the controller and n engines; returns before they are up."""
+        # Here, for ipyparallel takes as long to import as all else that a notebook needs: while the fork server
+        # imports torch it costs nothing, and a notebook that starts no world never pays for it.
+        from ..launch import local
+
+        self._grace = grace
+        self.forkserver.set_lease(grace)
+        self._cluster = local.LocalCluster(self.forkserver)
+        self._cluster.start(n)
+
+    def take_up(self, info: WorldInfo) -> None:
+        """They run: another notebook has started them.
+
+        Raises:
+            StateError: one steers them still.
+        """
+        forkserver, roster = self.forkserver, self._roster
+        self._grace = info.grace
+        forkserver.wait_ready(_PATIENCE)
+        roster.places = info.places
+        roster.hellos.update({hello.rank: hello for hello in info.hellos})
+        for place in info.places:
+            key = f"rank {place.rank}"
+            if key not in forkserver.pids:
+                ended = forkserver.exited.get(key)
+                roster.note_death(place.rank, ended.status if ended else None, oom=bool(ended and ended.oom))
+
+    @property
+    def client(self) -> Any:
+        """The `Client` of ipyparallel for the engines; engine id = rank."""
+        return self._connected().client
+
+    def _connected(self) -> LocalCluster:
+        if self._cluster is None:
+            from ..launch import local
+
+            self._cluster = local.LocalCluster(self.forkserver, running=True)
+        return self._cluster
+
+    def heal(self, ranks: Sequence[int]) -> list[str]:
+        """Replace ranks, dead or alive, and what serves them if it is dead; return what, in words.
+
+        Raises:
+            StartError: a new process did not come up.
+        """
+        roster = self._roster
+        replaced: list[str] = []
+        if not ranks and not self.troubles:
+            return replaced
+        if self.forkserver.gone:
+            self._replace_forkserver()
+            replaced.append("the fork server")
+        cluster = self._connected()
+        if self._controller_ended:
+            self._controller_ended = False
+            cluster.start_controller()
+            replaced.append("the controller")
+        self.troubles.clear()
+        self._end([rank for rank in ranks if rank not in roster.dead])
+        roster.begin_again(ranks)
+        for rank in ranks:
+            cluster.start_engine(rank)
+        await_ranks(roster, ranks, time.monotonic() + _PATIENCE, lambda _: None, f"{_PATIENCE:g} s")
+        return [*replaced, *(f"rank {rank}" for rank in ranks)]
+
+    def _replace_forkserver(self) -> None:
+        roster = self._roster
+        self.forkserver = ForkServerClient(self.forkserver.home)
+        self._listen()
+        self.forkserver.wait_ready(_PATIENCE)
+        self.forkserver.set_lease(self._grace)
+        self.forkserver.adopt({f"rank {rank}": roster.hellos[rank].pid for rank in roster.living})
+        self._connected().use(self.forkserver)
+        self._controller_ended = True  # it ends with the fork server that has started it
+
+    def _end(self, ranks: Sequence[int]) -> None:
+        for rank in ranks:
+            with suppress(ProcessLookupError):
+                os.kill(self._roster.hellos[rank].pid, signal.SIGKILL)
+        deadline = time.monotonic() + _PATIENCE
+        while late := sorted(set(ranks) - set(self._roster.dead)):
+            if time.monotonic() > deadline:
+                raise StateError(f"Rank {late[0]} does not end; type %distributed restart.")
+            self._roster.wait(_TICK)
+
+    def look(self) -> None:
+        """Where no fork server tells of deaths, see for ourselves which ranks live."""
+        if not self.forkserver.gone:
+            return
+        for rank in self._roster.living:
+            if not psutil.pid_exists(self._roster.hellos[rank].pid):
+                self._rank_ended(rank, self._roster.note_death(rank, None))
+
+    def shutdown(self) -> None:
+        """End them all."""
+        self._quiet()
+        self.forkserver.shutdown()
+
+    def release(self) -> None:
+        """Let go of them."""
+        self._quiet()
+        self.forkserver.release()
+
+    def _quiet(self) -> None:
+        self.forkserver.on_exit = lambda _: None
+        self.forkserver.on_gone = lambda _: None
+        if self._cluster is not None:
+            self._cluster.close()
+
+    # ── on the fork server's thread ─────────────────────────────────────────────────────────────────
+
+    def _ended(self, ended: Exited) -> None:
+        if ended.key.startswith("rank "):
+            rank = int(ended.key.removeprefix("rank "))
+            self._rank_ended(rank, self._roster.note_death(rank, ended.status, oom=ended.oom))
+        else:
+            self._controller_ended = True
+            self.troubles.append(
+                f"ipyparallel's controller {how_it_ended(ended.status, oom=ended.oom)}. Cells run on without it; "
+                "session.client does not. Type %distributed heal to start another."
+            )
+
+    def _forkserver_ended(self, how: str) -> None:
+        self.troubles.append(
+            f"The fork server {how}, and ipyparallel's controller with it. The ranks live on, and cells run on them; "
+            "only a dead rank could not be replaced. Type %distributed heal to start another."
+        )
