@@ -1,34 +1,46 @@
 """Judges who waits for whom, and whether in vain: a pure function of what all ranks report.
 
-A rank whose main thread runs is *free*: it may do anything yet. A rank that is stuck in a collective can go on once
-all members have issued it; in a send or receive, once the other end has. So the ranks that may go on are the least
-set that holds the free ones, and every stuck one whose missing ranks may all go on. Whoever is outside of it waits
-for ever: each of them needs one that has ended its part, is dead, or is itself outside.
+A rank whose main thread runs is *free*: it may do anything yet, and so may one that has threads. A rank that is stuck
+in a collective can go on once all members have issued it; in a send or receive, once the other end has. So the ranks
+that may go on are the least set that holds the free ones, and every stuck one whose missing ranks are all in it (of
+a receive from anyone, some). Whoever is stuck outside of it waits for ever.
 
-Why snapshots of different moments do not deceive: a rank reports its counts after it has seen that it is stuck, and
-counts only grow. Take the ranks that were judged to wait for ever, and suppose that some of them went on after their
-snapshot; look at the first. What it waited for was issued by a rank that had not done so in its own snapshot: one
-that has ended its part, which issues nothing more, or another of those judged, which must have gone on before. So
-there is no first.
+Why snapshots of different moments do not deceive. A rank looks whether it is stuck, then for threads, then at its
+counts, and counts only grow. Suppose that some of the ranks judged to wait for ever left that wait after they had
+looked; take the first. What it needed was issued by a rank whose counts lacked it, so after that one had looked, too.
+But that one has no threads, and it had ended its part, so it issues nothing more; or it was judged itself, so it had
+left its own wait before. So there is no first, and a verdict stays true.
+
+How messages meet: a receive by name stands for the next message of its sender as soon as it is issued. A receive
+from anyone takes one for which no receive stands, and is a receive from that sender from then on; until then it may
+be the other end of anybody's send.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from .. import ranks as rank_sets
 from ..messages import Count, Doing, Op
 
 _SENTENCES = 3
-"""So many calls are told of in a verdict; a world that is stuck in more is told by their number."""
+"""So many calls are told of in a verdict; of the others their number."""
+
+_PLACES = 4
+"""So many places at which missing ranks are, and calls of a cycle, are told of in one sentence."""
+
+_LONGEST = 120
+"""Characters of a line or an error that are quoted."""
 
 _ENDED = {
     "finished": "has finished the cell",
     "failed": "failed",
     "interrupted": "was interrupted",
     "idle": "does not run this cell",
+    "dead": "is dead",
 }
+"""The states in which a main thread issues nothing more during this cell."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +63,14 @@ class Standing:
     @property
     def waits(self) -> Sequence[Op]:
         """What it is stuck in: one of these calls."""
-        return self.doing.waits if self.state == "running" else ()
+        return () if self.state in _ENDED else self.doing.waits
 
     @property
     def free(self) -> bool:
-        """Whether it may do anything yet."""
+        """Whether it may issue anything yet, whatever the others do."""
         if self.state == "dead":
             return False
-        return self.doing.threads > 0 or (self.state == "running" and not self.waits)
+        return self.doing.threads > 0 or (self.state not in _ENDED and not self.waits)
 
 
 @dataclass(frozen=True)
@@ -68,7 +80,8 @@ class Wait:
     Attributes:
         rank: which.
         ops: it waits for one of these.
-        missing: the ranks that have not arrived at the first of them, ascending.
+        missing: the ranks that have not arrived where it needs them, ascending; of a receive from anyone, all that it
+            could come from.
     """
 
     rank: int
@@ -83,7 +96,7 @@ class Verdict:
     Attributes:
         waits: every rank that is stuck, in rank order.
         stuck: those that wait in vain.
-        text: why, if any wait is in vain; else for whom they wait; empty if nobody waits.
+        text: why, in sentences, if any wait is in vain; else for whom they wait; empty if nobody waits.
     """
 
     waits: list[Wait] = field(default_factory=list)
@@ -100,169 +113,315 @@ def judge(standings: Mapping[int, Standing]) -> Verdict:
     """Judge what all ranks of a world report.
 
     Args:
-        standings: every rank of the world, by rank.
-    """
-    ranks = dict(sorted(standings.items()))
-    waits = [
-        Wait(rank, standing.waits, sorted(set().union(*(_missing(ranks, rank, op) for op in standing.waits[:1]))))
-        for rank, standing in ranks.items()
-        if standing.waits
-    ]
-    if not waits:
+        standings: every rank of the world, by rank, all in one generation.
+
+    >>> stuck = Doing({"0": 1}, waits=[Op("collective", "barrier", "0", [0, 1], 1, "", "line 1: barrier()", 0.0)])
+    >>> judge({0: Standing(0, "running", doing=stuck), 1: Standing(1, "finished")}).text
+    'barrier #1 of the world (line 1: barrier()) can never complete: rank 0 waits in it, but rank 1 has finished the cell.'
+    """  # noqa: E501 - the sentence is as long as it is
+    if not any(standing.waits for standing in standings.values()):
         return Verdict()
-    going = _going(ranks)
-    stuck = [wait.rank for wait in waits if wait.rank not in going]
-    text = _why(ranks, [wait for wait in waits if wait.rank in stuck]) if stuck else _for_whom(ranks, waits)
-    return Verdict(waits, stuck, text)
+    world = _World(standings)
+    waits = [
+        Wait(rank, [need.op for need in needs], sorted(set().union(*(need.missing for need in needs))))
+        for rank, needs in world.needs.items()
+    ]
+    return Verdict(waits, list(world.vain), _why(world) if world.vain else _for_whom(world))
 
 
 # ── who may go on ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _going(ranks: Mapping[int, Standing]) -> set[int]:
-    going = {rank for rank, standing in ranks.items() if standing.free}
-    waiting = {rank: standing.waits for rank, standing in ranks.items() if standing.waits and rank not in going}
-    while True:
-        freed = {rank for rank, ops in waiting.items() if any(_may_end(ranks, going, rank, op) for op in ops)}
-        if not freed:
-            return going
-        going |= freed
-        for rank in freed:
-            del waiting[rank]
+@dataclass(frozen=True)
+class _Need:
+    """A call that a rank is stuck in, and who has not arrived there."""
+
+    op: Op
+    missing: frozenset[int]
+
+    @property
+    def from_anyone(self) -> bool:
+        return self.op.kind == "recv" and self.op.peer is None
+
+    @property
+    def by_itself(self) -> bool:
+        """Whether the wait ends whatever the others do: by its timeout, or since it has failed already."""
+        return self.op.limited or self.op.lost
+
+    def may_end(self, going: Collection[int]) -> bool:
+        if self.by_itself or not self.missing:
+            return True
+        return not self.missing.isdisjoint(going) if self.from_anyone else self.missing.issubset(going)
 
 
-def _may_end(ranks: Mapping[int, Standing], going: set[int], rank: int, op: Op) -> bool:
-    if op.limited:
-        return True
-    missing = _missing(ranks, rank, op)
-    if op.kind == "recv" and op.peer is None:  # any one of them will do
-        return not missing or bool(missing & going)
-    return missing <= going
+class _World:
+    """All ranks, what those that are stuck need, who may go on, and who waits in vain."""
+
+    def __init__(self, standings: Mapping[int, Standing]) -> None:
+        self.size = len(standings)
+        self.ranks = dict(sorted(standings.items()))
+        self._messages: dict[tuple[int, str], dict[tuple[str, int | None, int], int]] = {}
+        self._absent: dict[tuple[str, int, tuple[int, ...]], frozenset[int]] = {}
+        for op in [op for standing in standings.values() for op in standing.waits]:
+            for rank in {*op.members, *([] if op.peer is None else [op.peer])} - self.ranks.keys():
+                self.ranks[rank] = Standing(rank, "running")  # nothing is known of it, so it may do anything
+        self.needs = {
+            rank: [_Need(op, self._missing(rank, op)) for op in standing.waits]
+            for rank, standing in self.ranks.items()
+            if standing.waits
+        }
+        self.going = {rank for rank, standing in self.ranks.items() if standing.free}
+        self.vain = dict(self.needs)
+        while freed := [rank for rank, needs in self.vain.items() if any(need.may_end(self.going) for need in needs)]:
+            self.going.update(freed)
+            for rank in freed:
+                del self.vain[rank]
+
+    def _missing(self, rank: int, op: Op) -> frozenset[int]:
+        if op.kind == "collective":
+            return self._absentees(op) - {rank}
+        if op.peer is not None:
+            if op.kind == "recv":
+                there = self._number(op.peer, "sent", op, rank) >= op.seq
+            else:  # what the other end takes from anyone may be this
+                there = self._number(op.peer, "received", op, rank) >= op.seq
+                there = there or self._number(op.peer, "received", op, None) > 0
+            return frozenset() if there else frozenset({op.peer})
+        others = frozenset(op.members) - {rank}
+        on_its_way = self._number(rank, "received", op, None) == 0 or any(
+            self._number(other, "sent", op, rank) > self._number(rank, "received", op, other) for other in others
+        )
+        return frozenset() if on_its_way else others
+
+    def _absentees(self, op: Op) -> frozenset[int]:
+        """Who has not arrived at a collective: the same set for all that wait there, and there may be many."""
+        key = op.group, op.seq, tuple(op.members)
+        if key not in self._absent:
+            self._absent[key] = frozenset(
+                member for member in op.members if self.ranks[member].doing.issued.get(op.group, 0) < op.seq
+            )
+        return self._absent[key]
+
+    def _number(self, rank: int, which: str, op: Op, peer: int | None) -> int:
+        """How many messages of the call's group and tag a rank has sent to a peer, or received from it."""
+        index = self._messages.get((rank, which))
+        if index is None:
+            index = self._messages[rank, which] = {}
+            doing = self.ranks[rank].doing
+            counts: Iterable[Count] = doing.sent if which == "sent" else doing.received
+            for count in counts:
+                key = count.group, count.peer, count.tag
+                index[key] = index.get(key, 0) + count.number
+        return index.get((op.group, peer, op.tag), 0)
 
 
-def _missing(ranks: Mapping[int, Standing], rank: int, op: Op) -> set[int]:
-    """Who has not arrived at a call; of a receive from anyone, everybody it could come from."""
-    if op.kind == "collective":
-        return {m for m in op.members if m != rank and ranks[m].doing.issued.get(op.group, 0) < op.seq}
-    if op.peer is not None:
-        other = ranks[op.peer].doing
-        if op.kind == "recv":
-            return set() if _number(other.sent, op, rank) >= op.seq else {op.peer}
-        # What the other end would take from anyone may be this.
-        there = _number(other.received, op, rank) >= op.seq or _number(other.received, op, None) > 0
-        return set() if there else {op.peer}
-    mine = ranks[rank].doing.received
-    others = {member for member in op.members if member != rank}
-    on_its_way = any(_number(ranks[m].doing.sent, op, rank) > _number(mine, op, m) for m in others)
-    return set() if on_its_way else others
+# ── why a wait is in vain ───────────────────────────────────────────────────────────────────────────
 
 
-def _number(counts: Iterable[Count], op: Op, peer: int | None) -> int:
-    return sum(
-        count.number for count in counts if (count.group, count.tag) == (op.group, op.tag) and count.peer == peer
-    )
+@dataclass(frozen=True, eq=False)
+class _Knot:
+    """A call that can never complete, and the ranks that wait in it, or in one of so many others."""
+
+    need: _Need
+    ranks: list[int]
+    others: int
 
 
-# ── in words ────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _why(ranks: Mapping[int, Standing], waits: Sequence[Wait]) -> str:
-    """One sentence for each call in which ranks wait in vain."""
-    calls: dict[tuple[object, ...], list[Wait]] = {}
-    for wait in waits:
-        op = wait.ops[0]
-        own = wait.rank if op.kind != "collective" else None
-        calls.setdefault((op.kind, op.group, op.seq, tuple(op.members), op.peer, op.tag, own), []).append(wait)
-    # What waits for a rank that is at an end explains what waits for those that wait there.
-    ordered = sorted(calls.values(), key=lambda same: all(ranks[m].waits for m in same[0].missing))
-    sentences = [_sentence(ranks, same) for same in ordered[:_SENTENCES]]
-    if len(ordered) > _SENTENCES:
-        sentences.append(f"So it is with {len(ordered) - _SENTENCES} more.")
+def _why(world: _World) -> str:
+    """One sentence for each call in which ranks wait in vain, and for each cycle of such calls."""
+    knots: dict[object, _Knot] = {}
+    at: dict[int, _Knot] = {}
+    for rank, (need, *others) in world.vain.items():
+        op = need.op
+        key = (op.group, op.seq, tuple(op.members)) if op.kind == "collective" else rank
+        at[rank] = knots.setdefault(key, _Knot(need, [], len(others)))
+        at[rank].ranks.append(rank)
+    stories = _stories({knot: [at.get(rank) for rank in _never(world, knot)] for knot in knots.values()})
+    sentences = [
+        _sentence(world, story[0]) if len(story) == 1 else _around(world, story) for story in stories[:_SENTENCES]
+    ]
+    more = sum(len(story) for story in stories[_SENTENCES:])
+    if more:
+        sentences.append(f"And {more} more call{'s' if more > 1 else ''} can never complete.")
     return " ".join(sentences)
 
 
-def _sentence(ranks: Mapping[int, Standing], same: Sequence[Wait]) -> str:
-    op = same[0].ops[0]
-    who = [wait.rank for wait in same]
-    missing = same[0].missing
-    if op.kind == "collective":
-        waiting = f"{_named(who)} wait{'s' if len(who) == 1 else ''} in it"
-    else:
-        waiting = f"rank {who[0]} waits in it"
-    where: dict[str, list[int]] = {}
-    for rank in missing:
-        where.setdefault(_where(ranks[rank]), []).append(rank)
-    absent = ", and ".join(f"{_named(some)} {_plural(place, some)}" for place, some in where.items())
-    alone = "" if op.kind != "recv" or op.peer is not None else "nobody can send it any more: "
-    return f"{_call(ranks, op)} can never complete: {waiting}, but {alone}{absent}."
+def _stories(leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[list[_Knot]]:
+    """Put the calls into an order in which each is explained by those before it; a cycle stays together.
+
+    Args:
+        leads: for each call where its missing ranks wait; None where one has ended its part, which needs no reason.
+    """
+    stories: list[list[_Knot]] = []
+    explained: set[_Knot | None] = {None}
+    left = list(leads)
+    while left:
+        follow = [[knot] for knot in left if not explained.isdisjoint(leads[knot])]
+        stories += follow or [_cycle(left[0], leads)]
+        explained.update(knot for story in stories for knot in story)
+        left = [knot for knot in left if knot not in explained]
+    return stories
 
 
-def _call(ranks: Mapping[int, Standing], op: Op) -> str:
-    """A call by all that it is known by."""
-    if op.kind == "send":
-        name = f"send #{op.seq} to rank {op.peer}"
-    elif op.kind == "recv":
-        name = f"recv #{op.seq} from {'any rank' if op.peer is None else f'rank {op.peer}'}"
-    else:
-        name = f"{op.name} #{op.seq} of {_group(ranks, op)}"
-    if op.kind != "collective" and len(op.members) < len(ranks):
-        name += f" in {_group(ranks, op)}"
-    tag = f"tag {op.tag}" if op.kind != "collective" and op.tag else ""
-    about = "; ".join(part for part in (op.what, tag, op.line) if part)
-    return f"{name} ({about})" if about else name
+def _cycle(start: _Knot, leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[_Knot]:
+    """Follow the calls from one to a next until they come round; one that anybody could end is told by itself."""
+    path = [start]
+    while not path[-1].need.from_anyone:
+        following = next(knot for knot in leads[path[-1]] if knot is not None)
+        if following in path:
+            return path[path.index(following) :]
+        path.append(following)
+    return path[-1:]
 
 
-def _group(ranks: Mapping[int, Standing], op: Op) -> str:
-    if len(op.members) == len(ranks):
-        return "the world"
-    return f"the group of {_named(op.members)}"
+def _never(world: _World, knot: _Knot) -> list[int]:
+    """The missing ranks that can never arrive; first those whose part has ended, which needs no further reason."""
+    return sorted(knot.need.missing - world.going, key=lambda rank: (rank in world.vain, rank))
 
 
-def _where(standing: Standing) -> str:
-    if standing.state == "dead":
-        return standing.note or "is dead"
-    if standing.waits:
-        op = standing.waits[0]
-        line = f" ({op.line})" if op.line else ""
-        return f"waits in {op.name} #{op.seq}{line}"
-    if standing.state == "running":
-        return f"is at {standing.doing.line}" if standing.doing.line else "is running"
-    note = f" ({standing.note})" if standing.note and standing.state == "failed" else ""
-    return f"{_ENDED.get(standing.state, standing.state)}{note}"
+def _sentence(world: _World, knot: _Knot) -> str:
+    never = _never(world, knot)
+    places = _places(world, never) + _places(world, sorted(knot.need.missing.difference(never)))
+    nobody = "nobody can send it any more: " if knot.need.from_anyone else ""
+    return f"{_in_vain(world, knot)}, but {nobody}{_listed(places)}."
 
 
-def _plural(place: str, ranks: Sequence[int]) -> str:
-    if len(ranks) == 1:
-        return place
-    for one, many in (("has ", "have "), ("was ", "were "), ("is ", "are "), ("does ", "do "), ("waits ", "wait ")):
-        if place.startswith(one):
-            return many + place.removeprefix(one)
-    return place
+def _around(world: _World, cycle: Sequence[_Knot]) -> str:
+    """Go around a cycle once: each call needs a rank that waits in the next one, and the last one in the first."""
+    needed = [
+        min(knot.need.missing.intersection(after.ranks))
+        for knot, after in zip(cycle, [*cycle[1:], cycle[0]], strict=True)
+    ]
+    steps = []
+    for knot, rank, needs in zip(cycle[1:], needed, needed[1:], strict=False):
+        others = [other for other in knot.ranks if other != rank]
+        also = f", as {'does' if len(others) == 1 else 'do'} {_named(others)}," if others else ","
+        steps.append(f"rank {rank} waits in {_call(world, knot.need.op)}{also} which needs rank {needs}")
+    if len(steps) > _PLACES:
+        steps[2:] = [f"and so on through {_named(needed[2:-1])}, back to rank {needed[-1]}"]
+    return f"{_in_vain(world, cycle[0])}, but {'; '.join(steps)}."
 
 
-def _for_whom(ranks: Mapping[int, Standing], waits: Sequence[Wait]) -> str:
-    """Whom the waiting ranks wait for in the end: the free ones at the roots of the chains."""
+def _in_vain(world: _World, knot: _Knot) -> str:
+    waiting = f"{_named(knot.ranks)} wait{'s' if len(knot.ranks) == 1 else ''} in it"
+    if knot.others:
+        waiting += f" or in {'another' if knot.others == 1 else f'one of {knot.others} others'} that cannot either"
+    return f"{_call(world, knot.need.op, details=True)} can never complete: {waiting}"
+
+
+# ── for whom a wait is that may still end ───────────────────────────────────────────────────────────
+
+
+def _for_whom(world: _World) -> str:
+    """Name the free ranks at the ends of the chains, and what ends by itself."""
+    everybody = [need for needs in world.needs.values() for need in needs]
+    alone = next((need for need in everybody if need.by_itself), None)
+    if alone is not None and alone.op.lost:
+        return f"waiting to hear why {_call(world, alone.op)} lost a connection"
+    surely = _roots(world, certain=True)
+    perhaps = [rank for rank in _roots(world, certain=False) if rank not in surely]
+    parts = [_culprits(world, surely)] if surely else []
+    if perhaps:
+        parts.append(("one of these: " if len(perhaps) > 1 else "") + _culprits(world, perhaps))
+    if parts:
+        limit = f"; {_call(world, alone.op)} has a timeout of its own" if alone else ""
+        return f"waiting for {'; and for '.join(parts)}{limit}"
+    if alone is not None:
+        places = _listed(_places(world, sorted(alone.missing)))
+        return f"waiting in {_call(world, alone.op)} until its timeout" + (f": {places}" if places else "")
+    return f"waiting in {_call(world, everybody[0].op)}, where all have arrived"
+
+
+def _roots(world: _World, *, certain: bool) -> list[int]:
+    """The free ranks that the waits come down to; ``certain``: only where no other rank would do instead."""
     roots: set[int] = set()
     seen: set[int] = set()
-    queue = [rank for wait in waits for rank in wait.missing]
+    queue = list(world.needs)
     while queue:
         rank = queue.pop()
         if rank in seen:
             continue
         seen.add(rank)
-        standing = ranks[rank]
-        if standing.waits:
-            queue += [m for op in standing.waits for m in _missing(ranks, rank, op)]
-        else:
+        if rank not in world.needs:
             roots.add(rank)
-    culprits: dict[str, list[int]] = {}
-    for rank in sorted(roots):
-        line = ranks[rank].doing.line
-        culprits.setdefault(f", at {line}" if line else "", []).append(rank)
-    if not culprits:  # all have arrived: it is on its way, or has a limit of its own
-        op = waits[0].ops[0]
-        return f"waiting in {_call(ranks, op)}"
-    return "waiting for " + "; ".join(f"{_named(some)}{place}" for place, some in culprits.items())
+        for need in world.needs.get(rank, ()):
+            able = need.missing & world.going
+            if need.may_end(world.going) and (not certain or len(able) == 1 or not need.from_anyone):
+                queue.extend(able)
+    return sorted(roots)
+
+
+def _culprits(world: _World, ranks: Sequence[int]) -> str:
+    """Free ranks and what they are at: ``rank 2, at line 3: time.sleep(60); ranks 4-5``."""
+    places: dict[tuple[str, str], list[int]] = {}
+    for rank in ranks:
+        standing = world.ranks[rank]
+        line = _short(standing.doing.line)
+        place = ("", f", at {line}" if line else "")
+        if standing.state in _ENDED:
+            place = ("a thread of ", f", which {_where(world, rank)}")
+        places.setdefault(place, []).append(rank)
+    texts = [f"{before}{_named(some)}{after}" for (before, after), some in places.items()]
+    more = sum(len(some) for some in list(places.values())[_PLACES:])
+    return "; ".join(texts[:_PLACES] + ([f"{more} more rank{'s' if more > 1 else ''}"] if more else []))
+
+
+# ── words ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _call(world: _World, op: Op, *, details: bool = False) -> str:
+    """A call by all that it is known by: ``all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x))``."""
+    small = len(op.members) < world.size
+    group = f"the group of {_named(op.members)}" if small else "the world"
+    if op.kind == "collective":
+        name = f"{op.name} #{op.seq} of {group}"
+    else:
+        peer = "any rank" if op.peer is None else f"rank {op.peer}"
+        name = f"{op.kind} #{op.seq} {'to' if op.kind == 'send' else 'from'} {peer}"
+        name += f" within {op.name}" if op.name not in {"", op.kind} else ""
+        name += f" in {group}" if small else ""
+    tag = f"tag {op.tag}" if op.kind != "collective" and op.tag else ""
+    about = "; ".join(part for part in (_short(op.what) if details else "", tag, _short(op.line)) if part)
+    return f"{name} ({about})" if about else name
+
+
+def _places(world: _World, ranks: Sequence[int]) -> list[str]:
+    """Where these ranks are, those at one place together: ``ranks 1-2 have finished the cell``."""
+    together: dict[str, list[int]] = {}
+    for rank in ranks:
+        together.setdefault(_where(world, rank), []).append(rank)
+    places = [f"{_named(some)} {_plural(place) if len(some) > 1 else place}" for place, some in together.items()]
+    more = sum(len(some) for some in list(together.values())[_PLACES:])
+    rest = [f"{more} more rank{'s have' if more > 1 else ' has'} not arrived"] if more else []
+    return places[:_PLACES] + rest
+
+
+def _where(world: _World, rank: int) -> str:
+    """Where a missing rank is, as the end of a sentence about one rank."""
+    standing = world.ranks[rank]
+    if standing.waits:
+        return f"waits in {_call(world, standing.waits[0])}"
+    if standing.state == "dead" and standing.note:
+        return _short(standing.note)
+    if standing.state in _ENDED:
+        note = f" ({_short(standing.note)})" if standing.note and standing.state == "failed" else ""
+        return _ENDED[standing.state] + note
+    return f"is still at {_short(standing.doing.line)}" if standing.doing.line else "is still running"
+
+
+def _plural(place: str) -> str:
+    verb, _, rest = place.partition(" ")
+    verb = {"has": "have", "was": "were", "is": "are", "does": "do", "waits": "wait"}.get(verb, verb)
+    return f"{verb} {rest}" if rest else verb
+
+
+def _listed(places: Sequence[str]) -> str:
+    return ", and ".join([", ".join(places[:-1]), places[-1]] if len(places) > 1 else places)
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
 
 
 def _named(ranks: Sequence[int]) -> str:

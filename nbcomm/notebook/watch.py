@@ -116,7 +116,11 @@ class Watch:
         if output is not None:
             since = [op.since for wait in verdict.waits for op in wait.ops]
             long = bool(since) and time.time() - min(since) > _SHOW_AFTER
-            output.notice(verdict.text if long and not verdict.hopeless else "")
+            died = [f"rank {rank} {self._roster.dead[rank]}" for rank in request.ranks if rank in self._roster.dead]
+            news = ["; ".join(died) + "; the other ranks go on"] if died else []
+            if long:
+                news.append(verdict.text)
+            output.notice("; ".join(news) if not verdict.hopeless else "")
 
     def _standing(self, rank: int, request: Request, answers: dict[int, Done]) -> Standing:
         roster, number = self._roster, self._generations.number

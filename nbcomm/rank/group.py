@@ -89,7 +89,6 @@ class RankGroup(dist.ProcessGroup):
         self._id = 0
         self._seen: tuple[int, ...] = ()
         self._loose: set[int] = set()
-        self._matching = threading.Lock()
         inside.give_placeholder(self, list(inside.devices_of(backend)))
 
     def form(self, absent: Sequence[int] = ()) -> None:
@@ -153,7 +152,8 @@ class RankGroup(dist.ProcessGroup):
         if hub.alert or self._inner is None:
             self._object(kind, other)
         counts = self._log.sent if kind == "send" else self._log.received
-        seq = counts[other, tag] = counts.get((other, tag), 0) + 1
+        with self._log.lock:
+            seq = counts[other, tag] = counts.get((other, tag), 0) + 1
         said = calls.bytes_of(args[0])
         if other is None:
             self._loose.add(tag)  # who sends is not known, so neither is which of its messages this will be
@@ -163,13 +163,16 @@ class RankGroup(dist.ProcessGroup):
 
     def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
         record = self._hub.record
-        before, record._inside = record._inside, call  # `within`, at a tenth of its cost
+        outer = threading.get_ident() == record.main  # what another thread is in says nothing of the main one
+        if outer:
+            before, record._inside = record._inside, call  # `within`, at a tenth of its cost
         try:
             work = getattr(self._inner, method)(*args, **kwargs)
         except RuntimeError as error:
             raise self._hub.explain(error) from None
         finally:
-            record._inside = before
+            if outer:
+                record._inside = before
         record.follow(work, call)
         return work
 
@@ -278,30 +281,34 @@ class RankGroup(dist.ProcessGroup):
         if self._hub.alert or self._inner is None:
             self._object("recv", None)
         received = self._log.received
-        seq = received[None, tag] = received.get((None, tag), 0) + 1
+        with self._log.lock:
+            seq = received[None, tag] = received.get((None, tag), 0) + 1
         call = Call("recv", "recv", self._log, seq, calls.bytes_of(tensors)[1], None, tag)
         generation = self._hub.generation
-        work = AnyoneReceive(lambda: self._find_sender(tensors, tag, generation), self._hub.watched_wait)
+        work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.watched_wait)
         self._hub.record.follow(work, call)
         return work
 
-    def _find_sender(self, tensors: list[torch.Tensor], tag: int, generation: int) -> tuple[int, Any] | None:
+    def _find_sender(self, tensors: list[torch.Tensor], call: Call, generation: int) -> tuple[int, Any] | None:
         """Begin to receive from a member that has announced a message with this tag; None if there is none."""
-        hub, received = self._hub, self._log.received
+        hub, log, tag = self._hub, call.log, call.tag
         board, inner = hub.board, self._inner
         if hub.alert:
             hub.object("recv", self.members, None)
         if generation != hub.generation or inner is None or board is None:
             raise RuntimeError("This receive belongs to process groups that are no more.")
-        with self._matching:
-            for place, member in enumerate(self.members):
-                seq = received.get((member, tag), 0) + 1
-                if member == hub.rank or not board.text(member, 1, self._lane(member, hub.rank, tag), seq):
+        for place, member in enumerate(self.members):
+            if member == hub.rank:
+                continue
+            with log.lock:
+                seq = log.received.get((member, tag), 0) + 1
+                if not board.text(member, 1, self._lane(member, hub.rank, tag), seq):
                     continue
-                received[None, tag] -= 1
-                received[member, tag] = seq
-                self._compare_message("recv", (member, tag), seq, calls.bytes_of(tensors))
-                return place, inner.recv(tensors, place, tag)
+                log.received[None, tag] -= 1
+                log.received[member, tag] = seq
+                call.peer, call.seq = member, seq  # from now on it is a receive by name
+            self._compare_message("recv", (member, tag), seq, calls.bytes_of(tensors))
+            return place, inner.recv(tensors, place, tag)
         return None
 
     def _lane(self, src: int, dst: int, tag: int) -> int:

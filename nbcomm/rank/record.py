@@ -47,6 +47,7 @@ class Log:
         self.members = members
         self.positions = itertools.count(1)
         self.issued = 0
+        self.lock = threading.Lock()  # a receive from anyone becomes one by name, on a thread of its own
         self.sent: dict[tuple[int | None, int], int] = {}
         self.received: dict[tuple[int | None, int], int] = {}
 
@@ -79,7 +80,7 @@ class Record:
 
     def __init__(self, scope: Callable[[], dict[str, Any] | None] = lambda: None) -> None:
         self._scope = scope
-        self._main = threading.main_thread().ident
+        self.main = threading.main_thread().ident
         self._logs: dict[str, Log] = {}
         self._live: dict[int, tuple[Any, Call]] = {}
         self._waiting: list[tuple[Any, bool]] = []
@@ -151,12 +152,13 @@ class Record:
             return
         with suppress(RuntimeError):  # it failed, so it came from nobody
             source, received = call.log.members[work._source_rank()], call.log.received  # noqa: SLF001
-            received[None, call.tag] -= 1
-            received[source, call.tag] = received.get((source, call.tag), 0) + 1
+            with call.log.lock:
+                received[None, call.tag] -= 1
+                received[source, call.tag] = received.get((source, call.tag), 0) + 1
 
     def wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wait for a handle and be seen to."""
-        if threading.get_ident() != self._main:
+        if threading.get_ident() != self.main:
             return wait(work, *args, **kwargs)
         waiting = self._waiting
         waiting.append((work, bool(args or kwargs)))
@@ -188,30 +190,31 @@ class Record:
 
     def blocked(self) -> bool:
         """Whether the main thread waits for other ranks; within C++ that shows when it is asked repeatedly."""
-        return bool(self._waits(sys._current_frames().get(self._main or 0)))  # noqa: SLF001
+        return bool(self._waits(sys._current_frames().get(self.main or 0)))  # noqa: SLF001
 
     def doing(self) -> Doing:
-        """Tell it all; ask often enough, and it tells from two answers that nothing moved in between."""
-        frames = sys._current_frames()  # noqa: SLF001 - the only way to see another thread
-        main = frames.get(self._main or 0)
-        line = self._line(main)
-        lost = self._lost
-        spoken = self._spoken(main)
-        waits = [self._op(call, line, spoken, lost=call is lost) for call in ([lost] if lost else self._waits(main))]
-        issued = {log.name: log.issued for log in list(self._logs.values())}
+        """Tell it all; ask often enough, and it tells from two answers that nothing moved in between.
+
+        The order matters to whoever judges: first whether the main thread is stuck, then which threads there are,
+        then the counts. What comes between them can only make the world look livelier than it is.
+        """
+        main = sys._current_frames().get(self.main or 0)  # noqa: SLF001 - the only way to see another thread
+        line, spoken, lost = self._line(main), self._spoken(main), self._lost
+        stuck = [lost] if lost else self._waits(main)
+        threads = self._threads(sys._current_frames())  # noqa: SLF001
+        logs = list(self._logs.values())
+        issued = {log.name: log.issued for log in logs}
         if self._meetings.issued:
             issued[_NEW_GROUP] = self._meetings.issued
-        logs = list(self._logs.values())
-        return Doing(
-            issued=issued,
-            sent=[Count(log.name, *key, number) for log in logs for key, number in list(log.sent.items())],
-            received=[
-                Count(log.name, *key, number) for log in logs for key, number in list(log.received.items()) if number
-            ],
-            waits=waits,
-            line=line,
-            threads=self._threads(frames),
-        )
+        sent: list[Count] = []
+        received: list[Count] = []
+        for log in logs:
+            with log.lock:
+                sent += [Count(log.name, *key, number) for key, number in log.sent.items()]
+                received += [Count(log.name, *key, number) for key, number in log.received.items() if number]
+        # In words at last: a receive from anyone that finds its sender now is one by name, which the counts allow for.
+        waits = [self._op(call, line, spoken, lost=call is lost) for call in stuck]
+        return Doing(issued, sent, received, waits, line, threads)
 
     def _waits(self, main: FrameType | None) -> list[Call]:
         awaited = self._awaited()
@@ -224,7 +227,7 @@ class Record:
         if main is None or not self._live or not main.f_code.co_filename.startswith(_TORCH):
             self._still = (None, 0.0)
             return []
-        spent = _cpu_seconds(self._main)
+        spent = _cpu_seconds(self.main)
         place = (id(main), main.f_lasti, spent)
         now = time.monotonic()
         if place != self._still[0]:
@@ -286,7 +289,7 @@ class Record:
         scope = self._scope()
         count = 0
         for ident, top in frames.items():
-            frame: FrameType | None = top if ident != self._main else None
+            frame: FrameType | None = top if ident != self.main else None
             while frame is not None and frame.f_globals is not scope:
                 frame = frame.f_back
             count += frame is not None

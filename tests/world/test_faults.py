@@ -1,0 +1,40 @@
+"""Each row of docs/reliability.md is what really happens."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .faults import FAULTS, Fault, prepare, run
+from .notebook import Notebook
+
+PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+
+
+@pytest.fixture(scope="module")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A prepared world in a place of its own, so that there is only one to attach to."""
+    with tempfile.TemporaryDirectory(prefix="nb", dir="/tmp", ignore_cleanup_errors=True) as place:
+        notebook = Notebook(str(tmp_path_factory.mktemp("faults")), TMPDIR=place)
+        try:
+            prepare(notebook)
+            yield notebook
+        finally:
+            notebook.close()
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+def test_a_fault_is_told_mended_and_survived(world: Notebook, fault: Fault) -> None:
+    outcome = run(world, fault)
+    # Half a second where the machine is not busy; C code that holds Python's lock is told of after two.
+    assert outcome.until_told < 10
+    assert outcome.until_good < 20
+
+
+def test_the_page_has_every_row() -> None:
+    page = PAGE.read_text()
+    for fault in FAULTS:
+        assert f"| {fault.what} | {fault.where} |" in page, "run: make faults"
