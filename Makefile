@@ -10,13 +10,14 @@ SAY := @printf '\n── %s\n'
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench screenshots clean system-packages
+.PHONY: help demo test lint bench faults soak screenshots clean system-packages
 
 help:
 	@echo 'make demo    play the first-steps notebook in this terminal, on four CPU ranks'
 	@echo 'make test    every check that CI runs: lint, types, import contracts, tests'
 	@echo 'make lint    all of them but the tests'
 	@echo 'make bench   the speed table'
+	@echo 'make faults  break a world in every way of docs/reliability.md, and write that page anew'
 	@echo 'make screenshots   take the pictures of docs/ anew, in a real browser'
 	@echo 'make clean   remove the environment, caches and builds'
 
@@ -41,6 +42,10 @@ lint: $(VENV)/ready-to-develop
 bench: $(VENV)/ready-to-run
 	$(SAY) 'Measuring; a quiet machine gives the truest ratios.'
 	@$(BIN)/python -m bench
+
+faults: $(VENV)/ready-to-develop
+	$(SAY) 'Breaking a world in every way of docs/reliability.md.'
+	@$(BIN)/python -m tests.world.faults --write docs/reliability.md
 
 screenshots: $(VENV)/ready-to-develop system-packages
 	$(SAY) 'Taking the pictures of docs/ in a real JupyterLab, light and dark.'

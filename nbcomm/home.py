@@ -94,7 +94,10 @@ class Home:
             with suppress(FileNotFoundError):
                 home.path.mkdir(mode=0o700)
                 break
+        home.bulk.mkdir(mode=0o700)  # now, while nobody knows its name: /dev/shm is everybody's
         home.profile.mkdir(mode=0o700)
+        for name in ("log", "startup"):  # IPython would make them as the umask says
+            (home.profile / name).mkdir(mode=0o700)
         return home
 
     @classmethod

@@ -79,7 +79,8 @@ class ForkServerClient:
         # One thread per pool in the parent: a fork must not inherit a thread pool, and each rank sets its own.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         # Kept open: a fork server that fails removes the directory, and its last words must still be read.
-        self._log = home.forkserver_log.open("w+b")
+        log = os.open(home.forkserver_log, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+        self._log = os.fdopen(log, "w+b")
         self._process = subprocess.Popen(  # noqa: S603 - our own module
             [sys.executable, "-m", "nbcomm.launch.forkserver", str(home.path)],
             stdin=subprocess.DEVNULL,

@@ -70,6 +70,9 @@ _SPARE_TIME = (
 _IDLE = 1.0
 """Seconds without an order after which the next of these is imported."""
 
+_LONGEST_WORD = 4096
+"""Bytes that a visitor who does not hold the world may say in a line: a `Claim` is short."""
+
 _FIRST_VISIT = 10.0
 """Seconds that the notebook which started this process has to connect to it."""
 
@@ -199,15 +202,18 @@ class ForkServer:
         pending += data
         *lines, rest = pending.split(b"\n")
         self._inputs[connection] = bytearray(rest)
+        if len(rest) > _LONGEST_WORD and not self._holds(connection):
+            self._farewell(connection)
+            return
         for line in lines:
             try:
                 order: Order = msgspec.json.decode(line, type=Order)
-            except msgspec.DecodeError:
+            except (ValueError, RecursionError, msgspec.DecodeError):
                 self._farewell(connection)  # whoever this is, it is not a notebook of ours
                 return
             if isinstance(order, Claim):
                 self._claim(connection, order.pid)
-            elif self._holder is None or self._holder[0] is not connection:
+            elif not self._holds(connection):
                 self._farewell(connection)  # it may look, and no more
                 return
             else:
@@ -228,9 +234,12 @@ class ForkServer:
         self._selector.unregister(connection)
         connection.close()
         del self._inputs[connection]
-        if self._holder is not None and self._holder[0] is connection:
+        if self._holds(connection):
             self._holder = None
             self._alone_since = time.monotonic()
+
+    def _holds(self, connection: socket.socket) -> bool:
+        return self._holder is not None and self._holder[0] is connection
 
     def _report(self, report: Report) -> None:
         if isinstance(report, Exited):
@@ -276,6 +285,7 @@ class ForkServer:
             for connection in (self._listener, self._woken, self._wake, *self._inputs):
                 connection.close()
             if order.what == "controller":
+                os.umask(0o077)  # it writes files of its own; a rank's files are the user's matter
                 # Nobody would end it, or its heart monitor, which is a fork of it; an engine sees to its own end.
                 _die_with_parent()
                 os.register_at_fork(after_in_child=_die_with_parent)
@@ -346,7 +356,7 @@ class ForkServer:
 
 
 def _spawn(order: Start) -> subprocess.Popen[bytes]:
-    with Path(order.log).open("ab") as log:
+    with os.fdopen(_open_log(order.log), "ab") as log:
         return subprocess.Popen(  # noqa: S603 - our own modules, by name
             [sys.executable, "-m", MODULES[order.what].removesuffix(".app"), *order.argv],
             stdin=subprocess.DEVNULL,
@@ -355,6 +365,7 @@ def _spawn(order: Start) -> subprocess.Popen[bytes]:
             env=order.env,
             cwd=order.cwd,
             start_new_session=True,
+            umask=0o077 if order.what == "controller" else -1,
         )
 
 
@@ -378,9 +389,13 @@ def _die_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
+def _open_log(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
 def _take_log(path: str) -> None:
     """Make a file descriptors 1 and 2, and nothing descriptor 0."""
-    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    log = _open_log(path)
     null = os.open(os.devnull, os.O_RDONLY)
     for descriptor, source in ((0, null), (1, log), (2, log)):
         os.dup2(source, descriptor)

@@ -63,6 +63,7 @@ class LocalCluster:
             engines=self._engines,
             profile_dir=str(self._home.profile),
             cluster_id="",
+            cluster_file="",  # which nobody would read, and everybody could
             controller_args=_CONTROLLER,
             delay=0,
             shutdown_atexit=False,  # the session sees to that

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
+
+Pid = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+"""What a process may be called: a number that is no such thing must not travel on."""
 
 
 class Start(msgspec.Struct, tag=True, frozen=True):
@@ -25,13 +30,13 @@ class Lease(msgspec.Struct, tag=True, frozen=True):
 class Claim(msgspec.Struct, tag=True, frozen=True):
     """From now on this connection steers the world; answered by `Claimed`, or `Busy` if another one does."""
 
-    pid: int
+    pid: Pid
 
 
 class Adopt(msgspec.Struct, tag=True, frozen=True):
     """Take care of processes that a fork server before this one has started: by key, their pids."""
 
-    children: dict[str, int]
+    children: dict[str, Pid]
 
 
 class Shutdown(msgspec.Struct, tag=True, frozen=True):

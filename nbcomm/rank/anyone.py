@@ -46,7 +46,7 @@ class AnyoneReceive(dist.Work):
         try:
             self._found = self._find()
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
-            self._error = error
+            self._error = error.with_traceback(None)  # its frames would keep the groups that are being let go
         if self._found is not None or self._error is not None:
             self._ready.set()
 

@@ -42,7 +42,7 @@ class Board:
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder = folder
         self._rank = rank
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
         partial = folder / f"board{rank}.part"
         descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         try:

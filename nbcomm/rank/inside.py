@@ -416,13 +416,12 @@ def follow_modules() -> None:
 def reset_interrupted_modules() -> None:
     """Let DDP and FSDP modules begin anew after an abort inside their forward or backward.
 
-    Without it DDP still waits for gradients of the backward that was cut short, and FSDP's ranks issue different
-    collectives. Every rank of a module's group must do so.
+    Without it FSDP's ranks issue different collectives. DDP may still wait for gradients of the backward that was cut
+    short; worse, where the abort hit while the ranks agreed on new buckets, some have them and some have not, and the
+    gradients of one parameter would be added to those of another. Every rank of a module's group must do so.
     """
     for module in list(_ddp_modules):
-        with contextlib.suppress(AttributeError):  # one of another version
-            module._has_rebuilt_buckets = False
-            module.reducer._reset_state()
+        _new_reducer(module)
     fsdp = sys.modules.get("torch.distributed.fsdp")
     module_type = getattr(fsdp, "FSDPModule", None)
     # fully_shard makes a subclass for each class of modules that it wraps: none means that it was never called
@@ -433,3 +432,20 @@ def reset_interrupted_modules() -> None:
         if issubclass(type(found), module_type):
             with contextlib.suppress(Exception):  # only roots may be reset; torch refuses the others
                 found.reset_iter_state()
+
+
+def _new_reducer(module: Any) -> None:
+    """Give a DDP module the buckets that it began with, as torch does for one that was unpickled."""
+    try:
+        module.reducer._remove_autograd_hooks()
+        module._has_rebuilt_buckets = False
+        parameters, sparse = module._build_params_for_reducer()
+        names = module._build_debug_param_to_name_mapping(parameters)
+        module._ddp_init_helper(parameters, sparse, names, module.static_graph)
+        for hook, state in getattr(module, "_comm_hooks", ()):
+            dist._register_comm_hook(module.reducer, state, hook)
+        if module.static_graph:
+            module.reducer._set_static_graph()
+            module.logger._set_static_graph()
+    except AttributeError:  # another version of torch: what is left is to forget the last backward
+        module.reducer._reset_state()

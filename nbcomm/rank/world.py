@@ -213,6 +213,8 @@ class World:
         os.environ.update(torchrun_environment(place, order.master_addr, order.master_port))
         # gloo listens where the hostname resolves, often on every interface: name the loopback one.
         os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+        if place.nodes == 1:  # NCCL would take any interface but loopback
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         os.environ["OMP_NUM_THREADS"] = str(place.threads)
         torch.set_num_threads(place.threads)
         if place.device.startswith("cuda"):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import multiprocessing as mp
+import os
 import tempfile
 import time
 import traceback
@@ -44,8 +45,9 @@ class Failed:
 class World:
     """``size`` ranks; each keeps one Communicator over all of them."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, **environment: str) -> None:
         self.size = size
+        self._environment = environment
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -83,6 +85,12 @@ class World:
                 assert not isinstance(result, Failed), f"Rank {rank} of {self.size} failed:\n{result.trace}"
         return results
 
+    @property
+    def folder(self) -> str:
+        """Where its ranks meet; there once it runs."""
+        assert self._folder is not None
+        return self._folder.name
+
     def close(self) -> None:
         """End the ranks that this world has started, and no other process."""
         for process in self._processes:
@@ -100,7 +108,9 @@ class World:
         self._folder = tempfile.TemporaryDirectory(prefix="nbcomm-test-")
         for rank in range(self.size):
             ours, theirs = _context.Pipe()
-            process = _context.Process(target=_rank, args=(rank, self.size, self._folder.name, theirs), daemon=True)
+            process = _context.Process(
+                target=_rank, args=(rank, self.size, self._folder.name, theirs, self._environment), daemon=True
+            )
             process.start()
             theirs.close()
             self._processes.append(process)
@@ -143,8 +153,9 @@ def form_order(rank: int, size: int, folder: str, generation: int = 1, *, absent
     return Form(0, place, store, rank == serving, generation, "127.0.0.1", 1, 60.0, f"{folder}/board", list(absent))
 
 
-def _rank(rank: int, size: int, folder: str, pipe: Connection) -> None:
+def _rank(rank: int, size: int, folder: str, pipe: Connection, environment: dict[str, str]) -> None:
     """The life of one rank; it ends when the test's end of the pipe does."""
+    os.environ.update(environment)
     global here  # noqa: PLW0603 - one process is one rank
     from nbcomm.rank.world import World as Membership
 

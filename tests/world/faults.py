@@ -220,14 +220,13 @@ def _mend(notebook: Notebook, fault: Fault) -> None:
         began = time.monotonic()
         cell = notebook.submit("%distributed attach")
         notebook.until(lambda: "Attached to 4 ranks" in cell.text, 30, "not attached", cell)
-        if fault.code:
+        if fault.code and fault.strike is _kill_kernel:  # a restart interrupts the cell first: Jupyter sees to that
             notebook.until(lambda: "[0-3] on" in cell.text, 30, "its output did not come", cell)
             _mended = time.monotonic() - began
             notebook.interrupt()
             notebook.finish(cell, 30)
             return
         notebook.finish(cell, 30)
-        assert cell.error is None, cell.error_text
     _mended = time.monotonic() - began
 
 
@@ -258,6 +257,9 @@ _TAIL = """
 Nothing else is lost: variables, subgroups, DeviceMesh, DTensor, DDP and FSDP2 objects made before go on working
 (`tests/world/test_hangs.py` does the same to FSDP2, DTensor and DeviceMesh). What an interrupted in-place collective
 has left in its own tensor is not defined, as in torch.
+
+A kernel that is *restarted* while a cell runs interrupts that cell first, because Jupyter does; one that is killed
+leaves it running, and `attach` shows all of its output and its end.
 
 Limits, said plainly:
 
