@@ -18,6 +18,7 @@ help:
 	@echo 'make lint    all of them but the tests'
 	@echo 'make bench   the speed table'
 	@echo 'make faults  break a world in every way of docs/reliability.md, and write that page anew'
+	@echo 'make soak    one world through 500 random cells with random faults, checked after each'
 	@echo 'make screenshots   take the pictures of docs/ anew, in a real browser'
 	@echo 'make clean   remove the environment, caches and builds'
 
@@ -46,6 +47,10 @@ bench: $(VENV)/ready-to-run
 faults: $(VENV)/ready-to-develop
 	$(SAY) 'Breaking a world in every way of docs/reliability.md.'
 	@$(BIN)/python -m tests.world.faults --write docs/reliability.md
+
+soak: $(VENV)/ready-to-develop
+	$(SAY) 'Soaking a world in random cells and faults; a seed that fails can be replayed.'
+	@$(BIN)/python -m tests.world.soak
 
 screenshots: $(VENV)/ready-to-develop system-packages
 	$(SAY) 'Taking the pictures of docs/ in a real JupyterLab, light and dark.'

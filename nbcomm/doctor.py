@@ -47,6 +47,7 @@ def findings() -> Iterator[tuple[str, Verdict]]:
     yield "torch", verdict
     if torch is not None:
         yield "gloo", _guarded(lambda: gloo(torch.distributed))
+        yield "recovery", _guarded(recovery)
         yield "GPUs", _guarded(lambda: gpus(torch.cuda.device_count()))
         yield "NCCL", _guarded(lambda: nccl(torch.cuda.device_count(), torch.distributed))
         yield "cores, memory", _guarded(lambda: room(choose_size(None, torch.cuda.device_count())))
@@ -137,6 +138,22 @@ def gloo(distributed: Any) -> Verdict:
     if distributed.is_available() and distributed.is_gloo_available():
         return Verdict("ok", "gloo is built in: worlds on the CPU work.")
     return Verdict("fail", "This torch is built without gloo; install one from https://pytorch.org/get-started.")
+
+
+def recovery(check: Callable[[], str] | None = None) -> Verdict:
+    """Can process groups be formed anew under whoever holds them, and every call be seen?"""
+    if check is None:
+        from .rank.inside import self_check
+
+        check = self_check
+    missing = check()
+    if not missing:
+        return Verdict("ok", "Groups are formed anew after an abort, and all that holds them stays good.")
+    return Verdict(
+        "warn",
+        f"Groups are torch's own, for {missing}: after an abort they are made again, but handles made before are lost, "
+        "and there are no verdicts on hangs.",
+    )
 
 
 def gpus(count: int, driver: str | None = shutil.which("nvidia-smi")) -> Verdict:

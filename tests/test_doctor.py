@@ -33,7 +33,7 @@ def distributed(*, gloo: bool = True, nccl: bool = True) -> Any:
 
 def test_a_machine_that_runs_these_tests_passes() -> None:
     told = dict(doctor.findings())
-    assert len(told) == 17
+    assert len(told) == 18
     assert not {subject: verdict for subject, verdict in told.items() if verdict.level == "fail"}
     assert all(verdict.sentence.endswith((".", "nbcomm")) for verdict in told.values())
 
@@ -48,7 +48,7 @@ def test_nothing_is_asked_of_a_torch_that_is_not_there(monkeypatch: pytest.Monke
     monkeypatch.setattr(doctor, "load_torch", lambda: broken)
     told = dict(doctor.findings())
     assert told["torch"].level == "fail"
-    assert not told.keys() & {"gloo", "GPUs", "NCCL", "cores, memory"}
+    assert not told.keys() & {"gloo", "recovery", "GPUs", "NCCL", "cores, memory"}
 
 
 # ── Python and its packages ─────────────────────────────────────────────────────────────────────────
@@ -92,6 +92,13 @@ def test_torch_is_timed(seconds: float, level: str) -> None:
 
 
 # ── torch's backends and devices ────────────────────────────────────────────────────────────────────
+
+
+def test_a_torch_that_lacks_what_recovery_needs_is_told_of() -> None:
+    assert doctor.recovery().level == "ok"
+    verdict = doctor.recovery(lambda: "torch 9.9 has no _world")
+    assert verdict.level == "warn"
+    assert "torch 9.9 has no _world" in verdict.sentence
 
 
 def test_without_gloo_nothing_runs() -> None:

@@ -25,15 +25,18 @@ def _drawn() -> dict[str, str]:
 
 
 def _classes() -> dict[str, type[Exception]]:
-    return dict(
-        inspect.getmembers(errors, lambda member: inspect.isclass(member) and member.__module__ == errors.__name__)
-    )
+    """The public classes of nbcomm's errors; `Interrupted` is a KeyboardInterrupt, and caught as one."""
+    return {
+        name: member
+        for name, member in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(member, errors.NbcommError) and not name.startswith("_")
+    }
 
 
 def test_the_tree_in_the_docstring_is_the_tree_of_classes() -> None:
     root = errors.NbcommError
     real = {
-        name: next(base.__name__ for base in cls.__bases__ if issubclass(base, root))
+        name: next(base.__name__ for base in cls.__mro__[1:] if base.__name__ in _classes())
         for name, cls in _classes().items()
         if cls is not root
     }

@@ -12,20 +12,30 @@ from nbcomm.messages import FromRank, ToRank, decode_from_rank, decode_to_rank, 
 
 PLACE = messages.Place(1, 4, 1, 4, 0, 1, "cuda:1", "cpu:gloo,cuda:nccl", 2)
 BLOB = messages.Blob(b"\x80\x05N.", [3, 0], "where/it/lies")
+DOING = messages.Doing(
+    {"": 3, "pair": 1},
+    [messages.Count("", 2, 7, 1)],
+    [messages.Count("", None, 0, 2)],
+    [messages.Op("collective", "all_reduce", "", [0, 1], 3, "float32 (4,), sum", "cell 5 line 2", 1e9, None, 0)],
+    "cell 5 line 2",
+    1,
+)
 
 TO_RANK: list[ToRank] = [
-    messages.Form(1, PLACE, "store0.sock", 0, "127.0.0.1", 29500, 1800.0),
+    messages.Form(1, PLACE, "store0.sock", True, 2, "127.0.0.1", 29500, 1800.0, "board", [3], [1]),
     messages.Run(2, "x = 1\n", [0, 1], 7),
     messages.Push(3, BLOB),
     messages.Pull(4, ["x", "ünïcode"]),
     messages.Call(5, BLOB, [0]),
     messages.Interrupt(2),
-    messages.Probe(),
+    messages.Abort(2, 1, "HangError", "all_reduce can never complete."),
+    messages.Probe(9),
     messages.Stop(),
 ]
 FROM_RANK: list[FromRank] = [
     messages.Hello(1, 4242, "node-a", 2, "2.13.0"),
     messages.Attached(1),
+    messages.Resume(2, [0, 1]),
     messages.Output(
         2,
         [
@@ -36,8 +46,17 @@ FROM_RANK: list[FromRank] = [
             messages.Clear(wait=True),
         ],
     ),
-    messages.Done(2, 0.5, messages.Failure("ValueError", "no", "Traceback …"), interrupted=True, blob=BLOB),
-    messages.Snapshot(1, 4242, "waiting", 1e9, None, 10**11, 0, 0),
+    messages.Done(
+        2,
+        0.5,
+        messages.Failure("ValueError", "no", "Traceback …"),
+        interrupted=True,
+        blob=BLOB,
+        broken=True,
+        doing=DOING,
+    ),
+    messages.Mismatch(2, 1, "all_reduce #3 is not the same on all ranks."),
+    messages.Snapshot(1, 4242, "waiting", 1e9, None, 10**11, 0, 0, 2, DOING),
 ]
 
 

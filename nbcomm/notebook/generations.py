@@ -105,7 +105,7 @@ class Generations:
             self.stale |= left_over(self._roster.doings(self.number))
 
     def renew(self, newcomers: Collection[int] = ()) -> None:
-        """Form all groups anew, on every living rank; an interrupt is kept until they are formed.
+        """Form all groups anew, on every living rank. The caller keeps interrupts until they are formed.
 
         Raises:
             StateError: a rank could not; they stay stale.
@@ -115,13 +115,8 @@ class Generations:
         self.stale = True
         request = self.order(newcomers)
         deadline = time.monotonic() + _PATIENCE
-        interrupted = False
-        while True:
-            try:
-                if request.wait(_TICK) or request.failures() or time.monotonic() > deadline:
-                    break
-            except KeyboardInterrupt:
-                interrupted = True
+        while not (request.wait(_TICK) or request.failures() or time.monotonic() > deadline):
+            pass
         failures = request.failures()
         if failures or request.waiting_for():
             # Whoever waits for the rank that failed must not wait for ever.
@@ -134,8 +129,6 @@ class Generations:
             )
         self.stale = False
         self._home.store_socket(self.number - 1).unlink(missing_ok=True)
-        if interrupted:
-            raise KeyboardInterrupt
 
 
 def left_over(doings: Mapping[int, Doing]) -> bool:

@@ -1,8 +1,8 @@
-"""The interrupts of one cell: the first ends it, and those after it must not spoil how.
+"""The interrupts of one cell are counted, and taken where it is safe.
 
-Who presses ■ twice means one thing. But Python would raise at the second press wherever it is, in the middle of
-putting the groups in order, say. So while a cell runs the first press raises KeyboardInterrupt, and later ones are
-counted: whoever waits for the ranks sends them on.
+Python would raise KeyboardInterrupt wherever it is: in the middle of putting the groups in order, or within a lock,
+which would then stay taken for ever. So while a cell runs a press only counts; whoever waits for the ranks looks for
+it twenty times a second. And who presses ■ twice means one thing: the second press is only sent on.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ class Presses:
         if self._before is not None:
             signal.signal(signal.SIGINT, self._before)
 
+    @property
+    def pressed(self) -> bool:
+        """Whether there was a press."""
+        return self._count > 0
+
     def again(self) -> bool:
         """Whether there was a further press since the last time that this was asked."""
         more, self._count = self._count > 1, min(self._count, 1)
@@ -39,5 +44,3 @@ class Presses:
 
     def _press(self, _number: int, _frame: FrameType | None) -> None:
         self._count += 1
-        if self._count == 1:
-            raise KeyboardInterrupt

@@ -1,8 +1,6 @@
 """The world as the notebook sees it: start it, run cells on it, send values to and fro, stop it.
 
-`Session` is the public Python API; the magics are a thin layer over it. All requests to ranks go one way:
-a message with an id to some ranks, one `Done` back from each, output in between. The calling thread waits,
-rendering output as it comes, so that a person sees it live and can interrupt.
+`Session` is the public Python API; the magics are a thin layer over it.
 """
 
 from __future__ import annotations
@@ -18,25 +16,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
-from ..errors import Interrupted, RankDiedError, SpecError, StateError, TransferError
+from ..errors import Interrupted, RankDiedError, SpecError, StateError
 from ..home import WorldInfo
-from ..messages import (
-    Blob,
-    Call,
-    Done,
-    Failure,
-    FromRank,
-    Interrupt,
-    Mismatch,
-    Output,
-    Probe,
-    Pull,
-    Push,
-    Run,
-    Stop,
-)
+from ..messages import Call, Done, FromRank, Mismatch, Output, Probe, Pull, Push, Run, Stop
 from ..panel import Panel, RankView
-from ..values import pack, release, unpack
+from ..values import pack, release
+from .desk import TICK, Desk, unpack_answer
 from .generations import Generations
 from .keeping import worlds_are_kept
 from .link import Link
@@ -55,21 +40,10 @@ if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
     from ..launch.client import ForkServerClient
-
-_TICK = 0.05
-"""Seconds between two renderings of a running cell's output."""
+    from ..messages import Failure
 
 _STATUS_PATIENCE = 0.5
 """Seconds that a rank has to say what it does."""
-
-_INTERRUPT_PATIENCE = 5.0
-"""Seconds that an interrupted cell has to end before the notebook gives up waiting for it."""
-
-_SILENCE = 1.5
-"""Seconds after which a rank that says nothing at all is taken to be in C code that lets no thread of its run."""
-
-_IDS_APART = 1000
-"""How far the ids of a notebook's requests begin from those of the notebook before it."""
 
 _OUTPUTS_KEPT = 200
 """How many past cells can still show what their background threads print."""
@@ -100,18 +74,16 @@ class Session:
         self.home = forkserver.home
         self.panel: Panel | None = None
         self._roster = Roster(self.home)
-        self._ids = itertools.count(1)
         self._numbers = itertools.count(1)
-        self._requests: dict[int, Request] = {}
+        self._desk = Desk(lambda: self.link, self._roster)
         self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
         self._lock = threading.Lock()  # one cell at a time, whatever thread asks
         self._cell: tuple[Request, CellOutput | None] | None = None
         self._stopped = False
-        self._seen = 0
         self._watch: Watch | None = None
         self._processes = Processes(forkserver, self._roster, self._process_ended)
         self._startup = Startup(wishes, self._processes, self._roster, progress)
-        self._generations = Generations(self.home, self._roster, lambda: self.link, self._expect)
+        self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -138,7 +110,7 @@ class Session:
             self._generations,
             cell=lambda: self._cell,
             panel=lambda: self.panel,
-            seen=lambda: self._seen,
+            seen=lambda: self._desk.seen,
             look=self._processes.look,
         )
 
@@ -150,13 +122,12 @@ class Session:
         resumption = self._resumption
         assert resumption is not None  # noqa: S101 - for mypy
         self._generations.take_up(resumption.await_ranks(self._roster, self.link), info.port)
-        self._ids = itertools.count(max(resumption.run, 0) + _IDS_APART)
+        self._desk.take_up(resumption.run)
         if resumption.run:
-            request = Request(resumption.run, resumption.ranks)
-            self._requests[resumption.run] = resumption.request = request
-            resumption.repeat_answers(lambda rank, done: self._answer(request, rank, done))
+            resumption.request = self._desk.expect(resumption.ranks, resumption.run)
+            resumption.repeat_answers(self._answer)
             for rank in self._roster.dead_among(resumption.ranks):
-                self._answer(request, rank, _lost(request.id, self._roster.dead[rank], rank))
+                self._desk.lose(rank, self._roster.dead[rank])
 
     def resume(self) -> None:
         """Show what a cell that another notebook has begun shows, from its beginning, and wait for its end.
@@ -167,12 +138,13 @@ class Session:
         if resumption is None or resumption.request is None:
             self._resumption = None
             return
-        with self._exclusively():
+        with self._exclusively(), Presses() as presses:
             request = resumption.request
-            output = self._outputs[resumption.run] = CellOutput(resumption.ranks)
+            output = CellOutput(resumption.ranks)
+            self._begin(request, output)
             resumption.hand_over(self._receive)
             self._resumption = None
-            self._finish(request, output)
+            self._finish(request, output, presses)
 
     def _leave_word(self) -> None:
         """Write down what another notebook would need to know."""
@@ -203,11 +175,9 @@ class Session:
         atexit.unregister(self._leave_or_stop)
         if self._watch is not None:
             self._watch.close()
-        self.link.send(self._roster.hellos, last or Probe(self._seen))
+        self.link.send(self._roster.hellos, last or Probe(self._desk.seen))
         self.link.close()
-        for request in list(self._requests.values()):
-            for rank in request.waiting_for():
-                request.answer(rank, _lost(request.id, "was stopped" if last is not None else "was left"))
+        self._desk.close("was stopped" if last is not None else "was left")
         if self.panel is not None:
             self.panel.close()
 
@@ -234,7 +204,7 @@ class Session:
     @property
     def busy(self) -> bool:
         """Whether a request is under way."""
-        return bool(self._requests)
+        return bool(self._desk.open())
 
     @property
     def ranks(self) -> list[int]:
@@ -273,7 +243,7 @@ class Session:
         self.link.send(self.ranks, Probe())
         deadline = time.monotonic() + _STATUS_PATIENCE
         while self._roster.silent() and time.monotonic() < deadline:
-            self._roster.wait(_TICK)
+            self._roster.wait(TICK)
         return self.views()
 
     def views(self) -> list[RankView]:
@@ -314,11 +284,9 @@ class Session:
         """
         chosen = self._choose(ranks)
         number = next(self._numbers) if number is None else number
+        output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
         with self._exclusively():
-            self._generations.renew()
-            identity = next(self._ids)
-            output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
-            self._finish(self._ask(chosen, Run(identity, code, chosen, number), output=output), output)
+            self._perform(Run(self._desk.next_id(), code, chosen, number), output)
 
     def call(
         self, function: Callable[..., Any], *args: Any, ranks: str | Iterable[int] | None = None, **kwargs: Any
@@ -336,16 +304,12 @@ class Session:
         """
         chosen = self._choose(ranks)
         blob, buffers = pack((function, args, kwargs), self.home.bulk)
-        with self._exclusively():
-            self._generations.renew()
-            identity = next(self._ids)
-            output = CellOutput(chosen)
-            request = self._ask(chosen, Call(identity, blob, chosen), buffers, output=output)
-            try:
-                self._finish(request, output)
-            finally:
-                release(blob)
-            return [self._value(request, rank) for rank in chosen]
+        try:
+            with self._exclusively():
+                request = self._perform(Call(self._desk.next_id(), blob, chosen), CellOutput(chosen), buffers)
+                return [unpack_answer(request, rank) for rank in chosen]
+        finally:
+            release(blob)
 
     def push(self, ranks: str | Iterable[int] | None = None, **variables: Any) -> None:
         """Bind variables on ranks; each rank gets a copy of its own.
@@ -355,13 +319,12 @@ class Session:
         """
         chosen = self._choose(ranks)
         blob, buffers = pack(variables, self.home.bulk)
-        with self._exclusively():
-            request = self._ask(chosen, Push(next(self._ids), blob), buffers)
-            try:
-                self._wait(request)
-            finally:
-                release(blob)
-            self._raise_transfer(request)
+        try:
+            with self._exclusively():
+                request = self._desk.expect(chosen)
+                self._desk.wait_for_transfer(self._desk.ask(request, Push(request.id, blob), buffers))
+        finally:
+            release(blob)
 
     def pull(self, name: str, ranks: str | Iterable[int] | None = None) -> list[Any]:
         """Fetch a variable from ranks.
@@ -378,16 +341,14 @@ class Session:
         """Fetch several variables at once, as `pull` does each."""
         chosen = self._choose(ranks)
         with self._exclusively():
-            request = self._ask(chosen, Pull(next(self._ids), list(names)))
-            self._wait(request)
-            self._raise_transfer(request)
-            values = [self._value(request, rank) for rank in chosen]
+            request = self._desk.expect(chosen)
+            self._desk.wait_for_transfer(self._desk.ask(request, Pull(request.id, list(names))))
+            values = [unpack_answer(request, rank) for rank in chosen]
             return {name: [value[name] for value in values] for name in names}
 
     def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""
-        for request in list(self._requests.values()):
-            self.link.send(request.waiting_for(), Interrupt(request.id))
+        self._desk.interrupt()
 
     def heal(self, ranks: str | Iterable[int] | None = None) -> list[str]:
         """Put new processes in the places of dead ranks; the others keep their variables, and so do groups.
@@ -409,8 +370,11 @@ class Session:
         with self._exclusively():
             replaced = self._processes.heal(wanted)
             if wanted:
-                self._generations.renew(newcomers=wanted)
-                self._leave_word()
+                with Presses() as presses:
+                    self._generations.renew(newcomers=wanted)
+                    self._leave_word()
+                if presses.pressed:
+                    raise Interrupted
         if self.panel is not None:
             self.panel.update(self.views())
             self.panel.settle()
@@ -442,7 +406,7 @@ class Session:
                 f"Rank {rank_specs.fold(gone)} {self._roster.dead[gone[0]]}; nothing was run. Type %distributed heal "
                 "to put a new process in its place (the others keep their variables), or choose other ranks with -r."
             )
-        busy = {rank for request in self._requests.values() for rank in request.waiting_for()} & set(chosen)
+        busy = self._desk.busy() & set(chosen)
         if busy and not self._lock.locked():
             raise StateError(
                 f"Rank {rank_specs.fold(busy)} still runs an earlier cell; nothing was run. Wait for it, or type "
@@ -460,96 +424,47 @@ class Session:
         finally:
             self._lock.release()
 
-    def _expect(self, ranks: Iterable[int]) -> Request:
-        request = Request(next(self._ids), ranks)
-        self._requests[request.id] = request
+    def _perform(self, message: Run | Call, output: CellOutput, buffers: Sequence[Any] = ()) -> Request:
+        """Run something on ranks, between two fences, and show what it shows; raise what it raised."""
+        with Presses() as presses:
+            self._generations.renew()
+            if presses.pressed:
+                raise Interrupted
+            request = self._desk.expect(message.ranks, message.id)
+            self._begin(request, output)
+            self._desk.ask(request, message, buffers)
+            self._finish(request, output, presses)
         return request
 
-    def _ask(
-        self, ranks: Sequence[int], message: Any, buffers: Sequence[Any] = (), output: CellOutput | None = None
-    ) -> Request:
-        request = self._requests[message.id] = Request(message.id, ranks)
-        if output is not None:
-            self._outputs[message.id] = output
-            while len(self._outputs) > _OUTPUTS_KEPT:
-                self._outputs.popitem(last=False)
+    def _begin(self, request: Request, output: CellOutput) -> None:
+        """Be ready for whatever a rank says of it."""
+        self._cell = request, output
+        self._outputs[request.id] = output
+        while len(self._outputs) > _OUTPUTS_KEPT:
+            self._outputs.popitem(last=False)
         if self._watch is not None:
             self._watch.hurry()
-        self.link.send(ranks, message, buffers)
-        return request
 
-    def _finish(self, request: Request, output: CellOutput) -> None:
-        """Wait for a cell while showing its output; raise what it raised, behind a fence."""
+    def _finish(self, request: Request, output: CellOutput, presses: Presses) -> None:
         failures: dict[int, Failure] = {}
-        with Presses() as presses:
-            self._cell = request, output
-            try:
-                self._wait(request, output.render, presses)
-                failures = request.failures()
-            finally:
-                self._cell = None
-                output.close(failures)
-                if self.panel is not None:
-                    self.panel.settle()
-                self._generations.look_back(request.answers())
-                if not request.waiting_for():
-                    with suppress(StateError):  # the next cell tries again, and says so
-                        self._generations.renew()
+        try:
+            self._desk.wait(request, presses, output.render)
+            failures = request.failures()
+        finally:
+            self._cell = None
+            output.close(failures)
+            if self.panel is not None:
+                self.panel.settle()
+            self._generations.look_back(request.answers())
+            if not request.waiting_for():
+                with suppress(StateError):  # the next cell tries again, and says so
+                    self._generations.renew()
         if failures:
             interrupted = [rank for rank, done in request.answers().items() if done.interrupted]
             error = cell_error(failures, self.ranks)
             if len(interrupted) == len(failures) and request.interrupted:
                 raise Interrupted(f"the cell was interrupted on rank {rank_specs.fold(interrupted)}.")
             raise error
-
-    def _wait(self, request: Request, tick: Callable[[], None] = lambda: None, presses: Presses | None = None) -> None:
-        """Wait for all answers. An interrupt is passed on to the ranks, and waited for."""
-        try:
-            while not request.wait(_TICK):
-                tick()
-        except KeyboardInterrupt:
-            self._wait_interrupted(request, tick, presses)
-            if not request.failures():  # it ended well in the last moment: the notebook is still to stop here
-                raise Interrupted from None
-
-    def _wait_interrupted(self, request: Request, tick: Callable[[], None], presses: Presses | None) -> None:
-        request.interrupted = True
-        self.link.send(request.waiting_for(), Interrupt(request.id))
-        began = time.monotonic()
-        while not request.wait(_TICK):
-            tick()
-            if presses is not None and presses.again():
-                self.link.send(request.waiting_for(), Interrupt(request.id))
-            stuck, waited = request.waiting_for(), time.monotonic() - began
-            deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
-            if waited > _INTERRUPT_PATIENCE or (deaf and deaf == stuck):
-                who = rank_specs.fold(stuck)
-                why = "C code there holds Python's lock" if deaf == stuck else "its code goes on in spite of it"
-                print(
-                    f"Rank {who} does not react to the interrupt: {why}. It goes on in the background, and until it "
-                    f"ends cells cannot run on it. Type %distributed heal {' '.join(map(str, stuck))} to put a new "
-                    "process in its place (its variables are lost), or %distributed restart."
-                )
-                raise Interrupted
-
-    def _value(self, request: Request, rank: int) -> Any:
-        blob, frames = request.value(rank)
-        try:
-            return unpack(blob, frames)
-        finally:
-            release(blob)
-
-    def _raise_transfer(self, request: Request) -> None:
-        failures = request.failures()
-        if failures:
-            for rank in set(request.answers()) - set(failures):
-                release(request.answers()[rank].blob or Blob(b""))
-            said: dict[str, list[int]] = {}
-            for rank, failure in failures.items():
-                said.setdefault(failure.message.rstrip(".") or failure.name, []).append(rank)
-            raise TransferError(
-                " ".join(f"{message} (rank {rank_specs.fold(ranks)})." for message, ranks in said.items())
-            )
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 
@@ -561,11 +476,9 @@ class Session:
             if output is not None:
                 output.feed(rank, message.items)
         elif isinstance(message, Done):
-            request = self._requests.get(message.id)
             if message.id in self._outputs:
                 self._outputs[message.id].ended(rank)
-            if request is not None:
-                self._answer(request, rank, message, frames)
+            self._answer(rank, message, frames)
         elif isinstance(message, Mismatch):
             cell = self._cell
             if cell is not None and cell[0].id == message.run and message.generation == self._generations.number:
@@ -573,23 +486,12 @@ class Session:
         else:
             self._roster.hear(rank, message)
 
-    def _answer(self, request: Request, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
+    def _answer(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
         self._generations.stale |= done.broken  # also where nobody waits for this request any more
-        if request.answer(rank, done, frames):
-            self._requests.pop(request.id, None)
-            self._seen = max(self._seen, request.id)
+        self._desk.hear(rank, done, frames)
 
     def _process_ended(self, rank: int, cause: str) -> None:
         self._generations.stale = True  # groups without it can go on
-        for request in list(self._requests.values()):
-            if rank in request.waiting_for():
-                self._answer(request, rank, _lost(request.id, cause, rank))
+        self._desk.lose(rank, cause)
         if self._watch is not None:
             self._watch.hurry()
-
-
-def _lost(identity: int, cause: str, rank: int | None = None) -> Done:
-    who = "The world" if rank is None else f"Rank {rank}"
-    remedy = "restart for a new world" if rank is None else "heal to put a new process in its place"
-    sentence = f"{who} {cause}. Type %distributed {remedy}."
-    return Done(identity, failure=Failure("RankDiedError", sentence, f"RankDiedError: {sentence}"))

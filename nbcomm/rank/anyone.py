@@ -8,6 +8,7 @@ looks there until somebody has, and receives from that rank by name.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -37,9 +38,8 @@ class AnyoneReceive(dist.Work):
         self._watched = watched
         self._found: tuple[int, Any] | None = None
         self._error: BaseException | None = None
-        self._ready = threading.Event()
         self._look()
-        if not self._ready.is_set():
+        if not self._ready:
             threading.Thread(target=self._search, name="nbcomm-receive", daemon=True).start()
 
     def _look(self) -> None:
@@ -47,12 +47,15 @@ class AnyoneReceive(dist.Work):
             self._found = self._find()
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
             self._error = error.with_traceback(None)  # its frames would keep the groups that are being let go
-        if self._found is not None or self._error is not None:
-            self._ready.set()
+
+    @property
+    def _ready(self) -> bool:
+        return self._found is not None or self._error is not None
 
     def _search(self) -> None:
         pause = _LOOK
-        while not self._ready.wait(pause):
+        while not self._ready:
+            time.sleep(pause)
             self._look()
             pause = min(pause * 1.2, _SELDOM)
 
@@ -61,8 +64,12 @@ class AnyoneReceive(dist.Work):
         return bool(self._watched(AnyoneReceive._wait, self, () if timeout is None else (timeout,), {}))
 
     def _wait(self, timeout: timedelta | None = None) -> bool:
-        if not self._ready.wait(None if timeout is None else timeout.total_seconds()):
-            raise RuntimeError(f"Nobody sent anything within {timeout}.")
+        # No Event: a signal handler that raises within one may leave its lock taken.
+        began = time.monotonic()
+        while not self._ready:
+            if timeout is not None and time.monotonic() - began > timeout.total_seconds():
+                raise RuntimeError(f"Nobody sent anything within {timeout}.")
+            time.sleep(_LOOK)
         if self._error is not None:
             raise self._error
         _, work = self._arrived()

@@ -15,6 +15,7 @@ import random
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
@@ -46,6 +47,7 @@ _LOST_PEER = re.compile(
 )
 """What gloo, NCCL and the store say when the other end has ended."""
 
+_LOOK = 0.002
 _PATIENCE = 2.0
 """Seconds to wait for the notebook to say why a connection was lost: it sees more than one rank does."""
 
@@ -78,7 +80,6 @@ class World:
         self._store: UnixStore | None = None
         self._groups: list[RankGroup] = []
         self._broken: BaseException | None = None
-        self._was_broken = threading.Event()
         self._lock = threading.Lock()  # an abort must not hit the generation after the one that it means
 
     # ── forming ─────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +157,6 @@ class World:
             self._free()  # what is still under way must end before its group is let go
             self.generation = order.generation
             self._broken = None
-            self._was_broken.clear()
         self._absent = tuple(order.absent)
         store = self._store
         assert store is not None  # noqa: S101 - for mypy: a first generation has one
@@ -251,7 +251,6 @@ class World:
             if self._broken is None:
                 self._broken = error
                 self.alert = True
-                self._was_broken.set()
             self._free()
 
     def free_again(self) -> None:
@@ -294,8 +293,14 @@ class World:
             return error
         if self._broken is None and self._tell is not None:
             with self.record.losing():
-                self._was_broken.wait(_PATIENCE)
+                self._await_reason()
         return error if self._broken is None else again(self._broken)
+
+    def _await_reason(self) -> None:
+        # No Event: a signal handler that raises within one may leave its lock taken, for ever.
+        deadline = time.monotonic() + _PATIENCE
+        while self._broken is None and time.monotonic() < deadline:
+            time.sleep(_LOOK)
 
     def mismatch(self, members: list[int], name: str, seq: int, mine: str, others: dict[int, str]) -> BaseException:
         """Tell the notebook of a difference, and return what to raise."""
@@ -307,7 +312,7 @@ class World:
         error = errors.MismatchError(text)
         if self._tell is not None:
             self._tell(Mismatch(self._run, self.generation, text))
-            self._was_broken.wait(_PATIENCE)  # so that every rank raises the same sentence
+            self._await_reason()  # so that every rank raises the same sentence
         return again(self._broken) if self._broken is not None else error
 
     # ── what torch calls through us ─────────────────────────────────────────────────────────────────

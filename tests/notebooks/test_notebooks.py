@@ -32,7 +32,27 @@ SHOWN = {
         r"\[0\] step 19  loss 0\.\d{4}",
         r"\[0-3\] \[\d\.\d+, \d\.\d+\]",
         r".*ValueError: something is wrong with my data",
-    ]
+    ],
+    "03_deadlocks": [
+        r".*all_reduce #\d+ of the world \(float32 \(4,\), sum; .*ranks 0,2-3 wait in it, but rank 1 has f.*",
+        r"\[0\] \(0, 4\)",
+        r"\[3\] \(30, 4\)",
+        r".*ZeroDivisionError: float division by zero.*",
+        r".*rank 2 failed \(ZeroDivisionError: float division by zero\).*",
+        r".*send #\d+ to rank \d .* can never complete.*",
+        r"\[0\] 'from 3'",
+        r".*MismatchError: all_reduce #\d+ of the world is not the same on all ranks: .*",
+        r".*can never complete: .* rank 3 has finished the cell.*",
+        r"\[0-3\] loss \d\.\d{4}",
+        r"\[0-3\] equal on all ranks: True",
+        r".*the group of ranks 0-1.*rank 1 waits in barrier.*",
+        r".*nobody can send it any more: ranks 1-3 have finished the cell.*",
+        r"\[0-1\] right",
+        r".*Rank 1 was killed by SIGKILL.*",
+        r"Rank 1 is back after \d\.\d s, without variables; the others kept theirs\.",
+        r"\[1\] \('nothing', 4\)",
+        r"\[2\] \(20, 4\)",
+    ],
 }
 """Lines that a reader sees, as patterns for whole lines, in this order."""
 

@@ -62,17 +62,19 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
 
     def abort_when_stuck(generation):
         deadline = time.monotonic() + 20
-        while not here.record.doing().waits and time.monotonic() < deadline:
+        while not (over or here.record.doing().waits) and time.monotonic() < deadline:
             time.sleep(0.01)
         here.abort(generation, HangError("stuck"))
         here.free_again()
 
+    over: list[bool] = []
     everything_works()
     held, seen = [], set()
     for number in range(rounds):
         kind = kinds[number % len(kinds)]
         here.begin(number, None)
         generation = here.generation
+        over.clear()
         watcher = threading.Thread(target=abort_when_stuck, args=(generation,))
         if comm.rank != last:
             watcher.start()
@@ -80,6 +82,7 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
                 hangs[kind]()
             except RuntimeError as error:
                 seen.add(type(error).__name__)
+                over.append(True)  # another rank's abort has cut it off already
             else:
                 raise AssertionError(f"{kind} did not fail")
             watcher.join()
@@ -102,7 +105,7 @@ def test_fifty_rounds_of_hang_abort_and_forming_again_leak_nothing(worlds, size,
     world.run(lambda _: None)
     kinds = KINDS if size < 8 else ("all_reduce", "recv", "async", "anyone", "new_group")
     for held, seen, shared in world.run(_rounds, world.folder, kinds, rounds, deadline=110.0):
-        assert "HangError" in seen or not seen  # the rank that skips raises nothing
+        assert seen <= {"HangError", "RuntimeError"}  # nobody is there to tell the reason to a rank that was cut off
         first, *_, last = held
         assert last[0] <= first[0], f"threads: {held}"
         assert last[1] <= first[1], f"descriptors: {held}"
