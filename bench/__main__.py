@@ -8,10 +8,10 @@ import json
 import os
 from pathlib import Path
 
-from . import cells, link, panel, start, values
+from . import cells, link, panel, recording, start, values
 from .rows import print_table
 
-SUBJECTS = {"link": link, "start": start, "cells": cells, "values": values, "panel": panel}
+SUBJECTS = {"link": link, "start": start, "cells": cells, "values": values, "recording": recording, "panel": panel}
 
 
 def main() -> None:

@@ -62,7 +62,7 @@ class Capture:
         self._lock.release()
 
     def claim_descriptors(self) -> None:
-        """From now on, what is written to descriptors 1 and 2 is captured."""
+        """From now on, what is written to descriptors 1 and 2 is captured; once they are, nothing changes."""
         for file in self._files:
             file.claim()
 
@@ -216,6 +216,8 @@ class _CapturedFile:
         self._rest = b""
 
     def claim(self) -> None:
+        if self._file >= 0:
+            return
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._read = self._punched = self.size()  # a process that was here before has written the rest
         os.dup2(self._file, self.descriptor)

@@ -227,7 +227,7 @@ class Soak:
         after = self._held()
         for (had, groups), (has, more) in zip(before, after, strict=True):
             # What is made again after each heal is kept by torch: two threads and a connection to each member a group.
-            assert has - had <= 10 + 16 * (more - groups), f"seed {self.seed} leaks: {before} → {after}"
+            assert has - had <= 4 + 6 * (more - groups), f"seed {self.seed} leaks: {before} → {after}"
         return steps
 
     def _take(self, step: Step) -> None:

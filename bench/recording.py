@@ -1,0 +1,46 @@
+"""What it costs that every collective is recorded, and compared with the other ranks' before data moves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import nbcomm
+
+from .rows import Row
+
+_SIZES = {"8 B": 2, "1 kB": 256, "1 MB": 262_144}
+_TARGET = 1.05
+
+
+def measure(rounds: int, *, full: bool) -> list[Row]:
+    """An all_reduce through the groups that cells see against one through torch's own, on the same connections."""
+    rows = []
+    for n in (2, 4, 8) if full else (2, 4):
+        with nbcomm.start(n) as session:
+            for size, numel in _SIZES.items():
+                ours, theirs = session.call(_both, numel, rounds)[0]
+                figures = f"{ours * 1e6:.0f} µs, torch's own {theirs * 1e6:.0f} µs"
+                rows.append(Row(f"all_reduce of {size}, {n} ranks / torch's own", figures, ours / theirs, _TARGET))
+    return rows
+
+
+def _both(numel: int, rounds: int) -> tuple[float, float]:
+    """Medians of a call in seconds, on this rank; batches in turn, so that a busy moment hits both."""
+    import statistics
+    import time
+
+    import torch
+    import torch.distributed as dist
+
+    recorded: Any = dist.group.WORLD
+    plain = recorded._inner
+    tensor = torch.zeros(numel)
+    samples: dict[int, list[float]] = {0: [], 1: []}
+    for number in range(2 * rounds + 2):
+        which = number % 2
+        group = plain if which else recorded
+        for _ in range(20):
+            began = time.perf_counter()
+            dist.all_reduce(tensor, group=group)
+            samples[which].append(time.perf_counter() - began)
+    return statistics.median(samples[0]), statistics.median(samples[1])
