@@ -254,11 +254,11 @@ def test_settling_changes_nothing_that_the_notebook_shows(words: list[str], cut:
 
 def test_descriptors_are_claimed_once() -> None:
     def body(capture: Capture) -> Any:
-        before = len(os.listdir("/proc/self/fd"))
+        before = len(list(Path("/proc/self/fd").iterdir()))
         with capture.of_run(1):
             os.write(1, b"before ")
             capture.claim_descriptors()  # groups are formed anew, so this is asked for again
             os.write(1, b"after")
-        return texts(capture), len(os.listdir("/proc/self/fd")) - before
+        return texts(capture), len(list(Path("/proc/self/fd").iterdir())) - before
 
     assert in_child(body) == ([("stdout", "before after", False)], 0)

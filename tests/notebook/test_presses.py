@@ -1,0 +1,66 @@
+"""■, pressed at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from nbcomm.notebook.presses import Presses
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_press_counts_and_raises_nothing() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Presses() as presses:
+        assert not presses.pressed
+        press()
+        assert presses.pressed
+        assert not presses.again()
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_each_further_press_is_told_once() -> None:
+    with Presses() as presses:
+        press()
+        press()
+        press()
+        assert presses.again()
+        assert not presses.again()
+        press()
+        assert presses.again()
+        assert presses.pressed
+
+
+def test_afterwards_a_press_is_pythons_again() -> None:
+    with Presses():
+        press()
+    with pytest.raises(KeyboardInterrupt):
+        press()
+
+
+def test_blocks_within_blocks_each_give_back_what_they_found() -> None:
+    with Presses() as outer:
+        with Presses() as inner:
+            press()
+        press()
+        assert (inner.pressed, outer.pressed) == (True, True)
+        assert not outer.again()
+
+
+def test_on_another_thread_nothing_is_changed() -> None:
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with Presses() as presses:
+            seen.append((signal.getsignal(signal.SIGINT), presses.pressed))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(before, False)]

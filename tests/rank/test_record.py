@@ -1,0 +1,160 @@
+"""What is told of a main thread that is stuck, by another thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from nbcomm.rank.record import _MANY, Call, Log, Record
+
+
+class Work:
+    """A handle that ends when it is told to."""
+
+    def __init__(self) -> None:
+        self.over = threading.Event()
+
+    def is_completed(self) -> bool:
+        return self.over.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert self.over.wait(30)
+        return True
+
+
+def told_meanwhile(record: Record, wait: Any, release: Any) -> Any:
+    """What the record tells while the main thread is in ``wait``."""
+    seen: list[Any] = []
+
+    def look() -> None:
+        deadline = time.monotonic() + 30
+        while not record.doing().waits and time.monotonic() < deadline:
+            time.sleep(0.002)
+        seen.append(record.doing())
+        release()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    wait()
+    thread.join()
+    return seen[0]
+
+
+@pytest.fixture
+def group() -> tuple[Record, Log]:
+    record = Record()
+    return record, record.begin_group("pair", [1, 3])
+
+
+def collective(log: Log, name: str = "all_reduce") -> Call:
+    log.issued = next(log.positions)
+    return Call("collective", name, log, log.issued, b"all_reduce(float32 (3,), sum)")
+
+
+def test_a_wait_for_a_handle_is_told_whole(group: tuple[Record, Log]) -> None:
+    record, log = group
+    call, work = collective(log), Work()
+    record.follow(work, call)
+    doing = told_meanwhile(record, lambda: record.wait(Work.wait, work, (), {}), work.over.set)
+    (op,) = doing.waits
+    assert (op.kind, op.name, op.group, op.members, op.seq) == ("collective", "all_reduce", "pair", [1, 3], 1)
+    assert op.what == "float32 (3,), sum"
+    assert abs(op.since - time.time()) < 30
+    assert not op.limited
+    assert doing.issued == {"pair": 1}
+    assert not record.doing().waits
+
+
+def test_a_wait_with_a_timeout_is_a_limited_one(group: tuple[Record, Log]) -> None:
+    record, log = group
+    call, work = collective(log), Work()
+    record.follow(work, call)
+    doing = told_meanwhile(record, lambda: record.wait(Work.wait, work, (5.0,), {}), work.over.set)
+    assert doing.waits[0].limited
+
+
+def test_a_call_that_blocks_by_itself_is_told(group: tuple[Record, Log]) -> None:
+    record, log = group
+    gate = threading.Event()
+
+    def block() -> None:
+        with record.within(collective(log, "monitored_barrier")):
+            assert gate.wait(30)
+
+    assert told_meanwhile(record, block, gate.set).waits[0].name == "monitored_barrier"
+
+
+def test_a_wait_of_another_thread_is_no_wait_of_the_cell(group: tuple[Record, Log]) -> None:
+    record, log = group
+    work = Work()
+    record.follow(work, collective(log))
+    thread = threading.Thread(target=lambda: record.wait(Work.wait, work, (), {}))
+    thread.start()
+    assert not record.doing().waits
+    work.over.set()
+    thread.join()
+
+
+def test_the_line_is_that_of_the_cell() -> None:
+    scope: dict[str, Any] = {}
+    record = Record(lambda: scope)
+    log, work = record.begin_group("", [0, 1]), Work()
+    record.follow(work, collective(log))
+    scope["wait"] = lambda: record.wait(Work.wait, work, (), {})
+    cell = compile("a = 1\nwait()", "<cell>", "exec")
+    doing = told_meanwhile(record, lambda: exec(cell, scope), work.over.set)  # noqa: S102 - that is what a cell is
+    assert doing.waits[0].line == doing.line == "line 2"
+
+
+def test_messages_are_counted_by_peer_and_tag(group: tuple[Record, Log]) -> None:
+    record, log = group
+    log.sent[3, 7] = 2
+    log.received[None, 0] = 1
+    log.received[1, 0] = 0
+    doing = record.doing()
+    assert [(count.peer, count.tag, count.number) for count in doing.sent] == [(3, 7, 2)]
+    assert [(count.peer, count.tag, count.number) for count in doing.received] == [(None, 0, 1)]
+
+
+def test_handles_that_have_ended_are_let_go(group: tuple[Record, Log]) -> None:
+    record, log = group
+    works = [Work() for _ in range(_MANY + 1)]
+    for work in works[:-1]:
+        work.over.set()
+        record.follow(work, collective(log))
+    assert len(record._live) == _MANY
+    record.follow(works[-1], collective(log))
+    assert [work for work, _ in record._live.values()] == works[-1:]
+
+
+def test_a_cell_begins_without_what_an_interrupt_left(group: tuple[Record, Log]) -> None:
+    record, log = group
+    work = Work()
+    record.follow(work, collective(log))
+    record._waiting.append((work, False))
+    assert record.doing().waits
+    record.settle()
+    assert not record.doing().waits
+
+
+def test_groups_formed_anew_count_from_one(group: tuple[Record, Log]) -> None:
+    record, log = group
+    collective(log)
+    record.forget()
+    assert record.doing().issued == {}
+    again = record.begin_group("pair", [1, 3])
+    assert collective(again).seq == 1
+
+
+def test_making_groups_is_counted_where_all_take_part() -> None:
+    record = Record()
+    with record.meeting([0, 1], counted=True) as number:
+        assert number == 1
+        (op,) = record.doing().waits
+        assert (op.name, op.members, op.limited) == ("new_group", [0, 1], False)
+    with record.meeting([0, 1], counted=False):
+        assert record.doing().waits[0].limited
+    assert record.doing().issued == {"new_group": 1}
