@@ -17,7 +17,6 @@ ends. It asks nobody else to do this, because a killed notebook cannot.
 from __future__ import annotations
 
 import ctypes
-import gc
 import importlib
 import os
 import selectors
@@ -33,6 +32,7 @@ from typing import Any
 import msgspec
 
 from ..home import HOME_VARIABLE, Home
+from . import oom
 from .orders import (
     Adopt,
     Busy,
@@ -48,6 +48,7 @@ from .orders import (
     Start,
     Started,
 )
+from .warmup import count_gpus, freeze, warm_up
 
 MODULES = {"engine": "nbcomm.rank.engine", "controller": "ipyparallel.controller.app"}
 """What can be started: the module whose ``main`` is called, or that is run with ``-m``."""
@@ -146,7 +147,7 @@ class ForkServer:
         with suppress(ImportError):  # another version of torch may have moved it
             importlib.import_module(self._spare_time.pop(0))
         if not self._spare_time:
-            why = _freeze()
+            why = freeze()
             self._ready = Ready(forks=not why, gpus=self._ready.gpus, why=why)
 
     def _patience(self) -> float | None:
@@ -269,7 +270,7 @@ class ForkServer:
             pid = child.pid
             self._spawned[pid] = child  # kept: a dropped Popen would be reaped behind our back
         self._children[pid] = order.key
-        self._ooms[pid] = _oom_kills()
+        self._ooms[pid] = oom.kills()
         self._past = [past for past in self._past if past.key != order.key]
         self._report(Started(order.key, pid))
 
@@ -290,7 +291,7 @@ class ForkServer:
                 _die_with_parent()
                 os.register_at_fork(after_in_child=_die_with_parent)
             if order.what == "engine":
-                _offer_to_oom()
+                oom.offer()
             _take_log(order.log)
             os.environ.clear()
             os.environ.update(order.env)
@@ -320,8 +321,8 @@ class ForkServer:
                 self._spawned.pop(pid, None)
                 with suppress(ProcessLookupError, PermissionError):
                     os.killpg(pid, signal.SIGKILL)  # what it had started, and left
-                oom = _oom_kills() > self._ooms.pop(pid, 0)
-                self._report(Exited(self._children.pop(pid), pid, os.waitstatus_to_exitcode(status), oom))
+                for_memory = oom.kills() > self._ooms.pop(pid, 0)
+                self._report(Exited(self._children.pop(pid), pid, os.waitstatus_to_exitcode(status), for_memory))
 
     def _adopt(self, key: str, pid: int) -> None:
         """Watch over a process whose parent is gone, after making sure that it is one of this world."""
@@ -369,21 +370,6 @@ def _spawn(order: Start) -> subprocess.Popen[bytes]:
         )
 
 
-def _oom_kills() -> int:
-    """How many processes of this control group the system has killed because memory ran out; 0 if it does not say."""
-    with suppress(OSError, ValueError, StopIteration):
-        path = next(line for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::"))
-        events = Path("/sys/fs/cgroup" + path.removeprefix("0::").rstrip("/"), "memory.events").read_text()
-        return int(next(line for line in events.splitlines() if line.startswith("oom_kill ")).split()[1])
-    return 0
-
-
-def _offer_to_oom() -> None:
-    """Where memory runs out, a rank is to be ended before the notebook, and before this process."""
-    with suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("500")
-
-
 def _die_with_parent() -> None:
     """Have this process killed when the one that forked it dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -403,55 +389,6 @@ def _take_log(path: str) -> None:
     os.close(null)
 
 
-# ── before the first order ──────────────────────────────────────────────────────────────────────────
-
-
-def _warm_up() -> str:
-    """Import what engines and controller need. Return why children cannot be forked, or an empty text."""
-    if sys.platform != "linux":
-        return f"processes are not forked on {sys.platform}"
-    if os.environ.get("NBCOMM_START") == "spawn":
-        return "NBCOMM_START=spawn"
-    for module in (*MODULES.values(), "nbcomm.rank.comm", "nbcomm.rank.guard", "ipyparallel.serialize"):
-        importlib.import_module(module)
-    return _freeze()
-
-
-def _freeze() -> str:
-    """Make ready to fork. Return why that cannot be, or an empty text."""
-    threads = len(list(Path("/proc/self/task").iterdir()))
-    if threads > 1:
-        return f"{threads} threads run after the imports"
-    gc.collect()
-    gc.freeze()  # or the collector would touch, and so copy, every shared page
-    return ""
-
-
-def _count_gpus() -> int:
-    """Count CUDA devices in a child: asking may initialise the driver, and forks cannot inherit that."""
-    if "torch" not in sys.modules:
-        code = "import torch; print(torch.cuda.device_count())"
-        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-        return int(answer.stdout.strip() or 0)
-    import torch
-
-    if not torch.backends.cuda.is_built():
-        return 0
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        count = 0
-        with suppress(Exception):
-            count = torch.cuda.device_count()
-        os.write(writing, str(count).encode())
-        os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading) as answer_of_child:
-        count = int(answer_of_child.read() or 0)
-    os.waitpid(pid, 0)
-    return count
-
-
 def main() -> None:
     """Serve the world whose directory is the first argument."""
     home = Home(sys.argv[1])
@@ -461,8 +398,8 @@ def main() -> None:
     listener.bind(os.fspath(home.forkserver_socket))
     listener.listen(8)
     try:
-        why = _warm_up()
-        ready = Ready(not why, _count_gpus(), why)
+        why = warm_up(MODULES.values())
+        ready = Ready(not why, count_gpus(), why)
     except BaseException:  # noqa: BLE001 - an interrupt, too, must not leave the directory
         # The log is about to go with the directory: the notebook reads it over its pipe.
         import traceback

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -114,6 +114,7 @@ class Startup:
                     f"has not joined. The log of rank {late[0]} ends:\n{self._roster.log(late[0])}"
                 )
         for rank, failure in request.failures().items():
+            _refuse_dead(self._roster, [rank])
             raise StartError(f"Rank {rank} could not join the process group:\n{failure.traceback}")
 
 
@@ -134,8 +135,7 @@ def await_ranks(
     """
     shown = -1
     while missing := sorted(set(ranks) - roster.attached):
-        for rank in roster.dead_among(ranks):
-            raise StartError(f"Rank {rank} {roster.dead[rank]} while it started. Its log ends:\n{roster.log(rank)}")
+        _refuse_dead(roster, ranks)
         if time.monotonic() > deadline:
             raise StartError(
                 f"Rank {rank_specs.fold(missing)} did not come up within {limit}. "
@@ -145,6 +145,11 @@ def await_ranks(
             shown = len(ranks) - len(missing)
             progress(shown)
         roster.wait(_TICK)
+
+
+def _refuse_dead(roster: Roster, ranks: Iterable[int]) -> None:
+    for rank in roster.dead_among(ranks):
+        raise StartError(f"Rank {rank} {roster.dead[rank]} while it started. Its log ends:\n{roster.log(rank)}")
 
 
 def _free_port() -> int:

@@ -16,9 +16,10 @@ import mmap
 import os
 import struct
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 _SLOTS = 1024
 _SLOT = 512
@@ -29,6 +30,29 @@ _TEXT = struct.Struct("<IH")  # crc of the text, its length
 _LONGEST = _SLOT - 8 - _TEXT.size
 _SPREAD = 0x9E3779B1  # 2**32 / golden ratio (Knuth): neighbouring positions get distant words
 _MASK = 0xFFFFFFFF
+
+
+class Entry(NamedTuple):
+    """What is said of a call.
+
+    Attributes:
+        number: 32 bits that are equal where calls agree.
+        block: the call in words, as it lies on a page; made once for the many calls that are alike.
+    """
+
+    number: int
+    block: bytes
+
+    @property
+    def words(self) -> str:
+        """The call in words."""
+        return self.block[_TEXT.size :].decode(errors="replace")
+
+
+def entry(number: int, words: str) -> Entry:
+    """What is said of a call, ready to be written."""
+    text = words.encode()[:_LONGEST]
+    return Entry(number, _TEXT.pack(zlib.crc32(text), len(text)) + text)
 
 
 class Board:
@@ -53,7 +77,6 @@ class Board:
         partial.rename(folder / f"board{rank}")
         self._bytes = memoryview(self._own)
         self._words = self._bytes.cast("Q")
-        self._maps: list[mmap.mmap] = []
         self._peers: dict[int, memoryview] = {}
 
     def meet(self, ranks: Iterable[int]) -> None:
@@ -68,47 +91,41 @@ class Board:
                     page = mmap.mmap(descriptor, _BYTES, prot=mmap.PROT_READ)
                 finally:
                     os.close(descriptor)
-                self._maps.append(page)
                 self._peers[rank] = memoryview(page).cast("Q")
 
     def leave(self) -> None:
-        """Look at nobody's page any more."""
-        for words in self._peers.values():
-            words.release()
+        """Look at nobody's page any more; a page is unmapped with the last group that knows it."""
         self._peers.clear()
-        for page in self._maps:
-            with suppress(BufferError):  # somebody compares at this moment, on another thread
-                page.close()
-        self._maps.clear()
 
-    def seen(self, ranks: Sequence[int]) -> list[int]:
-        """Those of some ranks whose pages are looked at."""
-        return [rank for rank in ranks if rank in self._peers]
+    def seen(self, ranks: Sequence[int]) -> dict[int, memoryview]:
+        """The pages of those of some ranks that can be looked at."""
+        return {rank: self._peers[rank] for rank in ranks if rank in self._peers}
 
-    def compare(self, ring: int, group: int, position: int, said: tuple[int, bytes], peers: Sequence[int]) -> list[int]:
+    def compare(
+        self, ring: int, group: int, position: int, said: Entry, pages: Mapping[int, memoryview]
+    ) -> Sequence[int]:
         """Write what this rank is about to do, and return the peers that do something else there.
 
         Args:
             ring: 0 for collectives, 1 for messages.
             group: 32 bits that say which group, and which of its lives.
             position: of the call in the group.
-            said: 32 bits that are equal where the calls agree, and the call in words for the others' message.
-            peers: world ranks.
+            said: what it is, and its words for the others' message.
+            pages: those of the ranks to compare with, from `seen`.
         """
         tag = (group + position * _SPREAD) & _MASK
         at = ring * _RING + (group + position) % _SLOTS * _WORDS
-        word = tag << 32 | said[0]
-        self._write(at, said[1])
+        number, block = said
+        word = tag << 32 | number
+        start = at * 8 + 8
+        self._bytes[start : start + len(block)] = block
         self._words[at] = word
-        pages = self._peers
-        different = []
-        for peer in peers:
-            page = pages.get(peer)
-            if page is not None:
-                other = page[at]
-                if other != word and other >> 32 == tag:
-                    different.append(peer)
-        return different
+        different = None
+        for peer, page in pages.items():
+            other = page[at]
+            if other != word and other >> 32 == tag:
+                different = [*(different or ()), peer]
+        return different or ()
 
     def text(self, peer: int, ring: int, group: int, position: int) -> str:
         """What a peer wrote of a call; empty if it has not come there, or has gone far beyond."""
@@ -120,10 +137,3 @@ class Board:
         check, length = _TEXT.unpack_from(raw)
         body = raw[_TEXT.size : _TEXT.size + min(length, _LONGEST)]
         return body.decode(errors="replace") if zlib.crc32(body) == check else ""
-
-    def _write(self, at: int, text: bytes) -> None:
-        text = text[:_LONGEST]
-        start = at * 8 + 8
-        _TEXT.pack_into(self._bytes, start, zlib.crc32(text), len(text))
-        start += _TEXT.size
-        self._bytes[start : start + len(text)] = text

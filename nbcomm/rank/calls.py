@@ -5,9 +5,11 @@ The arguments are those that torch hands to `ProcessGroup`'s methods, from Pytho
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Callable, Sequence
 from typing import Any
+
+from .board import Entry, entry
+from .inside import hash_of
 
 NAMES = {
     "_allgather_base": "all_gather_into_tensor",
@@ -28,39 +30,36 @@ NAMES = {
 }
 """Methods of a process group whose name is not the one in `torch.distributed`."""
 
-Print = tuple[int, bytes]
-"""32 bits that are equal where calls agree, and the call in words."""
+UNEVEN = ("all_to_all_single", "alltoall", "alltoall_base")
+"""Methods whose ranks may send each other parts of different sizes."""
 
 
-def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Print:
-    """The print of a call, from a cache: the same call is made over and over."""
+def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
+    """What is said of a call, from a cache: the same call is made over and over."""
     try:
-        key = (name, *_KEYS[name](*args, **kwargs))
+        key = name, _KEYS[name](*args, **kwargs)
     except (KeyError, IndexError, AttributeError, TypeError):
-        key = (name,)  # unusual arguments: torch will say what is wrong with them
-    found = _cache.get(key)
-    if found is None:
+        key = name, ()  # unusual arguments: torch will say what is wrong with them
+    try:
+        return _cache[key]
+    except KeyError:
         if len(_cache) >= _CACHED:
             _cache.clear()
-        found = _cache[key] = _print(*key)
-    return found
+        return _cache.setdefault(key, _entry(*key))
 
 
-def bytes_of(tensors: Sequence[Any]) -> Print:
-    """The print of a message: sender and receiver agree if the bytes and their type do."""
+def message(kind: str, tensors: Sequence[Any]) -> Entry:
+    """What is said of a message: sender and receiver agree if the bytes and their type do."""
     (tensor,) = tensors
-    text = f"{_dtype(tensor.dtype)} {tuple(tensor.shape)}"
-    return zlib.crc32(f"{tensor.dtype} {tensor.numel()}".encode()), text.encode()
+    return entry(hash_of(f"{tensor.dtype} {tensor.numel()}"), f"{kind} of {_dtype(tensor.dtype)} {tuple(tensor.shape)}")
 
 
-def splits_of(name: str, args: tuple[Any, ...], size: int) -> tuple[list[int], list[int]] | None:
-    """How many elements an all-to-all receives from, and sends to, each of ``size`` ranks; None for other calls."""
-    if name in ("alltoall_base", "all_to_all_single"):
-        output, given, received, sent = args[:4]
-        return _split(output, received, size), _split(given, sent, size)
+def splits_of(name: str, args: tuple[Any, ...], size: int) -> tuple[list[int], list[int]]:
+    """How many elements an all-to-all receives from, and sends to, each of ``size`` ranks."""
     if name == "alltoall":
         return [tensor.numel() for tensor in args[0]], [tensor.numel() for tensor in args[1]]
-    return None
+    output, given, received, sent = args[:4]
+    return _split(output, received, size), _split(given, sent, size)
 
 
 def _split(tensor: Any, rows: Sequence[int], size: int) -> list[int]:
@@ -71,10 +70,10 @@ def _split(tensor: Any, rows: Sequence[int], size: int) -> list[int]:
 
 
 _CACHED = 4096
-_cache: dict[tuple[Any, ...], Print] = {}
+_cache: dict[tuple[str, tuple[Any, ...]], Entry] = {}
 
 
-def _print(name: str, *parts: Any) -> Print:
+def _entry(name: str, parts: tuple[Any, ...]) -> Entry:
     words = []
     for part in parts:
         if part and isinstance(part, tuple) and isinstance(part[0], tuple):
@@ -84,7 +83,7 @@ def _print(name: str, *parts: Any) -> Print:
     text = ", ".join(word for word in words if word)
     # The name that people know: two ways to call the same thing agree.
     full = f"{NAMES.get(name, name)}({text})"
-    return zlib.crc32(full.encode()), full.encode()
+    return entry(hash_of(full), full)
 
 
 def _dtype(dtype: Any) -> str:
@@ -92,24 +91,22 @@ def _dtype(dtype: Any) -> str:
 
 
 def _of(tensors: Sequence[Any]) -> tuple[Any, ...]:
+    if len(tensors) == 1:
+        tensor = tensors[0]
+        return ((tensor.shape, tensor.dtype),)
     return tuple((tensor.shape, tensor.dtype) for tensor in tensors)
 
 
-def _op(options: Any) -> str:
-    return f"{str(options.reduceOp.op).rpartition('.')[2].lower()}"
-
-
-_ops: dict[Any, str] = {}
+_ops: dict[int, str] = {}
 
 
 def _reduction(options: Any) -> str:
     op = options.reduceOp
+    key = hash(op)  # torch's is the kind of op; to compare ops themselves would take as long as all else here
     try:
-        return _ops[op]
+        return _ops[key]
     except KeyError:
-        if len(_ops) > 100:  # a factor makes an op of its own
-            _ops.clear()
-        return _ops.setdefault(op, _op(options))
+        return _ops.setdefault(key, str(op.op).rpartition(".")[2].lower())
 
 
 def _root(options: Any) -> str:

@@ -17,11 +17,12 @@ import torch.distributed as dist
 
 from . import calls, inside
 from .anyone import AnyoneReceive
+from .board import entry
 from .record import Call, Log
 from .trees import named
 
 if TYPE_CHECKING:
-    from .board import Board
+    from .board import Board, Entry
     from .record import Record
 
 
@@ -87,7 +88,9 @@ class RankGroup(dist.ProcessGroup):
         self._peers = [member for member in members if member != hub.rank]
         self._log = Log(name, members)
         self._id = 0
-        self._seen: tuple[int, ...] = ()
+        self._seen: dict[int, memoryview] = {}
+        self._may_block = "nccl" in backend
+        """Whether a collective's method may wait for other ranks before it returns its handle."""
         self._loose: set[int] = set()
         inside.give_placeholder(self, list(inside.devices_of(backend)))
 
@@ -99,7 +102,6 @@ class RankGroup(dist.ProcessGroup):
         """
         hub = self._hub
         self.drop()
-        self._seen = ()
         missing = sorted(set(self.members) & set(absent))
         if missing:
             self.lost = (
@@ -119,11 +121,12 @@ class RankGroup(dist.ProcessGroup):
     def look_at_board(self) -> None:
         """Compare calls with those members whose pages can be seen."""
         board = self._hub.board
-        self._seen = tuple(board.seen(self._peers)) if board is not None and self._inner is not None else ()
+        self._seen = board.seen(self._peers) if board is not None and self._inner is not None else {}
 
     def drop(self) -> None:
         """Let go of the inside; its connections must be shut, or this waits for what is under way."""
         self._inner = None
+        self._seen = {}
 
     def abort_device(self) -> None:
         """Free a rank that waits on a device; for gloo that is the sockets' matter."""
@@ -142,9 +145,19 @@ class RankGroup(dist.ProcessGroup):
         if self._seen:
             self._compare(method, seq, said, args)
         log.issued = seq
-        call = Call("collective", calls.NAMES.get(method, method), log, seq, said[1])
-        call.limited = method == "monitored_barrier"
-        return self._pass_on(method, args, kwargs, call)
+        name = calls.NAMES.get(method, method)
+        if self._may_block or method == "monitored_barrier":
+            call = Call("collective", name, log, seq, said)
+            call.limited = method == "monitored_barrier"
+            return self._pass_on(method, args, kwargs, call)
+        # Nearly all calls: what can be noted later is noted while the data is on its way.
+        try:
+            work = getattr(self._inner, method)(*args, **kwargs)
+        except RuntimeError as error:
+            hub.record.follow(None, Call("collective", name, log, seq, said))
+            raise hub.explain(error) from None
+        hub.record.follow(work, Call("collective", name, log, seq, said))
+        return work
 
     def _message(self, kind: str, method: str, args: tuple[Any, ...], peer: int | None, tag: int) -> Any:
         hub = self._hub
@@ -154,12 +167,12 @@ class RankGroup(dist.ProcessGroup):
         counts = self._log.sent if kind == "send" else self._log.received
         with self._log.lock:
             seq = counts[other, tag] = counts.get((other, tag), 0) + 1
-        said = calls.bytes_of(args[0])
+        said = calls.message(kind, args[0])
         if other is None:
             self._loose.add(tag)  # who sends is not known, so neither is which of its messages this will be
         elif other in self._seen and not (kind == "recv" and tag in self._loose):
             self._compare_message(kind, (other, tag), seq, said)
-        return self._pass_on(method, args, {}, Call(kind, kind, self._log, seq, said[1], other, tag))
+        return self._pass_on(method, args, {}, Call(kind, kind, self._log, seq, said, other, tag))
 
     def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
         record = self._hub.record
@@ -183,21 +196,18 @@ class RankGroup(dist.ProcessGroup):
 
             raise CollectiveError(self.lost or "This process group is not formed.")
 
-    def _compare(self, method: str, seq: int, said: calls.Print, args: tuple[Any, ...]) -> None:
-        board = self._hub.board
-        assert board is not None  # noqa: S101 - for mypy: _seen is empty without one
-        splits = calls.splits_of(method, args, self.size())
-        if splits is not None:
-            said = said[0], b"%b|%b|%b" % (said[1], _numbers(splits[0]), _numbers(splits[1]))
-        different = board.compare(0, self._id, seq, said, self._seen)
-        if splits is not None and not different:
-            different = self._uneven(seq, splits)
+    def _compare(self, method: str, seq: int, said: Entry, args: tuple[Any, ...]) -> None:
+        board: Board = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
+        if method not in calls.UNEVEN:
+            different = board.compare(0, self._id, seq, said, self._seen)
+        else:
+            splits = calls.splits_of(method, args, self.size())
+            said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
+            different = board.compare(0, self._id, seq, said, self._seen) or self._uneven(seq, splits)
         if different:
             others = {peer: _words(board.text(peer, 0, self._id, seq)) for peer in self._seen}
             others = {peer: text for peer, text in others.items() if text or peer in different}
-            raise self._hub.mismatch(
-                self.members, calls.NAMES.get(method, method), seq, _words(said[1].decode()), others
-            )
+            raise self._hub.mismatch(self.members, calls.NAMES.get(method, method), seq, _words(said.words), others)
 
     def _uneven(self, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
         """Which ranks' splits of an all-to-all do not fit with this one's."""
@@ -214,14 +224,13 @@ class RankGroup(dist.ProcessGroup):
                 wrong.append(member)
         return wrong
 
-    def _compare_message(self, kind: str, to: tuple[int, int], seq: int, said: calls.Print) -> None:
+    def _compare_message(self, kind: str, to: tuple[int, int], seq: int, said: Entry) -> None:
         board, me = self._hub.board, self._hub.rank
         assert board is not None  # noqa: S101 - for mypy
         other, tag = to
         lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
-        words = b"%b of %b" % (kind.encode(), said[1])
-        if board.compare(1, lane, seq, (said[0], words), (other,)):
-            raise self._hub.mismatch(self.members, kind, seq, words.decode(), {other: board.text(other, 1, lane, seq)})
+        if board.compare(1, lane, seq, said, {other: self._seen[other]}):
+            raise self._hub.mismatch(self.members, kind, seq, said.words, {other: board.text(other, 1, lane, seq)})
 
     # ── what torch asks beside calls ────────────────────────────────────────────────────────────────
 
@@ -283,7 +292,7 @@ class RankGroup(dist.ProcessGroup):
         received = self._log.received
         with self._log.lock:
             seq = received[None, tag] = received.get((None, tag), 0) + 1
-        call = Call("recv", "recv", self._log, seq, calls.bytes_of(tensors)[1], None, tag)
+        call = Call("recv", "recv", self._log, seq, calls.message("recv", tensors), None, tag)
         generation = self._hub.generation
         work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.watched_wait)
         self._hub.record.follow(work, call)
@@ -307,7 +316,7 @@ class RankGroup(dist.ProcessGroup):
                 log.received[None, tag] -= 1
                 log.received[member, tag] = seq
                 call.peer, call.seq = member, seq  # from now on it is a receive by name
-            self._compare_message("recv", (member, tag), seq, calls.bytes_of(tensors))
+            self._compare_message("recv", (member, tag), seq, call.said or calls.message("recv", tensors))
             return place, inner.recv(tensors, place, tag)
         return None
 
@@ -328,8 +337,8 @@ for _method in inside.PASSED_ON:
         setattr(RankGroup, _method, _passing(_method))
 
 
-def _numbers(values: list[int]) -> bytes:
-    return ",".join(map(str, values)).encode()
+def _numbers(values: list[int]) -> str:
+    return ",".join(map(str, values))
 
 
 def _words(text: str) -> str:

@@ -20,6 +20,7 @@ import torch
 
 from ..messages import Count, Doing, Op
 from .anyone import AnyoneReceive
+from .board import Entry
 
 _TORCH = torch.__path__[0]
 _STILL = 0.15
@@ -55,16 +56,16 @@ class Log:
 class Call:
     """One call that is under way."""
 
-    __slots__ = ("kind", "limited", "log", "name", "peer", "seq", "since", "tag", "what")
+    __slots__ = ("kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag")
 
     def __init__(  # noqa: PLR0913, PLR0917 - a call has these
-        self, kind: str, name: str, log: Log, seq: int, what: bytes, peer: int | None = None, tag: int = 0
+        self, kind: str, name: str, log: Log, seq: int, said: Entry | None, peer: int | None = None, tag: int = 0
     ) -> None:
         self.kind = kind
         self.name = name
         self.log = log
         self.seq = seq
-        self.what = what
+        self.said = said
         self.peer = peer
         self.tag = tag
         self.limited = False
@@ -181,7 +182,7 @@ class Record:
         log = self._meetings
         if counted:
             log.issued = next(log.positions)
-        call = Call("collective", _NEW_GROUP, Log(_NEW_GROUP, members), log.issued, b"")
+        call = Call("collective", _NEW_GROUP, Log(_NEW_GROUP, members), log.issued, None)
         call.limited = not counted
         with self.within(call):
             yield log.issued
@@ -249,9 +250,10 @@ class Record:
         return [found[1]]
 
     def _op(self, call: Call, line: str, spoken: str, *, lost: bool) -> Op:
-        what = (
-            call.what.decode().partition("(")[2].removesuffix(")") if call.kind == "collective" else call.what.decode()
-        )
+        # "all_reduce(float32 (3,), sum)", or "send of float32 (3,)"
+        words = call.said.words if call.said is not None else ""
+        collective = call.kind == "collective"
+        what = words.partition("(")[2].removesuffix(")") if collective else words.partition(" of ")[2]
         return Op(
             call.kind,
             spoken or call.name,

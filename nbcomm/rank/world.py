@@ -30,7 +30,7 @@ import torch.distributed as dist
 from .. import errors
 from ..messages import Form, Mismatch, Place
 from . import guard, inside
-from .board import Board
+from .board import Board, entry
 from .comm import Communicator
 from .group import RankGroup
 from .record import Record
@@ -344,7 +344,7 @@ class World:
         seq, text = self.record.meetings + 1, f"new_group({members})"
         group = inside.hash_of(f"{self.generation}:new_group")
         seen = self.board.seen(everyone)
-        if self.board.compare(0, group, seq, (inside.hash_of(text), text.encode()), seen):
+        if self.board.compare(0, group, seq, entry(inside.hash_of(text), text), seen):
             others = {peer: said for peer in seen if (said := self.board.text(peer, 0, group, seq))}
             raise self.mismatch(everyone, "new_group", seq, text, others)
 

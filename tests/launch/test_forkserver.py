@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import queue
 import signal
@@ -11,13 +12,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 
-from nbcomm.errors import StartError
+from nbcomm.errors import StartError, StateError
 from nbcomm.home import HOME_VARIABLE, Home
 from nbcomm.launch.client import ForkServerClient
-from nbcomm.launch.orders import Exited, Start
+from nbcomm.launch.orders import Adopt, Busy, Claim, Exited, Lease, Order, Report, Shutdown, Standing, Start
 
 PATIENCE = 60.0
 
@@ -182,3 +184,86 @@ def test_a_server_that_cannot_import_tells_why(monkeypatch: pytest.MonkeyPatch, 
         client.wait_ready(PATIENCE)
     client.shutdown()
     assert not home.path.exists()
+
+
+# ── several notebooks, one after the other ──────────────────────────────────────────────────────────
+
+
+def said_to(served: Served, *orders: Order) -> list[Report]:
+    """Connect as another notebook would, say something, and return what is answered until it hangs up or is silent."""
+    reports = []
+    with socket.socket(socket.AF_UNIX) as visitor:
+        visitor.settimeout(PATIENCE)
+        visitor.connect(os.fspath(served.home.forkserver_socket))
+        for order in orders:
+            visitor.sendall(msgspec.json.encode(order) + b"\n")
+        visitor.shutdown(socket.SHUT_WR)
+        with visitor.makefile("rb") as answers, contextlib.suppress(ConnectionResetError):
+            reports = [msgspec.json.decode(line, type=Report) for line in answers]
+    return reports
+
+
+def test_a_visitor_is_told_whose_the_world_is(lasting: Served) -> None:
+    (standing,) = said_to(lasting)
+    assert isinstance(standing, Standing)
+    assert (standing.pid, standing.holder, standing.alone) == (lasting.process.pid, os.getpid(), 0)
+
+
+def test_a_world_that_is_held_cannot_be_claimed(lasting: Served) -> None:
+    assert said_to(lasting, Claim(4242))[1:] == [Busy(os.getpid())]
+    assert said_to(lasting)[0].holder == os.getpid()  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize(
+    "order", [Shutdown(), Lease(0.0), Adopt({"rank 0": 1})], ids=lambda order: type(order).__name__
+)
+def test_who_does_not_hold_it_gives_no_orders(lasting: Served, order: Order) -> None:
+    assert len(said_to(lasting, order)) == 1
+    assert lasting.engine_that_waits("unharmed").is_running()
+
+
+def test_the_next_notebook_takes_over_and_hears_what_ended_meanwhile(served: Served) -> None:
+    stays, goes = served.engine_that_waits("stays"), served.engine_that_waits("goes")
+    served.client.set_lease(60.0)
+    served.client.release()
+    while said_to(served)[0].holder:  # type: ignore[union-attr]
+        pass
+    os.kill(goes.pid, signal.SIGKILL)
+    assert psutil.wait_procs([goes], PATIENCE) is not None
+    heard: queue.Queue[Exited] = queue.Queue()
+    second = ForkServerClient(served.home, heard.put, running=True)
+    assert second.wait_ready(PATIENCE).forks
+    assert second.pids["stays"] == stays.pid
+    assert heard.get(timeout=PATIENCE) == Exited("goes", goes.pid, -signal.SIGKILL)
+    second.shutdown()
+    assert not stays.is_running()
+    served.await_end()
+    assert not served.home.path.exists()
+
+
+def test_a_notebook_that_comes_too_early_is_told_who_is_there(lasting: Served) -> None:
+    second = ForkServerClient(lasting.home, running=True)
+    with pytest.raises(StateError, match=f"in use by the notebook of process {os.getpid()}"):
+        second.wait_ready(PATIENCE)
+    second.release()
+
+
+def test_what_cannot_be_started_is_refused_in_words(light: Served) -> None:
+    with pytest.raises(StartError, match=r"could not start lost: .*nowhere"):
+        light.start("lost", cwd="/nowhere")
+    assert light.engine_that_waits("after").is_running()
+
+
+def test_processes_of_another_fork_server_are_watched_over(served: Served) -> None:
+    served.client.set_lease(60.0)
+    orphan = served.engine_that_waits("rank 0")
+    served.process.kill()
+    served.await_end()
+    heard: queue.Queue[Exited] = queue.Queue()
+    successor = ForkServerClient(served.home, heard.put)
+    successor.wait_ready(PATIENCE)
+    successor.adopt({"rank 0": orphan.pid, "rank 1": os.getpid()})  # this test is none of the world's processes
+    assert heard.get(timeout=PATIENCE) == Exited("rank 1", os.getpid(), None)
+    os.kill(orphan.pid, signal.SIGKILL)
+    assert heard.get(timeout=PATIENCE) == Exited("rank 0", orphan.pid, None)
+    successor.shutdown()

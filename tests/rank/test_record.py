@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from nbcomm.rank.board import entry
 from nbcomm.rank.record import _MANY, Call, Log, Record
 
 
@@ -51,7 +52,7 @@ def group() -> tuple[Record, Log]:
 
 def collective(log: Log, name: str = "all_reduce") -> Call:
     log.issued = next(log.positions)
-    return Call("collective", name, log, log.issued, b"all_reduce(float32 (3,), sum)")
+    return Call("collective", name, log, log.issued, entry(1, "all_reduce(float32 (3,), sum)"))
 
 
 def test_a_wait_for_a_handle_is_told_whole(group: tuple[Record, Log]) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import signal
 import textwrap
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 import nbformat
+import psutil
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
@@ -41,6 +46,35 @@ def test_an_interrupted_start_leaves_nothing_and_can_be_repeated(open_notebook: 
     assert "No world is running" in notebook.run("%distributed").text
     notebook.run("%distributed start -n 2")
     assert notebook.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_is_killed_while_it_starts_is_named_and_the_next_start_works(
+    open_notebook: Open, rank: int
+) -> None:
+    notebook = open_notebook()
+    cell = notebook.submit("%distributed start -n 2")
+    os.kill(_engine(notebook, rank), signal.SIGKILL)
+    notebook.finish(cell)
+    if cell.error is None:  # it was up already
+        assert f"Rank {rank} was killed" in notebook.run("%%distributed\n1", fails=True).error_text
+        notebook.run("%distributed restart")
+    else:
+        assert f"Rank {rank} was killed by SIGKILL" in cell.error_text
+        assert "No world is running" in notebook.run("%distributed").text
+        notebook.run("%distributed start -n 2")
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
+
+
+def _engine(notebook: Notebook, rank: int) -> int:
+    """The process of a rank, as soon as it is there: the one that writes its log."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        for process in psutil.Process(notebook.pid).children(recursive=True):
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{process.pid}/fd/1").readlink().name == f"rank{rank}.log":
+                    return process.pid
+    raise AssertionError(f"rank {rank} did not appear")
 
 
 def test_a_child_process_is_interrupted_too(open_notebook: Open) -> None:

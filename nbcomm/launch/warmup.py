@@ -1,0 +1,60 @@
+"""What a fork server does before its first order: import what its children will need, and count GPUs."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+
+_ALSO = ("nbcomm.rank.comm", "nbcomm.rank.guard", "ipyparallel.serialize")
+
+
+def warm_up(modules: Iterable[str]) -> str:
+    """Import what children need. Return why they cannot be forked, or an empty text."""
+    if sys.platform != "linux":
+        return f"processes are not forked on {sys.platform}"
+    if os.environ.get("NBCOMM_START") == "spawn":
+        return "NBCOMM_START=spawn"
+    for module in (*modules, *_ALSO):
+        importlib.import_module(module)
+    return freeze()
+
+
+def freeze() -> str:
+    """Make ready to fork. Return why that cannot be, or an empty text."""
+    threads = len(list(Path("/proc/self/task").iterdir()))
+    if threads > 1:
+        return f"{threads} threads run after the imports"
+    gc.collect()
+    gc.freeze()  # or the collector would touch, and so copy, every shared page
+    return ""
+
+
+def count_gpus() -> int:
+    """Count CUDA devices in a child: asking may initialise the driver, and forks cannot inherit that."""
+    if "torch" not in sys.modules:
+        code = "import torch; print(torch.cuda.device_count())"
+        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+        return int(answer.stdout.strip() or 0)
+    import torch
+
+    if not torch.backends.cuda.is_built():
+        return 0
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        count = 0
+        with suppress(Exception):
+            count = torch.cuda.device_count()
+        os.write(writing, str(count).encode())
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as answer_of_child:
+        count = int(answer_of_child.read() or 0)
+    os.waitpid(pid, 0)
+    return count

@@ -1,0 +1,112 @@
+"""Worlds are found by their directories; what is in them may be anything."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from nbcomm.home import Home, WorldInfo
+from nbcomm.launch import found
+from nbcomm.launch.orders import Report, Shutdown, Standing
+
+
+@pytest.fixture
+def parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    made = tmp_path / f"nbcomm-{os.getuid()}"
+    made.mkdir()
+    return made
+
+
+Serve = Callable[..., Home]
+
+
+@pytest.fixture
+def serve(parent: Path) -> Iterator[Serve]:
+    """Make a world whose fork server says one thing to whoever comes."""
+    with ExitStack() as stack:
+
+        def make(name: str, says: bytes, started: float = 1.0) -> Home:
+            home = Home(parent / name)
+            home.path.mkdir()
+            home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, started, "/home/me"))
+            listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+            listener.bind(os.fspath(home.forkserver_socket))
+            listener.listen()
+
+            def answer() -> None:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.sendall(says)
+
+            thread = threading.Thread(target=answer, daemon=True)
+            thread.start()
+            stack.callback(thread.join, 30)
+            return home
+
+        yield make
+
+
+def standing(holder: int = 0, alone: float = 12.0) -> bytes:
+    return msgspec.json.encode(Standing(1, holder, alone, 60.0)) + b"\n"
+
+
+def test_without_worlds_there_are_none(parent: Path) -> None:
+    assert found.find_worlds() == []
+
+
+def test_worlds_are_listed_newest_first_with_whose_they_are(serve: Serve) -> None:
+    serve("aaaa", standing(), started=1.0)
+    serve("bbbb", standing(4242), started=2.0)
+    newest, oldest = found.find_worlds()
+    assert str(newest) == "bbbb: 2 ranks on cpu, started in /home/me, in use by process 4242"
+    assert str(oldest) == "aaaa: 2 ranks on cpu, started in /home/me, free, ends in 48 s"
+    assert (newest.holder, oldest.left) == (4242, 48.0)
+
+
+@pytest.mark.parametrize(
+    "says", [b"", b"hello\n", b"\xff\xfe\n", standing()[:-5], msgspec.json.encode(Shutdown()) + b"\n"]
+)
+def test_what_answers_otherwise_is_no_world(serve: Serve, says: bytes) -> None:
+    serve("aaaa", says)
+    assert found.find_worlds() == []
+
+
+def test_directories_of_worlds_that_have_ended_are_passed_by(parent: Path, serve: Serve) -> None:
+    (parent / "empty").mkdir()
+    (parent / "file").write_text("not a world")
+    (parent / "dead").mkdir()
+    (parent / "dead" / "world.json").write_bytes(b"{")
+    serve("aaaa", standing())
+    assert [world.home.id for world in found.find_worlds()] == ["aaaa"]
+
+
+def test_one_whose_fork_server_is_gone_is_passed_by(parent: Path) -> None:
+    home = Home(parent / "aaaa")
+    home.path.mkdir()
+    home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(home.forkserver_socket))  # and nobody listens
+    assert found.find_worlds() == []
+
+
+def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(found, "_PATIENCE", 0.2)
+    home = Home(parent / "aaaa")
+    home.path.mkdir()
+    home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(os.fspath(home.forkserver_socket))
+        listener.listen()
+        assert found.find_worlds() == []
+
+
+def test_reports_are_what_a_fork_server_says() -> None:
+    assert msgspec.json.decode(standing(), type=Report) == Standing(1, 0, 12.0, 60.0)
