@@ -63,7 +63,7 @@ _FLUSH_IDLE = 250
 """The same between cells, when only background threads can print."""
 
 
-_INSIST = 0.3
+_INSIST, _HURRY = 0.3, 0.05
 """Seconds after which a cell that was told to end, and did not, is told again."""
 
 
@@ -140,7 +140,7 @@ class Agent:
         self._set_state("failed" if done.failure else "idle")
         self.world.end()
         self.world.record.tidy()
-        done = msgspec.structs.replace(done, broken=self.world.broken is not None, doing=self.world.record.doing())
+        done = msgspec.structs.replace(done, broken=self.world.stale, doing=self.world.record.doing())
         self._send_output(end=True, then=(done, buffers))
 
     async def _run(self, message: Run) -> Done:
@@ -316,9 +316,12 @@ class Agent:
         elif blocked:
             self.world.free_again()
             ending.signalled = time.monotonic()  # it fails by itself now, unless it catches that
-        elif time.monotonic() - ending.signalled > _INSIST:  # a cell may catch it, and go on
+            ending.told = True
+        elif time.monotonic() - ending.signalled > (_HURRY if ending.insisted else _INSIST):
             ending.signalled = time.monotonic()
-            runner.end_with(ending.error)
+            ending.insisted = ending.told  # it has caught that, and gone on
+            ending.told = True
+            runner.end_with(ending.error, insist=ending.insisted)
             self._signal_main()
 
     def _signal_main(self) -> None:
@@ -358,12 +361,16 @@ class Ending:
         generation: of the groups that may have to be aborted for it.
         error: what it raises; None for KeyboardInterrupt.
         signalled: when the main thread was signalled last, in seconds; 0 if it was not.
+        told: the cell has been given the error once.
+        insisted: it has been ended in a way that ``except Exception`` does not catch.
     """
 
     run: int
     generation: int
     error: BaseException | None = None
     signalled: float = 0.0
+    told: bool = False
+    insisted: bool = False
 
 
 def _signal_children() -> None:

@@ -25,6 +25,14 @@ from .streams import Capture
 _INTERRUPTIONS = ("KeyboardInterrupt", "CancelledError")
 
 
+class _Insisting(KeyboardInterrupt):
+    """Ends a cell that catches errors and goes on; ``except Exception`` lets it through."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(*reason.args)
+        self.reason = reason
+
+
 class CellRunner:
     """Runs one cell at a time in the engine's shell.
 
@@ -39,6 +47,7 @@ class CellRunner:
     ) -> None:
         self._explain = explain
         self._reason: BaseException | None = None
+        self._insist = False
         self._shell = shell
         self._capture = capture
         self._hook = _ResultHook(shell=shell, parent=shell, capture=capture)
@@ -59,7 +68,8 @@ class CellRunner:
             try:
                 with self.interruptible():
                     result = await self._run_cell(message.code)
-            except (KeyboardInterrupt, CollectiveError) as error:  # it hit IPython's own code around the cell
+            except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell
+                error = caught.reason if isinstance(caught, _Insisting) else caught
                 name = type(error).__name__
                 return self._done(message.id, began, Failure(name, str(error), f"{name}: {error}".rstrip(": ")))
             return self._done(message.id, began, self._failure(result))
@@ -89,7 +99,7 @@ class CellRunner:
     def interruptible(self) -> Iterator[None]:
         """While this lasts, an interrupt raises KeyboardInterrupt in it; at other times it does nothing."""
         self._interrupted = False
-        self._reason = None
+        self._reason, self._insist = None, False
         try:
             self._interruptible = True
             yield
@@ -102,12 +112,20 @@ class CellRunner:
         """Whether an interrupt has reached the present request."""
         return self._interrupted
 
-    def end_with(self, reason: BaseException | None) -> None:
-        """Raise this at the next interrupt of the present request, and not KeyboardInterrupt; any thread."""
-        self._reason = reason
+    def end_with(self, reason: BaseException, *, insist: bool = False) -> None:
+        """Raise this at the next interrupt of the present request, and not KeyboardInterrupt; any thread.
+
+        Args:
+            reason: what to raise.
+            insist: raise it as something that ``except Exception`` does not catch, and report this all the same.
+        """
+        self._reason, self._insist = reason, insist
 
     def _reason_to_end(self) -> BaseException:
-        return KeyboardInterrupt() if self._reason is None else type(self._reason)(*self._reason.args)
+        if self._reason is None:
+            return KeyboardInterrupt()
+        anew = type(self._reason)(*self._reason.args)
+        return _Insisting(anew) if self._insist else anew
 
     def interrupt(self, frame: FrameType | None) -> None:
         """SIGINT's handler: end the cell that runs, and nothing else."""
@@ -157,7 +175,7 @@ class CellRunner:
             return None
         name, message, text = self._tracebacks.pop() if self._tracebacks else (type(error).__name__, str(error), "")
         self._tracebacks.clear()
-        reason = self._explain(error)
+        reason = error.reason if isinstance(error, _Insisting) else self._explain(error)
         if reason is not error:  # C++ met it, and knows less than we do
             name, message = type(reason).__name__, str(reason)
             return Failure(name, message, f"{name}: {message}".rstrip(": "))

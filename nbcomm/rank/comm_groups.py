@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch.distributed as dist
 
 from ..errors import CollectiveError
+from . import inside
 from .trees import named
 
 if TYPE_CHECKING:
@@ -39,9 +40,17 @@ def resolve(group: Any) -> dist.ProcessGroup | None:
     """The process group behind ``group``; None for the world.
 
     Raises:
-        CollectiveError: it is no group, or one that this rank is not in.
+        CollectiveError: it is no group, one that this rank is not in, or one that a cell has destroyed.
     """
     if group is None or isinstance(group, dist.ProcessGroup):
+        if not inside.is_known(group):
+            raise CollectiveError(
+                "This cell has destroyed the world's process groups (dist.destroy_process_group); the next one has new "
+                "ones."
+                if group is None
+                else "This group is no more: dist.destroy_process_group has been called for "
+                "it, or for the whole world. Make it anew with new_group."
+            )
         return group
     if isinstance(group, OutsideGroup):
         raise CollectiveError(

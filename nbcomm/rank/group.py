@@ -37,6 +37,9 @@ class Hub(Protocol):
     alert: bool
     """Whether `object` has something to say."""
 
+    def meeting_place(self, life: str) -> Any:
+        """A store where the members of a group meet once; it is empty when the first of them comes."""
+
     def object(self, name: str, members: list[int], peer: int | None) -> None:
         """Raise what speaks against a call of this name."""
 
@@ -56,7 +59,6 @@ class RankGroup(dist.ProcessGroup):
     Args:
         hub: the world.
         backend: "gloo", "nccl", or which backend serves which device.
-        store: where its members meet; must be empty when they meet again.
         rank: this rank's number in the group.
         size: how many members it has.
         timeout: how long a call may take.
@@ -68,7 +70,6 @@ class RankGroup(dist.ProcessGroup):
         self,
         hub: Hub,
         backend: str,
-        store: Any,
         rank: int,
         size: int,
         timeout: timedelta,
@@ -81,7 +82,6 @@ class RankGroup(dist.ProcessGroup):
         """Why it cannot be formed: which of its members are dead."""
         self._hub = hub
         self._backend = backend
-        self._store = store
         self._timeout = timeout
         self.called = name
         self._inner: dist.ProcessGroup | None = None
@@ -94,11 +94,14 @@ class RankGroup(dist.ProcessGroup):
         self._loose: set[int] = set()
         inside.give_placeholder(self, list(inside.devices_of(backend)))
 
-    def form(self, absent: Sequence[int] = ()) -> None:
+    def form(self, absent: Sequence[int] = (), without: Sequence[int] = ()) -> None:
         """Meet the other members, who must do so too, and begin to count from 1.
 
+        A group of which a member cannot come is not formed, and says so when it is used.
+
         Args:
-            absent: ranks that are dead. A group of which one is a member is not formed, and says so when it is used.
+            absent: ranks that are dead.
+            without: ranks that have destroyed their end of it.
         """
         hub = self._hub
         self.drop()
@@ -109,12 +112,24 @@ class RankGroup(dist.ProcessGroup):
                 "Type %distributed heal in a cell of its own to put new processes in place."
             )
             return
+        if without:
+            self.lost = f"This group was destroyed on {named(without)} (dist.destroy_process_group): make it anew."
+            return
+        self._log = hub.record.begin_group(self.called, self.members)
+        # Whoever destroys a group and makes it again in one generation must not meet its own old words.
+        life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}"
         self._inner = inside.new_inner(
-            self._backend, self._store, self.rank(), self.size(), self._timeout, hub.gloo, self.called, self.members
+            self._backend,
+            hub.meeting_place(life),
+            self.rank(),
+            self.size(),
+            self._timeout,
+            hub.gloo,
+            self.called,
+            self.members,
         )
         self.lost = ""
-        self._log = hub.record.begin_group(self.called, self.members)
-        self._id = inside.hash_of(f"{hub.generation}:{self.called}")
+        self._id = inside.hash_of(life)
         self._loose.clear()
         self.look_at_board()
 

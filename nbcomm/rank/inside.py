@@ -261,6 +261,11 @@ def devices_of(backend: str) -> dict[str, str]:
     return dict(part.split(":") for part in backend.split(","))
 
 
+def part_of(store: Any, name: str) -> Any:
+    """A store whose keys are kept apart from all others of a store."""
+    return dist.PrefixStore(name, store)
+
+
 def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     backend: str, store: Any, rank: int, size: int, timeout: timedelta, gloo: GlooDevice, name: str, members: list[int]
 ) -> torch.distributed.ProcessGroup:
@@ -299,7 +304,7 @@ def abort_nccl(inner: torch.distributed.ProcessGroup, backend: str) -> None:
 def hand_out(make: Callable[..., torch.distributed.ProcessGroup]) -> None:
     """From now on, whatever asks torch for a process group of gloo or NCCL gets what ``make`` returns.
 
-    ``make(backend, store, rank, size, timeout, name, members)`` is called on the members only.
+    ``make(backend, rank, size, timeout, name, members)`` is called on the members only.
     """
     plain = c10d._new_process_group_helper
     wanted: list[str] = []
@@ -307,7 +312,6 @@ def hand_out(make: Callable[..., torch.distributed.ProcessGroup]) -> None:
     def create(options: Any, _: Any) -> torch.distributed.ProcessGroup:
         return make(
             wanted[-1],
-            options.store,
             options.group_rank,
             options.group_size,
             options.timeout,
@@ -357,6 +361,11 @@ def join_group(name: str, members: list[int], backend: str, timeout: timedelta) 
         timeout=timeout,
     )
     c10d._world.pg_group_ranks[group] = {member: place for place, member in enumerate(members)}
+
+
+def is_known(group: torch.distributed.ProcessGroup | None) -> bool:
+    """Whether torch knows a group, or for None the world's: one that was destroyed it does not."""
+    return bool(dist.is_initialized() if group is None else group in c10d._world.pg_map)
 
 
 def group_count() -> int:

@@ -83,6 +83,7 @@ class Record:
         self._scope = scope
         self.main = threading.main_thread().ident
         self._logs: dict[str, Log] = {}
+        self._formed: dict[str, int] = {}
         self._live: dict[int, tuple[Any, Call]] = {}
         self._waiting: list[tuple[Any, bool]] = []
         self._inside: Call | None = None
@@ -95,11 +96,17 @@ class Record:
 
     def begin_group(self, name: str, members: list[int]) -> Log:
         """A group is formed, or formed anew: its calls are counted from 1."""
+        self._formed[name] = self.formed(name) + 1
         log = self._logs[name] = Log(name, members)
         return log
 
+    def formed(self, name: str) -> int:
+        """How often a group of this name has been formed in this generation."""
+        return self._formed.get(name, 0)
+
     def forget(self) -> None:
         """All groups are about to be formed anew."""
+        self._formed.clear()
         self._logs.clear()
         self._live.clear()
         self._meetings = Log(_NEW_GROUP, [])

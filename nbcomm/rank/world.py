@@ -22,7 +22,6 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 import torch.distributed as dist
@@ -31,6 +30,7 @@ from .. import errors
 from ..messages import Form, Mismatch, Place
 from . import guard, inside
 from .board import Board, entry
+from .census import Groups, hold, without
 from .comm import Communicator
 from .group import RankGroup
 from .record import Record
@@ -40,7 +40,8 @@ from .trees import by_rank, named
 PLAIN_GROUPS = "NBCOMM_PLAIN_GROUPS"
 """Environment variable that makes ranks use torch's own groups, as a torch does that lacks what `inside` needs."""
 
-_GROUPS = "nbcomm/groups"
+_WORLD = "0"
+"""Torch's name of the first group that is made; who has destroyed it makes it again."""
 _LOST_PEER = re.compile(
     r"closed by peer|[Cc]onnection (reset|refused|closed|was closed)|[Bb]roken pipe|[Ss]ocket (closed|is not)|"
     r"is gone|is closed"
@@ -169,7 +170,7 @@ class World:
             dist.destroy_process_group()
             self._join(order)
         else:
-            self._publish_groups(order)
+            census = self._hold_census(order)
             inside.reset_interrupted_modules()
             alive = _alive()
             self._groups = sorted(
@@ -177,29 +178,31 @@ class World:
             )
             for group in self._groups:
                 group.drop()
-            for group in self._groups:
-                group.form(self._absent)
+            formed = list(self._groups)
+            if not dist.is_initialized():  # a cell has destroyed it
+                self._join(order)
+            for group in formed:
+                group.form(self._absent, without(census, group.called, group.members) if group.called != _WORLD else ())
+            inside.set_group_count(_count(census))
         self._meet_board(order)
         self._look_alert()
 
-    def _publish_groups(self, order: Form) -> None:
-        """Leave word for newcomers: which groups there are, so that they can take the place of the dead."""
-        if order.newcomers and self._store is not None:
-            named = [(name, members, backend) for _, name, members, backend in inside.known_groups()[1:]]
-            word = msgspec.json.encode((inside.group_count(), named))
-            self._store.set(f"{_GROUPS}/{self.rank}", word)
+    def _hold_census(self, order: Form) -> dict[int, Groups]:
+        assert self._store is not None  # noqa: S101 - for mypy
+        out = {*order.newcomers, *order.absent}
+        return hold(self._store, self.rank, [rank for rank in range(order.place.world_size) if rank not in out])
 
     def _join_groups_of_others(self, order: Form) -> None:
-        assert self._store is not None  # noqa: S101 - for mypy
-        others = set(range(order.place.world_size)) - set(order.newcomers) - set(order.absent)
+        """Take the place of a dead rank in the groups that it was in."""
+        census = self._hold_census(order)
         groups: dict[str, tuple[list[int], str]] = {}
-        for other in others:  # each knows only those that it is in
-            count, named = msgspec.json.decode(self._store.get(f"{_GROUPS}/{other}"))
-            groups.update({name: (members, backend) for name, members, backend in named})
-            inside.set_group_count(count)
-        for name in sorted(groups, key=_turn):
+        for other in census.values():  # each knows only those that it is in
+            groups.update(other.named)
+        inside.set_group_count(_count(census))
+        known = {name for _, name, *_ in inside.known_groups()}
+        for name in sorted(groups.keys() - known, key=_turn):
             members, backend = groups[name]
-            if self.rank in members:
+            if self.rank in members and not without(census, name, members):
                 inside.join_group(name, members, backend, timedelta(seconds=order.timeout))
 
     def _meet_board(self, order: Form) -> None:
@@ -241,6 +244,11 @@ class World:
         """Why this generation has ended; None while it lives."""
         return self._broken
 
+    @property
+    def stale(self) -> bool:
+        """Whether groups must be formed anew before the next cell: they were aborted, or a cell has destroyed them."""
+        return self._broken is not None or not dist.is_initialized()
+
     # ── ending a generation: any thread ─────────────────────────────────────────────────────────────
 
     def abort(self, generation: int, error: BaseException) -> None:
@@ -268,6 +276,10 @@ class World:
                 group.abort_device()
 
     # ── what groups ask: see `group.Hub` ────────────────────────────────────────────────────────────
+
+    def meeting_place(self, life: str) -> Any:
+        """Where the members of a group meet: in the world's own store, which can be aborted, whoever made the group."""
+        return inside.part_of(self._store, life)
 
     def object(self, name: str, members: list[int], peer: int | None) -> None:
         """Raise what speaks against a call."""
@@ -347,6 +359,10 @@ class World:
         if self.board.compare(0, group, seq, entry(inside.hash_of(text), text), seen):
             others = {peer: said for peer in seen if (said := self.board.text(peer, 0, group, seq))}
             raise self.mismatch(everyone, "new_group", seq, text, others)
+
+
+def _count(census: dict[int, Groups]) -> int:
+    return max([inside.group_count(), *(groups.count for groups in census.values())])
 
 
 def _turn(name: str) -> tuple[bool, int, str]:

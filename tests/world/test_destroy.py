@@ -1,0 +1,62 @@
+"""Scripts end by `destroy_process_group`, and people paste them into cells: the next cell has a world all the same."""
+
+from __future__ import annotations
+
+import pytest
+
+from .notebook import Notebook
+
+WORKS = ("%%distributed --no-fold\n(kept, all_reduce(1))", ["[0] (0, 4)", "[1] (1, 4)", "[2] (2, 4)", "[3] (3, 4)"])
+DESTROY = "dist.destroy_process_group()"
+SCRIPT = f"{DESTROY}\ndist.init_process_group('gloo')\nx = torch.ones(1)\ndist.all_reduce(x)\nassert x == 4"
+
+
+@pytest.fixture(scope="module")
+def prepared(four: Notebook) -> Notebook:
+    """A world whose ranks hold a variable."""
+    four.run("%%distributed\nimport os\nkept = rank")
+    return four
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        DESTROY,
+        f"if rank == 0: {DESTROY}",
+        f"if rank != 0: {DESTROY}",
+        SCRIPT,
+        f"{SCRIPT}\n{DESTROY}",
+        f"pair = new_group([0, 1])\n{DESTROY}",
+    ],
+)
+def test_the_next_cell_has_a_world(prepared: Notebook, code: str) -> None:
+    prepared.run(f"%%distributed\n{code}")
+    cell, shown = WORKS
+    assert prepared.run(cell).lines == shown
+    fresh = "g = new_group([1, 3])\nif rank in (1, 3): assert all_reduce(1, group=g) == 2"
+    prepared.run(f"%%distributed\n{fresh}")
+    hang = prepared.run("%%distributed\nif rank != 1: barrier()", fails=True)  # and still nothing hangs
+    assert "rank 1 has finished the cell" in hang.error_text
+    assert prepared.run(cell).lines == shown
+
+
+def test_a_world_that_a_cell_has_made_can_be_healed(prepared: Notebook) -> None:
+    prepared.run(f"%%distributed\n{SCRIPT}")
+    prepared.run("%%distributed\nif rank == 1: os._exit(1)", fails=True)
+    assert "Rank 1 is back" in prepared.run("%distributed heal").text
+    prepared.run("%%distributed -r 1\nimport os\nkept = rank")
+    assert prepared.run(WORKS[0]).lines == WORKS[1]
+
+
+def test_what_was_destroyed_says_so(prepared: Notebook) -> None:
+    prepared.run("%%distributed\npair, all_ = new_group([0, 1]), new_group([0, 1, 2, 3])")
+    text = prepared.run(f"%%distributed\nif rank == 0: {DESTROY}\nall_reduce(1)", fails=True).error_text
+    assert "This cell has destroyed the world's process groups" in text
+    assert prepared.run(WORKS[0]).lines == WORKS[1]
+    text = prepared.run("%%distributed\nif rank < 2: all_reduce(1, group=pair)", fails=True).error_text
+    assert "[0]" in text
+    assert "This group is no more: dist.destroy_process_group has been called" in text
+    assert "This group was destroyed on rank 0 (dist.destroy_process_group): make it anew." in text
+    prepared.run("%%distributed\nif rank == 2: dist.destroy_process_group(all_)")
+    prepared.run("%%distributed\nif rank != 3: barrier()", fails=True)  # what is left of it must not hang the others
+    assert prepared.run(WORKS[0]).lines == WORKS[1]
