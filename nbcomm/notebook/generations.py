@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .. import ranks as rank_specs
@@ -47,6 +47,8 @@ class Generations:
         self.port = 0
         self.stale = False
         """Whether the groups must be formed anew before the next cell."""
+        self.newcomers: set[int] = set()
+        """Ranks whose process is new: they have yet to join."""
         self._aborted: tuple[int, int] | None = None
         self._home = home
         self._roster = roster
@@ -55,11 +57,13 @@ class Generations:
 
     def take_up(self, snapshots: Iterable[Snapshot], port: int) -> None:
         """Go on where another notebook has left off."""
+        snapshots = list(snapshots)
         lives = {snapshot.generation for snapshot in snapshots}
         self.number, self.port = max(lives, default=0), port
+        self.newcomers = {snapshot.rank for snapshot in snapshots if not snapshot.generation}
         self.stale = len(lives) > 1 or bool(self._roster.dead)  # it was forming them when it ended
 
-    def order(self, newcomers: Collection[int] = ()) -> Request:
+    def order(self) -> Request:
         """Tell every living rank to form the next generation; return the request, unanswered."""
         self.number += 1
         roster = self._roster
@@ -67,10 +71,10 @@ class Generations:
         serving = living[0].rank
         request = self._expect([place.rank for place in living])
         for place in living:
-            self._link().send([place.rank], self._form(request.id, place, serving, newcomers))
+            self._link().send([place.rank], self._form(request.id, place, serving))
         return request
 
-    def _form(self, request: int, place: Place, serving: int, newcomers: Collection[int]) -> Form:
+    def _form(self, request: int, place: Place, serving: int) -> Form:
         return Form(
             id=request,
             place=place,
@@ -82,7 +86,7 @@ class Generations:
             timeout=GROUP_TIMEOUT,
             board=str(self._home.board),
             absent=sorted(self._roster.dead),
-            newcomers=sorted(newcomers),
+            newcomers=sorted(self.newcomers),
         )
 
     def abort(self, request: Request, error: str, text: str) -> None:
@@ -104,16 +108,16 @@ class Generations:
             # Where all went well, what one rank has issued ahead may be meant for the next cell.
             self.stale |= left_over(self._roster.doings(self.number))
 
-    def renew(self, newcomers: Collection[int] = ()) -> None:
+    def renew(self) -> None:
         """Form all groups anew, on every living rank. The caller keeps interrupts until they are formed.
 
         Raises:
             StateError: a rank could not; they stay stale.
         """
-        if not (self.stale or newcomers) or not self._roster.living:
+        if not (self.stale or self.newcomers) or not self._roster.living:
             return
         self.stale = True
-        request = self.order(newcomers)
+        request = self.order()
         deadline = time.monotonic() + _PATIENCE
         while not (request.wait(_TICK) or request.failures() or time.monotonic() > deadline):
             pass
@@ -128,6 +132,7 @@ class Generations:
                 "their variables; the next cell tries again, and %distributed restart gives a new world."
             )
         self.stale = False
+        self.newcomers.clear()
         self._home.store_socket(self.number - 1).unlink(missing_ok=True)
 
 

@@ -28,6 +28,10 @@ _PATIENCE = 60.0
 _TICK = 0.05
 
 
+_MOMENT = 2.0
+"""Seconds in which a fork server has told of a death."""
+
+
 class Processes:
     """Ranks, and what serves them: the fork server, and ipyparallel's controller.
 
@@ -91,11 +95,12 @@ class Processes:
             self._cluster = local.LocalCluster(self.forkserver, running=True)
         return self._cluster
 
-    def heal(self, ranks: Sequence[int]) -> list[str]:
+    def heal(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> list[str]:
         """Replace ranks, dead or alive, and what serves them if it is dead; return what, in words.
 
         Raises:
             StartError: a new process did not come up.
+            Interrupted: it was given up; the ranks that were to be replaced are dead.
         """
         roster = self._roster
         replaced: list[str] = []
@@ -112,9 +117,13 @@ class Processes:
         self.troubles.clear()
         self._end([rank for rank in ranks if rank not in roster.dead])
         roster.begin_again(ranks)
-        for rank in ranks:
-            cluster.start_engine(rank)
-        await_ranks(roster, ranks, time.monotonic() + _PATIENCE, lambda _: None, f"{_PATIENCE:g} s")
+        try:
+            for rank in ranks:
+                cluster.start_engine(rank)
+            await_ranks(roster, ranks, time.monotonic() + _PATIENCE, f"{_PATIENCE:g} s", given_up=given_up)
+        except BaseException:
+            self._end([rank for rank in ranks if rank not in roster.dead])  # half a rank is worse than none
+            raise
         return [*replaced, *(f"rank {rank}" for rank in ranks)]
 
     def _replace_forkserver(self) -> None:
@@ -129,8 +138,9 @@ class Processes:
 
     def _end(self, ranks: Sequence[int]) -> None:
         for rank in ranks:
+            pid = self.forkserver.pids.get(f"rank {rank}", self._roster.hellos[rank].pid)  # it may not have said hello
             with suppress(ProcessLookupError):
-                os.kill(self._roster.hellos[rank].pid, signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
         deadline = time.monotonic() + _PATIENCE
         while late := sorted(set(ranks) - set(self._roster.dead)):
             if time.monotonic() > deadline:
@@ -141,9 +151,19 @@ class Processes:
         """Where no fork server tells of deaths, see for ourselves which ranks live."""
         if not self.forkserver.gone:
             return
-        for rank in self._roster.living:
-            if not psutil.pid_exists(self._roster.hellos[rank].pid):
-                self._rank_ended(rank, self._roster.note_death(rank, None))
+        for rank in self._gone():
+            self._rank_ended(rank, self._roster.note_death(rank, None))
+
+    def dead(self) -> list[int]:
+        """The dead ranks, also those that have died this instant."""
+        deadline = time.monotonic() + _MOMENT
+        while self._gone() and time.monotonic() < deadline:  # the fork server is about to tell how
+            self.look()
+            self._roster.wait(_TICK)
+        return sorted(self._roster.dead)
+
+    def _gone(self) -> list[int]:
+        return [rank for rank in self._roster.living if not _lives(self._roster.hellos[rank].pid)]
 
     def shutdown(self) -> None:
         """End them all."""
@@ -179,3 +199,10 @@ class Processes:
             f"The fork server {how}, and ipyparallel's controller with it. The ranks live on, and cells run on them; "
             "only a dead rank could not be replaced. Type %distributed heal to start another."
         )
+
+
+def _lives(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False

@@ -362,19 +362,20 @@ class Session:
 
         Raises:
             SpecError: there are no such ranks.
-            StartError: a new process did not come up.
+            StartError: a new process did not come up; the ranks are dead.
+            KeyboardInterrupt: it was interrupted; the ranks are dead if their processes were not up yet.
             StateError: the world is stopped, or still busy.
         """
         self._check_running()
-        wanted = sorted(self._roster.dead) if ranks is None else self._resolve(ranks)
-        with self._exclusively():
-            replaced = self._processes.heal(wanted)
+        wanted = self._processes.dead() if ranks is None else self._resolve(ranks)
+        with self._exclusively(), Presses() as presses:
+            replaced = self._processes.heal(wanted, lambda: presses.pressed)
             if wanted:
-                with Presses() as presses:
-                    self._generations.renew(newcomers=wanted)
-                    self._leave_word()
-                if presses.pressed:
-                    raise Interrupted
+                self._generations.newcomers.update(wanted)
+                self._leave_word()
+                self._generations.renew()
+            if presses.pressed:
+                raise Interrupted
         if self.panel is not None:
             self.panel.update(self.views())
             self.panel.settle()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import ranks as rank_specs
-from ..errors import StartError
+from ..errors import Interrupted, StartError
 from ..launch import layout
 from .generations import Generations
 from .roster import Roster
@@ -90,8 +90,8 @@ class Startup:
             self._roster,
             range(self._n),
             self._deadline,
-            lambda ready: self._progress("starting engines", ready, self._n),
             f"{self._wishes.timeout:g} s (--timeout gives more)",
+            progress=lambda ready: self._progress("starting engines", ready, self._n),
         )
         self._roster.places = layout.assign_places(
             self._roster.hellos.values(), self._device, self._backend, self._ready.gpus
@@ -118,8 +118,14 @@ class Startup:
             raise StartError(f"Rank {rank} could not join the process group:\n{failure.traceback}")
 
 
-def await_ranks(
-    roster: Roster, ranks: Collection[int], deadline: float, progress: Callable[[int], None], limit: str
+def await_ranks(  # noqa: PLR0913 - the last two by keyword
+    roster: Roster,
+    ranks: Collection[int],
+    deadline: float,
+    limit: str,
+    *,
+    progress: Callable[[int], None] = lambda _: None,
+    given_up: Callable[[], bool] = lambda: False,
 ) -> None:
     """Wait until the engines of these ranks can run cells.
 
@@ -127,15 +133,19 @@ def await_ranks(
         roster: is filled in by the link as they report.
         ranks: whom to wait for.
         deadline: until when, by `time.monotonic`.
-        progress: told how many are ready.
         limit: the time in words, for the message.
+        progress: told how many are ready.
+        given_up: whether nobody wants them any more.
 
     Raises:
+        Interrupted: they were given up.
         StartError: an engine died, or the time is over; the message ends with its log.
     """
     shown = -1
     while missing := sorted(set(ranks) - roster.attached):
         _refuse_dead(roster, ranks)
+        if given_up():
+            raise Interrupted
         if time.monotonic() > deadline:
             raise StartError(
                 f"Rank {rank_specs.fold(missing)} did not come up within {limit}. "

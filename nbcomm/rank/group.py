@@ -115,7 +115,7 @@ class RankGroup(dist.ProcessGroup):
         if without:
             self.lost = f"This group was destroyed on {named(without)} (dist.destroy_process_group): make it anew."
             return
-        self._log = hub.record.begin_group(self.called, self.members)
+        self._log = hub.record.begin_group(self.called, self.members, self._timeout)
         # Whoever destroys a group and makes it again in one generation must not meet its own old words.
         life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}"
         self._inner = inside.new_inner(
@@ -285,7 +285,7 @@ class RankGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """How long a call may take."""
-        self._timeout = timeout
+        self._timeout = self._log.timeout = timeout
         self._formed().set_timeout(timeout)
 
     # ── messages: their peers are group ranks ───────────────────────────────────────────────────────

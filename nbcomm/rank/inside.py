@@ -74,6 +74,9 @@ PASSED_ON = (
 _NEEDED_FROM_CPP = ("allgather", "allreduce", "broadcast")
 """What C++ (DDP's reducer, functional collectives) calls, and must find in a group written in Python."""
 
+_CONNECT = 10.0
+"""Seconds that gloo's connections may take to form, once all members are there; they take hundredths."""
+
 _OURS = ("gloo", "nccl")
 """Backends that our groups can hold."""
 
@@ -88,7 +91,7 @@ def self_check() -> str:
             (c10d, ("_new_process_group_helper", "_world", "BackendConfig", "_new_group_with_tag")),
             (dist.ProcessGroup, ("_register_backend", "_set_default_backend", "_get_backend", *_NEEDED_FROM_CPP)),
             (_C, ("Work", "FakeProcessGroup")),
-            (dist.ProcessGroupGloo, ("create_device", "_Options")),
+            (dist.ProcessGroupGloo, ("create_device", "_Options", "_set_default_timeout")),
             (dist.ProcessGroupGloo._Options, ("_devices", "_timeout", "_threads")),
         )
         for name in names
@@ -269,7 +272,14 @@ def part_of(store: Any, name: str) -> Any:
 def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     backend: str, store: Any, rank: int, size: int, timeout: timedelta, gloo: GlooDevice, name: str, members: list[int]
 ) -> torch.distributed.ProcessGroup:
-    """Make one of torch's own process groups, connected to its other members; blocks until they have come."""
+    """Make one of torch's own process groups, connected to its other members.
+
+    They meet in the store first, for as long as the timeout says: a wait there can be aborted. Gloo's wait for a
+    connection cannot, so it is given seconds; all are there by then, and only a death could make it last. (What gloo
+    is given here is also its limit for messages, but not for collectives: see `Record.wait`.)
+    """
+    store.set(f"here/{rank}", b"")
+    store.wait([f"here/{other}" for other in range(size)], timeout)
     inner = dist.ProcessGroup(store, rank, size)
     made: dict[str, Any] = {}
     for device, kind in devices_of(backend).items():
@@ -283,7 +293,9 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
                 made[kind] = dist.ProcessGroupNCCL(prefixed, rank, size, options)
             else:
                 with gloo.noting():
-                    made[kind] = dist.ProcessGroupGloo(prefixed, rank, size, gloo.options(timeout))
+                    connecting = timedelta(seconds=_CONNECT + size / 8)
+                    made[kind] = dist.ProcessGroupGloo(prefixed, rank, size, gloo.options(connecting))
+                made[kind]._set_default_timeout(timeout)
                 made[kind].options.global_ranks_in_group = members
                 made[kind].options.group_name = name
             made[kind]._set_sequence_number_for_group()

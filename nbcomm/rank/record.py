@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import timedelta
 from types import FrameType
 from typing import Any
 
@@ -41,11 +42,13 @@ class Log:
     Args:
         name: the group's name.
         members: its global ranks, in group order.
+        timeout: how long a message may take.
     """
 
-    def __init__(self, name: str, members: list[int]) -> None:
+    def __init__(self, name: str, members: list[int], timeout: timedelta | None = None) -> None:
         self.name = name
         self.members = members
+        self.timeout = timeout
         self.positions = itertools.count(1)
         self.issued = 0
         self.lock = threading.Lock()  # a receive from anyone becomes one by name, on a thread of its own
@@ -94,10 +97,10 @@ class Record:
 
     # ── written by whoever calls ────────────────────────────────────────────────────────────────────
 
-    def begin_group(self, name: str, members: list[int]) -> Log:
+    def begin_group(self, name: str, members: list[int], timeout: timedelta | None = None) -> Log:
         """A group is formed, or formed anew: its calls are counted from 1."""
         self._formed[name] = self.formed(name) + 1
-        log = self._logs[name] = Log(name, members)
+        log = self._logs[name] = Log(name, members, timeout)
         return log
 
     def formed(self, name: str) -> int:
@@ -166,10 +169,14 @@ class Record:
 
     def wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Wait for a handle and be seen to."""
+        limited = bool(args or kwargs)
+        known = self._live.get(id(work))
+        if known is not None and not limited and known[1].kind != "collective" and known[1].log.timeout is not None:
+            args = (known[1].log.timeout,)  # or gloo would take the time that it had to connect
         if threading.get_ident() != self.main:
             return wait(work, *args, **kwargs)
         waiting = self._waiting
-        waiting.append((work, bool(args or kwargs)))
+        waiting.append((work, limited))
         try:
             result = wait(work, *args, **kwargs)
         finally:

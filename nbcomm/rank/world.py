@@ -80,6 +80,7 @@ class World:
         self._server: StoreServer | None = None
         self._store: UnixStore | None = None
         self._groups: list[RankGroup] = []
+        self._absent: tuple[int, ...] = ()
         self._broken: BaseException | None = None
         self._lock = threading.Lock()  # an abort must not hit the generation after the one that it means
 
@@ -117,6 +118,7 @@ class World:
     def _open(self, order: Form) -> None:
         """What a first generation needs: the store, gloo's address, the board, and our groups in torch."""
         place, path = order.place, Path(order.store)
+        self._absent = tuple(order.absent)
         self.place, self.rank, self.generation = place, place.rank, order.generation
         self.plain = "NBCOMM_PLAIN_GROUPS is set" if os.environ.get(PLAIN_GROUPS) else inside.self_check()
         self.gloo = inside.GlooDevice(path.parent.name, reserve=not self.plain)
@@ -150,8 +152,6 @@ class World:
         self._groups.append(group)
         group.form(self._absent)
         return group
-
-    _absent: tuple[int, ...] = ()
 
     def _form_again(self, order: Form) -> None:
         with self._lock:

@@ -70,8 +70,20 @@ def test_stale_groups_are_formed_anew_by_all_living(played: Played) -> None:
 
 
 def test_a_newcomer_is_announced(played: Played) -> None:
-    played.generations.renew(newcomers=[1])
+    played.generations.newcomers.add(1)
+    played.generations.renew()
     assert {tuple(form.newcomers) for form in played.forms()} == {(1,)}
+    played.generations.stale = True
+    played.generations.renew()
+    assert played.forms()[-1].newcomers == []  # by now it is one of them
+
+
+def test_a_newcomer_stays_one_until_it_has_joined(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    played.generations.newcomers.add(1)
+    played.link.answer = lambda rank, form: played.desk.hear(rank, Done(form.id, failure=Failure("E", "no", "")))
+    with pytest.raises(StateError):
+        played.generations.renew()
+    assert played.generations.newcomers == {1}
 
 
 def test_each_life_has_a_store_of_its_own_and_the_old_one_goes(played: Played, tmp_path: Path) -> None:

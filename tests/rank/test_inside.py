@@ -6,6 +6,7 @@ import contextlib
 import gc
 import os
 import socket
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from typing import Any
@@ -157,3 +158,13 @@ def test_a_collective_is_freed_by_shutting_its_connections() -> None:
     assert "onnection" in failed[0] or "eset" in failed[0]
     groups.clear()
     gc.collect()
+
+
+def test_a_member_that_dies_while_gloo_connects_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inside, "_CONNECT", 0.2)
+    store = dist.HashStore()
+    store.set("here/1", b"")  # it had come, and connects no more
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"[Tt]ime"):
+        inside.new_inner("gloo", store, 0, 2, timedelta(seconds=60), inside.GlooDevice("dies"), "g", [0, 1])
+    assert time.monotonic() - began < 30

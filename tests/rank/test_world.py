@@ -143,6 +143,37 @@ def test_a_group_with_a_dead_member_says_so_and_others_work(worlds):
     world.close()
 
 
+def test_a_message_and_a_group_may_come_later_than_connections(worlds):
+    """What gloo is given to connect is also its limit for messages, unless we say otherwise."""
+
+    def check(comm):
+        from nbcomm.rank import inside
+
+        inside._CONNECT = 0.3
+        if comm.rank:
+            time.sleep(1.0)
+        pair = dist.new_group([0, 1])
+        got = torch.zeros(1)
+        if comm.rank:
+            time.sleep(1.0)
+            dist.send(torch.ones(1), 0, group=pair)
+            dist.send(torch.ones(1), 0, group=pair)
+        else:
+            dist.recv(got, 1, group=pair)
+            work = dist.irecv(got, 1, group=pair)
+            thread = threading.Thread(target=work.wait)
+            thread.start()
+            thread.join()
+        if comm.rank:
+            time.sleep(1.0)
+        dist.all_reduce(got, group=pair)
+        return got.item()
+
+    world = worlds[2]
+    assert world.run(check) == [1.0, 1.0]
+    world.close()
+
+
 def test_groups_of_torchs_own_are_aborted_and_made_again():
     world = ranks.World(2, **{PLAIN_GROUPS: "1"})
 

@@ -98,3 +98,30 @@ def test_heal_has_nothing_to_do_where_all_live_and_refuses_ranks_that_are_not(pr
     assert "nothing to heal" in prepared.run("%distributed heal").text
     assert "name rank 9, but" in prepared.run("%distributed heal 9", fails=True).error_text
     assert prepared.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_of_two_dead_ranks_one_may_be_healed_first(prepared: Notebook) -> None:
+    prepared.run("%%distributed\nif rank in (0, 3): os.kill(os.getpid(), 9)", fails=True)
+    assert "Rank 3 is back" in prepared.run("%distributed heal 3").text
+    assert "SubsetError" in prepared.run("%%distributed -r 1-3\nall_reduce(1)", fails=True).error_text
+    assert prepared.run("%%distributed -r 1-2\nkept").lines == ["[1] 10", "[2] 20"]
+    _healed(prepared, [0, 3])
+
+
+def test_heal_knows_of_a_death_as_soon_as_it_is_typed(prepared: Notebook) -> None:
+    pid = _pids(prepared)[2]
+    os.kill(pid, signal.SIGKILL)
+    _healed(prepared, [2])
+
+
+@pytest.mark.parametrize("pause", [0.0, 0.03, 0.06, 0.12])
+def test_a_heal_that_is_interrupted_can_be_repeated(prepared: Notebook, pause: float) -> None:
+    prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
+    cell = prepared.submit("%distributed heal")
+    time.sleep(pause)  # anywhere in it, or just after it
+    prepared.interrupt()
+    prepared.finish(cell, 30)
+    prepared.run("%distributed heal")
+    assert prepared.run("%%distributed --no-fold\nall_reduce(1)").lines == [f"[{rank}] 4" for rank in range(4)]
+    prepared.run(MAKE)
+    prepared.run("%%distributed\nall_reduce(1, group=pair if rank < 2 else rest)")
