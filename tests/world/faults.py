@@ -258,6 +258,11 @@ Nothing else is lost: variables, subgroups, DeviceMesh, DTensor, DDP and FSDP2 o
 (`tests/world/test_hangs.py` does the same to FSDP2, DTensor and DeviceMesh). What an interrupted in-place collective
 has left in its own tensor is not defined, as in torch.
 
+A cell that calls `dist.destroy_process_group()`, as scripts do at their end, leaves the next one a new world; groups
+that it destroyed say so when they are used (`tests/world/test_destroy.py`). A rank that dies while the world starts is
+named, and nothing is left of that start (`tests/world/test_breaking.py`). And `make soak` sends one world through 500
+random cells and faults, and checks each rank's variables after each.
+
 A kernel that is *restarted* while a cell runs interrupts that cell first, because Jupyter does; one that is killed
 leaves it running, and `attach` shows all of its output and its end.
 
@@ -266,7 +271,7 @@ Limits, said plainly:
 - **C code that holds Python's lock** cannot be interrupted by anybody; you are told within two seconds, and can
   replace that rank.
 - **Memory that runs out** for the whole machine makes the system kill a process. Ranks offer themselves, so that it is
-  neither the notebook nor the fork server; where the control group counts such kills, the cause is named.
+  neither the notebook nor the fork server; where the control group counts such kills, the cause is named (`tests/world/test_memory.py` does it for real).
 - **GPUs**: NCCL has an abort of its own, which nbcomm calls in place of shutting gloo's sockets, and the groups are
   formed anew in the same way. That path is written and was **not tested**: no GPU was at hand.
 - **Other versions of torch**: what nbcomm uses of torch's private interfaces is in one module, and is checked at each
