@@ -33,7 +33,8 @@ assert rank != 2, "rank 2 is the odd one"
 STOP = "%distributed stop"
 
 
-def _shoot(page: Any, name: str) -> None:
+def shoot(page: Any, name: str) -> None:
+    """Take a picture, if that is asked for."""
     folder = os.environ.get("NBCOMM_SCREENSHOTS")
     if folder:
         page.mouse.move(5, 5)
@@ -63,7 +64,7 @@ def test_the_path_of_a_newcomer(notebook: Callable[..., Notebook], server: Serve
     book.page.wait_for_function("document.querySelectorAll('.nbcomm-live .card[data-mood=running]').length === 3")
     book.page.wait_for_function("document.querySelectorAll('.nbcomm-live .card[data-mood=idle]').length === 1")
     book.page.locator(".nbcomm-live").first.scroll_into_view_if_needed()
-    _shoot(book.page, f"panel-{theme}")
+    shoot(book.page, f"panel-{theme}")
     go.write_text("")
     book.cell(4).locator(".jp-OutputArea-output").filter(has_text="[3] 3").wait_for()
 

@@ -271,7 +271,8 @@ Limits, said plainly:
 - **C code that holds Python's lock** cannot be interrupted by anybody; you are told within two seconds, and can
   replace that rank.
 - **Memory that runs out** for the whole machine makes the system kill a process. Ranks offer themselves, so that it is
-  neither the notebook nor the fork server; where the control group counts such kills, the cause is named (`tests/world/test_memory.py` does it for real).
+  neither the notebook nor the fork server; where the control group counts such kills, the cause is named
+  (`tests/world/test_memory.py` does it for real).
 - **GPUs**: NCCL has an abort of its own, which nbcomm calls in place of shutting gloo's sockets, and the groups are
   formed anew in the same way. That path is written and was **not tested**: no GPU was at hand.
 - **Other versions of torch**: what nbcomm uses of torch's private interfaces is in one module, and is checked at each

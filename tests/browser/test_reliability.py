@@ -1,0 +1,65 @@
+"""What goes wrong, as a person sees it in a real JupyterLab: a wait, ■, a verdict, a death, a heal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from .conftest import Notebook, Server
+from .test_world import shoot
+
+CELLS = [
+    "%load_ext nbcomm",
+    "%distributed start -n 4",
+    "%%distributed\nimport os, time\nkept = rank",
+    "%%distributed\nif rank == 1:\n    time.sleep(600)\nbarrier()",
+    "%%distributed\nif rank != 1:\n    all_reduce(torch.ones(4))",
+    "%%distributed\nif rank == 2:\n    os.kill(os.getpid(), 9)\nbarrier()",
+    "%distributed heal",
+    "%%distributed\nall_reduce(1), globals().get('kept')",
+]
+
+
+def _cards(page: Any, mood: str, count: int) -> None:
+    page.wait_for_function(f"document.querySelectorAll('.nbcomm-live .card[data-mood={mood}]').length === {count}")
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_waits_verdicts_and_deaths_are_seen_and_mended(
+    notebook: Callable[..., Notebook], server: Server, theme: str
+) -> None:
+    server.choose_theme(theme)
+    book = notebook(f"reliability-{theme}.ipynb", *CELLS, viewport={"width": 1200, "height": 1400})
+    book.page.set_default_timeout(60_000)
+    book.open()
+    for cell in range(3):
+        book.run(cell)
+
+    book.start(3)  # three wait for one that computes: no verdict, but said, in the panel and below the cell
+    _cards(book.page, "waiting", 3)
+    book.cell(3).locator(".jp-OutputArea-output").filter(has_text="wait").wait_for()
+    assert "rank 1" in book.cell(3).inner_text()
+    shoot(book.page, f"waiting-{theme}")
+    book.page.get_by_role("button", name="Interrupt the kernel").click()
+    book.cell(3).locator(".jp-OutputArea-output").filter(has_text="KeyboardInterrupt").wait_for()
+    book.idle()
+
+    book.start(4)
+    book.cell(4).locator(".jp-OutputArea-output").filter(has_text="rank 1 has finished the cell").first.wait_for()
+    book.idle()
+    book.start(5)
+    book.cell(5).locator(".jp-OutputArea-output").filter(has_text="Rank 2 was killed by SIGKILL").first.wait_for()
+    _cards(book.page, "dead", 1)
+    book.cell(4).scroll_into_view_if_needed()
+    shoot(book.page, f"broken-{theme}")
+    book.idle()
+    book.run(6)
+    assert "Rank 2 is back" in book.cell(6).inner_text()
+    _cards(book.page, "idle", 4)
+    book.run(7)
+    assert "[2] (4, None)" in book.cell(7).inner_text()
+    assert "[3] (4, 3)" in book.cell(7).inner_text()
+    assert book.errors == []
