@@ -150,30 +150,6 @@ class RankGroup(dist.ProcessGroup):
 
     # ── every call ──────────────────────────────────────────────────────────────────────────────────
 
-    def _collective(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        hub = self._hub
-        if hub.alert or self._inner is None:
-            self._object(method, None)
-        log = self._log
-        seq = next(log.positions)
-        said = calls.describe(method, args, kwargs)
-        if self._seen:
-            self._compare(method, seq, said, args)
-        log.issued = seq
-        name = calls.NAMES.get(method, method)
-        if self._may_block or method == "monitored_barrier":
-            call = Call("collective", name, log, seq, said)
-            call.limited = method == "monitored_barrier"
-            return self._pass_on(method, args, kwargs, call)
-        # Nearly all calls: what can be noted later is noted while the data is on its way.
-        try:
-            work = getattr(self._inner, method)(*args, **kwargs)
-        except RuntimeError as error:
-            hub.record.follow(None, Call("collective", name, log, seq, said))
-            raise hub.explain(error) from None
-        hub.record.follow(work, Call("collective", name, log, seq, said))
-        return work
-
     def _message(self, kind: str, method: str, args: tuple[Any, ...], peer: int | None, tag: int) -> Any:
         hub = self._hub
         other = None if peer is None else self.members[peer]
@@ -211,18 +187,21 @@ class RankGroup(dist.ProcessGroup):
 
             raise CollectiveError(self.lost or "This process group is not formed.")
 
-    def _compare(self, method: str, seq: int, said: Entry, args: tuple[Any, ...]) -> None:
+    def _compare_uneven(self, method: str, seq: int, said: Entry, args: tuple[Any, ...]) -> Entry:
+        """Compare an all-to-all, whose parts differ from rank to rank; return what was said of it."""
         board: Board = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
-        if method not in calls.UNEVEN:
-            different = board.compare(0, self._id, seq, said, self._seen)
-        else:
-            splits = calls.splits_of(method, args, self.size())
-            said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
-            different = board.compare(0, self._id, seq, said, self._seen) or self._uneven(seq, splits)
+        splits = calls.splits_of(method, args, self.size())
+        said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
+        different = board.compare(0, self._id, seq, said, self._seen) or self._uneven(seq, splits)
         if different:
-            others = {peer: _words(board.text(peer, 0, self._id, seq)) for peer in self._seen}
-            others = {peer: text for peer, text in others.items() if text or peer in different}
-            raise self._hub.mismatch(self.members, calls.NAMES.get(method, method), seq, _words(said.words), others)
+            raise self._mismatch(method, seq, said, different)
+        return said
+
+    def _mismatch(self, method: str, seq: int, said: Entry, different: Sequence[int]) -> BaseException:
+        board: Board = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
+        others = {peer: _words(board.text(peer, 0, self._id, seq)) for peer in self._seen}
+        others = {peer: text for peer, text in others.items() if text or peer in different}
+        return self._hub.mismatch(self.members, calls.NAMES.get(method, method), seq, _words(said.words), others)
 
     def _uneven(self, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
         """Which ranks' splits of an all-to-all do not fit with this one's."""
@@ -340,8 +319,39 @@ class RankGroup(dist.ProcessGroup):
 
 
 def _passing(method: str) -> Callable[..., Any]:
+    """Make the method of a group that passes a collective on.
+
+    All of it is in one function: every collective runs it, when the processor has long forgotten where it lies, so
+    each further function on the way costs microseconds.
+    """
+    name = calls.NAMES.get(method, method)
+    describe, uneven, blocking = calls.describe, method in calls.UNEVEN, method == "monitored_barrier"
+
     def call(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
-        return self._collective(method, args, kwargs)
+        hub, inner, log, seen = self._hub, self._inner, self._log, self._seen
+        if hub.alert or inner is None:
+            self._object(method, None)
+        seq = next(log.positions)
+        said = describe(method, args, kwargs)
+        if not seen:
+            pass  # alone in the group, or with ranks on other machines only
+        elif uneven:
+            said = self._compare_uneven(method, seq, said, args)
+        elif different := hub.board.compare(0, self._id, seq, said, seen):  # type: ignore[union-attr]
+            raise self._mismatch(method, seq, said, different)
+        log.issued = seq
+        if blocking or self._may_block:
+            entered = Call("collective", name, log, seq, said)
+            entered.limited = blocking
+            return self._pass_on(method, args, kwargs, entered)
+        # Nearly all calls: what can be noted later is noted while the data is on its way.
+        try:
+            work = getattr(inner, method)(*args, **kwargs)
+        except RuntimeError as error:
+            hub.record.follow(None, Call("collective", name, log, seq, said))
+            raise hub.explain(error) from None
+        hub.record.follow(work, Call("collective", name, log, seq, said))
+        return work
 
     call.__name__ = method
     return call
