@@ -138,7 +138,7 @@ class Desk:
                 why = "C code there holds Python's lock" if deaf == stuck else "its code goes on in spite of it"
                 print(
                     f"Rank {who} does not react to the interrupt: {why}. It goes on in the background, and until it "
-                    f"ends cells cannot run on it. Type %distributed heal {' '.join(map(str, stuck))} to put a new "
+                    f"ends cells cannot run on it. Type %distributed heal {who} to put a new "
                     "process in its place (its variables are lost), or %distributed restart."
                 )
                 raise Interrupted

@@ -50,6 +50,7 @@ class Generations:
         self.newcomers: set[int] = set()
         """Ranks whose process is new: they have yet to join."""
         self._aborted: tuple[int, int] | None = None
+        self._aborted_at = 0.0
         self._home = home
         self._roster = roster
         self._link = link
@@ -94,8 +95,12 @@ class Generations:
         self.stale = True
         if (self.number, request.id) == self._aborted:  # the first reason is the one that all ranks are told
             return
-        self._aborted = self.number, request.id
+        self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
         self._link().send(request.waiting_for(), Abort(request.id, self.number, error, text))
+
+    def ending_for(self, request: Request) -> float:
+        """Seconds since a request was aborted; 0 if it was not."""
+        return time.monotonic() - self._aborted_at if self._aborted == (self.number, request.id) else 0.0
 
     def look_back(self, answers: Mapping[int, Done]) -> None:
         """A cell has ended: see whether it left anything that could meet what a later one does."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from .. import ranks as rank_specs
 from ..messages import Doing, Done, Probe
 from .verdict import Standing, judge
 
@@ -104,6 +105,12 @@ class Watch:
         request, output = cell
         answers = request.answers()
         if not request.waiting_for() or request.interrupted:
+            return
+        if self._generations.ending_for(request) > _SHOW_AFTER and output is not None:
+            late = rank_specs.fold(request.waiting_for())
+            output.notice(
+                f"rank {late} does not react to the end of this cell; press ■, then type %distributed heal {late}"
+            )
             return
         standings = {rank: self._standing(rank, request, answers) for rank in self._roster.ranks}
         cut = _cut_off(standings)

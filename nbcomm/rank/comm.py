@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from ..errors import CollectiveError
-from . import comm_gather, comm_reduce, ops, trees
+from . import comm_gather, comm_reduce, comm_scan, ops, trees
 from .comm_barrier import barrier_with_timeout
 from .comm_grad import sum_with_grad
 from .comm_point import PointToPoint
@@ -51,6 +51,7 @@ NAMES = (
     "send",
     "recv",
     "sendrecv",
+    "scan",
     "new_group",
     "group_rank",
     "rank_print",
@@ -379,6 +380,37 @@ class Communicator(PointToPoint):
         shares = _shares(data, wire.size, "reduce_scatter")
         results = comm_reduce.reduce_tree(wire, shares, known, None)
         return trees.fill(shares, iter(results))[wire.me]
+
+    def scan(
+        self,
+        data: Any,
+        op: Any = "sum",
+        exclusive: bool = False,  # noqa: FBT001, FBT002
+        *,
+        group: Group = None,
+    ) -> Any:
+        """Combine the data of the ranks up to this one, in group order. Every rank of the group must call this.
+
+        Args:
+            data: as in `all_reduce`.
+            op: as in `all_reduce`.
+            exclusive: leave out this rank's own data. The first rank then gets what changes nothing under ``op``:
+                0 for a sum, 1 for a product, infinity (the dtype's greatest) for a minimum; NaN for a mean.
+            group: the ranks that take part; None for the world.
+
+        Returns:
+            Data like ``data``; its dtypes are those of `all_reduce`.
+
+        Raises:
+            OpError: as in `all_reduce`.
+            CollectiveError: as in `all_reduce`.
+
+        >>> scan(rank), scan(rank, exclusive=True)  # on rank 3 of 4  # doctest: +SKIP
+        (6, 3)
+        """
+        wire = self._wire("scan", group)
+        results = comm_scan.scan_tree(wire, data, ops.parse(op), exclusive=exclusive)
+        return trees.fill(data, iter(results))
 
 
 def _packed(make: Callable[[], Packed]) -> tuple[Packed | Mail, Exception | None]:

@@ -40,11 +40,11 @@ def reduce_tree(wire: Wire, data: Any, op: ops.Op, dst: int | None, *, grads: bo
     if isinstance(data, torch.Tensor):
         return [reduce_one(wire, data.detach(), op, dst)]
     found = [leaf for _, leaf in trees.leaves(data)]
-    numbers = combine_numbers(wire, data, found, op, grads=grads)
-    tensors = [_as_tensor(leaf) for leaf in found if not _is_number(leaf)]
+    numbers = [ops.numbers(op, values) for values in compare(wire, data, found, op, grads=grads)]
+    tensors = [as_tensor(leaf) for leaf in found if not is_number(leaf)]
     reduced = iter(reduce_many(wire, tensors, op, dst))
     combined = iter(numbers)
-    return [next(combined) if _is_number(leaf) else _like(leaf, next(reduced)) for leaf in found]
+    return [next(combined) if is_number(leaf) else like(leaf, next(reduced)) for leaf in found]
 
 
 def reduce_into(wire: Wire, data: Any, op: ops.Op, out: Any) -> Any:
@@ -73,15 +73,19 @@ def reduce_into(wire: Wire, data: Any, op: ops.Op, out: Any) -> Any:
     return out
 
 
-def combine_numbers(wire: Wire, data: Any, found: Sequence[Any], op: ops.Op, *, grads: bool) -> list[Any]:
-    """Compare the ranks' data before any tensor moves, and combine the Python numbers in it."""
+def compare(wire: Wire, data: Any, found: Sequence[Any], op: ops.Op, *, grads: bool = False) -> list[tuple[Any, ...]]:
+    """Compare the ranks' data before any tensor moves; return the Python numbers in it, one tuple of all ranks' each.
+
+    Raises:
+        CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
+    """
     refused: Exception | None = None
     try:
         for path, leaf in trees.leaves(data):
             _check_leaf(wire, path, leaf, op)
         outline = trees.outline(data, lambda leaf: _word(leaf, grads=grads))
         digest = hashlib.blake2b(outline.encode(), digest_size=16).digest()
-        mail = pack((digest, [leaf for leaf in found if _is_number(leaf)]), wire.carries)
+        mail = pack((digest, [leaf for leaf in found if is_number(leaf)]), wire.carries)
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
         refused, mail = error, Mail.error(f"failed: {error}")
     rows = exchange(wire, mail, refused)
@@ -90,7 +94,7 @@ def combine_numbers(wire: Wire, data: Any, found: Sequence[Any], op: ops.Op, *, 
             wire, pack([(path, _word(leaf, grads=grads)) for path, leaf in trees.leaves(data)], wire.carries)
         )
         raise CollectiveError(_difference(wire.ranks, words))
-    return [ops.numbers(op, values) for values in zip(*(numbers for _, numbers in rows), strict=True)]
+    return list(zip(*(numbers for _, numbers in rows), strict=True))
 
 
 def exchange(wire: Wire, mail: Mail, refused: Exception | None = None) -> list[Any]:
@@ -139,7 +143,7 @@ def reduce_one(
         given_up: the caller has no more need of ``tensor``.
     """
     rule = ops.rule(op, tensor.dtype, bitwise=wire.bitwise(tensor.device))
-    values = _carried(wire, tensor, rule.wire)
+    values = carried(wire, tensor, rule.wire)
     if rule.folded:
         rows = wire.rows(as_bytes(values)).view(values.dtype).view(wire.size, *values.shape)
         return ops.fold(op, rows).to(tensor.device, rule.result)
@@ -159,7 +163,7 @@ def reduce_scatter_one(wire: Wire, tensor: torch.Tensor, op: ops.Op) -> torch.Te
     length = tensor.shape[0] // wire.size
     if rule.folded:
         return reduce_one(wire, tensor, op)[wire.me * length : (wire.me + 1) * length].clone()
-    values = _carried(wire, tensor, rule.wire)
+    values = carried(wire, tensor, rule.wire)
     share = values.new_empty((length, *values.shape[1:]))
     moved, into = (torch.view_as_real(values), torch.view_as_real(share)) if values.is_complex() else (values, share)
     reduce_scatter_single(into, moved, op=op.wire, group=wire.group)
@@ -171,7 +175,7 @@ def summing(wire: Wire) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]
     return lambda grads: reduce_many(wire, [grad.detach() for grad in grads], ops.parse("sum"))
 
 
-def _carried(wire: Wire, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def carried(wire: Wire, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The values in order, in the dtype and on the device in which the group can combine them."""
     if not wire.carries(tensor) or (tensor.is_cpu and wire.host.type != "cpu"):
         tensor = tensor.to(wire.host)
@@ -189,7 +193,8 @@ def _finished(wire: Wire, values: torch.Tensor, op: ops.Op, rule: ops.Rule) -> t
 # ---- leaves
 
 
-def _is_number(leaf: Any) -> bool:
+def is_number(leaf: Any) -> bool:
+    """Whether a leaf is a Python number, which travels with the comparison and is combined exactly."""
     return _is_number_type(type(leaf))  # type: ignore[arg-type]  # mypy doubts that a class is hashable
 
 
@@ -198,13 +203,15 @@ def _is_number_type(cls: Any) -> bool:
     return issubclass(cls, Number) and not issubclass(cls, np.generic)
 
 
-def _as_tensor(leaf: Any) -> torch.Tensor:
+def as_tensor(leaf: Any) -> torch.Tensor:
+    """A leaf that can be reduced, as a detached tensor."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach()
     return torch.from_numpy(np.array(leaf))  # a copy: numpy arrays may be read-only, or laid out in ways torch has not
 
 
-def _like(leaf: Any, result: torch.Tensor) -> Any:
+def like(leaf: Any, result: torch.Tensor) -> Any:
+    """A result as the kind of thing that the leaf was: a tensor, an array or a NumPy number."""
     if isinstance(leaf, torch.Tensor):
         return result
     array = result.numpy()
@@ -214,10 +221,10 @@ def _like(leaf: Any, result: torch.Tensor) -> Any:
 
 
 def _check_leaf(wire: Wire, path: str, leaf: Any, op: ops.Op) -> None:
-    if _is_number(leaf):
+    if is_number(leaf):
         return
     if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "biufc":
-        leaf = _as_tensor(leaf)
+        leaf = as_tensor(leaf)
     if not isinstance(leaf, torch.Tensor):
         raise OpError(
             f"{op.name} is not defined for {path}, {trees.describe(leaf)}: only tensors, arrays and numbers can "
@@ -238,7 +245,7 @@ def _pairs(wire: Wire, data: Any, out: Any, op: ops.Op) -> list[tuple[Any, Any]]
     for leaf, target in pairs:
         if not isinstance(target, (torch.Tensor, np.ndarray)) or type(target) is not type(leaf):
             raise CollectiveError(f"out= is written in place, and {trees.describe(target)} cannot be; leave it out.")
-        like = _as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+        like = as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
         result = ops.rule(op, like.dtype, bitwise=wire.bitwise(like.device)).result
         if tuple(target.shape) != tuple(leaf.shape) or (isinstance(target, torch.Tensor) and target.dtype != result):
             raise CollectiveError(
@@ -249,7 +256,7 @@ def _pairs(wire: Wire, data: Any, out: Any, op: ops.Op) -> list[tuple[Any, Any]]
 
 
 def _word(leaf: Any, *, grads: bool) -> str:
-    if _is_number(leaf):
+    if is_number(leaf):
         return "a number"
     return trees.describe(leaf) + (" that requires grad" if grads and getattr(leaf, "requires_grad", False) else "")
 

@@ -115,7 +115,7 @@ class RankGroup(dist.ProcessGroup):
         if without:
             self.lost = f"This group was destroyed on {named(without)} (dist.destroy_process_group): make it anew."
             return
-        self._log = hub.record.begin_group(self.called, self.members, self._timeout)
+        self._log = hub.record.begin_group(self.called, self.members, None if self._may_block else self._timeout)
         # Whoever destroys a group and makes it again in one generation must not meet its own old words.
         life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}"
         self._inner = inside.new_inner(
@@ -140,6 +140,8 @@ class RankGroup(dist.ProcessGroup):
 
     def drop(self) -> None:
         """Let go of the inside; its connections must be shut, or this waits for what is under way."""
+        if self._log.stuck:
+            _stuck.append(self._inner)  # its end would wait for a call that gloo has forgotten
         self._inner = None
         self._seen = {}
 
@@ -264,7 +266,9 @@ class RankGroup(dist.ProcessGroup):
 
     def set_timeout(self, timeout: timedelta) -> None:
         """How long a call may take."""
-        self._timeout = self._log.timeout = timeout
+        self._timeout = timeout
+        if self._log.timeout is not None:
+            self._log.timeout = timeout
         self._formed().set_timeout(timeout)
 
     # ── messages: their peers are group ranks ───────────────────────────────────────────────────────
@@ -316,6 +320,10 @@ class RankGroup(dist.ProcessGroup):
 
     def _lane(self, src: int, dst: int, tag: int) -> int:
         return inside.hash_of(f"{self._id}:{src}:{dst}:{tag}")
+
+
+_stuck: list[Any] = []
+"""What must live as long as the process, for its end would never end."""
 
 
 def _passing(method: str) -> Callable[..., Any]:

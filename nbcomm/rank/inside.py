@@ -211,7 +211,9 @@ class GlooDevice:
             # A listening socket has no peer, which raises: it stays, for gloo ends the process without it.
             if self.address not in (connection.getpeername()[0], connection.getsockname()[0]):
                 return False
-            connection.shutdown(socket.SHUT_RDWR)
+            # For reading only: gloo notices at once, and closes it. But a write of its own that failed before that,
+            # in answer to the other end, it would forget, and with it whoever waits for that message.
+            connection.shutdown(socket.SHUT_RD)
             return True
 
 

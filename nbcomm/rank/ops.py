@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -150,6 +151,21 @@ def _rule(name: str, dtype: torch.dtype, default: torch.dtype, *, bitwise: bool)
     return Rule(_WIDER.get(dtype, dtype), dtype, folded)
 
 
+def identity(op: Op, dtype: torch.dtype) -> Any:
+    """What leaves every value of a dtype as it is: 0 for a sum, infinity for a minimum; NaN for the mean of nothing."""
+    if op.name == "mean":
+        return math.nan
+    if op.name in ("sum", "product", "bor", "bxor"):
+        return int(op.name == "product")
+    if dtype == torch.bool:
+        return op.name != "max"
+    if op.name == "band":
+        return torch.iinfo(dtype).max if torch.iinfo(dtype).min == 0 else -1
+    if dtype.is_floating_point:
+        return math.inf if op.name == "min" else -math.inf
+    return torch.iinfo(dtype).max if op.name == "min" else torch.iinfo(dtype).min
+
+
 def fold(op: Op, rows: torch.Tensor) -> torch.Tensor:
     """Combine the first dimension of ``rows``; differentiable where the reduction is."""
     if op.bitwise:
@@ -186,6 +202,12 @@ def numbers(op: Op, values: Sequence[Any]) -> Any:
         raise OpError(f"{op.name} is not defined for these numbers ({kinds}): {error}.") from error
     # One bool alone (a world of one rank) adds up to an int like any other count of bools.
     return int(total) if isinstance(total, bool) and op.name in ("sum", "product") else total
+
+
+def number_identity(op: Op) -> Any:
+    """What leaves every Python number as it is under ``op``; NaN for the mean of nothing."""
+    known = {"sum": 0, "product": 1, "min": math.inf, "max": -math.inf, "band": -1, "bor": 0, "bxor": 0}
+    return known.get(op.name, math.nan)
 
 
 def _short(dtype: torch.dtype) -> str:

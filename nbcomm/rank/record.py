@@ -35,6 +35,13 @@ _COMMUNICATOR = f"{__package__}.comm"
 
 _NEW_GROUP = "new_group"
 
+_SLICE = timedelta(seconds=0.5)
+_NOT_YET = "Operation timed out"
+"""What torch says when a slice of a wait is over."""
+
+_GRACE, _TICK = 0.5, 0.002
+"""Seconds in which a call whose connections were shut has failed, unless gloo has forgotten it; and between looks."""
+
 
 class Log:
     """The calls of one group.
@@ -42,13 +49,17 @@ class Log:
     Args:
         name: the group's name.
         members: its global ranks, in group order.
-        timeout: how long a message may take.
+        timeout: how long a call may take, in a group of gloo's; None for others.
+
+    Attributes:
+        stuck: a call of it has not ended though its connections were shut; its group must never be destroyed.
     """
 
     def __init__(self, name: str, members: list[int], timeout: timedelta | None = None) -> None:
         self.name = name
         self.members = members
         self.timeout = timeout
+        self.stuck = False
         self.positions = itertools.count(1)
         self.issued = 0
         self.lock = threading.Lock()  # a receive from anyone becomes one by name, on a thread of its own
@@ -94,6 +105,8 @@ class Record:
         self._lost: Call | None = None
         self._meetings = Log(_NEW_GROUP, [])
         self._still: tuple[Any, float] = (None, 0.0)
+        self.aborted = 0.0
+        """When the present generation was aborted, by `time.monotonic`; 0 while it lives."""
 
     # ── written by whoever calls ────────────────────────────────────────────────────────────────────
 
@@ -171,8 +184,11 @@ class Record:
         """Wait for a handle and be seen to."""
         limited = bool(args or kwargs)
         known = self._live.get(id(work))
-        if known is not None and not limited and known[1].kind != "collective" and known[1].log.timeout is not None:
-            args = (known[1].log.timeout,)  # or gloo would take the time that it had to connect
+        if known is not None and not limited and known[1].log.timeout is not None:
+            if known[1].kind == "collective":
+                wait = self._in_slices(wait, known[1].log)
+            else:
+                args = (known[1].log.timeout,)  # or gloo would take the time that it had to connect
         if threading.get_ident() != self.main:
             return wait(work, *args, **kwargs)
         waiting = self._waiting
@@ -184,6 +200,36 @@ class Record:
                 waiting.pop()
         self._end(id(work))
         return result
+
+    def _in_slices(self, wait: Callable[..., Any], log: Log) -> Callable[[Any], Any]:
+        """Wait for a collective of gloo, and look up now and then whether it was aborted long ago.
+
+        A send that fails while gloo answers the other end is forgotten by gloo: nobody is told, and whoever waits for
+        it waits until its time is over. That happens once in thousands of aborts.
+        """
+
+        def patiently(work: Any) -> Any:
+            while True:
+                try:
+                    return wait(work, _SLICE)
+                except RuntimeError as error:
+                    if _NOT_YET not in str(error):
+                        raise
+                if self.aborted and time.monotonic() - self.aborted > _GRACE and not work.is_completed():
+                    log.stuck = True
+                    raise RuntimeError("Connection closed, and gloo has not noticed.")
+
+        return patiently
+
+    def await_ends(self) -> None:
+        """Connections are shut: wait until all collectives have failed; what has not by then is stuck in gloo."""
+        deadline = time.monotonic() + _GRACE
+        for work, call in list(self._live.values()):
+            if call.kind != "collective":  # of these gloo does not tell
+                continue
+            while not work.is_completed() and time.monotonic() < deadline:
+                time.sleep(_TICK)
+            call.log.stuck |= not work.is_completed()
 
     @property
     def meetings(self) -> int:

@@ -156,8 +156,10 @@ class World:
     def _form_again(self, order: Form) -> None:
         with self._lock:
             self._free()  # what is still under way must end before its group is let go
+            self.record.await_ends()
             self.generation = order.generation
             self._broken = None
+            self.record.aborted = 0.0
         self._absent = tuple(order.absent)
         store = self._store
         assert store is not None  # noqa: S101 - for mypy: a first generation has one
@@ -259,6 +261,7 @@ class World:
             if self._broken is None:
                 self._broken = error
                 self.alert = True
+                self.record.aborted = time.monotonic()
             self._free()
 
     def free_again(self) -> None:

@@ -174,6 +174,38 @@ def test_a_message_and_a_group_may_come_later_than_connections(worlds):
     world.close()
 
 
+def test_a_call_that_gloo_has_forgotten_is_left_behind(worlds):
+    """As happens once in thousands of aborts; here gloo is not told of any."""
+
+    def check(comm, folder):
+        here, told = ranks.here, "nothing"
+        shut, here.gloo.shut_connections = here.gloo.shut_connections, lambda: 0
+        generation, began = here.generation, time.monotonic()
+        if comm.rank == 0:
+            here.begin(1, None)
+            timer = threading.Timer(0.2, here.abort, (generation, HangError("stuck")))
+            timer.start()
+            try:
+                dist.all_reduce(torch.ones(1))
+            except RuntimeError as error:
+                told = f"{type(error).__name__}: {error}"
+            timer.join()
+            Path(folder, "left").touch()
+        while not Path(folder, "left").exists():
+            time.sleep(0.005)
+        here.form(ranks.form_order(comm.rank, 2, folder, generation + 1))
+        here.gloo.shut_connections = shut
+        return told, time.monotonic() - began, comm.all_reduce(1)
+
+    world = worlds[2]
+    world.run(lambda _: None)
+    (told, seconds, total), (_, _, other) = world.run(check, world.folder)
+    assert told == "HangError: stuck"
+    assert seconds < 10
+    assert total == other == 2
+    world.close()
+
+
 def test_groups_of_torchs_own_are_aborted_and_made_again():
     world = ranks.World(2, **{PLAIN_GROUPS: "1"})
 

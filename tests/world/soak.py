@@ -196,6 +196,8 @@ class Soak:
         self.seed = seed
         self.model = Model()
         self.took: dict[str, list[float]] = {}
+        self.stuck = 0
+        """How many calls gloo has forgotten."""
         self._chance = random.Random(seed)  # noqa: S311 - it plays dice
         self._directories = tempfile.mkdtemp(), tempfile.mkdtemp(prefix="nb", dir="/tmp")
         self._notebook = Notebook(self._directories[0], TMPDIR=self._directories[1])
@@ -225,9 +227,12 @@ class Soak:
                 raise AssertionError(f"seed {self.seed}, step {number}: {error}\nThe last cells:\n{told}") from None
             self.took.setdefault(step.kind, []).append(time.monotonic() - began)
         after = self._held()
-        for (had, groups), (has, more) in zip(before, after, strict=True):
+        for (had, groups, _), (has, more, stuck) in zip(before, after, strict=True):
             # What is made again after each heal is kept by torch: two threads and a connection to each member a group.
-            assert has - had <= 4 + 6 * (more - groups), f"seed {self.seed} leaks: {before} → {after}"
+            # So is a group in which gloo has forgotten a call, which happens once in thousands of aborts.
+            made = more - groups + stuck
+            assert has - had <= 4 + 6 * made, f"seed {self.seed} leaks: {before} → {after}"
+            self.stuck += stuck
         return steps
 
     def _take(self, step: Step) -> None:
@@ -253,13 +258,14 @@ class Soak:
         if step.lines is not None:
             assert len(cell.lines) == step.lines, f"{len(cell.lines)} lines"
 
-    def _held(self) -> list[tuple[int, int]]:
-        """Threads and descriptors of each rank, and in how many groups it is."""
+    def _held(self) -> list[tuple[int, int, int]]:
+        """Threads and descriptors of each rank, in how many groups it is, and how many it can never destroy."""
         code = """%%distributed --no-fold
         held = len(os.listdir('/proc/self/task')) + len(os.listdir('/proc/self/fd'))
-        print(held, len(dist.distributed_c10d._world.pg_map))"""
+        from nbcomm.rank.group import _stuck
+        print(held, len(dist.distributed_c10d._world.pg_map), len(_stuck))"""
         lines = self._notebook.run("\n".join(line.strip() for line in code.splitlines())).lines
-        return [(int(line.split()[1]), int(line.split()[2])) for line in lines]
+        return [(int(held), int(groups), int(stuck)) for _, held, groups, stuck in map(str.split, lines)]
 
     def close(self) -> None:
         """End the world and what was made for it."""
@@ -270,9 +276,8 @@ class Soak:
     def summary(self) -> str:
         """How many of each kind, and the slowest."""
         counts = Counter({kind: len(times) for kind, times in self.took.items()})
-        return "\n".join(
-            f"{kind:12} {count:4} slowest {max(self.took[kind]):.2f} s" for kind, count in counts.most_common()
-        )
+        kinds = [f"{kind:12} {count:4} slowest {max(self.took[kind]):.2f} s" for kind, count in counts.most_common()]
+        return "\n".join([*kinds, f"calls that gloo has forgotten: {self.stuck}"])
 
 
 def main() -> None:

@@ -1,0 +1,84 @@
+"""Running totals: each rank gets the reduction of all ranks up to itself.
+
+In log2(W) rounds each rank passes on what it has, twice as far each time (Hillis and Steele, "Data parallel
+algorithms", 1986): after the round of distance d, a rank holds the reduction of the 2d ranks that end with it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from . import ops, trees
+from .comm_reduce import as_tensor, carried, compare, is_number, like
+from .comm_wire import Wire
+
+_TAG = 0x5CA0
+"""Keeps its messages apart from those that a cell sends."""
+
+
+def scan_tree(wire: Wire, data: Any, op: ops.Op, *, exclusive: bool) -> list[Any]:
+    """Scan every leaf of ``data``; the results are in walking order.
+
+    Raises:
+        CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
+    """
+    found = [leaf for _, leaf in trees.leaves(data)]
+    rows = compare(wire, data, found, op)
+    count = wire.me if exclusive else wire.me + 1
+    numbers = iter([ops.numbers(op, row[:count]) if count else ops.number_identity(op) for row in rows])
+    tensors = iter(_scan_many(wire, [as_tensor(leaf) for leaf in found if not is_number(leaf)], op, count))
+    return [next(numbers) if is_number(leaf) else like(leaf, next(tensors)) for leaf in found]
+
+
+def _scan_many(wire: Wire, tensors: Sequence[torch.Tensor], op: ops.Op, count: int) -> list[torch.Tensor]:
+    """Scan tensors, fused: the rounds are made once for each dtype and device."""
+    results: dict[int, torch.Tensor] = {}
+    buckets: dict[tuple[torch.dtype, torch.device], list[int]] = defaultdict(list)
+    for place, tensor in enumerate(tensors):
+        buckets[tensor.dtype, tensor.device].append(place)
+    for places in buckets.values():
+        flat = torch.cat([tensors[place].reshape(-1) for place in places])
+        parts = _scan(wire, flat, op, count).split([tensors[place].numel() for place in places])
+        for place, part in zip(places, parts, strict=True):
+            results[place] = part.clone().view(tensors[place].shape)
+    return [results[place] for place in range(len(tensors))]
+
+
+def _scan(wire: Wire, flat: torch.Tensor, op: ops.Op, count: int) -> torch.Tensor:
+    rule = ops.rule(op, flat.dtype, bitwise=True)  # no backend combines anything here
+    values = carried(wire, flat, rule.wire)
+    combine = ops.parse("sum") if op.name == "mean" else op
+    distance = 1
+    while distance < wire.size:
+        got = _pass_on(wire, values, distance)
+        if got is not None:
+            values = ops.fold(combine, torch.stack([got, values])).to(values.dtype)  # torch widens small integers
+        distance *= 2
+    if count == wire.me:  # exclusive: what the rank before this one has
+        got = _pass_on(wire, values, 1)
+        if got is None:
+            return torch.full_like(flat, ops.identity(op, rule.result), dtype=rule.result)
+        values = got
+    if op.name == "mean":
+        values = values.to(torch.float64 if not values.is_floating_point() else values.dtype) / count
+    return values.to(flat.device, rule.result)
+
+
+def _pass_on(wire: Wire, values: torch.Tensor, distance: int) -> torch.Tensor | None:
+    """Send to the rank so far behind; return what comes from the one so far before, if there is one."""
+    work = got = None
+    moved = torch.view_as_real(values) if values.is_complex() else values
+    if wire.me + distance < wire.size:
+        work = dist.isend(moved, wire.ranks[wire.me + distance], group=wire.group, tag=_TAG)
+    if wire.me >= distance:
+        got = torch.empty_like(values)
+        into = torch.view_as_real(got) if got.is_complex() else got
+        dist.recv(into, wire.ranks[wire.me - distance], group=wire.group, tag=_TAG)
+    if work is not None:
+        work.wait()
+    return got
