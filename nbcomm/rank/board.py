@@ -77,6 +77,7 @@ class Board:
         partial.rename(folder / f"board{rank}")
         self._bytes = memoryview(self._own)
         self._words = self._bytes.cast("Q")
+        self._maps: list[mmap.mmap] = []
         self._peers: dict[int, memoryview] = {}
 
     def meet(self, ranks: Iterable[int]) -> None:
@@ -91,11 +92,17 @@ class Board:
                     page = mmap.mmap(descriptor, _BYTES, prot=mmap.PROT_READ)
                 finally:
                     os.close(descriptor)
+                self._maps.append(page)
                 self._peers[rank] = memoryview(page).cast("Q")
 
     def leave(self) -> None:
-        """Look at nobody's page any more; a page is unmapped with the last group that knows it."""
+        """Look at nobody's page any more. Whoever compares at this moment, on another thread, sees no difference."""
+        for words in self._peers.values():
+            words.release()
         self._peers.clear()
+        for page in self._maps:
+            page.close()  # at once: a traceback that is kept somewhere would keep its descriptor open
+        self._maps.clear()
 
     def seen(self, ranks: Sequence[int]) -> dict[int, memoryview]:
         """The pages of those of some ranks that can be looked at."""
@@ -121,10 +128,13 @@ class Board:
         self._bytes[start : start + len(block)] = block
         self._words[at] = word
         different = None
-        for peer, page in pages.items():
-            other = page[at]
-            if other != word and other >> 32 == tag:
-                different = [*(different or ()), peer]
+        try:
+            for peer, page in pages.items():
+                other = page[at]
+                if other != word and other >> 32 == tag:
+                    different = [*(different or ()), peer]
+        except ValueError:  # the pages have been left
+            return ()
         return different or ()
 
     def text(self, peer: int, ring: int, group: int, position: int) -> str:

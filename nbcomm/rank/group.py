@@ -336,8 +336,9 @@ def _passing(method: str) -> Callable[..., Any]:
     describe, uneven, blocking = calls.describe, method in calls.UNEVEN, method == "monitored_barrier"
 
     def call(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
-        hub, inner, log, seen = self._hub, self._inner, self._log, self._seen
-        if hub.alert or inner is None:
+        # No variable for the inside: a traceback, which IPython keeps, would keep it alive beyond its time.
+        hub, log, seen = self._hub, self._log, self._seen
+        if hub.alert or self._inner is None:
             self._object(method, None)
         seq = next(log.positions)
         said = describe(method, args, kwargs)
@@ -354,7 +355,7 @@ def _passing(method: str) -> Callable[..., Any]:
             return self._pass_on(method, args, kwargs, entered)
         # Nearly all calls: what can be noted later is noted while the data is on its way.
         try:
-            work = getattr(inner, method)(*args, **kwargs)
+            work = getattr(self._inner, method)(*args, **kwargs)
         except RuntimeError as error:
             hub.record.follow(None, Call("collective", name, log, seq, said))
             raise hub.explain(error) from None

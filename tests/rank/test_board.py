@@ -106,3 +106,12 @@ def test_nobody_is_seen_after_leaving(boards: list[Board]) -> None:
     boards[1].leave()
     assert boards[1].seen([0, 2]) == {}
     assert compare(boards[1], 0, 7, 1, PROD, [0]) == []
+
+
+def test_who_compares_while_pages_are_left_sees_no_difference(boards: list[Board]) -> None:
+    boards[0].compare(0, 7, 1, SUM, {})
+    pages = boards[1].seen([0])
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    boards[1].leave()
+    assert len(list(Path("/proc/self/fd").iterdir())) < before
+    assert list(boards[1].compare(0, 7, 1, PROD, pages)) == []

@@ -7,6 +7,7 @@ steps: what failed at step K of seed S fails again with ``--seed S --steps K``.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import shutil
 import tempfile
@@ -27,6 +28,19 @@ model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
 """
 
 CHECK = "%%distributed --no-fold\n(a, t.tolist(), all_reduce(1))"
+
+
+HELD = """\
+%%distributed --no-fold
+import json, pathlib
+def kind(fd):
+    try: return os.readlink(f"/proc/self/fd/{fd}").split(":")[0]
+    except OSError: return "gone"
+tasks = [pathlib.Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")]
+held = tasks + [kind(fd) for fd in os.listdir("/proc/self/fd")]
+from nbcomm.rank.group import _stuck
+print(json.dumps([{one: held.count(one) for one in held}, len(dist.distributed_c10d._world.pg_map), len(_stuck)]))
+"""
 
 
 @dataclass
@@ -228,10 +242,11 @@ class Soak:
             self.took.setdefault(step.kind, []).append(time.monotonic() - began)
         after = self._held()
         for (had, groups, _), (has, more, stuck) in zip(before, after, strict=True):
+            grown = has - had
             # What is made again after each heal is kept by torch: two threads and a connection to each member a group.
             # So is a group in which gloo has forgotten a call, which happens once in thousands of aborts.
             made = more - groups + stuck
-            assert has - had <= 4 + 6 * made, f"seed {self.seed} leaks: {before} → {after}"
+            assert grown.total() <= 4 + 6 * made, f"seed {self.seed} leaks: {grown} with {made} groups more"
             self.stuck += stuck
         return steps
 
@@ -258,14 +273,10 @@ class Soak:
         if step.lines is not None:
             assert len(cell.lines) == step.lines, f"{len(cell.lines)} lines"
 
-    def _held(self) -> list[tuple[int, int, int]]:
-        """Threads and descriptors of each rank, in how many groups it is, and how many it can never destroy."""
-        code = """%%distributed --no-fold
-        held = len(os.listdir('/proc/self/task')) + len(os.listdir('/proc/self/fd'))
-        from nbcomm.rank.group import _stuck
-        print(held, len(dist.distributed_c10d._world.pg_map), len(_stuck))"""
-        lines = self._notebook.run("\n".join(line.strip() for line in code.splitlines())).lines
-        return [(int(held), int(groups), int(stuck)) for _, held, groups, stuck in map(str.split, lines)]
+    def _held(self) -> list[tuple[Counter[str], int, int]]:
+        """Threads and descriptors of each rank by kind, its groups, and how many of them it can never destroy."""
+        found = [line.split(" ", 1)[1] for line in self._notebook.run(HELD).lines]
+        return [(Counter(held), groups, stuck) for held, groups, stuck in map(json.loads, found)]
 
     def close(self) -> None:
         """End the world and what was made for it."""
