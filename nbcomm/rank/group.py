@@ -46,9 +46,6 @@ class Hub(Protocol):
     def explain(self, error: BaseException) -> BaseException:
         """What to raise in place of an error of torch's."""
 
-    def watched_wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Wait for a handle, seen by all."""
-
     def mismatch(self, members: list[int], name: str, seq: int, mine: str, others: dict[int, str]) -> BaseException:
         """What to raise where ranks do different things; the world is told."""
 
@@ -292,7 +289,7 @@ class RankGroup(dist.ProcessGroup):
             seq = received[None, tag] = received.get((None, tag), 0) + 1
         call = Call("recv", "recv", self._log, seq, calls.message("recv", tensors), None, tag)
         generation = self._hub.generation
-        work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.watched_wait)
+        work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.record.wait)
         self._hub.record.follow(work, call)
         return work
 

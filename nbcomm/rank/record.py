@@ -35,7 +35,7 @@ _COMMUNICATOR = f"{__package__}.comm"
 
 _NEW_GROUP = "new_group"
 
-_SLICE = timedelta(seconds=0.5)
+_SLICED = (timedelta(seconds=0.5),)
 _NOT_YET = "Operation timed out"
 """What torch says when a slice of a wait is over."""
 
@@ -91,10 +91,16 @@ class Record:
 
     Args:
         scope: the namespace of the cells; a frame whose globals it is belongs to a cell.
+        explain: what to raise in place of an error of torch's.
     """
 
-    def __init__(self, scope: Callable[[], dict[str, Any] | None] = lambda: None) -> None:
+    def __init__(
+        self,
+        scope: Callable[[], dict[str, Any] | None] = lambda: None,
+        explain: Callable[[BaseException], BaseException] = lambda error: error,
+    ) -> None:
         self._scope = scope
+        self._explain = explain
         self.main = threading.main_thread().ident
         self._logs: dict[str, Log] = {}
         self._formed: dict[str, int] = {}
@@ -181,45 +187,38 @@ class Record:
                 received[source, call.tag] = received.get((source, call.tag), 0) + 1
 
     def wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Wait for a handle and be seen to."""
+        """Wait for a handle, and be seen to; in place of a lost connection, raise the reason.
+
+        A collective of gloo is waited for in slices. A send that fails while gloo answers the other end is forgotten by
+        gloo: nobody is told, and whoever waits for it waits until its time is over. That happens once in thousands of
+        aborts, so now and then it is looked up whether there was one long ago.
+        """
         limited = bool(args or kwargs)
-        known = self._live.get(id(work))
-        if known is not None and not limited and known[1].log.timeout is not None:
-            if known[1].kind == "collective":
-                wait = self._in_slices(wait, known[1].log)
-            else:
-                args = (known[1].log.timeout,)  # or gloo would take the time that it had to connect
-        if threading.get_ident() != self.main:
-            return wait(work, *args, **kwargs)
-        waiting = self._waiting
-        waiting.append((work, limited))
+        known, sliced = self._live.get(id(work)), False
+        if known is not None and not limited and (patience := known[1].log.timeout) is not None:
+            sliced = known[1].kind == "collective"
+            # A message is given its time here, or gloo would take that which it had to connect.
+            args = _SLICED if sliced else (patience,)
+        waiting = self._waiting if threading.get_ident() == self.main else None
+        if waiting is not None:
+            waiting.append((work, limited))
         try:
-            result = wait(work, *args, **kwargs)
+            while True:
+                try:
+                    result = wait(work, *args, **kwargs)
+                    break
+                except RuntimeError as error:
+                    if not sliced or _NOT_YET not in str(error):
+                        raise self._explain(error) from None
+                if known is not None and self.aborted and time.monotonic() - self.aborted > _GRACE:
+                    known[1].log.stuck = True
+                    raise self._explain(RuntimeError("Connection closed, and gloo has not noticed."))
         finally:
             if waiting:
                 waiting.pop()
-        self._end(id(work))
+        if waiting is not None:
+            self._end(id(work))
         return result
-
-    def _in_slices(self, wait: Callable[..., Any], log: Log) -> Callable[[Any], Any]:
-        """Wait for a collective of gloo, and look up now and then whether it was aborted long ago.
-
-        A send that fails while gloo answers the other end is forgotten by gloo: nobody is told, and whoever waits for
-        it waits until its time is over. That happens once in thousands of aborts.
-        """
-
-        def patiently(work: Any) -> Any:
-            while True:
-                try:
-                    return wait(work, _SLICE)
-                except RuntimeError as error:
-                    if _NOT_YET not in str(error):
-                        raise
-                if self.aborted and time.monotonic() - self.aborted > _GRACE and not work.is_completed():
-                    log.stuck = True
-                    raise RuntimeError("Connection closed, and gloo has not noticed.")
-
-        return patiently
 
     def await_ends(self) -> None:
         """Connections are shut: wait until all collectives have failed; what has not by then is stuck in gloo."""

@@ -69,7 +69,7 @@ class World:
         self.place: Place | None = None
         self.comm: Communicator | None = None
         self.generation = 0
-        self.record = Record(scope)
+        self.record = Record(scope, self.explain)
         self.board: Board | None = None
         self.rank = 0
         self.alert = False
@@ -129,7 +129,7 @@ class World:
             self.board = Board(Path(order.board), place.rank)
         if not self.plain:
             inside.hand_out(self._make_group)
-            inside.watch_waits(self.watched_wait)
+            inside.watch_waits(self.record.wait)
             inside.watch_new_groups(self._watched_new_group)
             inside.follow_modules()
 
@@ -331,13 +331,6 @@ class World:
         return again(self._broken) if self._broken is not None else error
 
     # ── what torch calls through us ─────────────────────────────────────────────────────────────────
-
-    def watched_wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Wait for a handle: recorded, and with the reason in place of a lost connection."""
-        try:
-            return self.record.wait(wait, work, args, kwargs)
-        except RuntimeError as error:
-            raise self.explain(error) from None
 
     def _watched_new_group(self, make: Callable[[], Any], ranks: Any, kwargs: dict[str, Any]) -> Any:
         everyone = list(range(self.place.world_size)) if self.place else []
