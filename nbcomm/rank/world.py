@@ -49,6 +49,9 @@ _LOST_PEER = re.compile(
 """What gloo, NCCL and the store say when the other end has ended."""
 
 _LOOK = 0.002
+_SETTLE = 0.1
+"""Seconds in which the ranks have told each other of a call that they have begun."""
+
 _PATIENCE = 2.0
 """Seconds to wait for the notebook to say why a connection was lost: it sees more than one rank does."""
 
@@ -258,11 +261,20 @@ class World:
         with self._lock:
             if generation != self.generation:
                 return
-            if self._broken is None:
+            first = self._broken is None
+            if first:
                 self._broken = error
                 self.alert = True
                 self.record.aborted = time.monotonic()
-            self._free()
+            if self._store is not None:
+                self._store.abort()
+        if first:
+            # No call begins any more. What has just begun shall come to rest before connections are shut: a send that
+            # fails while gloo answers the other end is forgotten, and nobody could free who waits for it in C++.
+            time.sleep(_SETTLE)
+        with self._lock:
+            if generation == self.generation:
+                self._free()
 
     def free_again(self) -> None:
         """Free whoever began to wait after `abort`; for as long as the request has not ended."""
