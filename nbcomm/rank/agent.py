@@ -317,9 +317,9 @@ class Agent:
             self.world.free_again()
             ending.signalled = time.monotonic()  # it fails by itself now, unless it catches that
             ending.told = True
-        elif time.monotonic() - ending.signalled > (_HURRY if ending.insisted else _INSIST):
+        elif time.monotonic() - max(ending.signalled, self.world.told) > (_HURRY if ending.insisted else _INSIST):
             ending.signalled = time.monotonic()
-            ending.insisted = ending.told  # it has caught that, and gone on
+            ending.insisted = ending.told or self.world.told > 0  # it has caught that, and gone on
             ending.told = True
             runner.end_with(ending.error, insist=ending.insisted)
             self._signal_main()

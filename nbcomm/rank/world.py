@@ -85,6 +85,8 @@ class World:
         self._groups: list[RankGroup] = []
         self._absent: tuple[int, ...] = ()
         self._broken: BaseException | None = None
+        self.told = 0.0
+        """When the main thread's present request was given the reason why its groups are broken; 0 if it was not."""
         self._lock = threading.Lock()  # an abort must not hit the generation after the one that it means
 
     # ── forming ─────────────────────────────────────────────────────────────────────────────────────
@@ -233,7 +235,7 @@ class World:
 
     def begin(self, run: int, ranks: list[int] | None) -> None:
         """A request begins that runs on these ranks; None for all. Main thread."""
-        self._run = run
+        self._run, self.told = run, 0.0
         self.record.settle()
         if self.comm is not None:
             everyone = ranks is None or len(ranks) == self.comm.world_size
@@ -299,7 +301,7 @@ class World:
     def object(self, name: str, members: list[int], peer: int | None) -> None:
         """Raise what speaks against a call."""
         if self._broken is not None:
-            raise again(self._broken)
+            raise self._reason(self._broken)
         comm = self.comm
         if comm is None or comm.cell_ranks is None:
             return
@@ -321,7 +323,7 @@ class World:
         if self._broken is None and self._tell is not None:
             with self.record.losing():
                 self._await_reason()
-        return error if self._broken is None else again(self._broken)
+        return error if self._broken is None else self._reason(self._broken)
 
     def _await_reason(self) -> None:
         # No Event: a signal handler that raises within one may leave its lock taken, for ever.
@@ -340,7 +342,12 @@ class World:
         if self._tell is not None:
             self._tell(Mismatch(self._run, self.generation, text))
             self._await_reason()  # so that every rank raises the same sentence
-        return again(self._broken) if self._broken is not None else error
+        return self._reason(self._broken) if self._broken is not None else error
+
+    def _reason(self, broken: BaseException) -> BaseException:
+        if not self.told and threading.get_ident() == self.record.main:
+            self.told = time.monotonic()
+        return again(broken)
 
     # ── what torch calls through us ─────────────────────────────────────────────────────────────────
 

@@ -105,9 +105,20 @@ def test_a_hopeless_cell_ends_with_the_verdict_and_everything_still_works(
 
 
 def test_a_cell_that_catches_the_verdict_still_ends(prepared: Notebook) -> None:
-    code = "import time\ntry:\n  if rank: barrier()\nexcept Exception as e: print(type(e).__name__); time.sleep(60)"
-    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
-    assert "[1-3] HangError" in cell.text
+    # What a cell does when it hears the verdict is its own affair for a moment, whichever way it came to hear.
+    code = """\
+        %%distributed
+        import time
+        try:
+            if rank: barrier()
+        except Exception as error:
+            time.sleep(0.15)
+            print(type(error).__name__)
+            time.sleep(60)
+        """
+    for _ in range(5):
+        cell = prepared.run(textwrap.dedent(code), timeout=20, fails=True)
+        assert cell.text.startswith("[1-3] HangError\n")
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
 
