@@ -91,6 +91,7 @@ class Agent:
         self._runner: CellRunner | None = None
         self._shell: Any = None
         self._ending: Ending | None = None
+        self._closing = threading.Lock()  # a request that is being ended does not end meanwhile
         self._process = psutil.Process()
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
@@ -137,10 +138,11 @@ class Agent:
             done = Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, the notebook is told: it waits for an answer
             done = Done(message.id, time.perf_counter() - began, _failure(error))
-        self._set_state("failed" if done.failure else "idle")
-        self.world.end()
-        self.world.record.tidy()
-        done = msgspec.structs.replace(done, broken=self.world.stale, doing=self.world.record.doing())
+        with self._closing:
+            self._set_state("failed" if done.failure else "idle")
+            self.world.end()
+            self.world.record.tidy()
+            done = msgspec.structs.replace(done, broken=self.world.stale, doing=self.world.record.doing())
         self._send_output(end=True, then=(done, buffers))
 
     async def _run(self, message: Run) -> Done:
@@ -295,9 +297,12 @@ class Agent:
 
     def _press(self) -> None:
         """While a request is to end: free it from what it waits for, or interrupt what it does."""
-        ending, runner = self._ending, self._runner
-        if ending is None:
-            return
+        with self._closing:  # its answer must say whether that broke the groups, and no signal may hit the next one
+            if self._ending is not None:
+                self._press_for(self._ending)
+
+    def _press_for(self, ending: Ending) -> None:
+        runner = self._runner
         if ending.run != self._running or runner is None:
             self._ending = None
             return

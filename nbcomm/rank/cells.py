@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -146,22 +147,32 @@ class CellRunner:
         hook.run = run
         shell.displayhook = shell.display_trap.hook = hook
         shell._showtraceback = self._keep_traceback  # noqa: SLF001
+        shell._format_exception_for_storage = self._as_shown  # noqa: SLF001
         try:
             yield
         finally:
             shell.displayhook, shell.display_trap.hook, shell._showtraceback = before  # noqa: SLF001
-            del shell.showtraceback
+            del shell.showtraceback, shell._format_exception_for_storage  # noqa: SLF001
 
     def _beyond_interrupts(self, *args: Any, **kwargs: Any) -> None:
         # The cell's code has ended: an interrupt would now only spoil the picture of how.
         if kwargs.get("running_compiled_code"):
             self._interruptible = False
+            if self._interrupted and sys.exc_info()[0] is KeyboardInterrupt:
+                # The notebook says it once for all ranks. To read torch's sources for a traceback takes half a second.
+                self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
+                return
         type(self._shell).showtraceback(self._shell, *args, **kwargs)
 
     def _keep_traceback(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
         # A cell may show several (a failing %run, a post_execute hook); the last one is the cell's own.
         self._print_tracebacks()
         self._tracebacks.append((kind.__name__, str(value), "\n".join(lines)))
+
+    def _as_shown(self, error: BaseException, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+        """What IPython keeps of an error for ``%notebook``: it would make the same traceback a second time."""
+        text = self._tracebacks[-1][2] if self._tracebacks else ""
+        return {"ename": type(error).__name__, "evalue": str(error), "traceback": text.splitlines()}
 
     def _print_tracebacks(self) -> None:
         for _, _, text in self._tracebacks:

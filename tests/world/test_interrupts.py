@@ -64,6 +64,23 @@ def test_the_magic_interrupts_too_and_is_harmless_between_cells(prepared: Notebo
     assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
 
 
+def test_tracebacks_are_made_once_and_for_interrupts_not_at_all(prepared: Notebook) -> None:
+    # One takes half a second where it is the first that leads through torch's sources.
+    prepared.run("""\
+%%distributed
+made, shell = [], get_ipython()
+def counting(*args, _make=shell.InteractiveTB.structured_traceback, **kwargs):
+    made.append(args[0].__name__)
+    return _make(*args, **kwargs)
+shell.InteractiveTB.structured_traceback = counting
+""")
+    prepared.interrupted("%%distributed\nprint('on')\nif rank: barrier()\nelse: time.sleep(60)")
+    failed = prepared.run("%%distributed\n1 / 0", fails=True)
+    assert "ZeroDivisionError: division by zero" in failed.error_text
+    seen = prepared.run("%%distributed\ndel shell.InteractiveTB.structured_traceback\nprint(made)")
+    assert seen.text == "[0-3] ['ZeroDivisionError']\n"
+
+
 def test_an_interrupt_between_cells_spoils_nothing(prepared: Notebook) -> None:
     for _ in range(3):
         prepared.interrupt()
