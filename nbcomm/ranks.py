@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from .errors import SpecError
 
@@ -89,3 +89,20 @@ def fold(ranks: Iterable[int]) -> str:
         else:
             runs.append([rank, rank])
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def by_rank(ranks: Sequence[int], texts: Sequence[str]) -> str:
+    """Who has what, the ranks that agree folded together.
+
+    >>> by_rank([0, 1, 2], ["a dict", "an int", "a dict"])
+    'ranks 0,2 a dict; rank 1 an int'
+    """
+    holders: dict[str, list[int]] = {}
+    for rank, text in zip(ranks, texts, strict=True):
+        holders.setdefault(text, []).append(rank)
+    return "; ".join(f"{named(who)} {text}" for text, who in holders.items())
+
+
+def named(ranks: Sequence[int]) -> str:
+    """``rank 3`` or ``ranks 0-2,5``."""
+    return f"rank{'s' if len(set(ranks)) > 1 else ''} {fold(ranks)}"

@@ -19,7 +19,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from ..errors import CellSyntaxError, SpecError, StateError, SteeringError, TransferError
 from ..panel import table_text
-from ..ranks import fold
+from ..ranks import named
 from . import keeping, worlds
 from .progress import StartProgress
 from .session import Session
@@ -238,8 +238,8 @@ class DistributedMagics(Magics):
             return
         ranks = [int(word.removeprefix("rank ")) for word in healed if word.startswith("rank ")]
         others = [word for word in healed if not word.startswith("rank ")]
-        named = [f"rank{'s' if len(ranks) > 1 else ''} {fold(ranks)}"] if ranks else []
-        text = " and ".join([*others, *named])
+        replaced = [named(ranks)] if ranks else []
+        text = " and ".join([*others, *replaced])
         without = ", without variables; the others kept theirs" if ranks else ""
         are = "is" if len(healed) == 1 else "are"
         print(f"{text[0].upper()}{text[1:]} {are} back after {time.monotonic() - began:.1f} s{without}.")

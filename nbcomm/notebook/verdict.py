@@ -21,8 +21,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .. import ranks as rank_sets
 from ..messages import Count, Doing, Op
+from ..ranks import named
 
 _SENTENCES = 3
 """So many calls are told of in a verdict; of the others their number."""
@@ -295,15 +295,15 @@ def _around(world: _World, cycle: Sequence[_Knot]) -> str:
     steps = []
     for knot, rank, needs in zip(cycle[1:], needed, needed[1:], strict=False):
         others = [other for other in knot.ranks if other != rank]
-        also = f", as {'does' if len(others) == 1 else 'do'} {_named(others)}," if others else ","
+        also = f", as {'does' if len(others) == 1 else 'do'} {named(others)}," if others else ","
         steps.append(f"rank {rank} waits in {_call(world, knot.need.op)}{also} which needs rank {needs}")
     if len(steps) > _PLACES:
-        steps[2:] = [f"and so on through {_named(needed[2:-1])}, back to rank {needed[-1]}"]
+        steps[2:] = [f"and so on through {named(needed[2:-1])}, back to rank {needed[-1]}"]
     return f"{_in_vain(world, cycle[0])}, but {'; '.join(steps)}."
 
 
 def _in_vain(world: _World, knot: _Knot) -> str:
-    waiting = f"{_named(knot.ranks)} wait{'s' if len(knot.ranks) == 1 else ''} in it"
+    waiting = f"{named(knot.ranks)} wait{'s' if len(knot.ranks) == 1 else ''} in it"
     if knot.others:
         waiting += f" or in {'another' if knot.others == 1 else f'one of {knot.others} others'} that cannot either"
     return f"{_call(world, knot.need.op, details=True)} can never complete: {waiting}"
@@ -361,7 +361,7 @@ def _culprits(world: _World, ranks: Sequence[int]) -> str:
         if standing.state in _ENDED:
             place = ("a thread of ", f", which {_where(world, rank)}")
         places.setdefault(place, []).append(rank)
-    texts = [f"{before}{_named(some)}{after}" for (before, after), some in places.items()]
+    texts = [f"{before}{named(some)}{after}" for (before, after), some in places.items()]
     more = sum(len(some) for some in list(places.values())[_PLACES:])
     return "; ".join(texts[:_PLACES] + ([f"{more} more rank{'s' if more > 1 else ''}"] if more else []))
 
@@ -372,7 +372,7 @@ def _culprits(world: _World, ranks: Sequence[int]) -> str:
 def _call(world: _World, op: Op, *, details: bool = False) -> str:
     """A call by all that it is known by: ``all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x))``."""
     small = len(op.members) < world.size
-    group = f"the group of {_named(op.members)}" if small else "the world"
+    group = f"the group of {named(op.members)}" if small else "the world"
     if op.kind == "collective":
         name = f"{op.name} #{op.seq} of {group}"
     else:
@@ -390,7 +390,7 @@ def _places(world: _World, ranks: Sequence[int]) -> list[str]:
     together: dict[str, list[int]] = {}
     for rank in ranks:
         together.setdefault(_where(world, rank), []).append(rank)
-    places = [f"{_named(some)} {_plural(place) if len(some) > 1 else place}" for place, some in together.items()]
+    places = [f"{named(some)} {_plural(place) if len(some) > 1 else place}" for place, some in together.items()]
     more = sum(len(some) for some in list(together.values())[_PLACES:])
     rest = [f"{more} more rank{'s have' if more > 1 else ' has'} not arrived"] if more else []
     return places[:_PLACES] + rest
@@ -422,7 +422,3 @@ def _listed(places: Sequence[str]) -> str:
 def _short(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
-
-
-def _named(ranks: Sequence[int]) -> str:
-    return f"rank{'s' if len(ranks) > 1 else ''} {rank_sets.fold(ranks)}"

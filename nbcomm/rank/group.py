@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 import torch
 import torch.distributed as dist
 
+from ..ranks import named
 from . import calls, inside
 from .anyone import AnyoneReceive
 from .board import entry
 from .record import Call, Log
-from .trees import named
 
 if TYPE_CHECKING:
     from .board import Board, Entry

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from .. import ranks as rank_sets
 from ..errors import SubsetError
-from .trees import named
+from ..ranks import named
 
 
 def check_present(what: str, members: Sequence[int], cell_ranks: Sequence[int], world_size: int) -> None:

@@ -28,6 +28,7 @@ import torch.distributed as dist
 
 from .. import errors
 from ..messages import Form, Mismatch, Place
+from ..ranks import by_rank, named
 from . import guard, inside
 from .board import Board, entry
 from .census import Groups, hold, without
@@ -35,7 +36,6 @@ from .comm import Communicator
 from .group import RankGroup
 from .record import Record
 from .store import StoreServer, UnixStore
-from .trees import by_rank, named
 
 PLAIN_GROUPS = "NBCOMM_PLAIN_GROUPS"
 """Environment variable that makes ranks use torch's own groups, as a torch does that lacks what `inside` needs."""

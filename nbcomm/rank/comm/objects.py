@@ -26,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 import cloudpickle
 import torch
 
-from ..errors import CollectiveError
+from ...errors import CollectiveError
 
 HEAD_BYTES = 512
 ALONE_FROM = 1 << 20  # from this size on, one more message is cheaper than two more copies

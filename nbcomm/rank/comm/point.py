@@ -6,13 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ..errors import CollectiveError
-from .comm_member import Member
-from .comm_wire import Wire, wait
+from ...errors import CollectiveError
+from .member import Member
 from .objects import NOTICE, Mail, pack
+from .wire import Wire, wait
 
 if TYPE_CHECKING:
-    from .comm_groups import Group
+    from .groups import Group
 
 
 class PointToPoint(Member):

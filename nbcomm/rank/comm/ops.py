@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..errors import OpError
+from ...errors import OpError
 
 VALID = "write sum, mean (or avg), min, max, product (or prod), band, bor or bxor"
 

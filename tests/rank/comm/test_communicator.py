@@ -15,7 +15,7 @@ import torch.distributed as dist
 from nbcomm.errors import CollectiveError, OpError
 from nbcomm.rank.comm import NAMES, Communicator
 
-from .worlds import Failed, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ..worlds import Failed, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 SIZES = [1, 2, 3, 4]
 BIG = 300_000  # floats: beyond a head, and beyond what is packed together

@@ -10,15 +10,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from .. import ranks as rank_sets
-from ..errors import CollectiveError
-from . import guard, trees
-from .comm_groups import OutsideGroup, members_of, resolve
-from .comm_wire import Wire
-from .comm_wrappers import pause_gradient_sync
+from ... import ranks as rank_sets
+from ...errors import CollectiveError
+from ...ranks import named
+from .. import guard
+from . import trees
+from .groups import OutsideGroup, members_of, resolve
+from .wire import Wire
+from .wrappers import pause_gradient_sync
 
 if TYPE_CHECKING:
-    from .comm_groups import Group
+    from .groups import Group
 
 
 class Member:
@@ -134,9 +136,7 @@ class Member:
         asked = self.rank if rank is None else rank
         members = members_of(group)
         if asked not in members:
-            raise CollectiveError(
-                f"Rank {asked} is not a member of this group: its members are {trees.named(members)}."
-            )
+            raise CollectiveError(f"Rank {asked} is not a member of this group: its members are {named(members)}.")
         return members.index(asked)
 
     # ---- around the collectives

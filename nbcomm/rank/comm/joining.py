@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..errors import CollectiveError
+from ...errors import CollectiveError
+from ...ranks import by_rank
 from . import trees
-from .comm_grad import gather_with_grad
-from .comm_reduce import summing
-from .comm_wire import Wire
+from .grad import gather_with_grad
 from .objects import ALONE_FROM, Spec, plain
+from .reducing import summing
+from .wire import Wire
 
 MODES = ("stack", "cat", "list", "object")
 
@@ -128,7 +129,7 @@ def join_with_grad(wire: Wire, data: Any, values: Sequence[Any], needs: Sequence
         texts = [f"has {sum(need)} tensors that require grad" for need in needs]
         raise CollectiveError(
             "With sync_grads=True the same tensors must require grad on every rank, as backward is a collective too: "
-            f"{trees.by_rank(wire.ranks, texts)}."
+            f"{by_rank(wire.ranks, texts)}."
         )
     if not places:
         return join(wire, values, mode, wire.me)
@@ -182,7 +183,7 @@ def _check_joinable(
         fits = None not in marks and len({(mark[0], len(mark[1]), mark[1][1:]) for mark in marks if mark}) == 1
         remedy = "cat needs tensors that differ in their first dimension only; mode='list' takes anything"
     if not fits:
-        raise CollectiveError(f"The ranks passed at {path}: {trees.by_rank(ranks, texts)}; {remedy}.")
+        raise CollectiveError(f"The ranks passed at {path}: {by_rank(ranks, texts)}; {remedy}.")
 
 
 def _words(spec: Spec) -> str:

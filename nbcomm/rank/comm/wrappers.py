@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ..errors import CollectiveError
+from ...errors import CollectiveError
 
 
 def pause_gradient_sync(module: torch.nn.Module) -> AbstractContextManager[Any]:

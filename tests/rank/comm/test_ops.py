@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from nbcomm.errors import OpError
-from nbcomm.rank import ops
+from nbcomm.rank.comm import ops
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "min", "max", "product", "band", "bor", "bxor"])

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ..errors import CollectiveError, OpError
+from ...errors import CollectiveError, OpError
+from ...ranks import by_rank, named
 from . import ops, trees
-from .comm_wire import Wire, own_error, reduce_scatter_single
 from .objects import ALONE_FROM, Mail, as_bytes, pack
+from .wire import Wire, own_error, reduce_scatter_single
 
 
 def reduce_tree(wire: Wire, data: Any, op: ops.Op, dst: int | None, *, grads: bool = False) -> list[Any]:
@@ -269,7 +270,7 @@ def _difference(ranks: Sequence[int], words: Sequence[Sequence[tuple[str, str]]]
         here = [found.get(path, "nothing") for found in maps]
         if len(set(here)) > 1:
             return (
-                f"The ranks passed data that differs at {path}: {trees.by_rank(ranks, here)}. "
+                f"The ranks passed data that differs at {path}: {by_rank(ranks, here)}. "
                 "Pass the same structure, shapes and dtypes on every rank."
             )
-    return f"The ranks passed containers of different types to one reduction; {trees.named(ranks)} must pass the same."
+    return f"The ranks passed containers of different types to one reduction; {named(ranks)} must pass the same."

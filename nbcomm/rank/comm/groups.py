@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch.distributed as dist
 
-from ..errors import CollectiveError
-from . import inside
-from .trees import named
+from ...errors import CollectiveError
+from ...ranks import named
+from .. import inside
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 
 from . import ops, trees
-from .comm_reduce import as_tensor, carried, compare, is_number, like
-from .comm_wire import Wire
+from .reducing import as_tensor, carried, compare, is_number, like
+from .wire import Wire
 
 _TAG = 0x5CA0
 """Keeps its messages apart from those that a cell sends."""

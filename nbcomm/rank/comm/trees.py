@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from .. import ranks as rank_sets
-from ..errors import CollectiveError
+from ...errors import CollectiveError
+from ...ranks import by_rank
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
@@ -162,23 +162,6 @@ def describe(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"{article} {name} of {len(value)}"
     return "None" if value is None else f"{article} {name}"
-
-
-def by_rank(ranks: Sequence[int], texts: Sequence[str]) -> str:
-    """Who has what, the ranks that agree folded together.
-
-    >>> by_rank([0, 1, 2], ["a dict", "an int", "a dict"])
-    'ranks 0,2 a dict; rank 1 an int'
-    """
-    holders: dict[str, list[int]] = {}
-    for rank, text in zip(ranks, texts, strict=True):
-        holders.setdefault(text, []).append(rank)
-    return "; ".join(f"{named(who)} {text}" for text, who in holders.items())
-
-
-def named(ranks: Sequence[int]) -> str:
-    """``rank 3`` or ``ranks 0-2,5``."""
-    return f"rank{'s' if len(set(ranks)) > 1 else ''} {rank_sets.fold(ranks)}"
 
 
 def _ordered(keys: list[Any]) -> list[Any]:

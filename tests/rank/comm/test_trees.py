@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from nbcomm.errors import CollectiveError
-from nbcomm.rank import trees
+from nbcomm.rank.comm import trees
 
 Point = namedtuple("Point", "x y")  # noqa: PYI024  # the untyped kind is tested
 

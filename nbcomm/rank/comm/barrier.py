@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import torch.distributed as dist
 
-from ..errors import CollectiveError
-from .comm_wire import Wire
-from .trees import named
+from ...errors import CollectiveError
+from ...ranks import named
+from .wire import Wire
 
 
 def barrier_with_timeout(wire: Wire, name: str | None, timeout: float | timedelta) -> None:

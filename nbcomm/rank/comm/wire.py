@@ -14,8 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ..errors import CollectiveError
-from . import trees
+from ...errors import CollectiveError
+from ...ranks import by_rank
 from .objects import ERROR, HEAD_BYTES, NOTICE, Mail, Side, as_bytes
 
 # torch 2.13 renamed these two and warns of the old names.
@@ -264,7 +264,7 @@ class Wire:
     def _refuse(self, mails: Sequence[Mail], ranks: Sequence[int]) -> None:
         failed = {rank: mail.text for rank, mail in zip(ranks, mails, strict=True) if mail.kind == ERROR}
         if failed:
-            raise CollectiveError(f"Nothing was moved: {trees.by_rank(list(failed), list(failed.values()))}")
+            raise CollectiveError(f"Nothing was moved: {by_rank(list(failed), list(failed.values()))}")
 
 
 def wait(posted: list[Posted]) -> None:

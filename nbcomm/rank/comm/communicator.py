@@ -1,0 +1,47 @@
+"""The Communicator: the collectives, for data of any kind.
+
+Laws that hold for every method:
+
+* Every rank of the group must call it (of ``send`` and ``recv``: both ranks). ``src`` and ``dst`` are global ranks.
+* What is returned is new: the input is never modified, and no result shares memory with it.
+* Tensors stay tensors, numbers numbers, objects objects; nested dicts, lists, tuples, namedtuples and
+  dataclasses keep their structure and their types. Results are detached, unless ``sync_grads=True``.
+* An error that one rank meets before data moves is raised on every rank of the group, naming the rank. Two things
+  are not asked beforehand, because one tensor alone should cost what it costs in torch: whether the ranks' tensors in
+  a reduction have one shape and dtype, and whether the ranks are in the same collective at all.
+
+What it costs beyond torch's own messages: nothing to reduce one tensor (``reduce_scatter``, too); a head
+of 512 bytes first for everything else, and nothing after it if the data fits in. ``all_to_all`` needs two such rounds,
+and so does ``all_gather`` of nested data that is not alike on all ranks, or with ``sync_grads``.
+"""
+
+from __future__ import annotations
+
+from .reductions import Reductions
+
+NAMES = (
+    "barrier",
+    "broadcast",
+    "scatter",
+    "gather",
+    "all_gather",
+    "reduce",
+    "all_reduce",
+    "reduce_scatter",
+    "all_to_all",
+    "send",
+    "recv",
+    "sendrecv",
+    "scan",
+    "new_group",
+    "group_rank",
+    "rank_print",
+    "rank_zero_first",
+    "no_backward_sync",
+    "to_device",
+)
+"""The methods that a cell sees by their bare names."""
+
+
+class Communicator(Reductions):
+    """The collectives of one rank, over the default group that somebody has initialized."""

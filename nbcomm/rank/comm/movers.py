@@ -1,0 +1,248 @@
+"""Collectives that move data as it is: barrier, broadcast, scatter, gather, all_gather, all_to_all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from ...errors import CollectiveError
+from . import joining, reducing, trees
+from .barrier import barrier_with_timeout
+from .objects import Mail, pack, plain
+from .point import PointToPoint
+from .wire import Wire, own_error, wait
+
+if TYPE_CHECKING:
+    from .groups import Group
+
+Packed = TypeVar("Packed")
+
+
+class Movers(PointToPoint):
+    """What ranks tell each other, for data of any kind."""
+
+    # ---- from one to all, from all to one
+
+    def barrier(
+        self, name: str | None = None, timeout: float | timedelta | None = None, *, group: Group = None
+    ) -> None:
+        """Wait until every rank of the group has come here. Every rank of the group must call this.
+
+        Args:
+            name: shown wherever it is shown who waits for whom.
+            timeout: seconds (or a timedelta) to wait at most; None waits as long as the group does.
+            group: the ranks to wait for; None for the world.
+
+        Raises:
+            CollectiveError: the time is over; group rank 0 names the missing ranks.
+        """
+        wire = self._wire("barrier", group)
+        self.at_barrier = name
+        try:
+            if timeout is None:
+                dist.barrier(group=wire.group)
+            else:
+                barrier_with_timeout(wire, name, timeout)
+        finally:
+            self.at_barrier = None
+
+    def broadcast(self, data: Any, src: int = 0, *, group: Group = None) -> Any:
+        """Give every rank the data of ``src``. Every rank of the group must call this.
+
+        Args:
+            data: on ``src`` any picklable value; on the other ranks it is not looked at (None will do).
+            src: a global rank.
+            group: the ranks that take part; None for the world.
+
+        Returns:
+            A copy of the data, on ``src`` too. Tensors that came from an accelerator arrive on this rank's device.
+
+        Raises:
+            CollectiveError: ``src`` is not in the group, or its data cannot be pickled; on every rank.
+
+        >>> broadcast({"lr": 0.1} if rank == 0 else None)  # doctest: +SKIP
+        {'lr': 0.1}
+        """
+        wire = self._wire("broadcast", group)
+        self._check_member(wire, src, "src")
+        if self.rank != src:
+            return wire.broadcast(src).open(self.device)
+        mail, refused = packed(lambda: pack(data, wire.carries, alone=True))
+        posted = wire.post_broadcast(mail)
+        copy = mail.open(self.device, sent=True) if refused is None else None  # made while the parts are on their way
+        wait(posted)
+        if refused is not None:
+            raise CollectiveError(f"broadcast moved nothing: rank {src} failed: {refused}") from refused
+        return copy
+
+    def scatter(self, items: Any, src: int = 0, *, group: Group = None) -> Any:
+        """Give each rank one of the items that ``src`` has. Every rank of the group must call this.
+
+        Args:
+            items: on ``src`` a list or tuple with one entry for each rank of the group, in group order, of any
+                picklable kind, or a tensor (array) whose first dimension is the group's size; elsewhere not looked at.
+            src: a global rank.
+            group: the ranks that take part; None for the world.
+
+        Returns:
+            This rank's item; of a tensor its slice, without the first dimension.
+
+        Raises:
+            CollectiveError: ``src`` has another number of items; on every rank.
+
+        >>> scatter(["a", "b", "c", "d"] if rank == 0 else None)  # on rank 2 of 4  # doctest: +SKIP
+        'c'
+        """
+        wire = self._wire("scatter", group)
+        self._check_member(wire, src, "src")
+        if self.rank != src:
+            return wire.scatter(None, src).open(self.device)
+        mails, refused = packed(lambda: [pack(item, wire.carries) for item in shares_of(items, wire.size, "scatter")])
+        with own_error(refused):
+            got = wire.scatter(mails if isinstance(mails, list) else [mails] * wire.size, src)
+        return got.open(self.device)
+
+    def gather(self, data: Any, dst: int = 0, mode: str = "list", *, group: Group = None) -> Any:
+        """Collect every rank's data on ``dst``. Every rank of the group must call this.
+
+        Args:
+            data: any picklable value; shapes may differ in the modes "list" and "cat".
+            dst: a global rank.
+            mode: as in `all_gather`.
+            group: the ranks that take part; None for the world.
+
+        Returns:
+            On ``dst`` what `all_gather` would return, None elsewhere.
+
+        Raises:
+            CollectiveError: the values cannot be joined. For tensors that is raised on every rank; for nested data
+                only ``dst`` can know, and raises alone.
+
+        >>> gather(rank * 10)  # on rank 0 of 4  # doctest: +SKIP
+        [0, 10, 20, 30]
+        """
+        wire = self._wire("gather", group)
+        self._check_member(wire, dst, "dst")
+        joining.check_mode(mode)
+        mail, refused = packed(lambda: pack(data, wire.carries))
+        with own_error(refused):
+            heads = wire.heads(mail)
+        joining.check_bare(wire, [head.bare for head in heads], mode)
+        mails = wire.gather(mail, heads, dst)
+        if mails is None:
+            return None
+        own = mode in ("list", "object")
+        return joining.join(wire, [got.open(self.device, own=own) for got in mails], mode, wire.me)
+
+    def all_gather(
+        self,
+        data: Any,
+        mode: str = "stack",
+        sync_grads: bool = False,  # noqa: FBT001, FBT002
+        *,
+        group: Group = None,
+    ) -> Any:
+        """Collect every rank's data on every rank. Every rank of the group must call this.
+
+        Args:
+            data: any picklable value. Nested collections are walked, and their leaves collected.
+            mode: what becomes of a tensor or array of shape (d, …), on a group of W ranks:
+
+                - "stack": (W, d, …), of equal shapes;
+                - "cat": joined along the first dimension, which may be uneven; W scalars become (W,);
+                - "list": a list of W, of any shapes;
+                - "object": nothing is walked; a list of what each rank passed, whatever it is.
+
+                Any other leaf becomes a list of W, in every mode.
+            sync_grads: let gradients flow back to the ranks that the tensors came from, summed over the ranks that
+                use them. Then backward is a collective, too, and every rank must call it.
+            group: the ranks that take part; None for the world.
+
+        Raises:
+            CollectiveError: the values cannot be joined; on every rank, saying which rank sent what.
+
+        >>> all_gather(torch.tensor(10 * rank))  # on each of 4 ranks  # doctest: +SKIP
+        tensor([ 0, 10, 20, 30])
+        """
+        wire = self._wire("all_gather", group)
+        joining.check_mode(mode)
+        if sync_grads and mode == "object":
+            raise CollectiveError("mode='object' passes values on whole, without gradients; use another mode.")
+        return self._all_gather(wire, data, mode, grads=sync_grads)
+
+    def _all_gather(self, wire: Wire, data: Any, mode: str, *, grads: bool) -> Any:
+        # Three ways. One tensor on every rank: its rows arrive where they stay. Nested data that is alike on all ranks:
+        # fused. Else everybody's whole value to everybody. The heads tell every rank which way all of them go.
+        whole = plain(data) or mode == "object" or grads
+        mail, refused = packed(
+            lambda: pack(data if whole else joining.summary(data), wire.carries, alone=True),
+        )
+        with own_error(refused):
+            heads = wire.heads(mail)
+        specs = [head.bare for head in heads]
+        if not whole and specs.count(None) == wire.size:
+            rows = [got.open(self.device) for got in wire.all_gather(mail, heads)]
+            if len({digest for digest, _ in rows}) == 1:
+                return joining.gather_fused(wire, data, [others for _, others in rows], mode)
+        if mode != "object" and not grads and None in specs:
+            mail = pack(data, wire.carries, alone=True)
+            heads = wire.heads(mail)
+        part = mail.device if mail.host is None else mail.host
+        if joining.check_bare(wire, specs, mode) and part is not None and mode in ("stack", "cat") and not grads:
+            shape = (wire.size, *data.shape) if mode == "stack" or data.ndim == 0 else (-1, *data.shape[1:])
+            return wire.rows(part).view(data.dtype).view(shape).to(data.device)
+        own = mode in ("list", "object") or grads
+        values = [got.open(self.device, own=own) for got in wire.all_gather(mail, heads)]
+        if not grads:
+            return joining.join(wire, values, mode, wire.me)
+        needs = reducing.exchange(wire, pack(joining.requires_grad(data), wire.carries))
+        return joining.join_with_grad(wire, data, values, needs, mode)
+
+    def all_to_all(self, items: Sequence[Any], *, group: Group = None) -> list[Any]:
+        """Send one item to each rank and receive one from each. Every rank of the group must call this.
+
+        Args:
+            items: one entry for each rank of the group, in group order, of any picklable kind and any shapes; or a
+                tensor (array) whose first dimension is the group's size.
+            group: the ranks that take part; None for the world.
+
+        Returns:
+            What each rank sent here, in group order.
+
+        Raises:
+            CollectiveError: a rank has another number of items; on every rank.
+
+        >>> all_to_all([f"{rank} to {other}" for other in range(2)])  # on rank 0 of 2  # doctest: +SKIP
+        ['0 to 0', '1 to 0']
+        """
+        wire = self._wire("all_to_all", group)
+        mails, refused = packed(
+            lambda: [pack(item, wire.carries) for item in shares_of(items, wire.size, "all_to_all")]
+        )
+        with own_error(refused):
+            got = wire.all_to_all(mails)
+        return [mail.open(self.device) for mail in got]
+
+
+def packed(make: Callable[[], Packed]) -> tuple[Packed | Mail, Exception | None]:
+    """What ``make`` packs, or else the news for the others that it failed, and why."""
+    try:
+        return make(), None
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
+        return Mail.error(f"failed: {error}"), error
+
+
+def shares_of(items: Any, size: int, name: str) -> list[Any]:
+    """One item for each rank."""
+    if isinstance(items, (torch.Tensor, np.ndarray)) and items.ndim and items.shape[0] == size:
+        return list(items)
+    if isinstance(items, (list, tuple)) and len(items) == size:
+        return list(items)
+    raise CollectiveError(
+        f"{name} needs a list or tuple of {size} items, one for each rank of the group, not {trees.describe(items)}."
+    )
