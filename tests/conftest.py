@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import doctest
+import signal
 from collections.abc import Iterator
 
 import psutil
 import pytest
 
 _GONE_SECONDS = 10
+
+
+def pytest_configure() -> None:
+    """Hear interrupts, and let children hear them: what a shell starts in the background ignores them."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
