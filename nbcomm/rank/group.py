@@ -43,6 +43,9 @@ class Hub(Protocol):
     def object(self, name: str, members: list[int], peer: int | None) -> None:
         """Raise what speaks against a call of this name."""
 
+    def await_turn(self, group: dist.ProcessGroup) -> None:
+        """Let the collectives of a group that go on beside the cell come first; every rank issues them alike."""
+
     def explain(self, error: BaseException) -> BaseException:
         """What to raise in place of an error of torch's."""
 
@@ -337,6 +340,8 @@ def _passing(method: str) -> Callable[..., Any]:
         hub, log, seen = self._hub, self._log, self._seen
         if hub.alert or self._inner is None:
             self._object(method, None)
+        if hub.record.busy_beside:
+            hub.await_turn(self)
         seq = next(log.positions)
         said = describe(method, args, kwargs)
         if not seen:

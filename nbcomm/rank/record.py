@@ -11,7 +11,7 @@ import linecache
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
@@ -106,6 +106,11 @@ class Record:
         self._formed: dict[str, int] = {}
         self._live: dict[int, tuple[Any, Call]] = {}
         self._waiting: list[tuple[Any, bool]] = []
+        self._beside: dict[int, list[tuple[Any, bool]]] = {}
+        self._issuing: set[int] = set()
+        self._lent: int | None = None
+        self.busy_beside = False
+        """Whether anything goes on beside the cell, in an order that other calls must keep."""
         self._inside: Call | None = None
         self._last: Call | None = None
         self._lost: Call | None = None
@@ -136,7 +141,7 @@ class Record:
     def settle(self) -> None:
         """A cell begins: whatever an interrupt left behind is no wait of this one."""
         self._waiting.clear()
-        self._inside = self._last = self._lost = None
+        self._inside = self._last = self._lost = self._lent = None
 
     @contextmanager
     def within(self, call: Call) -> Iterator[None]:
@@ -199,7 +204,8 @@ class Record:
             sliced = known[1].kind == "collective"
             # A message is given its time here, or gloo would take that which it had to connect.
             args = _SLICED if sliced else (patience,)
-        waiting = self._waiting if threading.get_ident() == self.main else None
+        ident = threading.get_ident()
+        waiting = self._waiting if ident == self.main else self._beside.get(ident)
         if waiting is not None:
             waiting.append((work, limited))
         try:
@@ -219,6 +225,35 @@ class Record:
         if waiting is not None:
             self._end(id(work))
         return result
+
+    @contextmanager
+    def beside(self, *, issues: bool) -> Iterator[None]:
+        """While the calling thread carries on what a cell has begun, and perhaps issues more calls for it."""
+        ident = threading.get_ident()
+        self._beside[ident] = []
+        if issues:
+            self._issuing.add(ident)
+        try:
+            yield
+        finally:
+            self._issuing.discard(ident)
+            del self._beside[ident]
+
+    def look_beside(self, *, busy: bool) -> None:
+        """Whether anything goes on beside the cell has changed."""
+        self.busy_beside = busy
+
+    @contextmanager
+    def waiting_for(self, thread: int | None) -> Iterator[None]:
+        """While the calling thread waits for one that carries on what a cell has begun."""
+        if threading.get_ident() != self.main:
+            yield
+            return
+        before, self._lent = self._lent, thread
+        try:
+            yield
+        finally:
+            self._lent = before
 
     def await_ends(self) -> None:
         """Connections are shut: wait until all collectives have failed; what has not by then is stuck in gloo."""
@@ -277,8 +312,10 @@ class Record:
         return Doing(issued, sent, received, waits, line, threads)
 
     def _waits(self, main: FrameType | None) -> list[Call]:
-        awaited = self._awaited()
-        if awaited:
+        lent = self._lent
+        waiting = self._waiting if lent is None else self._beside.get(lent, ())
+        awaited = self._awaited(waiting)
+        if awaited or lent is not None:  # between two waits the other thread is free
             return awaited
         if self._inside is not None:
             return [self._inside]
@@ -297,9 +334,9 @@ class Record:
             return []
         return [call for work, call in list(self._live.values()) if not work.is_completed()]
 
-    def _awaited(self) -> list[Call]:
+    def _awaited(self, waiting: Sequence[tuple[Any, bool]]) -> list[Call]:
         try:
-            work, limited = self._waiting[-1]
+            work, limited = waiting[-1]
         except IndexError:
             return []
         found = self._live.get(id(work))
@@ -332,7 +369,7 @@ class Record:
         """The Communicator's method that the cell called, if it did: what it does within has other names."""
         scope, name = self._scope(), ""
         while frame is not None and frame.f_globals is not scope:
-            own = frame.f_globals.get("__name__", "").startswith(_COMMUNICATOR)
+            own = self._lent is None and frame.f_globals.get("__name__", "").startswith(_COMMUNICATOR)
             name = frame.f_code.co_name if own else ""
             frame = frame.f_back
         return name if frame is not None else ""
@@ -348,7 +385,7 @@ class Record:
 
     def _threads(self, frames: dict[int, FrameType]) -> int:
         scope = self._scope()
-        count = 0
+        count = len(self._issuing - {self._lent})  # they may issue more, as long as they go on
         for ident, top in frames.items():
             frame: FrameType | None = top if ident != self.main else None
             while frame is not None and frame.f_globals is not scope:

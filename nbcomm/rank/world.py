@@ -52,6 +52,8 @@ _LOOK = 0.002
 _SETTLE = 0.1
 """Seconds in which the ranks have told each other of a call that they have begun."""
 
+_ANEW = "The process groups have been formed anew since this was begun; begin it again."
+
 _PATIENCE = 2.0
 """Seconds to wait for the notebook to say why a connection was lost: it sees more than one rank does."""
 
@@ -118,6 +120,7 @@ class World:
             local_world_size=place.local_world_size,
             device=torch.device(place.device),
         )
+        self.comm.lanes.watch = self.record
         return self.comm
 
     def _open(self, order: Form) -> None:
@@ -159,9 +162,13 @@ class World:
         return group
 
     def _form_again(self, order: Form) -> None:
+        assert self.comm is not None  # noqa: S101 - for mypy: the first generation has made it
         with self._lock:
+            if self._broken is None:  # for whoever is still under way
+                self._broken = errors.CollectiveError(_ANEW)
             self._free()  # what is still under way must end before its group is let go
             self.record.await_ends()
+            self.comm.lanes.end(_ANEW, _PATIENCE)
             self.generation = order.generation
             self._broken = None
             self.record.aborted = 0.0
@@ -298,12 +305,17 @@ class World:
         """Where the members of a group meet: in the world's own store, which can be aborted, whoever made the group."""
         return inside.part_of(self._store, life)
 
+    def await_turn(self, group: dist.ProcessGroup) -> None:
+        """Let the collectives of a group that go on beside the cell come first; every rank issues them alike."""
+        if self.comm is not None:
+            self.comm.lanes.drain(group)
+
     def object(self, name: str, members: list[int], peer: int | None) -> None:
         """Raise what speaks against a call."""
         if self._broken is not None:
             raise self._reason(self._broken)
         comm = self.comm
-        if comm is None or comm.cell_ranks is None:
+        if comm is None or comm.cell_ranks is None or comm.lanes.inside():  # what an earlier cell began
             return
         if name in ("send", "recv"):
             if peer is not None:

@@ -17,7 +17,7 @@ and so does ``all_gather`` of nested data that is not alike on all ranks, or wit
 
 from __future__ import annotations
 
-from .reductions import Reductions
+from .division import Division
 
 NAMES = (
     "barrier",
@@ -32,16 +32,26 @@ NAMES = (
     "send",
     "recv",
     "sendrecv",
+    "isend",
+    "irecv",
     "scan",
+    "any_rank",
+    "all_ranks",
     "new_group",
+    "split_group",
     "group_rank",
     "rank_print",
+    "rank_first",
     "rank_zero_first",
+    "one_rank_only",
     "no_backward_sync",
     "to_device",
+    "split",
+    "pad_across_ranks",
+    "gather_for_metrics",
 )
 """The methods that a cell sees by their bare names."""
 
 
-class Communicator(Reductions):
+class Communicator(Division):
     """The collectives of one rank, over the default group that somebody has initialized."""

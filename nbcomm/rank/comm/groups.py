@@ -70,6 +70,11 @@ def resolve(group: Any) -> dist.ProcessGroup | None:
     )
 
 
+def lane_of(group: dist.ProcessGroup | None) -> Any:
+    """By what the lane of a group's collectives is known."""
+    return dist.group.WORLD if group is None else group
+
+
 def _of_mesh(mesh: DeviceMesh) -> dist.ProcessGroup:
     if mesh.ndim != 1:
         names = ", ".join(f"mesh[{name!r}]" for name in mesh.mesh_dim_names or ())

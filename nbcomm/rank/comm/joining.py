@@ -13,9 +13,7 @@ import torch
 from ...errors import CollectiveError
 from ...ranks import by_rank
 from . import trees
-from .grad import gather_with_grad
 from .objects import ALONE_FROM, Spec, plain
-from .reducing import summing
 from .wire import Wire
 
 MODES = ("stack", "cat", "list", "object")
@@ -110,41 +108,6 @@ def join(wire: Wire, values: Sequence[Any], mode: str, own: int) -> Any:
     if mode == "object":
         return list(values)
     return trees.merge(values, own, wire.ranks, lambda path, leaves: _join_leaves(path, leaves, wire.ranks, mode))
-
-
-def join_with_grad(wire: Wire, data: Any, values: Sequence[Any], needs: Sequence[Sequence[bool]], mode: str) -> Any:
-    """As `join`, with gradients flowing back to this rank's ``data``.
-
-    Args:
-        wire: the group.
-        data: what this rank gave.
-        values: what all gave, detached.
-        needs: for each rank, which of its leaves require grad.
-        mode: how to join.
-    """
-    own = [leaf for _, leaf in trees.leaves(data)]
-    places = [place for place, needed in enumerate(needs[wire.me]) if needed]
-    flat = [[leaf for _, leaf in trees.leaves(value)] for value in values]
-    if any(need != needs[wire.me] for need in needs):
-        texts = [f"has {sum(need)} tensors that require grad" for need in needs]
-        raise CollectiveError(
-            "With sync_grads=True the same tensors must require grad on every rank, as backward is a collective too: "
-            f"{by_rank(wire.ranks, texts)}."
-        )
-    if not places:
-        return join(wire, values, mode, wire.me)
-    join(wire, values, mode, wire.me)  # raises for what cannot be joined, before the graph is touched
-    gathered = [[leaves[place] for leaves in flat] for place in places]
-    tied = gather_with_grad(summing(wire), wire.me, gathered, [own[place] for place in places])
-    for place, parts in zip(places, tied, strict=True):
-        for leaves, part in zip(flat, parts, strict=True):
-            leaves[place] = part
-    return join(wire, [trees.fill(v, iter(leaves)) for v, leaves in zip(values, flat, strict=True)], mode, wire.me)
-
-
-def requires_grad(data: Any) -> list[bool]:
-    """Which leaves require grad, in walking order."""
-    return [isinstance(leaf, torch.Tensor) and leaf.requires_grad for _, leaf in trees.leaves(data)]
 
 
 def _join_leaves(path: str, leaves: Sequence[Any], ranks: Sequence[int], mode: str) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,8 @@ from ...errors import CollectiveError
 from ...ranks import named
 from .. import guard
 from . import trees
-from .groups import OutsideGroup, members_of, resolve
+from .groups import OutsideGroup, lane_of, members_of, resolve
+from .lanes import Handle, Lanes
 from .wire import Wire
 from .wrappers import pause_gradient_sync
 
@@ -30,6 +31,7 @@ class Member:
         cell_ranks: the ranks that run the present cell, or None for all. A collective that needs another
             rank is refused.
         at_barrier: the name of the barrier that this rank is waiting in, for whoever looks.
+        lanes: what goes on beside the cell.
     """
 
     def __init__(  # noqa: PLR0913  # all by keyword
@@ -50,6 +52,7 @@ class Member:
         self._local_world_size = world_size if local_world_size is None else local_world_size
         self._device = device
         self._wires: dict[Any, Wire] = {}
+        self.lanes = Lanes(device)
         self.cell_ranks = None if cell_ranks is None else list(cell_ranks)
         self.at_barrier: str | None = None
 
@@ -181,23 +184,25 @@ class Member:
     # ---- checks
 
     def _wire(self, name: str, group: Any) -> Wire:
-        """The wire of a group for a collective called ``name``, once it is sure that all members are here."""
+        """The wire of a group for a collective called ``name``, once it is sure that all members are here.
+
+        What of the group goes on beside the cell was begun before, so it is done before.
+        """
         process_group = resolve(group)
-        wire = self._wires.get(process_group)
-        if wire is None:
-            members = list(range(self.world_size)) if process_group is None else members_of(process_group)
-            wire = self._wires[process_group] = Wire(process_group, members, members.index(self.rank), self.device)
-        if self.cell_ranks is not None:
-            self._check_present(name, wire.ranks)
+        if self.lanes.any:
+            self.lanes.drain(lane_of(process_group))
+        wire = self._wire_of(process_group)
+        self._check_present(name, wire.ranks)
         return wire
 
+    def _beside(self, name: str, group: Any, job: Callable[[], Any]) -> Handle:
+        """Begin a collective of a group, and go on."""
+        process_group = resolve(group)
+        self._check_present(name, self._wire_of(process_group).ranks)
+        return self.lanes.begin(lane_of(process_group), job)
+
     def _peer_wire(self, group: Any, peer: int | None, word: str) -> Wire:
-        # Only the peer must be here, so the wire is asked for without a check of all members.
-        running, self.cell_ranks = self.cell_ranks, None
-        try:
-            wire = self._wire("", group)
-        finally:
-            self.cell_ranks = running
+        wire = self._wire_of(resolve(group))
         if peer is None:
             return wire
         self._check_member(wire, peer, word)
@@ -205,12 +210,20 @@ class Member:
             raise CollectiveError(
                 f"Rank {peer} cannot send to itself or receive from itself; {word} must be another rank."
             )
-        if running is not None:
-            guard.check_peer("send to" if word == "dst" else "recv from", peer, running)
+        if self.cell_ranks is not None and not self.lanes.inside():
+            guard.check_peer("send to" if word == "dst" else "recv from", peer, self.cell_ranks)
+        return wire
+
+    def _wire_of(self, process_group: dist.ProcessGroup | None) -> Wire:
+        wire = self._wires.get(process_group)
+        if wire is None:
+            members = list(range(self.world_size)) if process_group is None else members_of(process_group)
+            wire = self._wires[process_group] = Wire(process_group, members, members.index(self.rank), self.device)
         return wire
 
     def _check_present(self, name: str, members: Sequence[int]) -> None:
-        if self.cell_ranks is not None:
+        # What an earlier cell began does not need to be in this one.
+        if self.cell_ranks is not None and not self.lanes.inside():
             guard.check_present(name, members, self.cell_ranks, self.world_size)
 
     @staticmethod

@@ -262,6 +262,8 @@ def as_bytes(tensor: torch.Tensor, spec: Spec | None = None) -> torch.Tensor:
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if spec is not None and spec.flags & _ON_DEVICE and spec.side == "host":
         flat = flat.cpu()
+    if flat.stride(0) != 1:  # of one element, so that it counts as contiguous
+        flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8)
 
 

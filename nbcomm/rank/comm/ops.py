@@ -37,6 +37,11 @@ class Op:
         return self.name in ("band", "bor", "bxor")
 
     @property
+    def linear(self) -> bool:
+        """Whether the result's gradient is the same for every rank's data, whatever that is."""
+        return self.name in ("sum", "mean")
+
+    @property
     def ordered(self) -> bool:
         """Whether it picks a value by comparing."""
         return self.name in ("min", "max")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from numbers import Number
 from typing import Any
 
@@ -38,7 +38,7 @@ def reduce_tree(wire: Wire, data: Any, op: ops.Op, dst: int | None, *, grads: bo
     Raises:
         CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
     """
-    if isinstance(data, torch.Tensor):
+    if isinstance(data, torch.Tensor) and not grads:
         return [reduce_one(wire, data.detach(), op, dst)]
     found = [leaf for _, leaf in trees.leaves(data)]
     numbers = [ops.numbers(op, values) for values in compare(wire, data, found, op, grads=grads)]
@@ -169,11 +169,6 @@ def reduce_scatter_one(wire: Wire, tensor: torch.Tensor, op: ops.Op) -> torch.Te
     moved, into = (torch.view_as_real(values), torch.view_as_real(share)) if values.is_complex() else (values, share)
     reduce_scatter_single(into, moved, op=op.wire, group=wire.group)
     return _finished(wire, share, op, rule).to(tensor.device)
-
-
-def summing(wire: Wire) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
-    """What a backward pass does with its gradients."""
-    return lambda grads: reduce_many(wire, [grad.detach() for grad in grads], ops.parse("sum"))
 
 
 def carried(wire: Wire, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

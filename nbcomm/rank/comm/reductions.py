@@ -9,9 +9,8 @@ import numpy as np
 import torch
 
 from ...errors import CollectiveError
-from . import joining, ops, reducing, scanning, trees
-from .grad import sum_with_grad
-from .movers import Movers, shares_of
+from . import gradients, ops, reducing, scanning, trees
+from .movers import Movers, check_no_grads, shares_of
 from .wire import Wire
 
 if TYPE_CHECKING:
@@ -21,7 +20,16 @@ if TYPE_CHECKING:
 class Reductions(Movers):
     """What ranks make of their data together, element by element."""
 
-    def reduce(self, data: Any, op: Any = "sum", dst: int = 0, *, group: Group = None) -> Any:
+    def reduce(  # noqa: PLR0913  # by keyword
+        self,
+        data: Any,
+        op: Any = "sum",
+        dst: int = 0,
+        *,
+        group: Group = None,
+        sync_grads: bool = False,
+        async_op: bool = False,
+    ) -> Any:
         """Combine every rank's data on ``dst``. Every rank of the group must call this.
 
         Args:
@@ -29,20 +37,46 @@ class Reductions(Movers):
             op: as in `all_reduce`.
             dst: a global rank.
             group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back from ``dst``. The same tensors must require grad on every rank. Then
+                backward is a collective, too, and every rank must call it: on ``dst`` of what it makes of the result,
+                elsewhere of the zero that it gets here.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
 
         Returns:
-            On ``dst`` what `all_reduce` would return, None elsewhere.
+            On ``dst`` what `all_reduce` would return, None elsewhere (with ``sync_grads`` a zero to call backward on).
 
         Raises:
             OpError: as in `all_reduce`.
             CollectiveError: as in `all_reduce`.
+
+        >>> reduce(torch.tensor(10 * rank))  # on rank 0 of 4  # doctest: +SKIP
+        tensor(60)
         """
+        if async_op:
+            check_no_grads(sync_grads=sync_grads)
+            return self._beside("reduce", group, lambda: self.reduce(data, op, dst, group=group))
         wire = self._wire("reduce", group)
         self._check_member(wire, dst, "dst")
-        results = reducing.reduce_tree(wire, data, ops.parse(op), dst)
-        return trees.fill(data, iter(results)) if self.rank == dst else None
+        known, here = ops.parse(op), self.rank == dst
+        flags = self._flags(wire, data, sync_grads=sync_grads)
+        inputs = gradients.chosen(data, flags)
+        results = reducing.reduce_tree(wire, data, known, dst)
+        if not inputs:
+            return trees.fill(data, iter(results)) if here else None
+        if known.linear:
+            scale = 1.0 if known.name == "sum" else 1.0 / wire.size
+            back = gradients.broadcast_from(lambda: self._wire("the backward of reduce", group), dst, scale)
+            if not here:
+                return gradients.link(self.device, inputs, back)
+            tied = gradients.tie([result for result, flag in zip(results, flags, strict=True) if flag], inputs, back)
+        else:
+            rows = self._rows_with_grad(wire, inputs, group)
+            if not here:
+                return gradients.link(self.device, rows, lambda _: [torch.zeros_like(row) for row in rows])
+            tied = [ops.fold(known, row) for row in rows]
+        return gradients.replaced(trees.fill(data, iter(results)), flags, tied)
 
-    def all_reduce(
+    def all_reduce(  # noqa: PLR0913  # by keyword
         self,
         data: Any,
         op: Any = "sum",
@@ -50,6 +84,7 @@ class Reductions(Movers):
         out: Any = None,
         *,
         group: Group = None,
+        async_op: bool = False,
     ) -> Any:
         """Combine every rank's data, element by element, on every rank. Every rank of the group must call this.
 
@@ -61,6 +96,7 @@ class Reductions(Movers):
             out: write the results into these tensors (arrays), of ``data``'s structure, and return them; may be
                 ``data`` itself.
             group: the ranks that take part; None for the world.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
 
         Returns:
             Data like ``data``. Python ints stay exact however long; floats are float64. The mean of integers is
@@ -73,6 +109,9 @@ class Reductions(Movers):
         >>> all_reduce(torch.tensor(10 * rank)), all_reduce(rank, "mean")  # on each of 4 ranks  # doctest: +SKIP
         (tensor(60), 1.5)
         """
+        if async_op:
+            check_no_grads(sync_grads=sync_grads)
+            return self._beside("all_reduce", group, lambda: self.all_reduce(data, op, out=out, group=group))
         wire = self._wire("all_reduce", group)
         known = ops.parse(op)
         if out is not None:
@@ -82,26 +121,36 @@ class Reductions(Movers):
         if isinstance(data, torch.Tensor) and not sync_grads:
             return reducing.reduce_one(wire, data.detach(), known)  # the way that has to be as fast as torch's
         results = reducing.reduce_tree(wire, data, known, None, grads=sync_grads)
-        needed = [place for place, need in enumerate(joining.requires_grad(data)) if need] if sync_grads else []
-        if needed:
-            leaves = [leaf for _, leaf in trees.leaves(data)]
-            inputs = [leaves[place] for place in needed]
-            for place, tied in zip(needed, self._tied(wire, known, inputs, [results[i] for i in needed]), strict=True):
-                results[place] = tied
-        return trees.fill(data, iter(results))
+        flags = gradients.requires_grad(data) if sync_grads else []
+        if not any(flags):
+            return trees.fill(data, iter(results))
+        inputs = gradients.chosen(data, flags)
+        if known.linear:
+            scale = 1.0 if known.name == "sum" else 1.0 / wire.size
+            back = gradients.summed(lambda: self._wire("the backward of all_reduce", group), scale)
+            tied = gradients.tie([result for result, flag in zip(results, flags, strict=True) if flag], inputs, back)
+        else:
+            tied = [ops.fold(known, row) for row in self._rows_with_grad(wire, inputs, group)]
+        return gradients.replaced(trees.fill(data, iter(results)), flags, tied)
 
-    def _tied(
-        self, wire: Wire, op: ops.Op, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
-    ) -> list[torch.Tensor]:
-        """The results with a way back to the inputs."""
-        if op.name in ("sum", "mean"):
-            scale = 1.0 if op.name == "sum" else 1.0 / wire.size
-            return sum_with_grad(reducing.summing(wire), scale, results, inputs)
+    def _rows_with_grad(self, wire: Wire, inputs: Sequence[torch.Tensor], group: Group) -> list[torch.Tensor]:
         # Which rank held the minimum, or by what the others multiply: only all values together can tell.
-        rows = self._all_gather(wire, list(inputs), "stack", grads=True)
-        return [ops.fold(op, row) for row in rows]
+        rows: list[torch.Tensor] = self._all_gather(wire, list(inputs), "stack", group=group, grads=True)
+        return rows
 
-    def reduce_scatter(self, data: Any, op: Any = "sum", *, group: Group = None) -> Any:
+    @staticmethod
+    def _flags(wire: Wire, data: Any, *, sync_grads: bool) -> list[bool]:
+        """Which leaves gradients flow back to; the same on every rank, or it is said."""
+        if not sync_grads:
+            return [False for _ in trees.leaves(data)]
+        needs = gradients.agree(wire, gradients.requires_grad(data))
+        gradients.check_alike(wire, needs, "on every rank")
+        found: list[bool] = needs[wire.me]
+        return found
+
+    def reduce_scatter(
+        self, data: Any, op: Any = "sum", *, group: Group = None, sync_grads: bool = False, async_op: bool = False
+    ) -> Any:
         """Combine every rank's data and give each rank its share. Every rank of the group must call this.
 
         Args:
@@ -109,6 +158,9 @@ class Reductions(Movers):
                 one entry for each rank, each of what `all_reduce` takes.
             op: as in `all_reduce`.
             group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back, each rank's to its share everywhere. The same tensors must require
+                grad in every share of every rank; then backward is a collective, too, and every rank must call it.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
 
         Returns:
             This rank's share of the result.
@@ -120,6 +172,9 @@ class Reductions(Movers):
         >>> reduce_scatter(torch.arange(4))  # on rank 1 of 2  # doctest: +SKIP
         tensor([4, 6])
         """
+        if async_op:
+            check_no_grads(sync_grads=sync_grads)
+            return self._beside("reduce_scatter", group, lambda: self.reduce_scatter(data, op, group=group))
         wire = self._wire("reduce_scatter", group)
         known = ops.parse(op)
         if isinstance(data, torch.Tensor):
@@ -128,20 +183,46 @@ class Reductions(Movers):
                     f"reduce_scatter cannot cut {trees.describe(data)} into {wire.size} equal shares along its first "
                     f"dimension. Pad it to a multiple of {wire.size}, or pass a list of {wire.size} tensors."
                 )
+            if sync_grads:
+                return self._reduce_scatter_with_grad(wire, list(data.chunk(wire.size)), known, group)
             return reducing.reduce_scatter_one(wire, data.detach(), known)
         if isinstance(data, np.ndarray):
             return self.reduce_scatter(torch.from_numpy(data.copy()), known, group=group).numpy()
         shares = shares_of(data, wire.size, "reduce_scatter")
+        if sync_grads:
+            return self._reduce_scatter_with_grad(wire, shares, known, group)
         results = reducing.reduce_tree(wire, shares, known, None)
         return trees.fill(shares, iter(results))[wire.me]
 
-    def scan(
+    def _reduce_scatter_with_grad(self, wire: Wire, shares: list[Any], op: ops.Op, group: Group) -> Any:
+        needs = [gradients.requires_grad(share) for share in shares]
+        self._flags(wire, shares, sync_grads=True)
+        gradients.check_alike(wire, needs, "in every share")
+        flags = needs[wire.me]
+        result = trees.fill(shares, iter(reducing.reduce_tree(wire, shares, op, None)))[wire.me]
+        if not any(flags):
+            return result
+        inputs = [leaf for share in shares for leaf in gradients.chosen(share, flags)]
+        if op.linear:
+            scale = 1.0 if op.name == "sum" else 1.0 / wire.size
+            back = gradients.gathered(lambda: self._wire("the backward of reduce_scatter", group), scale)
+            tied = gradients.tie(gradients.chosen(result, flags), inputs, back)
+        else:
+            count = sum(flags)
+            rows = self._rows_with_grad(wire, inputs, group)
+            tied = [ops.fold(op, row) for row in rows[wire.me * count : (wire.me + 1) * count]]
+            # Rows that nobody here needs are another rank's: its backward needs this rank's part in it all the same.
+        return gradients.replaced(result, flags, tied)
+
+    def scan(  # noqa: PLR0913  # by keyword
         self,
         data: Any,
         op: Any = "sum",
         exclusive: bool = False,  # noqa: FBT001, FBT002
         *,
         group: Group = None,
+        sync_grads: bool = False,
+        async_op: bool = False,
     ) -> Any:
         """Combine the data of the ranks up to this one, in group order. Every rank of the group must call this.
 
@@ -151,6 +232,9 @@ class Reductions(Movers):
             exclusive: leave out this rank's own data. The first rank then gets what changes nothing under ``op``:
                 0 for a sum, 1 for a product, infinity (the dtype's greatest) for a minimum; NaN for a mean.
             group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back to the ranks before. The same tensors must require grad on every rank;
+                then backward is a collective, too, and every rank must call it.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
 
         Returns:
             Data like ``data``; its dtypes are those of `all_reduce`.
@@ -162,6 +246,52 @@ class Reductions(Movers):
         >>> scan(rank), scan(rank, exclusive=True)  # on rank 3 of 4  # doctest: +SKIP
         (6, 3)
         """
+        if async_op:
+            check_no_grads(sync_grads=sync_grads)
+            return self._beside("scan", group, lambda: self.scan(data, op, exclusive, group=group))
         wire = self._wire("scan", group)
-        results = scanning.scan_tree(wire, data, ops.parse(op), exclusive=exclusive)
-        return trees.fill(data, iter(results))
+        known = ops.parse(op)
+        flags = self._flags(wire, data, sync_grads=sync_grads)
+        results = scanning.scan_tree(wire, data, known, exclusive=exclusive)
+        inputs = gradients.chosen(data, flags)
+        if not inputs:
+            return trees.fill(data, iter(results))
+        count = wire.me + (not exclusive)
+        kept = [result for result, flag in zip(results, flags, strict=True) if flag]
+        if known.linear:
+            scale = 1.0 if known.name == "sum" else 1.0 / max(count, 1)
+            back = gradients.summed_from_here(
+                lambda: self._wire("the backward of scan", group), scale, exclusive=exclusive
+            )
+            tied = gradients.tie(kept, inputs, back)
+        else:
+            rows = self._rows_with_grad(wire, inputs, group)
+            if count:
+                tied = [ops.fold(known, row[:count]) for row in rows]
+            else:  # the first rank's results depend on nobody, but its backward is needed
+                tied = gradients.tie(kept, rows, lambda _: [torch.zeros_like(row) for row in rows])
+        return gradients.replaced(trees.fill(data, iter(results)), flags, tied)
+
+    def any_rank(self, flag: Any, *, group: Group = None) -> bool:
+        """Whether something is true on at least one rank. Every rank of the group must call this.
+
+        Args:
+            flag: a bool, or what can be one: a number, or a tensor of one element.
+            group: the ranks that take part; None for the world.
+
+        >>> if any_rank(loss.isnan()):  # doctest: +SKIP
+        ...     load_the_last_checkpoint()
+        """
+        return bool(self.all_reduce(bool(flag), "max", group=group))
+
+    def all_ranks(self, flag: Any, *, group: Group = None) -> bool:
+        """Whether something is true on every rank. Every rank of the group must call this.
+
+        Args:
+            flag: as in `any_rank`.
+            group: the ranks that take part; None for the world.
+
+        >>> if all_ranks(done):  # doctest: +SKIP
+        ...     break
+        """
+        return bool(self.all_reduce(bool(flag), "min", group=group))

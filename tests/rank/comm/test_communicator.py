@@ -616,7 +616,7 @@ def test_ranks_that_disagree_about_gradients_are_told(worlds):
 
     for result in worlds[2].run(check, fails=True):
         assert result.kind is CollectiveError
-        assert "rank 0 has 1 tensors that require grad; rank 1 has 0" in result.text
+        assert "rank 0 has 1 tensor that requires grad; rank 1 has 0" in result.text
 
 
 # ---- from one rank to one other

@@ -1,0 +1,60 @@
+"""Divides the ranks themselves into groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from ...errors import CollectiveError
+from .groups import OutsideGroup
+from .shares import Shares
+
+if TYPE_CHECKING:
+    from .groups import Group
+
+
+class Division(Shares):
+    """Groups that the ranks form by what each of them says."""
+
+    def split_group(self, color: Any, key: float | None = None, *, group: Group = None) -> Any:
+        """Divide a group: ranks that pass the same color form a group. Every rank of the *world* must call this.
+
+        MPI's ``MPI_Comm_split``, as a function of the world's ranks, since torch makes groups on all ranks at once.
+
+        Args:
+            color: any hashable value that can be compared with the others' (numbers, texts, tuples of them); None to
+                be in no group.
+            key: the order within the group, smallest first; ranks that pass the same, or none at all, are numbered
+                ascending.
+            group: divide only this group; ranks outside it must call this too, and get None's answer.
+
+        Returns:
+            This rank's group, for ``group=``: a ``torch.distributed.ProcessGroup``; for None, a stand-in whose use
+            raises.
+
+        Raises:
+            CollectiveError: a rank's color cannot be compared with the others'.
+
+        >>> evens = split_group(rank % 2)  # doctest: +SKIP
+        ... all_reduce(rank, group=evens)  # on rank 3 of 4
+        4
+        """
+        asked = None if isinstance(group, OutsideGroup) else color
+        said = self.all_gather((asked, self.rank if key is None else key), "object")
+        members: dict[Any, list[int]] = {}
+        for rank, (other, _) in enumerate(said):
+            if other is not None:
+                members.setdefault(other, []).append(rank)
+        try:
+            colors = sorted(members)
+        except TypeError as error:
+            raise CollectiveError(f"split_group needs colors that can be put in order: {error}.") from error
+        made: Any = OutsideGroup(())
+        for each in colors:
+            ranks = sorted(members[each], key=lambda rank: (said[rank][1], rank))
+            # By every rank, for every group, in one order. Older versions of torch know sorted groups only.
+            new = dist.new_group(ranks) if ranks == sorted(ranks) else dist.new_group(ranks, sort_ranks=False)
+            if self.rank in ranks:
+                made = new
+        return made

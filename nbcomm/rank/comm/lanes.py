@@ -1,0 +1,231 @@
+"""Work that goes on beside the cell: what `async_op=True`, `isend` and `irecv` return.
+
+A collective of ours may take several rounds, each of which needs the one before, so it cannot be begun and left to the
+backend as one of torch's can. A thread carries it on. What must keep an order shares a *lane*, which does one thing
+after the other: the collectives of one group, since every rank must issue them alike, and the receives of one sender
+and tag. Different lanes never wait for each other, or ranks that begin in another order would lock up.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+import torch
+
+from ...errors import CollectiveError
+
+_LOOK = 0.05
+"""Seconds between two looks of whoever waits; a signal handler may raise in between."""
+
+
+class Watch(Protocol):
+    """Is told who waits for whom, and so can tell others."""
+
+    def beside(self, *, issues: bool) -> AbstractContextManager[None]:
+        """While the calling thread carries on what a cell has begun, and perhaps issues more calls for it."""
+
+    def waiting_for(self, thread: int | None) -> AbstractContextManager[None]:
+        """While the calling thread waits for what that one does."""
+
+    def look_beside(self, *, busy: bool) -> None:
+        """Whether anything goes on beside the cell has changed."""
+
+
+class Handle:
+    """Something that was begun and may still go on. Its data must be left alone until it is done."""
+
+    def __init__(self, job: Callable[[], Any], lane: Lane) -> None:
+        self._job: Callable[[], Any] | None = job
+        self._lane = lane
+        self._result: Any = None
+        self._error: BaseException | None = None
+        self._ended = False
+        self._gate = threading.Lock()  # taken until the end. No Event: an interrupt within one may leave it taken
+        self._gate.acquire()
+
+    def done(self) -> bool:
+        """Whether it has ended, well or not; never waits."""
+        return self._ended
+
+    def wait(self, timeout: float | None = None) -> Any:
+        """Wait until it has ended, and return its result; the same as `result`.
+
+        Args:
+            timeout: seconds to wait at most; None for as long as it takes.
+
+        Raises:
+            TimeoutError: it goes on; wait again.
+            CollectiveError: it has failed, or whatever else the call would have raised.
+        """
+        until = None if timeout is None else time.monotonic() + timeout
+        if not self._ended:
+            with self._lane.waited_for():
+                while not self._ended:
+                    left = _LOOK if until is None else min(_LOOK, until - time.monotonic())
+                    if left <= 0:
+                        raise TimeoutError(f"It has not ended within {timeout:g} s; it goes on.")
+                    if self._gate.acquire(timeout=left):
+                        self._gate.release()
+        if self._error is not None:
+            raise self._error
+        return self._result
+
+    def result(self, timeout: float | None = None) -> Any:
+        """What the call would have returned without ``async_op``; waits for it, as `wait` does."""
+        return self.wait(timeout)
+
+    def carry_out(self) -> None:
+        """On the lane's thread."""
+        job, self._job = self._job, None
+        assert job is not None  # noqa: S101 - a lane takes each of them once
+        try:
+            self._result = job()
+        except KeyboardInterrupt:  # in the cell that began it, or the one after; whoever waits was not interrupted
+            self._error = CollectiveError("This was under way when a cell was interrupted; begin it again.")
+        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+            self._error = error
+        self._ended = True
+        self._gate.release()
+
+    def refuse(self, reason: str) -> None:
+        """It will not be carried out."""
+        self._job, self._error, self._ended = None, CollectiveError(reason), True
+        self._gate.release()
+
+
+class Lane:
+    """Does one thing after the other, on a thread that lives while there is something to do."""
+
+    def __init__(self, lanes: Lanes, *, issues: bool) -> None:
+        self._lanes = lanes
+        self._issues = issues
+        self._queue: deque[Handle] = deque()
+        self._thread: threading.Thread | None = None
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way or waiting."""
+        return self._thread is not None
+
+    def waited_for(self) -> AbstractContextManager[None]:
+        """While somebody waits for it."""
+        thread, watch = self._thread, self._lanes.watch
+        return nullcontext() if watch is None else watch.waiting_for(thread.ident if thread is not None else None)
+
+    def begin(self, job: Callable[[], Any]) -> Handle:
+        """Do this after all that was begun before; the lock is held."""
+        begun = Handle(job, self)
+        self._queue.append(begun)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="nbcomm-lane", daemon=True)
+            self._thread.start()
+        return begun
+
+    def drain(self) -> None:
+        """Wait until nothing is under way; errors are those of the handles."""
+        with self.waited_for():
+            while self._thread is not None:
+                time.sleep(_LOOK / 50)
+
+    def refuse(self, reason: str) -> None:
+        """Drop what has not begun."""
+        with self._lanes.lock:
+            while self._queue:
+                self._queue.popleft().refuse(reason)
+
+    def _work(self) -> None:
+        lanes = self._lanes
+        lanes.threads.add(threading.get_ident())
+        device, watch = lanes.device, lanes.watch
+        with nullcontext() if watch is None else watch.beside(issues=self._issues):
+            if device.type == "cuda":
+                torch.cuda.set_device(device)  # each thread has one of its own
+            while True:
+                with lanes.lock:
+                    if not self._queue:
+                        self._thread = None
+                        lanes.threads.discard(threading.get_ident())
+                        lanes.forget(self)
+                        return
+                    begun = self._queue.popleft()
+                begun.carry_out()
+                del begun
+
+
+class Lanes:
+    """All lanes of one rank.
+
+    Args:
+        device: what their threads use.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.watch: Watch | None = None
+        self.lock = threading.Lock()
+        self.threads: set[int] = set()
+        self._lanes: dict[Hashable, Lane] = {}
+
+    @property
+    def any(self) -> bool:
+        """Whether anything goes on."""
+        return bool(self._lanes)
+
+    def begin(self, key: Hashable, job: Callable[[], Any], *, issues: bool = True) -> Handle:
+        """Carry something out, after all else in its lane.
+
+        Args:
+            key: of the lane.
+            job: what to do.
+            issues: it makes calls, and does not only wait for those that are made.
+        """
+        with self.lock:
+            lane = self._lanes.setdefault(key, Lane(self, issues=issues))
+            if self.watch is not None:
+                self.watch.look_beside(busy=True)
+            return lane.begin(job)
+
+    def in_order(self, key: Hashable, job: Callable[[], Any]) -> Any:
+        """Do something now that must not overtake what its lane still does."""
+        return self.begin(key, job).wait() if self._lanes and self.busy(key) else job()
+
+    def busy(self, key: Hashable) -> bool:
+        """Whether a lane has something to do that the calling thread would have to wait for."""
+        lane = self._lanes.get(key)
+        return lane is not None and lane.busy and not self.inside()
+
+    def drain(self, key: Hashable) -> None:
+        """Wait until a lane has nothing to do."""
+        lane = self._lanes.get(key)
+        if lane is not None and not self.inside():
+            lane.drain()
+
+    def inside(self) -> bool:
+        """Whether the calling thread is a lane's."""
+        return threading.get_ident() in self.threads
+
+    def forget(self, lane: Lane) -> None:
+        """A lane has nothing more to do; the lock is held."""
+        for key, known in list(self._lanes.items()):
+            if known is lane:
+                del self._lanes[key]
+        if self.watch is not None and not self._lanes:
+            self.watch.look_beside(busy=False)
+
+    def end(self, reason: str, patience: float) -> None:
+        """The groups are about to be formed anew: what is under way must have failed before, what has not begun does.
+
+        Args:
+            reason: what its handles raise.
+            patience: seconds for those that are under way.
+        """
+        until = time.monotonic() + patience
+        while self._lanes and time.monotonic() < until:
+            for lane in list(self._lanes.values()):
+                lane.refuse(reason)
+            time.sleep(_LOOK / 50)
