@@ -80,6 +80,10 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
     async def complete_registration(self, *args: Any) -> None:
         """Register as any engine does, then hand the shell to the agent."""
         await super().complete_registration(*args)
+        for prompt in ("ps1", "ps2", "ps3"):
+            # A rank is a program among others, as under torchrun, and no prompt that somebody types at: libraries that
+            # look for one (Lightning Fabric, to refuse strategies that would start processes) are told so.
+            vars(sys).pop(prompt, None)
         self.agent.attach(self.kernel.shell, self.loop.asyncio_loop)
 
 

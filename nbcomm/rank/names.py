@@ -8,9 +8,11 @@ globals are the user's sees them; imported modules keep the true builtins.
 from __future__ import annotations
 
 import builtins
+import functools
 from typing import Any
 
 from .comm import NAMES, Communicator
+from .fabric import Fabric
 
 
 def cell_names(comm: Communicator) -> dict[str, Any]:
@@ -29,8 +31,14 @@ def cell_names(comm: Communicator) -> dict[str, Any]:
         "torch": torch,
         "dist": dist,
         "comm": comm,
+        "fabric": _fabric_of(comm),
         **{name: getattr(comm, name) for name in NAMES},
     }
+
+
+@functools.lru_cache(maxsize=1)
+def _fabric_of(comm: Communicator) -> Any:
+    return Fabric(comm)
 
 
 def install(namespace: dict[str, Any], names: dict[str, Any]) -> None:
