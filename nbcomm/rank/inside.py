@@ -429,9 +429,9 @@ def follow_modules() -> None:
     plain = DistributedDataParallel.__init__
 
     @functools.wraps(plain)
-    def init(module: Any, *args: Any, **kwargs: Any) -> None:
-        plain(module, *args, **kwargs)
-        _ddp_modules.add(module)
+    def init(self: Any, /, *args: Any, **kwargs: Any) -> None:  # it may be called with module=
+        plain(self, *args, **kwargs)
+        _ddp_modules.add(self)
 
     DistributedDataParallel.__init__ = init  # type: ignore[method-assign,assignment]
 
