@@ -65,7 +65,8 @@ def _scan(wire: Wire, flat: torch.Tensor, op: ops.Op, count: int) -> torch.Tenso
             return torch.full_like(flat, ops.identity(op, rule.result), dtype=rule.result)
         values = got
     if op.name == "mean":
-        values = values.to(torch.float64 if not values.is_floating_point() else values.dtype) / count
+        exact = values.is_floating_point() or values.is_complex()
+        values = (values if exact else values.to(torch.float64)) / count
     return values.to(flat.device, rule.result)
 
 
