@@ -26,6 +26,8 @@ from .errors import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from IPython.core.interactiveshell import InteractiveShell
 
     from .notebook.session import Session
@@ -50,6 +52,7 @@ __all__ = [
     "TransferError",
     "attach",
     "init",
+    "spawn",
     "start",
 ]
 
@@ -72,6 +75,37 @@ def start(n: int | None = None, **options: Any) -> Session:
     from .notebook import worlds
 
     return worlds.start(n, **options)
+
+
+def spawn(
+    fn: Callable[..., Any],
+    args: Sequence[Any] = (),
+    kwargs_dict: Mapping[str, Any] | None = None,
+    nproc_per_node: int | None = None,
+) -> list[Any]:
+    """Call ``fn(local_rank, *args, **kwargs_dict)`` on every rank, and return what it returned on each.
+
+    Ignite's ``idist.spawn`` without its backend. It runs on the notebook's world, whose variables and names it sees, if
+    that has the right number of ranks; else on ranks that are started for it and end with it.
+
+    Args:
+        fn: the function; it may be typed in the notebook.
+        args: its further arguments.
+        kwargs_dict: its keyword arguments.
+        nproc_per_node: number of ranks; None takes those that are there, or as many as `start` does.
+
+    Raises:
+        CellError: it raised on some rank.
+        TransferError: the function, an argument or a result cannot be pickled.
+        StartError: the ranks did not come up.
+
+    Example:
+        >>> nbcomm.spawn(lambda local_rank, x: all_reduce(local_rank) * x, (2,), nproc_per_node=4)  # doctest: +SKIP
+        [12, 12, 12, 12]
+    """
+    from .notebook import worlds
+
+    return worlds.spawn(fn, args, kwargs_dict, nproc_per_node)
 
 
 def attach(identity: str | None = None) -> Session:

@@ -214,11 +214,15 @@ class Pull(_Message):
 
 
 class Call(_Message):
-    """Call the blob's ``(function, args, kwargs)`` in the user's namespace and send back what it returns."""
+    """Call the blob's ``(function, args, kwargs)`` in the user's namespace and send back what it returns.
+
+    With ``local_rank`` the function's first argument is the rank's own local rank.
+    """
 
     id: int
     blob: Blob
     ranks: list[int]
+    local_rank: bool = False
 
 
 class Interrupt(_Message):

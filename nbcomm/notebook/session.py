@@ -10,7 +10,7 @@ import itertools
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -302,11 +302,28 @@ class Session:
             CellError: it raised on some rank.
             TransferError: the function, an argument or a result cannot be pickled.
         """
-        chosen = self._choose(ranks)
+        return self._call(function, args, kwargs, self._choose(ranks))
+
+    def spawn(
+        self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """Call ``function(local_rank, *args, **kwargs)`` on every rank; see `nbcomm.spawn`."""
+        return self._call(function, tuple(args), dict(kwargs or {}), self._choose(None), local_rank=True)
+
+    def _call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        chosen: list[int],
+        *,
+        local_rank: bool = False,
+    ) -> list[Any]:
         blob, buffers = pack((function, args, kwargs), self.home.bulk)
         try:
             with self._exclusively():
-                request = self._perform(Call(self._desk.next_id(), blob, chosen), CellOutput(chosen), buffers)
+                order = Call(self._desk.next_id(), blob, chosen, local_rank)
+                request = self._perform(order, CellOutput(chosen), buffers)
                 return [unpack_answer(request, rank) for rank in chosen]
         finally:
             release(blob)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from ..errors import StateError
@@ -42,6 +42,17 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
     forkserver, _warm = _warm or ForkServerClient(Home.create()), None
     atexit.unregister(cool_down)
     return Session(forkserver, Wishes(n, **wishes), progress)
+
+
+def spawn(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, nproc_per_node: int | None
+) -> list[Any]:
+    """Call a function on the ranks that are there, or on others for the while; see `nbcomm.spawn`."""
+    here = _current if _current is not None and _current.running else None
+    if here is not None and nproc_per_node in (None, len(here.ranks)):
+        return here.spawn(function, args, kwargs)
+    with start(nproc_per_node) as session:
+        return session.spawn(function, args, kwargs)
 
 
 def attach(identity: str | None = None) -> Session:

@@ -151,6 +151,8 @@ class Agent:
 
     def _call(self, message: Call, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:
         function, arguments, keywords = unpack(message.blob, frames)
+        if message.local_rank and self.world.comm is not None:
+            arguments = (self.world.comm.local_rank, *arguments)
         with self._working(message) as runner, self.capture.of_run(message.id), runner.interruptible():
             # A function typed in a notebook brings the globals that it uses; what it does not bring, it finds here.
             scope = getattr(function, "__globals__", {})

@@ -120,6 +120,20 @@ def test_a_called_function_is_interrupted_and_guarded_as_a_cell_is(four: Noteboo
     assert four.run("session.call(lambda: all_reduce(kept))").text == "[6, 6, 6, 6]\n"
 
 
+def test_a_function_is_spawned_on_the_ranks_that_are_there_or_on_others(four: Notebook) -> None:
+    four.run(
+        "import nbcomm\ndef work(local_rank, x, *, y=0):\n    return local_rank * x + y, all_reduce(1), world_size"
+    )
+    four.run("%%distributed\nkept = rank")
+    assert four.run("nbcomm.spawn(work, (10,), {'y': 1})").text == "[(1, 4, 4), (11, 4, 4), (21, 4, 4), (31, 4, 4)]\n"
+    assert four.run("nbcomm.spawn(lambda local_rank: kept, nproc_per_node=4)").text == "[0, 1, 2, 3]\n"
+    other = "nbcomm.spawn(work, args=(10,), nproc_per_node=2)"
+    assert four.run(other, timeout=120).text.splitlines()[-1] == "[(0, 2, 2), (10, 2, 2)]"
+    failed = four.run("def fail(local_rank):\n    1 / local_rank\nnbcomm.spawn(fail)", fails=True)
+    assert "1 of 4 ranks failed: [0] ZeroDivisionError" in failed.error_text
+    assert four.run("%%distributed\nkept").lines == ["[0] 0", "[1] 1", "[2] 2", "[3] 3"]
+
+
 def test_interrupting_an_idle_world_does_nothing(four: Notebook) -> None:
     four.run("%distributed interrupt")
     assert four.run("%%distributed\n1").text == "[0-3] 1\n"

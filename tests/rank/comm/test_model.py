@@ -81,11 +81,9 @@ def equal(got: Any, expected: Any, dtype: str) -> bool:
 
 
 def run(worlds: Any, size: int, calls: dict[str, Any], inputs: dict[str, list[Any]], dtype: str, layout: str) -> Any:
-    """Each rank's plain results, by name; that the inputs are left as they are, is checked here.
+    """Each rank's plain results of all calls; that the inputs are left as they are, is checked here.
 
-    Args:
-        calls: by name, what to call with the communicator and an input.
-        inputs: by name, or by "" for all others, every rank's values.
+    The calls are by name, and so are the inputs, every rank's values; those of "" are for all others.
     """
 
     def check(comm: Any) -> Any:
