@@ -8,10 +8,18 @@ import json
 import os
 from pathlib import Path
 
-from . import cells, link, panel, recording, start, values
+from . import cells, collectives, link, panel, recording, start, values
 from .rows import print_table
 
-SUBJECTS = {"link": link, "start": start, "cells": cells, "values": values, "recording": recording, "panel": panel}
+SUBJECTS = {
+    "link": link,
+    "start": start,
+    "cells": cells,
+    "values": values,
+    "collectives": collectives,
+    "recording": recording,
+    "panel": panel,
+}
 
 
 def main() -> None:

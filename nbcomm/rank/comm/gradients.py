@@ -80,19 +80,19 @@ def link(device: torch.device, inputs: Grads, back: Back) -> torch.Tensor:
 
 def requires_grad(data: Any) -> list[bool]:
     """Which leaves require grad, in walking order."""
-    return [isinstance(leaf, torch.Tensor) and leaf.requires_grad for _, leaf in trees.leaves(data)]
+    return [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in trees.flat(data)]
 
 
 def chosen(data: Any, flags: Iterable[bool]) -> list[Any]:
     """The leaves that are flagged."""
-    return [leaf for (_, leaf), flag in zip(trees.leaves(data), flags, strict=True) if flag]
+    return [leaf for leaf, flag in zip(trees.flat(data), flags, strict=True) if flag]
 
 
 def replaced(data: Any, flags: Iterable[bool], new: Grads) -> Any:
     """The same data with other leaves where they are flagged."""
     fresh = iter(new)
     return trees.fill(
-        data, iter([next(fresh) if flag else leaf for (_, leaf), flag in zip(trees.leaves(data), flags, strict=True)])
+        data, iter([next(fresh) if flag else leaf for leaf, flag in zip(trees.flat(data), flags, strict=True)])
     )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from ...errors import CollectiveError
 from ...ranks import by_rank
 from . import trees
+from .buckets import fused
 from .objects import ALONE_FROM, Spec, plain
 from .wire import Wire
 
@@ -49,7 +49,7 @@ def summary(data: Any) -> tuple[bytes, list[Any]]:
     """
     outline = trees.outline(data, lambda leaf: trees.describe(leaf) if plain(leaf) else "another leaf")
     digest = hashlib.blake2b(outline.encode(), digest_size=16).digest()
-    return digest, [leaf for _, leaf in trees.leaves(data) if not plain(leaf)]
+    return digest, [leaf for leaf in trees.flat(data) if not plain(leaf)]
 
 
 def gather_fused(wire: Wire, data: Any, others: Sequence[Sequence[Any]], mode: str) -> Any:
@@ -61,10 +61,19 @@ def gather_fused(wire: Wire, data: Any, others: Sequence[Sequence[Any]], mode: s
         others: for each rank the leaves that are not tensors; they have travelled already.
         mode: "stack", "cat" or "list".
     """
-    leaves = list(trees.leaves(data))
-    tensors = [leaf.detach() for _, leaf in leaves if plain(leaf)]
-    gathered = iter(_rows(wire, tensors))
+    leaves = trees.flat(data)
+    tensors = [leaf.detach() for leaf in leaves if plain(leaf)]
+    gathered = iter(
+        fused(
+            tensors,
+            wire.stacked,
+            alone=lambda tensor: wire.stacked(tensor.reshape(-1)).view(wire.size, *tensor.shape),
+            alone_from=ALONE_FROM,
+        )
+    )
     rest = iter(zip(*others, strict=True))
+
+    paths = [path for path, _ in trees.leaves(data)] if others[0] else [""] * len(leaves)
 
     def joined(path: str, leaf: Any) -> Any:
         if not plain(leaf):
@@ -74,26 +83,7 @@ def gather_fused(wire: Wire, data: Any, others: Sequence[Sequence[Any]], mode: s
             return [row.clone() for row in rows]
         return rows if mode == "stack" or leaf.ndim == 0 else rows.flatten(0, 1)
 
-    return trees.fill(data, iter([joined(path, leaf) for path, leaf in leaves]))
-
-
-def _rows(wire: Wire, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """All ranks' tensors, each stacked: (W, …)."""
-    found: dict[int, torch.Tensor] = {}
-    buckets: dict[tuple[torch.dtype, torch.device], list[int]] = defaultdict(list)
-    for place, tensor in enumerate(tensors):
-        # A big tensor is a bucket of its own, so that it is not copied into one.
-        key = (tensor.dtype, tensor.device)
-        if tensor.nbytes >= ALONE_FROM:
-            found[place] = wire.stacked(tensor.reshape(-1)).view(wire.size, *tensor.shape)
-        else:
-            buckets[key].append(place)
-    for places in buckets.values():
-        rows = wire.stacked(torch.cat([tensors[place].reshape(-1) for place in places]))
-        parts = rows.split([tensors[place].numel() for place in places], dim=1)
-        for place, part in zip(places, parts, strict=True):
-            found[place] = part.clone(memory_format=torch.contiguous_format).view(wire.size, *tensors[place].shape)
-    return [found[place] for place in range(len(tensors))]
+    return trees.fill(data, iter([joined(path, leaf) for path, leaf in zip(paths, leaves, strict=True)]))
 
 
 def join(wire: Wire, values: Sequence[Any], mode: str, own: int) -> Any:

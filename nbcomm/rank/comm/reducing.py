@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections import defaultdict
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any
@@ -21,6 +20,7 @@ import torch.distributed as dist
 from ...errors import CollectiveError, OpError
 from ...ranks import by_rank, named
 from . import ops, trees
+from .buckets import fused
 from .objects import ALONE_FROM, Mail, as_bytes, pack
 from .wire import Wire, own_error, reduce_scatter_single
 
@@ -40,7 +40,7 @@ def reduce_tree(wire: Wire, data: Any, op: ops.Op, dst: int | None, *, grads: bo
     """
     if isinstance(data, torch.Tensor) and not grads:
         return [reduce_one(wire, data.detach(), op, dst)]
-    found = [leaf for _, leaf in trees.leaves(data)]
+    found = trees.flat(data)
     numbers = [ops.numbers(op, values) for values in compare(wire, data, found, op, grads=grads)]
     tensors = [as_tensor(leaf) for leaf in found if not is_number(leaf)]
     reduced = iter(reduce_many(wire, tensors, op, dst))
@@ -82,8 +82,7 @@ def compare(wire: Wire, data: Any, found: Sequence[Any], op: ops.Op, *, grads: b
     """
     refused: Exception | None = None
     try:
-        for path, leaf in trees.leaves(data):
-            _check_leaf(wire, path, leaf, op)
+        _check_leaves(wire, data, found, op)
         outline = trees.outline(data, lambda leaf: _word(leaf, grads=grads))
         digest = hashlib.blake2b(outline.encode(), digest_size=16).digest()
         mail = pack((digest, [leaf for leaf in found if is_number(leaf)]), wire.carries)
@@ -111,19 +110,12 @@ def exchange(wire: Wire, mail: Mail, refused: Exception | None = None) -> list[A
 
 def reduce_many(wire: Wire, tensors: Sequence[torch.Tensor], op: ops.Op, dst: int | None = None) -> list[torch.Tensor]:
     """Reduce tensors, small ones fused: one collective for each dtype and device."""
-    results: dict[int, torch.Tensor] = {}
-    buckets: dict[tuple[torch.dtype, torch.device], list[int]] = defaultdict(list)
-    for place, tensor in enumerate(tensors):
-        if tensor.nbytes >= ALONE_FROM:
-            results[place] = reduce_one(wire, tensor, op, dst)
-        else:
-            buckets[tensor.dtype, tensor.device].append(place)
-    for places in buckets.values():
-        flat = torch.cat([tensors[place].reshape(-1) for place in places])
-        parts = reduce_one(wire, flat, op, dst, given_up=True).split([tensors[place].numel() for place in places])
-        for place, part in zip(places, parts, strict=True):
-            results[place] = part.clone().view(tensors[place].shape)  # memory of its own, not a slice of a bucket
-    return [results[place] for place in range(len(tensors))]
+    return fused(
+        tensors,
+        lambda values: reduce_one(wire, values, op, dst, given_up=True),
+        alone=lambda tensor: reduce_one(wire, tensor, op, dst),
+        alone_from=ALONE_FROM,
+    )
 
 
 def reduce_one(
@@ -216,6 +208,21 @@ def like(leaf: Any, result: torch.Tensor) -> Any:
     return array[()] if isinstance(leaf, np.generic) else array
 
 
+def _check_leaves(wire: Wire, data: Any, found: Sequence[Any], op: ops.Op) -> None:
+    """Check every leaf, and each kind of tensor once."""
+    known = set()
+    for place, leaf in enumerate(found):
+        kind = (leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else None
+        if kind not in known:
+            try:
+                _check_leaf(wire, "data", leaf, op)
+            except OpError:
+                _check_leaf(wire, list(trees.leaves(data))[place][0], leaf, op)  # once more, with its path
+                raise
+            if kind is not None:
+                known.add(kind)
+
+
 def _check_leaf(wire: Wire, path: str, leaf: Any, op: ops.Op) -> None:
     if is_number(leaf):
         return
@@ -231,8 +238,7 @@ def _check_leaf(wire: Wire, path: str, leaf: Any, op: ops.Op) -> None:
 
 def _pairs(wire: Wire, data: Any, out: Any, op: ops.Op) -> list[tuple[Any, Any]]:
     """The leaves of ``data`` beside those of ``out``, if the results can be written there."""
-    here = [leaf for _, leaf in trees.leaves(data)]
-    there = [leaf for _, leaf in trees.leaves(out)]
+    here, there = trees.flat(data), trees.flat(out)
     if trees.outline(data, lambda _: "leaf") != trees.outline(out, lambda _: "leaf"):
         raise CollectiveError(
             f"out= is {trees.describe(out)} and data {trees.describe(data)}: they need the same structure."

@@ -142,7 +142,7 @@ class Reductions(Movers):
     def _flags(wire: Wire, data: Any, *, sync_grads: bool) -> list[bool]:
         """Which leaves gradients flow back to; the same on every rank, or it is said."""
         if not sync_grads:
-            return [False for _ in trees.leaves(data)]
+            return [False for _ in trees.flat(data)]
         needs = gradients.agree(wire, gradients.requires_grad(data))
         gradients.check_alike(wire, needs, "on every rank")
         found: list[bool] = needs[wire.me]

@@ -6,14 +6,13 @@ algorithms", 1986): after the round of distance d, a rank holds the reduction of
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from . import ops, trees
+from .buckets import fused
 from .reducing import as_tensor, carried, compare, is_number, like
 from .wire import Wire
 
@@ -27,26 +26,13 @@ def scan_tree(wire: Wire, data: Any, op: ops.Op, *, exclusive: bool) -> list[Any
     Raises:
         CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
     """
-    found = [leaf for _, leaf in trees.leaves(data)]
+    found = trees.flat(data)
     rows = compare(wire, data, found, op)
     count = wire.me if exclusive else wire.me + 1
     numbers = iter([ops.numbers(op, row[:count]) if count else ops.number_identity(op) for row in rows])
-    tensors = iter(_scan_many(wire, [as_tensor(leaf) for leaf in found if not is_number(leaf)], op, count))
+    mine = [as_tensor(leaf) for leaf in found if not is_number(leaf)]
+    tensors = iter(fused(mine, lambda values: _scan(wire, values, op, count)))  # the rounds are made once for all
     return [next(numbers) if is_number(leaf) else like(leaf, next(tensors)) for leaf in found]
-
-
-def _scan_many(wire: Wire, tensors: Sequence[torch.Tensor], op: ops.Op, count: int) -> list[torch.Tensor]:
-    """Scan tensors, fused: the rounds are made once for each dtype and device."""
-    results: dict[int, torch.Tensor] = {}
-    buckets: dict[tuple[torch.dtype, torch.device], list[int]] = defaultdict(list)
-    for place, tensor in enumerate(tensors):
-        buckets[tensor.dtype, tensor.device].append(place)
-    for places in buckets.values():
-        flat = torch.cat([tensors[place].reshape(-1) for place in places])
-        parts = _scan(wire, flat, op, count).split([tensors[place].numel() for place in places])
-        for place, part in zip(places, parts, strict=True):
-            results[place] = part.clone().view(tensors[place].shape)
-    return [results[place] for place in range(len(tensors))]
 
 
 def _scan(wire: Wire, flat: torch.Tensor, op: ops.Op, count: int) -> torch.Tensor:

@@ -97,7 +97,7 @@ class Shares(Reductions):
         >>> pad_across_ranks(torch.ones(rank + 1))  # on rank 0 of 2  # doctest: +SKIP
         tensor([1., 0.])
         """
-        leaves = [leaf for _, leaf in trees.leaves(data)]
+        leaves = trees.flat(data)
         have = [
             leaf.shape[dim] if isinstance(leaf, _ARRAYS) and -leaf.ndim <= dim < leaf.ndim else -1 for leaf in leaves
         ]
@@ -149,7 +149,7 @@ class Shares(Reductions):
         wire = self._wire_of(resolve(group))
         places = shares_of_places(total, wire.size, strided=strided)
         listed = isinstance(data, list)
-        leaves = [data] if listed else [leaf for _, leaf in trees.leaves(data)]
+        leaves = [data] if listed else trees.flat(data)
         wrong = [leaf for leaf in leaves if not (listed or (isinstance(leaf, _ARRAYS) and leaf.ndim))]
         short = [leaf for leaf in leaves if not wrong and len(leaf) < len(places[wire.me])]
         said = ""

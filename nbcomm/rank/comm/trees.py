@@ -88,6 +88,25 @@ def leaves(value: Any, path: str = "data") -> Iterator[tuple[str, Any]]:
         yield from leaves(child, _step(path, value, key))
 
 
+def flat(value: Any) -> list[Any]:
+    """The leaves alone, in walking order: quicker than `leaves` where nobody asks for paths."""
+    found: list[Any] = []
+    _collect(value, found.append)
+    return found
+
+
+def _collect(value: Any, keep: Callable[[Any], None]) -> None:
+    kind = _kind(type(value))  # type: ignore[arg-type]  # mypy doubts that a class is hashable
+    if kind is None:
+        keep(value)
+    elif kind is list or kind is tuple:
+        for child in value:
+            _collect(child, keep)
+    else:
+        for _, child in children(value) or ():
+            _collect(child, keep)
+
+
 def fill(value: Any, new: Iterator[Any]) -> Any:
     """The same structure with its leaves taken from ``new``, in walking order."""
     return map_leaves(lambda _: next(new), value)
@@ -150,7 +169,7 @@ def describe(value: Any) -> str:
     ('a float32 tensor of shape (2, 3)', "a dict with the keys 'a'", 'a list of 2', 'None')
     """
     if isinstance(value, torch.Tensor):
-        return f"a {str(value.dtype).removeprefix('torch.')} tensor of shape {tuple(value.shape)}"
+        return _tensor_in_words(value.dtype, value.shape)
     if isinstance(value, np.ndarray):
         return f"a {value.dtype} array of shape {value.shape}"
     name = type(value).__name__
@@ -162,6 +181,11 @@ def describe(value: Any) -> str:
     if isinstance(value, (list, tuple)):
         return f"{article} {name} of {len(value)}"
     return "None" if value is None else f"{article} {name}"
+
+
+@functools.lru_cache(maxsize=1024)  # asked for every leaf
+def _tensor_in_words(dtype: torch.dtype, shape: torch.Size) -> str:
+    return f"a {str(dtype).removeprefix('torch.')} tensor of shape {tuple(shape)}"
 
 
 def _ordered(keys: list[Any]) -> list[Any]:

@@ -157,7 +157,7 @@ class Fabric(Checkpoints):
 
     @staticmethod
     def _only_tensors(data: Any, function: Callable[[list[torch.Tensor]], list[torch.Tensor]]) -> Any:
-        tensors = [leaf for _, leaf in trees.leaves(data) if isinstance(leaf, torch.Tensor)]
+        tensors = [leaf for leaf in trees.flat(data) if isinstance(leaf, torch.Tensor)]
         results = iter(function(tensors))
         return trees.map_leaves(lambda leaf: next(results) if isinstance(leaf, torch.Tensor) else leaf, data)
 
