@@ -1,0 +1,63 @@
+"""The pages of docs/collectives: their examples show what they say, and their signatures are the true ones."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import nbcomm
+from nbcomm.rank.comm import NAMES, Communicator
+
+from .world.notebook import Notebook
+
+DOCS = Path(__file__).parents[1] / "docs"
+PAGES = sorted((DOCS / "collectives").glob("[a-z]*.md"))
+EXAMPLE = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n((?:(?!```).)*)```\n", re.DOTALL)
+LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
+
+
+@pytest.fixture(scope="module")
+def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook with four ranks, as the pages have it."""
+    opened = Notebook(str(tmp_path_factory.mktemp("docs")))
+    try:
+        opened.run("%load_ext nbcomm")
+        opened.run("%distributed start -n 4", timeout=120)
+        yield opened
+    finally:
+        opened.close()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_every_example_shows_what_the_page_says(notebook: Notebook, page: Path) -> None:
+    examples = EXAMPLE.findall(page.read_text())
+    assert examples
+    for code, shown in examples:
+        assert notebook.run(code).text.rstrip("\n") == shown.rstrip("\n")
+
+
+def test_every_name_has_its_true_signature_on_a_page() -> None:
+    written: dict[str, str] = {}
+    for page in PAGES:
+        first = page.read_text().split("```python\n")[1].split("```")[0]
+        for name, arguments in re.findall(r"(?:with |@)?(?:nbcomm\.)?(\w+)\((.*?)\)(?=:? …|\s|$)", first):
+            written.setdefault(name, arguments)
+    functions = {name: getattr(Communicator, name) for name in NAMES} | {"spawn": nbcomm.spawn}
+    assert set(functions) <= set(written)
+    for name, function in functions.items():
+        parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]
+        plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
+        true = str(inspect.Signature(plain)).strip("()").replace("'", '"')
+        assert written[name].replace("'", '"') == true, name
+
+
+def test_links_lead_somewhere() -> None:
+    for page in [*PAGES, DOCS / "collectives" / "README.md", *DOCS.glob("*.md"), DOCS.parent / "README.md"]:
+        for target in LINK.findall(page.read_text()):
+            assert (page.parent / target).exists(), (page.name, target)
+    listed = LINK.findall((DOCS / "collectives" / "README.md").read_text())
+    assert {page.name for page in PAGES} <= set(listed)
