@@ -33,6 +33,24 @@ SHOWN = {
         r"\[0-3\] \[\d\.\d+, \d\.\d+\]",
         r".*ValueError: something is wrong with my data",
     ],
+    "02_collectives": [
+        r"\[3\] rank 3 came after \d\.\d s",
+        r"\[0-3\] True",
+        r"\[0\] Not yet: write something in place of the three dots\.",
+        r"\[0-3\] \{'learning_rate': 0\.1, 'layers': \[64, 64\]\}",
+        r"\[0-3\] 'hello from rank 2'",
+        r"\[3\] 'page 3'",
+        r"\[1\] tensor\(\[3, 4, 5\]\)",
+        r"\[0\] \{'rank': \[0, 1, 2, 3\].*",
+        r"\[0\] tensor\(\[ 6\., 60\.\]\)",
+        r"\[0-3\] \(tensor\(\[ 1\.5000, 15\.0000\]\), 3\)",
+        r"\[2\] \(14, 7\)",
+        r"\[1,3\] \[1, 3\]",
+        r"\[0-3\] equal before: False",
+        r"\[0-3\] equal after:  True",
+        r"\[0\] I have downloaded it",
+        r"\[1-3\] it is there already",
+    ],
     "03_deadlocks": [
         r".*all_reduce #\d+ of the world \(float32 \(4,\), sum; .*ranks 0,2-3 wait in it, but rank 1 has f.*",
         r"\[0\] \(0, 4\)",
@@ -81,3 +99,27 @@ def test_a_notebook_is_committed_without_outputs(path: Path) -> None:
 
 def test_every_notebook_that_has_expectations_is_there() -> None:
     assert SHOWN.keys() <= {path.stem for path in NOTEBOOKS}
+
+
+def test_the_answers_to_the_exercises_are_right_and_others_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    notebook = nbformat.read(next(path for path in NOTEBOOKS if path.stem == "02_collectives"), as_version=4)
+    cells = {cell.id: cell for cell in notebook.cells}
+    exercises = [name.removesuffix("-try") for name in cells if name.endswith("-try")]
+    assert len(exercises) >= 10
+    for name in exercises:
+        found = re.search(r"```python\n(.*?)\n```", cells[f"{name}-answer"].source, re.DOTALL)
+        assert found, name
+        cell = cells[f"{name}-try"]
+        dots = re.compile(r"^answer = \.\.\..*$", re.MULTILINE)
+        assert dots.search(cell.source), name
+        wrong = nbformat.v4.new_code_cell(dots.sub("answer = (-1, rank)", cell.source))
+        cell.source = dots.sub(lambda _, answer=found[1]: answer, cell.source)
+        notebook.cells.insert(notebook.cells.index(cell), wrong)
+    page, path = io.StringIO(), tmp_path / "answered.ipynb"
+    nbformat.write(notebook, path)
+    assert cli.play(path, page) == 0, page.getvalue() + capsys.readouterr().err
+    lines = page.getvalue().splitlines()
+    assert lines.count("[0] Right, on every rank.") == len(exercises)
+    assert len([line for line in lines if line.startswith("[0] Not yet: rank 0 has (-1, 0), and")]) == len(exercises)
