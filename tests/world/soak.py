@@ -119,6 +119,20 @@ def _collective(chance: random.Random, model: Model) -> Step:
     return Step("collective", code.format(v=value))
 
 
+def _begun(chance: random.Random, model: Model) -> Step:
+    value = float(chance.randint(1, 9))
+    fill = "torch.full((3,), {v}"
+    calls = {
+        "two": f"h = all_gather([rank], async_op=True)\nt = all_reduce({fill}), async_op=True).wait()",
+        "left": f"left = all_gather([torch.ones(50_000)], async_op=True)\nt = all_reduce({fill}))",
+        "message": "c = irecv((rank - 1) % 4)\ng = isend({v} * 4, (rank + 1) % 4)\nt = torch.full((3,), c.wait())",
+        "grads": f"w = {fill}, requires_grad=True)\nbroadcast(w, 1, sync_grads=True).sum().backward()\n"
+        "t = broadcast(w.grad if rank == 1 else None, 1) * {v}",
+    }
+    model.t = [value * RANKS] * RANKS
+    return Step("begun", calls[chance.choice(sorted(calls))].format(v=value))
+
+
 def _subgroup(chance: random.Random, model: Model) -> Step:
     value = float(chance.randint(1, 9))
     model.t[0] = model.t[1] = value * 2
@@ -131,9 +145,15 @@ def _raises(chance: random.Random, model: Model) -> Step:
     return Step("raise", f"{add}\nif rank == {who}: 1 / 0\nbarrier()", fails=f"rank {who} failed (ZeroDivisionError")
 
 
+_BACKWARD = "model(torch.ones(1, 2)).sum().backward()"
+_WAIT = "all_gather([rank], async_op=True).wait()"
+
+
 def _skips(chance: random.Random, model: Model) -> Step:
     who = chance.randrange(RANKS)
-    wait = chance.choice(["barrier()", "all_reduce(a)", "model(torch.ones(1, 2)).sum().backward()", "recv(src={0})"])
+    wait = chance.choice(
+        ["barrier()", "all_reduce(a)", "model(torch.ones(1, 2)).sum().backward()", "recv(src={0})", _WAIT]
+    )
     if "recv" in wait:
         wait = wait.format(who)
     add = _add(model, tuple(range(RANKS)), 2)
@@ -185,6 +205,7 @@ def _burst(chance: random.Random, model: Model) -> Step:
 
 
 _KINDS = {
+    "begun": _begun,
     "burst": _burst,
     "caught": _caught,
     "collective": _collective,

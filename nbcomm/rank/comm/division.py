@@ -43,13 +43,15 @@ class Division(Shares):
         asked = None if isinstance(group, OutsideGroup) else color
         said = self.all_gather((asked, self.rank if key is None else key), "object")
         members: dict[Any, list[int]] = {}
-        for rank, (other, _) in enumerate(said):
-            if other is not None:
-                members.setdefault(other, []).append(rank)
         try:
+            for rank, (other, _) in enumerate(said):
+                if other is not None:
+                    members.setdefault(other, []).append(rank)
             colors = sorted(members)
         except TypeError as error:
-            raise CollectiveError(f"split_group needs colors that can be put in order: {error}.") from error
+            raise CollectiveError(
+                f"split_group needs colors that are hashable and can be put in order: {error}."
+            ) from error
         made: Any = OutsideGroup(())
         for each in colors:
             ranks = sorted(members[each], key=lambda rank: (said[rank][1], rank))

@@ -157,7 +157,10 @@ class Shares(Reductions):
             said = f"passed {trees.describe(wrong[0])}, which has no samples"
         elif short:
             said = f"passed {len(short[0])} samples, but its share of {total} is {len(places[wire.me])}"
-        refusals = self.all_gather(said, "object", group=group)
+        answers = self.all_gather((said, total, strided), "object", group=group)
+        refusals = [text for text, *_ in answers]
+        if not any(refusals) and len(set(answers)) > 1:
+            refusals = [f"passed total={count}, strided={turns}" for _, count, turns in answers]
         if any(refusals):
             told = [f"rank {rank} {text}" for rank, text in zip(wire.ranks, refusals, strict=True) if text]
             raise CollectiveError(f"gather_for_metrics cannot go on: {'; '.join(told)}.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -51,13 +52,14 @@ def test_who_has_no_color_is_in_no_group(worlds):
     assert "not a member" in results[1]
 
 
-def test_colors_without_an_order_are_refused_everywhere(worlds):
-    def check(comm):
-        comm.split_group("a" if comm.rank else 1)
+@pytest.mark.parametrize("colors", [["a", 1], [[1], [2]]])
+def test_colors_without_an_order_are_refused_everywhere(worlds, colors):
+    def check(comm, colors):
+        comm.split_group(colors[comm.rank])
 
-    for result in worlds[2].run(check, fails=True):
+    for result in worlds[2].run(check, colors, fails=True):
         assert result.kind is CollectiveError
-        assert "colors that can be put in order" in result.text
+        assert "colors that are hashable and can be put in order" in result.text
 
 
 def test_groups_of_one_dimension_of_a_mesh(worlds):

@@ -146,6 +146,15 @@ def test_a_rank_with_too_few_samples_is_told_of_on_all(worlds):
         assert "rank 1 passed 1 samples, but its share of 4 is 2" in result.text
 
 
+def test_ranks_that_disagree_about_the_total_are_told(worlds):
+    def check(comm):
+        comm.gather_for_metrics(torch.ones(5), 8 + comm.rank)
+
+    for result in worlds[2].run(check, fails=True):
+        assert result.kind is CollectiveError
+        assert "rank 1 passed total=9, strided=False" in result.text
+
+
 @settings(max_examples=20, deadline=None, derandomize=True)
 @given(total=st.integers(0, 30), strided=st.booleans())
 def test_a_sampler_and_back(total, strided):
