@@ -110,7 +110,7 @@ class Movers(Turns):
         copy = mail.open(self.device, sent=True) if refused is None else None  # made while the parts are on their way
         wait(posted)
         if refused is not None:
-            raise CollectiveError(f"broadcast moved nothing: rank {src} failed: {refused}") from refused
+            raise CollectiveError(f"Nothing was moved: rank {src} failed: {refused}") from refused
         return copy
 
     def scatter(
