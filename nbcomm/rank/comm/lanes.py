@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
-from ...errors import CollectiveError
+from ...errors import CollectiveError, NbcommError
 
 _LOOK = 0.05
 """Seconds between two looks of whoever waits; a signal handler may raise in between."""
@@ -71,8 +71,11 @@ class Handle:
                         raise TimeoutError(f"It has not ended within {timeout:g} s; it goes on.")
                     if self._gate.acquire(timeout=left):
                         self._gate.release()
-        if self._error is not None:
-            raise self._error
+        error = self._error
+        if isinstance(error, NbcommError):
+            raise type(error)(*error.args)  # anew: where it met the lane's thread says nothing to whoever waits
+        if error is not None:
+            raise error
         return self._result
 
     def result(self, timeout: float | None = None) -> Any:
