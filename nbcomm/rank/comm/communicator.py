@@ -6,9 +6,8 @@ Laws that hold for every method:
 * What is returned is new: the input is never modified, and no result shares memory with it.
 * Tensors stay tensors, numbers numbers, objects objects; nested dicts, lists, tuples, namedtuples and
   dataclasses keep their structure and their types. Results are detached, unless ``sync_grads=True``.
-* An error that one rank meets before data moves is raised on every rank of the group, naming the rank. Two things
-  are not asked beforehand, because one tensor alone should cost what it costs in torch: whether the ranks' tensors in
-  a reduction have one shape and dtype, and whether the ranks are in the same collective at all.
+* An error that one rank meets before data moves is raised on every rank of the group, naming the rank; so is it if the
+  ranks are not in the same collective, or differ in the op, the structure, the shapes or the dtypes.
 
 What it costs beyond torch's own messages: nothing to reduce one tensor (``reduce_scatter``, too); a head
 of 512 bytes first for everything else, and nothing after it if the data fits in. ``all_to_all`` needs two such rounds,

@@ -192,6 +192,7 @@ class Member:
         if self.lanes.any:
             self.lanes.drain(lane_of(process_group))
         wire = self._wire_of(process_group)
+        wire.call = name
         self._check_present(name, wire.ranks)
         return wire
 

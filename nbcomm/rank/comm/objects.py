@@ -30,7 +30,7 @@ from ...errors import CollectiveError
 
 HEAD_BYTES = 512
 ALONE_FROM = 1 << 20  # from this size on, one more message is cheaper than two more copies
-_HEAD = struct.Struct("<BBHIQQ")  # kind, rounds, inline length, meta length, host length, device length
+_HEAD = struct.Struct("<BBHHIQQ")  # kind, rounds, call, inline length, meta length, host length, device length
 ROOM = HEAD_BYTES - _HEAD.size
 
 Side = Literal["host", "device"]
@@ -88,6 +88,7 @@ class Mail:
     device_bytes: int = 0
     meta_bytes: int = 0
     rounds: int = 0
+    call: int = 0  # which collective this is for
     payload: tuple[int, bytes] = (0, b"")  # how many of the specs are tensors; the pickle itself
 
     @classmethod
@@ -102,7 +103,7 @@ class Mail:
         """The fixed-size block, uint8 on the CPU."""
         block = bytearray(HEAD_BYTES)
         lengths = (len(self.inline), len(self.meta), self.host_bytes, self.device_bytes)
-        _HEAD.pack_into(block, 0, self.kind, self.rounds, *lengths)
+        _HEAD.pack_into(block, 0, self.kind, self.rounds, self.call, *lengths)
         block[_HEAD.size : _HEAD.size + len(self.inline)] = self.inline
         return torch.frombuffer(block, dtype=torch.uint8)
 
@@ -110,9 +111,11 @@ class Mail:
     def from_head(cls, block: torch.Tensor) -> Mail:
         """Begin to receive: what fitted into the head is there; `size` says what is still to come."""
         raw = block.numpy().tobytes()
-        kind, rounds, inline, meta, host, device = _HEAD.unpack_from(raw)
+        kind, rounds, call, inline, meta, host, device = _HEAD.unpack_from(raw)
         content = raw[_HEAD.size : _HEAD.size + inline]
-        mail = cls(kind, b"", inline=content, host_bytes=host, device_bytes=device, meta_bytes=meta, rounds=rounds)
+        mail = cls(
+            kind, inline=content, host_bytes=host, device_bytes=device, meta_bytes=meta, rounds=rounds, call=call
+        )
         if kind == ERROR or not (kind == OBJECT and host):
             mail._read_meta(content[len(content) - meta :])
         return mail

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ...errors import CollectiveError, OpError
+from ...errors import CollectiveError, MismatchError, OpError
 from ...ranks import by_rank, named
 from . import ops, trees
 from .buckets import fused
@@ -41,7 +41,8 @@ def reduce_tree(wire: Wire, data: Any, op: ops.Op, dst: int | None, *, grads: bo
     if isinstance(data, torch.Tensor) and not grads:
         return [reduce_one(wire, data.detach(), op, dst)]
     found = trees.flat(data)
-    numbers = [ops.numbers(op, values) for values in compare(wire, data, found, op, grads=grads)]
+    how = "" if dst is None else f", dst={dst}"
+    numbers = [ops.numbers(op, values) for values in compare(wire, data, found, op, grads=grads, how=how)]
     tensors = [as_tensor(leaf) for leaf in found if not is_number(leaf)]
     reduced = iter(reduce_many(wire, tensors, op, dst))
     combined = iter(numbers)
@@ -74,26 +75,40 @@ def reduce_into(wire: Wire, data: Any, op: ops.Op, out: Any) -> Any:
     return out
 
 
-def compare(wire: Wire, data: Any, found: Sequence[Any], op: ops.Op, *, grads: bool = False) -> list[tuple[Any, ...]]:
+def compare(  # noqa: PLR0913  # by keyword
+    wire: Wire, data: Any, found: Sequence[Any], op: ops.Op, *, grads: bool = False, how: str = ""
+) -> list[tuple[Any, ...]]:
     """Compare the ranks' data before any tensor moves; return the Python numbers in it, one tuple of all ranks' each.
 
+    Args:
+        wire: the group.
+        data: of this rank.
+        found: its leaves.
+        op: the reduction.
+        grads: whether the ranks must agree about which leaves require grad.
+        how: the arguments, besides the op, that the ranks must agree about.
+
     Raises:
+        MismatchError: the ranks' ops or arguments differ.
         CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
     """
+    call = f"{op.name}{how}"
     refused: Exception | None = None
     try:
         _check_leaves(wire, data, found, op)
         outline = trees.outline(data, lambda leaf: _word(leaf, grads=grads))
-        digest = hashlib.blake2b(outline.encode(), digest_size=16).digest()
+        digest = hashlib.blake2b(f"{call} {outline}".encode(), digest_size=16).digest()
         mail = pack((digest, [leaf for leaf in found if is_number(leaf)]), wire.carries)
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
         refused, mail = error, Mail.error(f"failed: {error}")
     rows = exchange(wire, mail, refused)
     if len({digest for digest, _ in rows}) > 1:
-        words = exchange(
-            wire, pack([(path, _word(leaf, grads=grads)) for path, leaf in trees.leaves(data)], wire.carries)
-        )
-        raise CollectiveError(_difference(wire.ranks, words))
+        said = [(path, _word(leaf, grads=grads)) for path, leaf in trees.leaves(data)]
+        answers = exchange(wire, pack((call, said), wire.carries))
+        calls = [f"called {wire.call} with {other}" for other, _ in answers]
+        if len(set(calls)) > 1:
+            raise MismatchError(f"{by_rank(wire.ranks, calls).capitalize()}. Nothing was moved.")
+        raise CollectiveError(_difference(wire.ranks, [words for _, words in answers]))
     return list(zip(*(numbers for _, numbers in rows), strict=True))
 
 

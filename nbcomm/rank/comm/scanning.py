@@ -27,7 +27,7 @@ def scan_tree(wire: Wire, data: Any, op: ops.Op, *, exclusive: bool) -> list[Any
         CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
     """
     found = trees.flat(data)
-    rows = compare(wire, data, found, op)
+    rows = compare(wire, data, found, op, how=", exclusive" if exclusive else "")
     count = wire.me if exclusive else wire.me + 1
     numbers = iter([ops.numbers(op, row[:count]) if count else ops.number_identity(op) for row in rows])
     mine = [as_tensor(leaf) for leaf in found if not is_number(leaf)]

@@ -8,13 +8,15 @@ nothing to send because something failed sends an error instead: no rank is left
 from __future__ import annotations
 
 import contextlib
+import functools
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
-from ...errors import CollectiveError
+from ...errors import CollectiveError, MismatchError
 from ...ranks import by_rank
 from .objects import ERROR, HEAD_BYTES, NOTICE, Mail, Side, as_bytes
 
@@ -39,6 +41,7 @@ class Wire:
         me: this process's place among them.
         size: how many they are.
         device: where tensors from an accelerator are received.
+        call: the name of the collective that it is used for at present.
         host: the memory for everything else: the CPU, or ``device`` if the group has no backend for the CPU.
     """
 
@@ -47,6 +50,7 @@ class Wire:
         self.ranks = list(ranks)
         self.me = me
         self.size = len(self.ranks)
+        self.call = ""
         self.device = device
         self._backends = dict(part.split(":") for part in dist.get_backend_config(group).split(","))
         self.host = torch.device("cpu") if "cpu" in self._backends else device
@@ -81,11 +85,14 @@ class Wire:
         """Everybody's head to everybody, in group order.
 
         Raises:
+            MismatchError: the ranks are not in the same collective. It is raised on every rank.
             CollectiveError: a rank sent an error. It is raised on every rank.
         """
+        mail.call = _code(self.call)
         blocks = torch.empty(self.size * HEAD_BYTES, dtype=torch.uint8, device=self.host)
         all_gather_single(blocks, self._on_host(mail.head()), group=self.group)
         heads = [Mail.from_head(block) for block in blocks.cpu().split(HEAD_BYTES)]
+        self._check_calls([head.call for head in heads])
         self._refuse(heads, self.ranks)
         return heads
 
@@ -261,10 +268,28 @@ class Wire:
     def _on_host(self, data: torch.Tensor) -> torch.Tensor:
         return data.to(self.host)  # the same tensor, if it is there already
 
+    def _check_calls(self, codes: Sequence[int]) -> None:
+        # To torch they are all one call: everybody's 512 bytes to everybody.
+        if len(set(codes)) > 1:
+            names = {_code(name): name for name in _CALLS}
+            said = by_rank(self.ranks, [f"called {names.get(code, 'something else')}" for code in codes])
+            raise MismatchError(f"The ranks are not in the same collective: {said}. Nothing was moved.")
+
     def _refuse(self, mails: Sequence[Mail], ranks: Sequence[int]) -> None:
         failed = {rank: mail.text for rank, mail in zip(ranks, mails, strict=True) if mail.kind == ERROR}
         if failed:
             raise CollectiveError(f"Nothing was moved: {by_rank(list(failed), list(failed.values()))}")
+
+
+_CALLS = (
+    *("broadcast", "scatter", "gather", "all_gather", "all_to_all", "reduce", "all_reduce", "reduce_scatter", "scan"),
+    *("rank_first", "rank_zero_first", "one_rank_only", "fabric.save"),
+)
+
+
+@functools.cache
+def _code(name: str) -> int:
+    return zlib.crc32(name.encode()) & 0xFFFF
 
 
 def wait(posted: list[Posted]) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nbcomm.errors import CollectiveError, OpError
+from nbcomm.errors import CollectiveError, MismatchError, OpError
 from nbcomm.rank.comm import NAMES, Communicator
 
 from ..worlds import Failed, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
@@ -848,3 +848,42 @@ def test_to_device_moves_modules_tensors_and_nested_data():
     assert got["m"] is module
     assert module.weight.device.type == got["t"][0].device.type == "meta"
     assert (got["t"][1], got["s"]) == (1, "text")
+
+
+# ---- ranks that do different things
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (lambda comm: comm.all_gather(5), lambda comm: comm.any_rank(True)),
+        (lambda comm: comm.gather({"x": 1}), lambda comm: comm.all_gather({"x": 1})),
+        (lambda comm: comm.all_reduce([1, 2]), lambda comm: comm.scan([1, 2])),
+        (lambda comm: comm.all_to_all([1, 2]), lambda comm: comm.all_gather([1, 2])),
+        (lambda comm: comm.reduce([1]), lambda comm: comm.all_reduce([1])),
+    ],
+)
+def test_different_collectives_are_told_apart_though_they_begin_alike(worlds, one, other):
+    def check(comm):
+        return (one if comm.rank == 0 else other)(comm)
+
+    results = worlds[2].run(check, fails=True)
+    assert {result.kind for result in results} == {MismatchError}
+    assert len({result.text for result in results}) == 1
+    assert "rank 0 called" in results[0].text
+    assert worlds[2].run(lambda comm: comm.all_reduce(1)) == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda comm: comm.all_reduce(comm.rank, "max" if comm.rank else "sum"), "all_reduce with sum; rank 1"),
+        (lambda comm: comm.all_reduce([torch.ones(1)], "max" if comm.rank else "sum"), "all_reduce with sum; rank 1"),
+        (lambda comm: comm.reduce(1, dst=comm.rank), "reduce with sum, dst=0; rank 1 called reduce with sum, dst=1"),
+        (lambda comm: comm.scan(1, exclusive=comm.rank == 1), "scan with sum; rank 1 called scan with sum, exclusive"),
+    ],
+)
+def test_different_ops_and_arguments_are_told(worlds, call, said):
+    for result in worlds[2].run(call, fails=True):
+        assert result.kind is MismatchError
+        assert said in result.text
