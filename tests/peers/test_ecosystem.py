@@ -230,5 +230,5 @@ def test_the_environment_is_torchruns(notebook: Notebook) -> None:
         "all(os.environ[name] for name in [*names, 'MASTER_ADDR', 'MASTER_PORT'])"
     )
     for rank in range(4):
-        assert f"[{rank}] ['{rank}', '4', '{rank}', '4', '0', '0']" in cell.text
+        assert f"[{rank}] ['{rank}', '4', '{rank}', '4', '0', '0', '127.0.0.1', '" in cell.text
     assert "[0-3] True" in cell.text
