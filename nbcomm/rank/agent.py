@@ -138,6 +138,8 @@ class Agent:
             done = Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True)
         except Exception as error:  # noqa: BLE001 - whatever it is, the notebook is told: it waits for an answer
             done = Done(message.id, time.perf_counter() - began, _failure(error))
+        if os.getpid() != self._process.pid:
+            os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
         with self._closing:
             self._set_state("failed" if done.failure else "idle")
             self.world.end()

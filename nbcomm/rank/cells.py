@@ -7,6 +7,7 @@ What differs from a notebook's kernel is only where results and tracebacks go.
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 import time
@@ -47,6 +48,7 @@ class CellRunner:
         self, shell: Any, capture: Capture, explain: Callable[[BaseException], BaseException] = lambda error: error
     ) -> None:
         self._explain = explain
+        self._pid = os.getpid()
         self._reason: BaseException | None = None
         self._insist = False
         self._shell = shell
@@ -69,11 +71,26 @@ class CellRunner:
             try:
                 with self.interruptible():
                     result = await self._run_cell(message.code)
+                    self._end_forked_child(result)
             except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell
+                self._end_forked_child(None)
                 error = caught.reason if isinstance(caught, _Insisting) else caught
                 name = type(error).__name__
                 return self._done(message.id, began, Failure(name, str(error), f"{name}: {error}".rstrip(": ")))
             return self._done(message.id, began, self._failure(result))
+
+    def _end_forked_child(self, result: Any) -> None:
+        """End here if this is a child that the cell has forked: a second process must not go on as this rank.
+
+        That happens to a child that leaves the cell instead of exiting, and to one that an interrupt hits before it has
+        become another program. Whoever has forked it may wait for it, or for what it holds open.
+        """
+        if os.getpid() == self._pid:
+            return
+        failure = self._failure(result) if result is not None else None
+        if failure is not None:
+            os.write(2, f"{failure.traceback}\n".encode(errors="replace"))
+        os._exit(0 if result is not None and failure is None else 1)
 
     async def _run_cell(self, code: str) -> Any:
         shell = self._shell

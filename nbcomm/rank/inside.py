@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlparse
 
 import torch
 import torch.distributed
@@ -313,6 +314,35 @@ def abort_nccl(inner: torch.distributed.ProcessGroup, backend: str) -> None:
     for device, kind in devices_of(backend).items():
         if kind == "nccl":
             inner._get_backend(torch.device(device)).abort()
+
+
+def meet_in(store_of: Callable[[], Any]) -> None:
+    """From now on ``init_process_group`` without a store of its own (``env://``) meets in what ``store_of`` returns.
+
+    Torch would open a TCPStore on rank 0: a port that others may reach, and one that a second call takes again while
+    the first one's server may still answer there. Where ``store_of`` returns None, torch does that.
+    """
+    # By its full name: in the package that name is a function.
+    handlers = getattr(sys.modules.get("torch.distributed.rendezvous"), "_rendezvous_handlers", None)
+    if handlers is None or "env" not in handlers:
+        return
+    plain = handlers["env"]
+
+    @functools.wraps(plain)
+    def env(url: str, *args: Any, **kwargs: Any) -> Iterator[Any]:
+        asked = dict(parse_qsl(urlparse(url).query))
+        usual = all(asked.get(name, os.environ.get(name.upper())) == os.environ.get(name.upper()) for name in _PLACE)
+        store = store_of() if usual else None
+        if store is None:
+            yield from plain(url, *args, **kwargs)
+            return
+        yield store, int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        raise RuntimeError("There is no second rendezvous.")  # as torch's own
+
+    handlers["env"] = env
+
+
+_PLACE = ("rank", "world_size")
 
 
 def hand_out(make: Callable[..., torch.distributed.ProcessGroup]) -> None:

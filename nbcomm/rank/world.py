@@ -86,6 +86,8 @@ class World:
         self._store: UnixStore | None = None
         self._groups: list[RankGroup] = []
         self._absent: tuple[int, ...] = ()
+        self._formed_by: Form | None = None
+        self._inits = 0
         self._broken: BaseException | None = None
         self.told = 0.0
         """When the main thread's present request was given the reason why its groups are broken; 0 if it was not."""
@@ -127,6 +129,7 @@ class World:
         """What a first generation needs: the store, gloo's address, the board, and our groups in torch."""
         place, path = order.place, Path(order.store)
         self._absent = tuple(order.absent)
+        self._formed_by, self._inits = order, 0
         self.place, self.rank, self.generation = place, place.rank, order.generation
         self.plain = "NBCOMM_PLAIN_GROUPS is set" if os.environ.get(PLAIN_GROUPS) else inside.self_check()
         self.gloo = inside.GlooDevice(path.parent.name, reserve=not self.plain)
@@ -137,6 +140,7 @@ class World:
             self.board = Board(Path(order.board), place.rank)
         if not self.plain:
             inside.hand_out(self._make_group)
+            inside.meet_in(self._store_of_a_cell)
             inside.watch_waits(self.record.wait)
             inside.watch_new_groups(self._watched_new_group)
             inside.follow_modules()
@@ -154,6 +158,17 @@ class World:
                 # Binding lets NCCL connect at once, and errors name the GPU. gloo takes no device.
                 device_id=device if device.type == "cuda" and "nccl" in place.backend else None,
             )
+
+    def _store_of_a_cell(self) -> Any:
+        """Where the ranks meet for a cell's own ``init_process_group``; None if it wants to meet others than them."""
+        place, order = self.place, self._formed_by
+        if self._store is None or place is None or order is None:
+            return None
+        ours = torchrun_environment(place, order.master_addr, order.master_port)
+        if any(os.environ.get(name) != ours[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
+            return None
+        self._inits += 1
+        return inside.part_of(self._store, f"init:{self._inits}")
 
     def _make_group(self, *args: Any) -> RankGroup:
         group = RankGroup(self, *args)
@@ -173,6 +188,7 @@ class World:
             self._broken = None
             self.record.aborted = 0.0
         self._absent = tuple(order.absent)
+        self._formed_by, self._inits = order, 0
         store = self._store
         assert store is not None  # noqa: S101 - for mypy: a first generation has one
         if self._server is not None:

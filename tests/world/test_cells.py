@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 
 import pytest
@@ -166,3 +167,15 @@ def test_ipyparallels_own_cells_keep_their_output(four: Notebook) -> None:
 def test_a_cell_longer_than_half_a_minute(four: Notebook) -> None:
     cell = four.run("%%distributed\nimport time\nprint('begun')\ntime.sleep(31)\nrank", timeout=90)
     assert cell.lines == ["[0-3] begun", "[0] 0", "[1] 1", "[2] 2", "[3] 3"]
+
+
+def test_a_forked_child_that_leaves_the_cell_ends_there(four: Notebook) -> None:
+    fork = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint(pid == 0, flush=True)"
+    assert sorted(four.run(f"%%distributed\n{fork}").lines) == ["[0-3] False", "[0-3] True"]
+    cell = four.run("%%distributed -r 1\nif os.fork() == 0: raise ValueError('in the child')\nos.wait()[1] >> 8")
+    assert re.search(r"ValueError\S*: in the child", cell.text)
+    assert cell.lines[-1] == "[1] 1"
+    four.run("from nbcomm.notebook import worlds\nimport os")
+    four.run("def fork():\n    return os.fork() and os.wait()[1] >> 8")
+    assert four.run("worlds.current().call(fork)").text == "[1, 1, 1, 1]\n"
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

@@ -40,6 +40,18 @@ def test_the_next_cell_has_a_world(prepared: Notebook, code: str) -> None:
     assert prepared.run(cell).lines == shown
 
 
+def test_a_cell_opens_no_port_and_may_do_so_as_often_as_it_likes(prepared: Notebook) -> None:
+    listening = "[c.laddr.ip for c in psutil.Process().net_connections('inet') if c.status == 'LISTEN']"
+    cell = prepared.run(
+        f"%%distributed\nimport psutil, time\nbefore = {listening}\n"
+        f"for round in range(5):\n    if round % 4 == rank: time.sleep(0.05)\n    dist.destroy_process_group()\n"
+        f"    dist.init_process_group('gloo')\n    assert all_reduce(1) == 4\n"
+        f"[ip for ip in {listening} if not ip.startswith('127.')], len({listening}) <= len(before) + 5"
+    )
+    assert cell.text == "[0-3] ([], True)\n"
+    assert prepared.run(WORKS[0]).lines == WORKS[1]
+
+
 def test_a_world_that_a_cell_has_made_can_be_healed(prepared: Notebook) -> None:
     prepared.run(f"%%distributed\n{SCRIPT}")
     prepared.run("%%distributed\nif rank == 1: os._exit(1)", fails=True)
