@@ -184,3 +184,23 @@ def test_the_python_api_in_a_notebook(open_notebook) -> None:  # type: ignore[no
             print(session.pull("x"), session.call(lambda z: x * y * z, 2), session.ranks)
         print(session.running)"""
     assert notebook.run(textwrap.dedent(code)).lines == ["[0-1] 3", "[1, 2] [20, 40] [0, 1]", "False"]
+
+
+ANSWERS_ON_FOUR = {
+    "all_gather(torch.tensor(10 * rank))": "tensor([ 0, 10, 20, 30])",
+    "all_reduce(torch.tensor(10 * rank))": "tensor(60)",
+    'broadcast(f"hello from rank {rank}", src=0)': "'hello from rank 0'",
+    "x = torch.ones(2, requires_grad=True)\nall_gather(x, sync_grads=True).sum().backward()\nx.grad": "tensor([4., 4.])",
+    "import time\ntime.sleep(0.2 * rank)\ncame = time.time()\nbarrier()\ntime.time() >= max(all_gather(came))": "True",
+}
+ANSWERS_ON_THREE = {
+    "all_reduce(torch.arange(2) + 1 + 2 * rank)": "tensor([ 9, 12])",
+    "all_gather(2.0 * rank)": "[0.0, 2.0, 4.0]",
+}
+
+
+def test_the_references_answers_in_cells(four: Notebook, open_notebook) -> None:  # type: ignore[no-untyped-def]
+    three = open_notebook("%distributed start -n 3")
+    for notebook, ranks, answers in ((four, "0-3", ANSWERS_ON_FOUR), (three, "0-2", ANSWERS_ON_THREE)):
+        for code, answer in answers.items():
+            assert notebook.run(f"%%distributed\n{code}").text == f"[{ranks}] {answer}\n"
