@@ -12,7 +12,7 @@ import pytest
 import nbcomm
 from nbcomm.rank.comm import NAMES, Communicator
 
-from .world.notebook import Notebook
+from .world.notebook import Notebook, with_ranks
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "collectives").glob("[a-z]*.md"))
@@ -23,13 +23,8 @@ LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook with four ranks, as the pages have it."""
-    opened = Notebook(str(tmp_path_factory.mktemp("docs")))
-    try:
-        opened.run("%load_ext nbcomm")
-        opened.run("%distributed start -n 4", timeout=120)
+    with with_ranks(tmp_path_factory.mktemp("docs")) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..world.notebook import Notebook
+from ..world.notebook import Notebook, with_ranks
 
 BEGIN = """
 import torch
@@ -192,13 +192,8 @@ assert losses[15] < 0.9 * losses[0]  # it goes on where it was
 @pytest.fixture(scope="module")
 def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook with four ranks."""
-    opened = Notebook(str(tmp_path_factory.mktemp("trainings")))
-    try:
-        opened.run("%load_ext nbcomm")
-        opened.run("%distributed start -n 4", timeout=120)
+    with with_ranks(tmp_path_factory.mktemp("trainings")) as opened:
         yield opened
-    finally:
-        opened.close()
 
 
 @pytest.mark.parametrize("library", TRAININGS)

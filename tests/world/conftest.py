@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .notebook import Notebook
+from .notebook import Notebook, with_ranks
 
 
 @pytest.fixture
@@ -30,10 +30,5 @@ def open_notebook(tmp_path: Path) -> Iterator[Callable[..., Notebook]]:
 @pytest.fixture(scope="module")
 def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook with four ranks on the CPU."""
-    notebook = Notebook(str(tmp_path_factory.mktemp("four")))
-    try:
-        notebook.run("%load_ext nbcomm")
-        notebook.run("%distributed start -n 4")
+    with with_ranks(tmp_path_factory.mktemp("four")) as notebook:
         yield notebook
-    finally:
-        notebook.close()

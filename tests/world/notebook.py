@@ -11,12 +11,27 @@ import queue
 import re
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from jupyter_client.manager import KernelManager
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+
+@contextmanager
+def with_ranks(folder: Path, ranks: int = 4) -> Iterator[Notebook]:
+    """A notebook in a folder, with ranks on the CPU; its kernel is shut down in the end."""
+    notebook = Notebook(str(folder))
+    try:
+        notebook.run("%load_ext nbcomm")
+        notebook.run(f"%distributed start -n {ranks}", timeout=120)
+        yield notebook
+    finally:
+        notebook.close()
 
 
 @dataclass
