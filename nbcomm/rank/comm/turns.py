@@ -108,7 +108,7 @@ class Turns(PointToPoint):
                             raise
                         failure = error
                 if with_barrier:
-                    _meet(self._wire("one_rank_only", group), failure, f"{function.__name__}()")
+                    _meet(self._wire("one_rank_only", group), "one_rank_only", failure, f"{function.__name__}()")
                 if failure is not None:
                     raise failure
                 return result
@@ -123,21 +123,22 @@ def _first(wire: Wire, name: str, *, first: bool) -> Iterator[None]:
     where = f"its block of {name}"
     failure: Exception | None = None
     if not first:
-        _meet(wire, None, where)
+        _meet(wire, "rank_first", None, where)
     try:
         yield
     except Exception as error:  # noqa: BLE001  # an interrupt is no Exception: it ends the others by its own means
         failure = error
     if first:
-        _meet(wire, failure, where)
+        _meet(wire, "rank_first", failure, where)
     if not (first and failure):  # else the others have left already
-        _meet(wire, failure, where)
+        _meet(wire, "rank_first", failure, where)
     if failure is not None:
         raise failure
 
 
-def _meet(wire: Wire, failure: Exception | None, where: str) -> None:
+def _meet(wire: Wire, call: str, failure: Exception | None, where: str) -> None:
     """Wait for the others, and learn whether they are well."""
+    wire.call = call  # what failed in between may have begun another
     mail = Mail(NOTICE)
     if failure is not None:
         mail = Mail.error(f"failed in {where}: {type(failure).__name__}: {failure}")

@@ -283,7 +283,7 @@ class Wire:
 
 _CALLS = (
     *("broadcast", "scatter", "gather", "all_gather", "all_to_all", "reduce", "all_reduce", "reduce_scatter", "scan"),
-    *("rank_first", "rank_zero_first", "one_rank_only", "fabric.save"),
+    *("rank_first", "one_rank_only"),
 )
 
 

@@ -39,6 +39,25 @@ def test_a_failure_of_the_first_leaves_nobody_waiting(worlds):
     assert worlds[3].run(lambda comm: comm.all_reduce(1)) == [3] * 3
 
 
+def test_a_call_that_is_refused_in_the_block_is_the_failure_that_is_told(worlds):
+    def check(comm):
+        with comm.rank_zero_first():
+            comm.broadcast(1, src=99)
+
+    first, *others = worlds[3].run(check, fails=True)
+    assert "src=99 is not a rank of the group" in first.text
+    for other in others:
+        assert "rank 0 failed in its block of rank_zero_first: CollectiveError: src=99" in other.text
+
+
+def test_rank_zero_first_is_a_rank_first(worlds):
+    def check(comm):
+        with comm.rank_zero_first() if comm.rank else comm.rank_first(0):
+            return comm.rank
+
+    assert worlds[2].run(check) == [0, 1]
+
+
 def test_one_rank_only(worlds):
     def check(comm):
         calls = []
