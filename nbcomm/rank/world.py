@@ -86,7 +86,7 @@ class World:
         self._store: UnixStore | None = None
         self._groups: list[RankGroup] = []
         self._absent: tuple[int, ...] = ()
-        self._formed_by: Form | None = None
+        self._environment: dict[str, str] = {}
         self._inits = 0
         self._broken: BaseException | None = None
         self.told = 0.0
@@ -129,7 +129,7 @@ class World:
         """What a first generation needs: the store, gloo's address, the board, and our groups in torch."""
         place, path = order.place, Path(order.store)
         self._absent = tuple(order.absent)
-        self._formed_by, self._inits = order, 0
+        self._inits = 0
         self.place, self.rank, self.generation = place, place.rank, order.generation
         self.plain = "NBCOMM_PLAIN_GROUPS is set" if os.environ.get(PLAIN_GROUPS) else inside.self_check()
         self.gloo = inside.GlooDevice(path.parent.name, reserve=not self.plain)
@@ -161,11 +161,8 @@ class World:
 
     def _store_of_a_cell(self) -> Any:
         """Where the ranks meet for a cell's own ``init_process_group``; None if it wants to meet others than them."""
-        place, order = self.place, self._formed_by
-        if self._store is None or place is None or order is None:
-            return None
-        ours = torchrun_environment(place, order.master_addr, order.master_port)
-        if any(os.environ.get(name) != ours[name] for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")):
+        names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+        if self._store is None or any(os.environ.get(name) != self._environment[name] for name in names):
             return None
         self._inits += 1
         return inside.part_of(self._store, f"init:{self._inits}")
@@ -188,7 +185,7 @@ class World:
             self._broken = None
             self.record.aborted = 0.0
         self._absent = tuple(order.absent)
-        self._formed_by, self._inits = order, 0
+        self._inits = 0
         store = self._store
         assert store is not None  # noqa: S101 - for mypy: a first generation has one
         if self._server is not None:
@@ -243,7 +240,8 @@ class World:
                 group.look_at_board()
 
     def _become(self, place: Place, order: Form) -> None:
-        os.environ.update(torchrun_environment(place, order.master_addr, order.master_port))
+        self._environment = torchrun_environment(place, order.master_addr, order.master_port)
+        os.environ.update(self._environment)
         # gloo listens where the hostname resolves, often on every interface: name the loopback one.
         os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
         if place.nodes == 1:  # NCCL would take any interface but loopback

@@ -104,8 +104,9 @@ class Handle:
 class Lane:
     """Does one thing after the other, on a thread that lives while there is something to do."""
 
-    def __init__(self, lanes: Lanes, *, issues: bool) -> None:
+    def __init__(self, lanes: Lanes, key: Hashable, *, issues: bool) -> None:
         self._lanes = lanes
+        self._key = key
         self._issues = issues
         self._queue: deque[Handle] = deque()
         self._thread: threading.Thread | None = None
@@ -153,7 +154,7 @@ class Lane:
                     if not self._queue:
                         self._thread = None
                         lanes.threads.discard(threading.get_ident())
-                        lanes.forget(self)
+                        lanes.forget(self._key)
                         return
                     begun = self._queue.popleft()
                 begun.carry_out()
@@ -188,7 +189,7 @@ class Lanes:
             issues: it makes calls, and does not only wait for those that are made.
         """
         with self.lock:
-            lane = self._lanes.setdefault(key, Lane(self, issues=issues))
+            lane = self._lanes.setdefault(key, Lane(self, key, issues=issues))
             if self.watch is not None:
                 self.watch.look_beside(busy=True)
             return lane.begin(job)
@@ -212,11 +213,9 @@ class Lanes:
         """Whether the calling thread is a lane's."""
         return threading.get_ident() in self.threads
 
-    def forget(self, lane: Lane) -> None:
+    def forget(self, key: Hashable) -> None:
         """A lane has nothing more to do; the lock is held."""
-        for key, known in list(self._lanes.items()):
-            if known is lane:
-                del self._lanes[key]
+        del self._lanes[key]
         if self.watch is not None and not self._lanes:
             self.watch.look_beside(busy=False)
 

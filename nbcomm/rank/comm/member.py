@@ -196,8 +196,10 @@ class Member:
         self._check_present(name, wire.ranks)
         return wire
 
-    def _beside(self, name: str, group: Any, job: Callable[[], Any]) -> Handle:
+    def _beside(self, name: str, group: Any, job: Callable[[], Any], *, sync_grads: bool = False) -> Handle:
         """Begin a collective of a group, and go on."""
+        if sync_grads:
+            raise CollectiveError("async_op=True goes on past autograd, without gradients; use it or sync_grads=True.")
         process_group = resolve(group)
         self._check_present(name, self._wire_of(process_group).ranks)
         return self.lanes.begin(lane_of(process_group), job)

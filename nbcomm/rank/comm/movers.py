@@ -85,8 +85,9 @@ class Movers(Turns):
         {'lr': 0.1}
         """
         if async_op:
-            check_no_grads(sync_grads=sync_grads)
-            return self._beside("broadcast", group, lambda: self.broadcast(data, src, group=group))
+            return self._beside(
+                "broadcast", group, lambda: self.broadcast(data, src, group=group), sync_grads=sync_grads
+            )
         wire = self._wire("broadcast", group)
         self._check_member(wire, src, "src")
         copy = self._broadcast(wire, data, src)
@@ -137,8 +138,7 @@ class Movers(Turns):
         'c'
         """
         if async_op:
-            check_no_grads(sync_grads=sync_grads)
-            return self._beside("scatter", group, lambda: self.scatter(items, src, group=group))
+            return self._beside("scatter", group, lambda: self.scatter(items, src, group=group), sync_grads=sync_grads)
         wire = self._wire("scatter", group)
         self._check_member(wire, src, "src")
         if not sync_grads:
@@ -198,8 +198,9 @@ class Movers(Turns):
         [0, 10, 20, 30]
         """
         if async_op:
-            check_no_grads(sync_grads=sync_grads)
-            return self._beside("gather", group, lambda: self.gather(data, dst, mode, group=group))
+            return self._beside(
+                "gather", group, lambda: self.gather(data, dst, mode, group=group), sync_grads=sync_grads
+            )
         wire = self._wire("gather", group)
         self._check_member(wire, dst, "dst")
         joining.check_mode(mode)
@@ -270,8 +271,9 @@ class Movers(Turns):
         tensor([ 0, 10, 20, 30])
         """
         if async_op:
-            check_no_grads(sync_grads=sync_grads)
-            return self._beside("all_gather", group, lambda: self.all_gather(data, mode, group=group))
+            return self._beside(
+                "all_gather", group, lambda: self.all_gather(data, mode, group=group), sync_grads=sync_grads
+            )
         wire = self._wire("all_gather", group)
         joining.check_mode(mode)
         _check_walked(mode, sync_grads=sync_grads)
@@ -328,8 +330,7 @@ class Movers(Turns):
         ['0 to 0', '1 to 0']
         """
         if async_op:
-            check_no_grads(sync_grads=sync_grads)
-            return self._beside("all_to_all", group, lambda: self.all_to_all(items, group=group))
+            return self._beside("all_to_all", group, lambda: self.all_to_all(items, group=group), sync_grads=sync_grads)
         wire = self._wire("all_to_all", group)
         shares, refused = packed(lambda: shares_of(items, wire.size, "all_to_all"))
         mails: Any = shares
@@ -359,12 +360,6 @@ def packed(make: Callable[[], Packed]) -> tuple[Packed | Mail, Exception | None]
         return make(), None
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
         return Mail.error(f"failed: {error}"), error
-
-
-def check_no_grads(*, sync_grads: bool) -> None:
-    """Raise if gradients are asked for of what goes on beside the cell."""
-    if sync_grads:
-        raise CollectiveError("async_op=True goes on past autograd, without gradients; use it or sync_grads=True.")
 
 
 def _check_walked(mode: str, *, sync_grads: bool) -> None:

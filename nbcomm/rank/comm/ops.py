@@ -41,6 +41,10 @@ class Op:
         """Whether the result's gradient is the same for every rank's data, whatever that is."""
         return self.name in ("sum", "mean")
 
+    def scale(self, count: int) -> float:
+        """What a sum over so many ranks is multiplied by, if it is linear."""
+        return 1.0 / count if self.name == "mean" else 1.0
+
     @property
     def ordered(self) -> bool:
         """Whether it picks a value by comparing."""

@@ -10,7 +10,7 @@ import torch
 
 from ...errors import CollectiveError
 from . import gradients, ops, reducing, scanning, trees
-from .movers import Movers, check_no_grads, shares_of
+from .movers import Movers, shares_of
 from .wire import Wire
 
 if TYPE_CHECKING:
@@ -53,22 +53,21 @@ class Reductions(Movers):
         tensor(60)
         """
         if async_op:
-            check_no_grads(sync_grads=sync_grads)
-            return self._beside("reduce", group, lambda: self.reduce(data, op, dst, group=group))
+            return self._beside("reduce", group, lambda: self.reduce(data, op, dst, group=group), sync_grads=sync_grads)
         wire = self._wire("reduce", group)
         self._check_member(wire, dst, "dst")
         known, here = ops.parse(op), self.rank == dst
-        flags = self._flags(wire, data, sync_grads=sync_grads)
-        inputs = gradients.chosen(data, flags)
+        flags = self._flags(wire, data) if sync_grads else []
         results = reducing.reduce_tree(wire, data, known, dst)
-        if not inputs:
+        if not any(flags):
             return trees.fill(data, iter(results)) if here else None
+        inputs = gradients.chosen(data, flags)
         if known.linear:
-            scale = 1.0 if known.name == "sum" else 1.0 / wire.size
+            scale = known.scale(wire.size)
             back = gradients.broadcast_from(lambda: self._wire("the backward of reduce", group), dst, scale)
             if not here:
                 return gradients.link(self.device, inputs, back)
-            tied = gradients.tie([result for result, flag in zip(results, flags, strict=True) if flag], inputs, back)
+            tied = gradients.tie(gradients.chosen(results, flags), inputs, back)
         else:
             rows = self._rows_with_grad(wire, inputs, group)
             if not here:
@@ -110,8 +109,9 @@ class Reductions(Movers):
         (tensor(60), 1.5)
         """
         if async_op:
-            check_no_grads(sync_grads=sync_grads)
-            return self._beside("all_reduce", group, lambda: self.all_reduce(data, op, out=out, group=group))
+            return self._beside(
+                "all_reduce", group, lambda: self.all_reduce(data, op, out=out, group=group), sync_grads=sync_grads
+            )
         wire = self._wire("all_reduce", group)
         known = ops.parse(op)
         if out is not None:
@@ -126,9 +126,9 @@ class Reductions(Movers):
             return trees.fill(data, iter(results))
         inputs = gradients.chosen(data, flags)
         if known.linear:
-            scale = 1.0 if known.name == "sum" else 1.0 / wire.size
+            scale = known.scale(wire.size)
             back = gradients.summed(lambda: self._wire("the backward of all_reduce", group), scale)
-            tied = gradients.tie([result for result, flag in zip(results, flags, strict=True) if flag], inputs, back)
+            tied = gradients.tie(gradients.chosen(results, flags), inputs, back)
         else:
             tied = [ops.fold(known, row) for row in self._rows_with_grad(wire, inputs, group)]
         return gradients.replaced(trees.fill(data, iter(results)), flags, tied)
@@ -139,10 +139,8 @@ class Reductions(Movers):
         return rows
 
     @staticmethod
-    def _flags(wire: Wire, data: Any, *, sync_grads: bool) -> list[bool]:
+    def _flags(wire: Wire, data: Any) -> list[bool]:
         """Which leaves gradients flow back to; the same on every rank, or it is said."""
-        if not sync_grads:
-            return [False for _ in trees.flat(data)]
         needs = gradients.agree(wire, gradients.requires_grad(data))
         gradients.check_alike(wire, needs, "on every rank")
         found: list[bool] = needs[wire.me]
@@ -173,8 +171,9 @@ class Reductions(Movers):
         tensor([4, 6])
         """
         if async_op:
-            check_no_grads(sync_grads=sync_grads)
-            return self._beside("reduce_scatter", group, lambda: self.reduce_scatter(data, op, group=group))
+            return self._beside(
+                "reduce_scatter", group, lambda: self.reduce_scatter(data, op, group=group), sync_grads=sync_grads
+            )
         wire = self._wire("reduce_scatter", group)
         known = ops.parse(op)
         if isinstance(data, torch.Tensor):
@@ -196,7 +195,7 @@ class Reductions(Movers):
 
     def _reduce_scatter_with_grad(self, wire: Wire, shares: list[Any], op: ops.Op, group: Group) -> Any:
         needs = [gradients.requires_grad(share) for share in shares]
-        self._flags(wire, shares, sync_grads=True)
+        self._flags(wire, shares)
         gradients.check_alike(wire, needs, "in every share")
         flags = needs[wire.me]
         result = trees.fill(shares, iter(reducing.reduce_tree(wire, shares, op, None)))[wire.me]
@@ -204,7 +203,7 @@ class Reductions(Movers):
             return result
         inputs = [leaf for share in shares for leaf in gradients.chosen(share, flags)]
         if op.linear:
-            scale = 1.0 if op.name == "sum" else 1.0 / wire.size
+            scale = op.scale(wire.size)
             back = gradients.gathered(lambda: self._wire("the backward of reduce_scatter", group), scale)
             tied = gradients.tie(gradients.chosen(result, flags), inputs, back)
         else:
@@ -247,19 +246,20 @@ class Reductions(Movers):
         (6, 3)
         """
         if async_op:
-            check_no_grads(sync_grads=sync_grads)
-            return self._beside("scan", group, lambda: self.scan(data, op, exclusive, group=group))
+            return self._beside(
+                "scan", group, lambda: self.scan(data, op, exclusive, group=group), sync_grads=sync_grads
+            )
         wire = self._wire("scan", group)
         known = ops.parse(op)
-        flags = self._flags(wire, data, sync_grads=sync_grads)
+        flags = self._flags(wire, data) if sync_grads else []
         results = scanning.scan_tree(wire, data, known, exclusive=exclusive)
-        inputs = gradients.chosen(data, flags)
-        if not inputs:
+        if not any(flags):
             return trees.fill(data, iter(results))
+        inputs = gradients.chosen(data, flags)
         count = wire.me + (not exclusive)
-        kept = [result for result, flag in zip(results, flags, strict=True) if flag]
+        kept = gradients.chosen(results, flags)
         if known.linear:
-            scale = 1.0 if known.name == "sum" else 1.0 / max(count, 1)
+            scale = known.scale(max(count, 1))
             back = gradients.summed_from_here(
                 lambda: self._wire("the backward of scan", group), scale, exclusive=exclusive
             )
