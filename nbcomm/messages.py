@@ -247,9 +247,11 @@ class Probe(_Message):
     """Answer with a `Snapshot`. Any message, this one too, renews the lease.
 
     ``seen``: whatever was said of requests up to this id has been heard; a later notebook need not be told.
+    ``question``: the answer carries it back, so an answer to an earlier question is not taken for it.
     """
 
     seen: int = 0
+    question: int = 0
 
 
 class Stop(_Message):
@@ -330,6 +332,7 @@ class Snapshot(_Message):
     device_total: int
     generation: int = 0
     doing: Doing = Doing()
+    question: int = 0
 
 
 ToRank = Form | Run | Push | Pull | Call | Interrupt | Abort | Probe | Stop

@@ -29,7 +29,7 @@ TO_RANK: list[ToRank] = [
     messages.Call(5, BLOB, [0]),
     messages.Interrupt(2),
     messages.Abort(2, 1, "HangError", "all_reduce can never complete."),
-    messages.Probe(9),
+    messages.Probe(9, 3),
     messages.Stop(),
 ]
 FROM_RANK: list[FromRank] = [

@@ -29,7 +29,8 @@ class Roster:
         self._snapshots: dict[int, Snapshot] = {}
         self._doings: dict[int, tuple[int, Doing]] = {}
         self._heard: dict[int, float] = {}
-        self._silent: set[int] = set()
+        self._question = 0
+        self._answered: dict[int, int] = {}
         self._changed = threading.Condition()
 
     @property
@@ -75,13 +76,15 @@ class Roster:
             self.attached.add(rank)
             self._changed.notify_all()
 
-    def expect_news(self) -> None:
-        """From now on, ranks that have not reported since are silent."""
-        self._silent = set(self.ranks) - set(self.dead)
+    def next_question(self) -> int:
+        """A number for a probe, larger than all before."""
+        with self._changed:
+            self._question += 1
+            return self._question
 
-    def silent(self) -> set[int]:
-        """The living ranks that have not reported since `expect_news`."""
-        return self._silent - set(self.dead)
+    def silent(self, question: int) -> set[int]:
+        """The living ranks that have answered neither this question nor a later one."""
+        return {rank for rank in self.living if self._answered.get(rank, 0) < question}
 
     def note(self, rank: int, snapshot: Snapshot) -> None:
         """Take what a rank says it does."""
@@ -89,7 +92,7 @@ class Roster:
             self._snapshots[rank] = snapshot
             self._doings[rank] = snapshot.generation, snapshot.doing
             self._heard[rank] = time.monotonic()
-            self._silent.discard(rank)
+            self._answered[rank] = max(snapshot.question, self._answered.get(rank, 0))
             self._changed.notify_all()
 
     def note_doing(self, rank: int, generation: int, doing: Doing) -> None:
@@ -127,7 +130,7 @@ class Roster:
         with self._changed:
             for rank in ranks:
                 self.attached.discard(rank)
-                for known in (self.dead, self._snapshots, self._doings, self._heard):
+                for known in (self.dead, self._snapshots, self._doings, self._heard, self._answered):
                     known.pop(rank, None)
 
     def dead_among(self, ranks: Iterable[int]) -> list[int]:

@@ -45,6 +45,9 @@ if TYPE_CHECKING:
 _STATUS_PATIENCE = 0.5
 """Seconds that a rank has to say what it does."""
 
+_DEATH_PATIENCE = 2.0
+"""Seconds that a rank has to say that it lives, before a heal that was asked for believes that it does."""
+
 _OUTPUTS_KEPT = 200
 """How many past cells can still show what their background threads print."""
 
@@ -239,11 +242,7 @@ class Session:
 
     def status(self) -> list[RankView]:
         """What each rank is and does, in rank order; asked now, and answered from memory by a rank that is silent."""
-        self._roster.expect_news()
-        self.link.send(self.ranks, Probe())
-        deadline = time.monotonic() + _STATUS_PATIENCE
-        while self._roster.silent() and time.monotonic() < deadline:
-            self._roster.wait(TICK)
+        self._ask(_STATUS_PATIENCE)
         return self.views()
 
     def views(self) -> list[RankView]:
@@ -384,7 +383,7 @@ class Session:
             StateError: the world is stopped, or still busy.
         """
         self._check_running()
-        wanted = self._processes.dead() if ranks is None else self._resolve(ranks)
+        wanted = self._dead() if ranks is None else self._resolve(ranks)
         with self._exclusively(), Presses() as presses:
             replaced = self._processes.heal(wanted, lambda: presses.pressed)
             if wanted:
@@ -397,6 +396,22 @@ class Session:
             self.panel.update(self.views())
             self.panel.settle()
         return replaced
+
+    def _dead(self) -> list[int]:
+        """The dead ranks, also those that die this instant: a process that is killed takes a while to end.
+
+        Until it has, the system counts it among the living, so what is asked is the rank itself.
+        """
+        self._ask(_DEATH_PATIENCE)
+        return self._processes.dead()
+
+    def _ask(self, patience: float) -> None:
+        """Hear from every living rank, if it answers within so many seconds."""
+        question = self._roster.next_question()
+        self.link.send(self._roster.living, Probe(question=question))
+        deadline = time.monotonic() + patience
+        while self._roster.silent(question) and time.monotonic() < deadline:
+            self._roster.wait(TICK)
 
     # ── requests ────────────────────────────────────────────────────────────────────────────────────
 

@@ -81,10 +81,10 @@ class Watch:
 
     def _poll(self) -> None:
         while not self._closed:
-            self._roster.expect_news()
-            self._link.send(self._roster.living, Probe(self._seen()))
+            question = self._roster.next_question()
+            self._link.send(self._roster.living, Probe(self._seen(), question))
             deadline = time.monotonic() + _ANSWER
-            while self._roster.silent() and time.monotonic() < deadline:
+            while self._roster.silent(question) and time.monotonic() < deadline:
                 self._roster.wait(_ANSWER)
             if self._closed:
                 return

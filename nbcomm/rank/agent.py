@@ -280,7 +280,7 @@ class Agent:
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
         if isinstance(message, Probe):
             self._history.seen(message.seen)
-            self._send(self._snapshot())
+            self._send(self._snapshot(message.question))
         elif isinstance(message, Interrupt):
             self._ending = Ending(message.run, self.world.generation)
             self._press()
@@ -343,7 +343,7 @@ class Agent:
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         return Hello(self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__))
 
-    def _snapshot(self) -> Snapshot:
+    def _snapshot(self, question: int) -> Snapshot:
         used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
         memory = self._process.memory_info().rss
         world = self.world
@@ -358,6 +358,7 @@ class Agent:
             total,
             world.generation,
             world.record.doing(),
+            question,
         )
 
 

@@ -41,11 +41,13 @@ def test_a_dead_rank_stays_dead(roster: Roster) -> None:
 
 
 def test_silence_ends_with_a_word_or_a_death(roster: Roster) -> None:
-    roster.expect_news()
-    assert roster.silent() == {0, 1, 2}
-    roster.note(0, Snapshot(0, 100, "idle", 5.0, None, 1000, 0, 0))
+    earlier, question = roster.next_question(), roster.next_question()
+    assert roster.silent(question) == {0, 1, 2}
+    roster.note(0, Snapshot(0, 100, "idle", 5.0, None, 1000, 0, 0, question=question))
+    roster.note(2, Snapshot(2, 102, "idle", 5.0, None, 1000, 0, 0, question=earlier))
     roster.note_death(1, 3)
-    assert roster.silent() == {2}
+    assert roster.silent(question) == {2}, "an answer to an earlier question tells nothing of now"
+    assert roster.silent(earlier) == set()
 
 
 @pytest.mark.parametrize(
