@@ -39,6 +39,7 @@ class RankView:
         device_memory: memory used on its device in bytes.
         device_total: memory of its device in bytes; 0 = unknown.
         note: one short line about the state ("killed by SIGKILL"), or nothing.
+        error: the error that ended its last cell in one line ("ValueError: …"); stays until a cell ends well.
     """
 
     rank: int
@@ -53,6 +54,7 @@ class RankView:
     device_memory: int = 0
     device_total: int = 0
     note: str = ""
+    error: str = ""
 
 
 def duration(seconds: float) -> str:

@@ -1,0 +1,82 @@
+"""What the panel tells beside the ranks' states: how far each is in a group's collectives, and where a cell's time went.
+
+Plain data; `nbcomm.notebook.ladder` and `nbcomm.notebook.timeline` make it from what the ranks say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+MARKS = {"done": "●", "arrived": "◐", "missing": "○", "other": "◆", "failed": "✕", "out": ""}
+"""How a rank stands to one collective: has done it, waits in it, has not come to it, is in another one in its place,
+failed in it, is no member of the group."""
+
+KINDS = ("compute", "waiting", "transfer")
+"""What a rank does with its time: its own work, waiting for others to come, moving data once all are there."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """One collective of a group.
+
+    Attributes:
+        seq: its sequence number.
+        name: "all_reduce".
+        line: the line of the cell, "line 3: all_reduce(x)"; may be empty.
+        marks: one of `MARKS` for each rank of the world, in rank order.
+    """
+
+    seq: int
+    name: str
+    line: str
+    marks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Ladder:
+    """The last collectives of one group, oldest first.
+
+    Attributes:
+        group: "world", or "ranks 0-1".
+        rungs: at most a dozen.
+    """
+
+    group: str = "world"
+    rungs: tuple[Rung, ...] = ()
+
+
+@dataclass(frozen=True)
+class Span:
+    """A stretch of a rank's time, in seconds from the start of the cell.
+
+    Attributes:
+        kind: one of `KINDS`.
+        start: when it began.
+        end: when it ended.
+        name: the collective, "all_reduce #3"; empty for compute.
+    """
+
+    kind: str
+    start: float
+    end: float
+    name: str = ""
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Where the time of one cell went.
+
+    Attributes:
+        cell: the notebook's In[number].
+        seconds: how long the cell has taken, or takes so far.
+        running: whether it still runs.
+        spans: for each rank that ran it, its spans in order, without gaps; neighbours of one kind are joined.
+        sentence: the straggler by name: "rank 2 came last in 5 of 6 collectives; the others waited 1.2 s for it".
+            Empty where there is none.
+    """
+
+    cell: int
+    seconds: float
+    running: bool
+    spans: dict[int, tuple[Span, ...]]
+    sentence: str = ""
