@@ -1,4 +1,4 @@
-"""What the panel tells beside the ranks' states: how far each is in a group's collectives, and where a cell's time went.
+"""What the panel tells beside the ranks' states: how far each is in the collectives, and where a cell's time went.
 
 Plain data; `nbcomm.notebook.ladder` and `nbcomm.notebook.timeline` make it from what the ranks say.
 """
