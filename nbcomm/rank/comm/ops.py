@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,9 +11,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ... import laws
 from ...errors import OpError
-
-VALID = "write sum, mean (or avg), min, max, product (or prod), band, bor or bxor"
 
 
 @dataclass(frozen=True)
@@ -51,20 +49,17 @@ class Op:
         return self.name in ("min", "max")
 
 
-_OPS = {
-    op.name: op
-    for op in (
-        Op("sum", dist.ReduceOp.SUM, operator.add),
-        Op("mean", dist.ReduceOp.SUM, operator.add),
-        Op("min", dist.ReduceOp.MIN, min),
-        Op("max", dist.ReduceOp.MAX, max),
-        Op("product", dist.ReduceOp.PRODUCT, operator.mul),
-        Op("band", dist.ReduceOp.BAND, operator.and_),
-        Op("bor", dist.ReduceOp.BOR, operator.or_),
-        Op("bxor", dist.ReduceOp.BXOR, operator.xor),
-    )
+_WIRES = {
+    "sum": dist.ReduceOp.SUM,
+    "mean": dist.ReduceOp.SUM,
+    "min": dist.ReduceOp.MIN,
+    "max": dist.ReduceOp.MAX,
+    "product": dist.ReduceOp.PRODUCT,
+    "band": dist.ReduceOp.BAND,
+    "bor": dist.ReduceOp.BOR,
+    "bxor": dist.ReduceOp.BXOR,
 }
-_BY_NAME = {**_OPS, "avg": _OPS["mean"], "prod": _OPS["product"]}
+_OPS = {name: Op(name, wire, laws.PAIRS[name]) for name, wire in _WIRES.items()}
 
 
 def parse(op: object) -> Op:
@@ -79,15 +74,14 @@ def parse(op: object) -> Op:
     if isinstance(op, Op):
         return op
     if isinstance(op, str):
-        if found := _BY_NAME.get(op.strip().lower()):
-            return found
-    elif isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
+        return _OPS[laws.name_of(op)]
+    if isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
         if op == dist.ReduceOp.AVG:
             return _OPS["mean"]
         for known in _OPS.values():
             if op == known.wire:
                 return known
-    raise OpError(f"There is no reduction {op!r}; {VALID}.")
+    raise OpError(f"There is no reduction {op!r}; {laws.VALID}.")
 
 
 # ---- tensors
@@ -190,33 +184,13 @@ def fold(op: Op, rows: torch.Tensor) -> torch.Tensor:
 
 
 def numbers(op: Op, values: Sequence[Any]) -> Any:
-    """Combine Python numbers in the order of the ranks, exactly: an int never passes through a float.
-
-    Raises:
-        OpError: the numbers do not have this reduction.
-
-    >>> numbers(parse("sum"), [2**64, 1]), numbers(parse("mean"), [0, 1, 2, 3]), numbers(parse("sum"), [True, True])
-    (18446744073709551617, 1.5, 2)
-    """
-    if op.ordered:
-        for value in values:
-            if value != value:  # noqa: PLR0124  # one NaN makes the answer NaN, as in torch
-                return value
-    try:
-        total = functools.reduce(op.pair, values)
-        if op.name == "mean":
-            return total / len(values)
-    except (TypeError, OverflowError) as error:
-        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
-        raise OpError(f"{op.name} is not defined for these numbers ({kinds}): {error}.") from error
-    # One bool alone (a world of one rank) adds up to an int like any other count of bools.
-    return int(total) if isinstance(total, bool) and op.name in ("sum", "product") else total
+    """Combine Python numbers in the order of the ranks, exactly; see `nbcomm.laws.reduce`."""
+    return laws.reduce(op.name, values)
 
 
 def number_identity(op: Op) -> Any:
     """What leaves every Python number as it is under ``op``; NaN for the mean of nothing."""
-    known = {"sum": 0, "product": 1, "min": math.inf, "max": -math.inf, "band": -1, "bor": 0, "bxor": 0}
-    return known.get(op.name, math.nan)
+    return laws.identity(op.name)
 
 
 def _short(dtype: torch.dtype) -> str:

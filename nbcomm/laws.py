@@ -1,0 +1,77 @@
+"""The laws of the reductions, for Python numbers: what the ranks compute, and what the pictures draw."""
+
+from __future__ import annotations
+
+import functools
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from .errors import OpError
+
+VALID = "write sum, mean (or avg), min, max, product (or prod), band, bor or bxor"
+
+PAIRS: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "mean": operator.add,  # and divided at the end
+    "min": min,
+    "max": max,
+    "product": operator.mul,
+    "band": operator.and_,
+    "bor": operator.or_,
+    "bxor": operator.xor,
+}
+"""Each reduction's one name, and what it makes of two values."""
+
+_ALIASES = {"avg": "mean", "prod": "product"}
+
+
+def name_of(op: str) -> str:
+    """The one name of a reduction that is written in any letter case.
+
+    Raises:
+        OpError: there is no such reduction; the message names those that there are.
+
+    >>> name_of("AVG")
+    'mean'
+    """
+    plain = op.strip().lower()
+    name = _ALIASES.get(plain, plain)
+    if name not in PAIRS:
+        raise OpError(f"There is no reduction {op!r}; {VALID}.")
+    return name
+
+
+def reduce(name: str, values: Sequence[Any]) -> Any:
+    """Combine Python numbers in the order of the ranks, exactly: an int never passes through a float.
+
+    Args:
+        name: one of `PAIRS`.
+        values: one or more.
+
+    Raises:
+        OpError: the numbers do not have this reduction.
+
+    >>> reduce("sum", [2**64, 1]), reduce("mean", [0, 1, 2, 3]), reduce("sum", [True, True])
+    (18446744073709551617, 1.5, 2)
+    """
+    if name in ("min", "max"):
+        for value in values:
+            if value != value:  # noqa: PLR0124  # one NaN makes the answer NaN, as in torch
+                return value
+    try:
+        total = functools.reduce(PAIRS[name], values)
+        if name == "mean":
+            return total / len(values)
+    except (TypeError, OverflowError) as error:
+        kinds = ", ".join(sorted({type(value).__name__ for value in values}))
+        raise OpError(f"{name} is not defined for these numbers ({kinds}): {error}.") from error
+    # One bool alone (a world of one rank) adds up to an int like any other count of bools.
+    return int(total) if isinstance(total, bool) and name in ("sum", "product") else total
+
+
+def identity(name: str) -> Any:
+    """What leaves every Python number as it is; NaN for the mean of nothing."""
+    known = {"sum": 0, "product": 1, "min": math.inf, "max": -math.inf, "band": -1, "bor": 0, "bxor": 0}
+    return known.get(name, math.nan)
