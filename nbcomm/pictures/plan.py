@@ -1,0 +1,319 @@
+"""What a collective does, as data: before, after, and the flows between; a picture only draws it.
+
+The laws are written here once more, in plain Python over plain values, and `tests/pictures/test_plan.py` holds them to
+what torch did: every collective, every reduction, 2 to 16 ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .. import laws
+from ..errors import CollectiveError
+from ..ranks import fold
+from ..sketch import sketch
+
+REDUCING = ("reduce", "all_reduce", "reduce_scatter", "scan")
+"""The collectives that have an op."""
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One value of one rank.
+
+    Attributes:
+        text: as it is shown.
+        sources: the ranks whose data is in it, ascending; several where it was reduced.
+        value: the value itself, where the plan was made from values.
+    """
+
+    text: str
+    sources: tuple[int, ...]
+    value: Any = field(default=None, compare=False)
+
+
+@dataclass(frozen=True)
+class Flow:
+    """Something that moves: from a rank's cell before to a rank's cell after."""
+
+    src: int
+    item: int
+    dst: int
+    place: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One collective, ready to be drawn.
+
+    Attributes:
+        name: "all_reduce".
+        ranks: those that take part, in group order; all dicts below have them as keys.
+        law: what it does, in one line.
+        before: what each rank brings; an empty tuple where it brings nothing that is looked at.
+        after: what each rank gets; an empty tuple for nothing.
+        flows: what goes where.
+        hub: what stands in the middle, where everything meets: an op, or "all". Empty: flows go straight.
+        title: the call, in words: "all_reduce · sum".
+        notes: what else is to be said, as lines below it.
+        arrivals: seconds after the first rank at which each rank came, where that is known.
+        missing: ranks that never came.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    law: str
+    before: dict[int, tuple[Cell, ...]]
+    after: dict[int, tuple[Cell, ...]]
+    flows: tuple[Flow, ...]
+    hub: str = ""
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    arrivals: dict[int, float] = field(default_factory=dict)
+    missing: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class How:
+    """The options of a call.
+
+    Attributes:
+        op: a reduction's name.
+        src: the rank that gives, of broadcast, scatter and send.
+        dst: the rank that gets, of gather, reduce and send.
+        mode: of gather and all_gather.
+        exclusive: of scan.
+        pairs: of sendrecv, who sends to whom; by default everybody to the next rank.
+    """
+
+    op: str = "sum"
+    src: int = 0
+    dst: int = 0
+    mode: str = "stack"
+    exclusive: bool = False
+    pairs: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class _Shape:
+    """How a collective looks.
+
+    Attributes:
+        law: in words, with op, src and dst to be filled in.
+        sources: for each rank's place (rank, number of its cells) which (rank, cell) went into each of its cells.
+    """
+
+    law: str
+    sources: Callable[[int, Sequence[int], How], list[list[tuple[int, int]]]]
+
+
+def _everybody(ranks: Sequence[int], cell: int = 0) -> list[tuple[int, int]]:
+    return [(rank, cell) for rank in ranks]
+
+
+def _scanned(rank: int, ranks: Sequence[int], how: How) -> list[list[tuple[int, int]]]:
+    return [_everybody(ranks[: ranks.index(rank) + (not how.exclusive)])]
+
+
+def _sent(rank: int, ranks: Sequence[int], how: How) -> list[list[tuple[int, int]]]:
+    pairs = how.pairs or tuple((r, ranks[(i + 1) % len(ranks)]) for i, r in enumerate(ranks))
+    return [[(src, 0)] for src, dst in pairs if dst == rank]
+
+
+_SHAPES = {
+    "barrier": _Shape("nobody goes on before everybody has come", lambda *_: []),
+    "broadcast": _Shape("out[r] = data of rank {src}, on every rank r", lambda _r, _s, how: [[(how.src, 0)]]),
+    "scatter": _Shape(
+        "out[r] = item r of rank {src}'s items", lambda rank, ranks, how: [[(how.src, ranks.index(rank))]]
+    ),
+    "gather": _Shape(
+        "out = [data of rank 0, data of rank 1, …], on rank {dst} only",
+        lambda rank, ranks, how: [[(other, 0)] for other in ranks] if rank == how.dst else [],
+    ),
+    "all_gather": _Shape(
+        "out = [data of rank 0, data of rank 1, …], on every rank", lambda _r, ranks, _h: [[(o, 0)] for o in ranks]
+    ),
+    "reduce": _Shape(
+        "out = {op} over all ranks r of data[r], on rank {dst} only",
+        lambda rank, ranks, how: [_everybody(ranks)] if rank == how.dst else [],
+    ),
+    "all_reduce": _Shape("out = {op} over all ranks r of data[r], on every rank", lambda _r, s, _h: [_everybody(s)]),
+    "reduce_scatter": _Shape(
+        "out[r] = {op} over all ranks s of data[s][r]: rank r gets share r",
+        lambda rank, ranks, _h: [_everybody(ranks, ranks.index(rank))],
+    ),
+    "all_to_all": _Shape(
+        "out[r][s] = items[s][r]: what rank s has for rank r",
+        lambda rank, ranks, _h: [[(other, ranks.index(rank))] for other in ranks],
+    ),
+    "scan": _Shape("out[r] = {op} over the ranks {upto} r of data", _scanned),
+    "send": _Shape(
+        "out = data of rank {src}, on rank {dst}", lambda rank, _s, how: [[(how.src, 0)]] if rank == how.dst else []
+    ),
+    "sendrecv": _Shape("out[r] = data of the rank that sends to r", _sent),
+}
+
+NAMES = tuple(_SHAPES)
+"""The collectives that there are pictures of."""
+
+_HUBS = ("all_reduce", "all_gather", "reduce")
+"""Through one point go those whose straight lines would be a thicket: n² of them."""
+
+
+def plan(  # noqa: PLR0913 - each is an option of the collective
+    name: str,
+    values: Sequence[Any] | None = None,
+    *,
+    n: int = 4,
+    op: str = "sum",
+    src: int = 0,
+    dst: int | None = None,
+    mode: str = "stack",
+    exclusive: bool = False,
+    ranks: Sequence[int] | None = None,
+) -> Plan:
+    """Plan a collective of given values.
+
+    Args:
+        name: one of `NAMES`.
+        values: what each rank brings, in rank order: numbers, texts, (nested) lists of numbers, arrays or tensors. Of
+            scatter the items that ``src`` has; of reduce_scatter and all_to_all, for each rank a list with an entry
+            for every rank. None makes some up for ``n`` ranks.
+        n: how many ranks, where ``values`` does not say so.
+        op: sum, mean, min, max, product, band, bor or bxor.
+        src: the rank that gives.
+        dst: the rank that gets; by default rank 0, and of send the rank after ``src``.
+        mode: of gather and all_gather; the picture is the same.
+        exclusive: of scan: without a rank's own data.
+        ranks: the group's global ranks; 0 to n-1 by default.
+
+    Raises:
+        CollectiveError: there is no such collective, or the values do not fit it.
+        OpError: there is no such op, or the values do not have it.
+
+    >>> [cell.text for cell in plan("all_reduce", [1, 2, 3]).after[0]]
+    ['6']
+    """
+    if name not in _SHAPES:
+        raise CollectiveError(f"There is no picture of {name!r}; choose one of {', '.join(NAMES)}.")
+    values = made_up(name, n) if values is None else list(values)
+    members = tuple(range(len(values)) if ranks is None else ranks)
+    if dst is None:
+        dst = members[(members.index(src) + 1) % len(members)] if name == "send" and src in members else 0
+    _check(name, members, values, src, dst)
+    how = How(laws.name_of(op), src, dst, mode, exclusive)
+    brought = {rank: _brought(name, values, place) for place, rank in enumerate(members)}
+    if name in ("broadcast", "send", "scatter"):
+        brought = {rank: _brought(name, values, members.index(src)) if rank == src else () for rank in members}
+    if name == "scatter":
+        brought[src] = tuple(values)
+    before = {rank: tuple(_cell(value, (rank,)) for value in cells) for rank, cells in brought.items()}
+    after = {}
+    for rank in members:
+        cells = []
+        for origins in _SHAPES[name].sources(rank, members, how):
+            given = [brought[other][item] for other, item in origins]
+            value = combine(how.op, given, like=brought[rank]) if name in REDUCING else given[0]
+            cells.append(_cell(value, tuple(sorted({other for other, _ in origins}))))
+        after[rank] = tuple(cells)
+    return assemble(name, members, how, before, after)
+
+
+def assemble(
+    name: str,
+    ranks: Sequence[int],
+    how: How,
+    before: dict[int, tuple[Cell, ...]],
+    after: dict[int, tuple[Cell, ...]],
+) -> Plan:
+    """A plan of cells that are known: the flows follow from the collective, and join the cells that are there."""
+    shape = _SHAPES[name]
+    flows = [
+        Flow(src, item, rank, place)
+        for rank in ranks
+        for place, origins in enumerate(shape.sources(rank, ranks, how))
+        for src, item in origins
+        if item < len(before[src]) and place < len(after[rank])
+    ]
+    hub = (how.op if name in REDUCING else "all") if name in _HUBS and len(ranks) > 1 else ""
+    words = {"op": how.op, "src": how.src, "dst": how.dst, "upto": "before" if how.exclusive else "up to"}
+    return Plan(name, tuple(ranks), shape.law.format(**words), before, after, tuple(flows), hub, title_of(name, how))
+
+
+def sources_of(name: str, rank: int, ranks: Sequence[int], how: How) -> list[tuple[int, ...]]:
+    """Whose data is in each cell that a rank gets."""
+    return [tuple(sorted({other for other, _ in origins})) for origins in _SHAPES[name].sources(rank, list(ranks), how)]
+
+
+def title_of(name: str, how: How) -> str:
+    """The call in words."""
+    parts = [name]
+    if name in REDUCING:
+        parts.append(how.op)
+    if name in ("broadcast", "scatter", "send"):
+        parts.append(f"src {how.src}")
+    if name in ("gather", "reduce", "send"):
+        parts.append(f"dst {how.dst}")
+    if name == "scan" and how.exclusive:
+        parts.append("exclusive")
+    return " · ".join(parts)
+
+
+def made_up(name: str, n: int) -> list[Any]:
+    """Values that make a collective's law visible: each tells which rank it is from, and for whom."""
+    if name in ("reduce_scatter", "all_to_all"):
+        return [[10 * rank + item for item in range(n)] for rank in range(n)]
+    if name == "scatter":
+        return [10 * item for item in range(n)]
+    return [10 * rank for rank in range(n)] if name not in REDUCING else list(range(1, n + 1))
+
+
+def combine(op: str, values: Sequence[Any], *, like: Any = None) -> Any:
+    """Reduce values element by element; of no values at all it is what changes nothing, in the shape of ``like``.
+
+    >>> combine("max", [[1, 5], [4, 2]]), combine("mean", [1, 2])
+    ([4, 5], 1.5)
+    """
+    plain = [_plain(value) for value in values]
+    if not plain:
+        shape = _plain(like[0]) if like else 0
+        return [laws.identity(op) for _ in shape] if isinstance(shape, list) else laws.identity(op)
+    if isinstance(plain[0], list):
+        if any(not isinstance(value, list) or len(value) != len(plain[0]) for value in plain):
+            raise CollectiveError(f"{op} needs values of one shape on every rank, not {', '.join(map(sketch, plain))}.")
+        return [combine(op, row) for row in zip(*plain, strict=True)]
+    return laws.reduce(op, plain)
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    return [_plain(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _brought(name: str, values: Sequence[Any], place: int) -> tuple[Any, ...]:
+    if name == "barrier":
+        return ()
+    return tuple(values[place]) if name in ("reduce_scatter", "all_to_all") else (values[place],)
+
+
+def _cell(value: Any, sources: tuple[int, ...]) -> Cell:
+    return Cell(sketch(value), sources, value)
+
+
+def _check(name: str, members: Sequence[int], values: Sequence[Any], src: int, dst: int) -> None:
+    if not values or len(members) != len(values):
+        raise CollectiveError(f"{name} needs one value for each of its ranks ({fold(members)}), not {len(values)}.")
+    for word, rank in (("src", src), ("dst", dst)):
+        if rank not in members:
+            raise CollectiveError(f"{word}={rank} is not one of the ranks {fold(members)}.")
+    if name == "send" and src == dst:
+        raise CollectiveError(f"Rank {src} cannot send to itself; dst must be another rank.")
+    if name in ("reduce_scatter", "all_to_all"):
+        for rank, given in zip(members, values, strict=True):
+            if not hasattr(given, "__len__") or len(given) != len(values):
+                raise CollectiveError(
+                    f"{name} needs {len(values)} items on every rank, one for each; rank {rank} has {sketch(given)}."
+                )

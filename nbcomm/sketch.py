@@ -1,0 +1,121 @@
+"""Values in few characters, for pictures: what can be shown of them fairly, and what was left out.
+
+Tensors and arrays are known by what they have (``dtype``, ``shape``, ``tolist``), so nothing is imported for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+_NUMBERS = 4
+"""So many numbers of a row are shown; of a longer one the first three and the last."""
+
+_TEXT = 28
+_NODES = 3
+
+
+def sketch(value: Any) -> str:
+    """Write a value in few characters; what is left out shows as "…", and a tensor's size is said then.
+
+    >>> sketch(6), sketch(0.1 + 0.2), sketch("a" * 40)
+    ('6', '0.3', "'aaaaaaaaaaaaaaaaaaaaaaaaa…'")
+    >>> sketch([1, 2, 3, 4, 5, 6]), sketch({"lr": 0.1})
+    ('[1 2 3 … 6] of 6', '{lr: 0.1}')
+    """
+    if hasattr(value, "tolist") and hasattr(value, "shape"):
+        return _array(value)
+    if isinstance(value, dict):
+        parts = [f"{_plain(key)}: {sketch(item)}" for key, item in islice(value.items(), _NODES)]
+        return _cut("{" + ", ".join([*parts, *(["…"] if len(value) > _NODES else [])]) + "}")
+    if isinstance(value, list | tuple):
+        return _cut(_row(value))
+    return _plain(value) if isinstance(value, bool | int | float | complex | None) else _cut(_text(value))
+
+
+def rows(value: Any) -> list[Any]:
+    """The items of a list, tuple, tensor or array along its first dimension."""
+    return list(value)
+
+
+def _array(value: Any) -> str:
+    shape = tuple(value.shape)
+    count = 1
+    for length in shape:
+        count *= length
+    if not shape:
+        return _plain(value.tolist())
+    if count == 0:
+        return f"empty {_times(shape)}"
+    flat = value.reshape(-1)
+    if count <= _NUMBERS + 1:
+        shown = [_plain(number) for number in flat.tolist()]
+    else:
+        shown = [*(_plain(number) for number in flat[: _NUMBERS - 1].tolist()), "…", _plain(flat[-1].tolist())]
+    size = "" if len(shape) == 1 and count <= _NUMBERS + 1 else f" of {_times(shape)}"
+    return f"[{' '.join(shown)}]{size}"
+
+
+def _row(values: list[Any] | tuple[Any, ...]) -> str:
+    if len(values) <= _NUMBERS + 1:
+        return f"[{' '.join(sketch(item) for item in values)}]"
+    first = " ".join(sketch(item) for item in values[: _NUMBERS - 1])
+    return f"[{first} … {sketch(values[-1])}] of {len(values)}"
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    if isinstance(value, complex):
+        return f"{value:.3g}"
+    text = str(value)
+    return text if len(text) <= 12 or not isinstance(value, int) else f"{text[:4]}…{text[-4:]}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return repr(value) if len(value) <= _TEXT - 2 else f"{value[: _TEXT - 3]!r}"[:-1] + "…'"
+    if isinstance(value, bytes | bytearray):
+        return f"{len(value)} bytes"
+    try:
+        text = " ".join(repr(value).split())
+    except Exception:  # noqa: BLE001 - a user's own __repr__ may raise whatever it likes
+        text = f"<{type(value).__name__}>"
+    return text
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= 2 * _TEXT else text[: 2 * _TEXT - 1] + "…"
+
+
+def _times(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape))
+
+
+def leaves(value: Any, depth: int = 6) -> Iterator[Any]:
+    """The leaves of lists, tuples and dicts."""
+    if depth and isinstance(value, dict):
+        value = list(value.values())
+    if depth and isinstance(value, list | tuple):
+        for item in value:
+            yield from leaves(item, depth - 1)
+    else:
+        yield value
+
+
+def size_of(value: Any) -> int:
+    """The bytes of the tensors and arrays in a value; numbers count 8, and what is neither counts nothing.
+
+    >>> size_of([1, 2.5, {"a": True}])
+    24
+    """
+    total = 0
+    for leaf in leaves(value):
+        if isinstance(leaf, bool | int | float):
+            total += 8
+        elif isinstance(leaf, bytes | bytearray):
+            total += len(leaf)
+        else:
+            total += getattr(leaf, "nbytes", 0)
+    return total
