@@ -158,6 +158,42 @@ class Doing(msgspec.Struct, array_like=True, frozen=True):
     threads: int = 0
 
 
+class Step(msgspec.Struct, array_like=True, frozen=True):
+    """A call that a cell made and that needed other ranks, as its journal has it.
+
+    Attributes:
+        name: what was called: "all_reduce".
+        kind: "collective", "send" or "recv".
+        group: the process group's name; empty where nothing moved.
+        members: its global ranks.
+        first: its sequence number; ``last`` that of the last of torch's calls that it took.
+        began: by the rank's clock (`time.time`), in seconds; so is ``ended``, 0 where that is not known.
+        failed: it raised.
+        peer: of a send or receive; so is ``tag``.
+        line: the line of the cell; often empty.
+        nbytes: bytes of data that the rank brought; 0 unless the cell was traced.
+        how: op, src, dst and so on; None unless the cell was drawn. So are ``before`` and ``after``: the values of the
+            rank, a text for each cell of the picture.
+    """
+
+    name: str
+    kind: str
+    group: str
+    members: list[int]
+    first: int
+    last: int
+    began: float
+    ended: float
+    failed: bool = False
+    peer: int | None = None
+    tag: int = 0
+    line: str = ""
+    nbytes: int = 0
+    how: dict[str, Any] | None = None
+    before: list[str] | None = None
+    after: list[str] | None = None
+
+
 # ── notebook → rank ─────────────────────────────────────────────────────────────────────────────────
 
 
@@ -191,12 +227,17 @@ class Form(_Message):
 
 
 class Run(_Message):
-    """Run a cell on the main loop. ``ranks`` are all that run it; ``number`` is the notebook's In[number]."""
+    """Run a cell on the main loop. ``ranks`` are all that run it; ``number`` is the notebook's In[number].
+
+    ``draw``: keep the values of its collectives for pictures; ``trace``: keep all of them, with their bytes.
+    """
 
     id: int
     code: str
     ranks: list[int]
     number: int
+    draw: bool = False
+    trace: bool = False
 
 
 class Push(_Message):
@@ -298,8 +339,9 @@ class Done(_Message):
     """The answer to a request with an ``id``.
 
     ``failure`` is None where it worked; ``blob`` carries what was asked for. For a cell, ``interrupted``
-    tells that it ended by KeyboardInterrupt, ``broken`` that its groups must be formed anew, and ``doing`` how
-    far the rank was when it ended.
+    tells that it ended by KeyboardInterrupt, ``broken`` that its groups must be formed anew, ``doing`` how
+    far the rank was when it ended, ``began`` when it had begun (by the rank's clock), ``steps`` what it made that
+    needed other ranks, and ``dropped`` how many more there were before those.
     """
 
     id: int
@@ -309,6 +351,9 @@ class Done(_Message):
     blob: Blob | None = None
     broken: bool = False
     doing: Doing | None = None
+    began: float = 0.0
+    steps: list[Step] = []
+    dropped: int = 0
 
 
 class Mismatch(_Message):
@@ -320,7 +365,10 @@ class Mismatch(_Message):
 
 
 class Snapshot(_Message):
-    """What a rank is doing now. Bytes of memory; ``since`` is the rank's clock (`time.time`) in seconds."""
+    """What a rank is doing now. Bytes of memory; ``since`` is the rank's clock (`time.time`) in seconds.
+
+    ``steps`` are the last few of the running cell.
+    """
 
     rank: int
     pid: int
@@ -333,6 +381,7 @@ class Snapshot(_Message):
     generation: int = 0
     doing: Doing = Doing()
     question: int = 0
+    steps: list[Step] = []
 
 
 ToRank = Form | Run | Push | Pull | Call | Interrupt | Abort | Probe | Stop

@@ -7,7 +7,7 @@ what torch did: every collective, every reduction, 2 to 16 ranks.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import laws
@@ -180,7 +180,7 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
         name: one of `NAMES`.
         values: what each rank brings, in rank order: numbers, texts, (nested) lists of numbers, arrays or tensors. Of
             scatter the items that ``src`` has; of reduce_scatter and all_to_all, for each rank a list with an entry
-            for every rank. None makes some up for ``n`` ranks.
+            for every rank; of barrier the seconds after which each rank comes. None makes some up for ``n`` ranks.
         n: how many ranks, where ``values`` does not say so.
         op: sum, mean, min, max, product, band, bor or bxor.
         src: the rank that gives.
@@ -218,7 +218,18 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
             value = combine(how.op, given, like=brought[rank]) if name in REDUCING else given[0]
             cells.append(_cell(value, tuple(sorted({other for other, _ in origins}))))
         after[rank] = tuple(cells)
-    return assemble(name, members, how, before, after)
+    made = assemble(name, members, how, before, after)
+    return replace(made, arrivals=_arrivals(members, values)) if name == "barrier" else made
+
+
+def _arrivals(members: Sequence[int], seconds: Sequence[Any]) -> dict[int, float]:
+    try:
+        return {rank: max(0.0, float(at)) for rank, at in zip(members, seconds, strict=True)}
+    except (TypeError, ValueError):
+        raise CollectiveError(
+            "A barrier moves no data: its values are the seconds after which each rank comes, "
+            f"not {sketch(list(seconds))}."
+        ) from None
 
 
 def assemble(
@@ -264,10 +275,10 @@ def title_of(name: str, how: How) -> str:
 def made_up(name: str, n: int) -> list[Any]:
     """Values that make a collective's law visible: each tells which rank it is from, and for whom."""
     if name in ("reduce_scatter", "all_to_all"):
-        return [[10 * rank + item for item in range(n)] for rank in range(n)]
-    if name == "scatter":
-        return [10 * item for item in range(n)]
-    return [10 * rank for rank in range(n)] if name not in REDUCING else list(range(1, n + 1))
+        return [[10 * rank + item for item in range(1, n + 1)] for rank in range(1, n + 1)]
+    if name == "barrier":
+        return [round(0.1 + 0.37 * rank % 0.9, 2) for rank in range(n)]
+    return list(range(1, n + 1)) if name in REDUCING else [10 * place for place in range(1, n + 1)]
 
 
 def combine(op: str, values: Sequence[Any], *, like: Any = None) -> Any:

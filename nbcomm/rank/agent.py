@@ -121,8 +121,10 @@ class Agent:
     async def _handle(self, message: ToRank, frames: Sequence[Any]) -> None:
         if isinstance(message, Probe | Interrupt | Abort | Stop):
             return  # the agent's thread has dealt with them
-        began = time.perf_counter()
+        began, since = time.perf_counter(), time.time()
         done = Done(message.id)
+        asked = (message.draw, message.trace) if isinstance(message, Run) else (False, False)
+        self.world.record.journal.begin(drawing=asked[0], tracing=asked[1])
         buffers: list[Any] = []
         try:
             if isinstance(message, Form):
@@ -143,9 +145,19 @@ class Agent:
         with self._closing:
             self._set_state("failed" if done.failure else "idle")
             self.world.end()
+            story = self._story()
             self.world.record.tidy()
-            done = msgspec.structs.replace(done, broken=self.world.stale, doing=self.world.record.doing())
+            doing = self.world.record.doing()
+            done = msgspec.structs.replace(done, broken=self.world.stale, doing=doing, began=since, **story)
         self._send_output(end=True, then=(done, buffers))
+
+    def _story(self) -> dict[str, Any]:
+        """What the request has made that needed other ranks."""
+        record = self.world.record
+        record.close_journal()
+        steps = record.journal.steps()
+        record.journal.end()
+        return {"steps": steps, "dropped": record.journal.dropped}
 
     async def _run(self, message: Run) -> Done:
         with self._working(message) as runner:
@@ -359,6 +371,7 @@ class Agent:
             world.generation,
             world.record.doing(),
             question,
+            world.record.journal.recent() if self._running is not None else [],
         )
 
 

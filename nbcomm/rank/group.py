@@ -165,7 +165,12 @@ class RankGroup(dist.ProcessGroup):
             self._loose.add(tag)  # who sends is not known, so neither is which of its messages this will be
         elif other in self._seen and not (kind == "recv" and tag in self._loose):
             self._compare_message(kind, (other, tag), seq, said)
-        return self._pass_on(method, args, {}, Call(kind, kind, self._log, seq, said, other, tag))
+        call = Call(kind, kind, self._log, seq, said, other, tag)
+        drawn = hub.record.journal.look_at(method, args, self.members, hub.rank)
+        work = self._pass_on(method, args, {}, call)
+        if drawn is not None and call.entry is not None:
+            call.entry.drawn = drawn
+        return work
 
     def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
         record = self._hub.record
@@ -351,6 +356,8 @@ def _passing(method: str) -> Callable[..., Any]:
         elif different := hub.board.compare(0, self._id, seq, said, seen):  # type: ignore[union-attr]
             raise self._mismatch(method, seq, said, different)
         log.issued = seq
+        journal = hub.record.journal
+        drawn = journal.look_at(method, args, self.members, hub.rank) if journal.drawing else None
         if blocking or self._may_block:
             entered = Call("collective", name, log, seq, said)
             entered.limited = blocking
@@ -361,7 +368,10 @@ def _passing(method: str) -> Callable[..., Any]:
         except RuntimeError as error:
             hub.record.follow(None, Call("collective", name, log, seq, said))
             raise hub.explain(error) from None
-        hub.record.follow(work, Call("collective", name, log, seq, said))
+        made = Call("collective", name, log, seq, said)
+        hub.record.follow(work, made)
+        if drawn is not None and made.entry is not None:
+            made.entry.drawn = drawn
         return work
 
     call.__name__ = method

@@ -22,6 +22,7 @@ import torch
 from ..messages import Count, Doing, Op
 from .anyone import AnyoneReceive
 from .board import Entry
+from .journal import Journal
 
 _TORCH = torch.__path__[0]
 _STILL = 0.15
@@ -70,7 +71,7 @@ class Log:
 class Call:
     """One call that is under way."""
 
-    __slots__ = ("kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag")
+    __slots__ = ("entry", "kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag")
 
     def __init__(  # noqa: PLR0913, PLR0917 - a call has these
         self, kind: str, name: str, log: Log, seq: int, said: Entry | None, peer: int | None = None, tag: int = 0
@@ -83,6 +84,8 @@ class Call:
         self.peer = peer
         self.tag = tag
         self.limited = False
+        self.entry: Any = None
+        """Its place in the journal, where the cell or a library made it."""
         self.since = time.time()
 
 
@@ -101,6 +104,7 @@ class Record:
     ) -> None:
         self._scope = scope
         self._explain = explain
+        self.journal = Journal(scope)
         self.main = threading.main_thread().ident
         self._logs: dict[str, Log] = {}
         self._formed: dict[str, int] = {}
@@ -158,6 +162,7 @@ class Record:
         The handle itself is kept: C++ often holds no more than its future.
         """
         self._last = call
+        self.journal.follow(call)
         if work is not None:
             self._live[id(work)] = (work, call)
             if len(self._live) > _MANY:
@@ -177,6 +182,12 @@ class Record:
         for key, (work, _) in list(self._live.items()):
             if work.is_completed():
                 self._end(key)
+
+    def close_journal(self) -> None:
+        """A cell has ended: what C++ waited for has ended too, it is only not known when."""
+        for work, call in list(self._live.values()):
+            if call.entry is not None and call.entry.drawn is not None and work.is_completed():
+                call.entry.drawn.finish()
 
     def _end(self, key: int) -> None:
         """A handle has ended; of a receive from anyone it is known now from whom."""
@@ -222,9 +233,18 @@ class Record:
         finally:
             if waiting:
                 waiting.pop()
+        if known is not None and known[1].entry is not None:
+            self._note_end(known[1].entry)
         if waiting is not None:
             self._end(id(work))
         return result
+
+    @staticmethod
+    def _note_end(entry: Any) -> None:
+        if not entry.ended:
+            entry.ended = time.time()
+            if entry.drawn is not None:
+                entry.drawn.finish()
 
     @contextmanager
     def beside(self, *, issues: bool) -> Iterator[None]:

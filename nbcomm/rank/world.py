@@ -123,6 +123,7 @@ class World:
             device=torch.device(place.device),
         )
         self.comm.lanes.watch = self.record
+        self.comm.journal = self.record.journal
         return self.comm
 
     def _open(self, order: Form) -> None:

@@ -16,6 +16,7 @@ and so does ``all_gather`` of nested data that is not alike on all ranks, or wit
 
 from __future__ import annotations
 
+from ..journaled import journaled
 from .division import Division
 
 NAMES = (
@@ -54,3 +55,23 @@ NAMES = (
 
 class Communicator(Division):
     """The collectives of one rank, over the default group that somebody has initialized."""
+
+
+_JOURNALED = (
+    "all_gather",
+    "all_reduce",
+    "all_to_all",
+    "barrier",
+    "broadcast",
+    "gather",
+    "recv",
+    "reduce",
+    "reduce_scatter",
+    "scan",
+    "scatter",
+    "send",
+    "sendrecv",
+)
+
+for _name in _JOURNALED:
+    setattr(Communicator, _name, journaled(_name, getattr(Communicator, _name)))

@@ -32,6 +32,7 @@ class Member:
             rank is refused.
         at_barrier: the name of the barrier that this rank is waiting in, for whoever looks.
         lanes: what goes on beside the cell.
+        journal: keeps what cells call; None where nobody asks.
     """
 
     def __init__(  # noqa: PLR0913  # all by keyword
@@ -55,6 +56,7 @@ class Member:
         self.lanes = Lanes(device)
         self.cell_ranks = None if cell_ranks is None else list(cell_ranks)
         self.at_barrier: str | None = None
+        self.journal: Any = None
 
     def __repr__(self) -> str:
         return f"<Communicator of rank {self.rank} of {self.world_size} on {self.device}>"

@@ -1,0 +1,82 @@
+"""The pictures of a cell that ran with ``--draw``: each collective, with the values that the ranks really had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from ..messages import Step
+from ..pictures.plan import NAMES, Cell, How, Plan, assemble, sources_of
+from ..pictures.words import lateness
+from ..ranks import named
+from .meetings import Meeting, meetings
+
+MOST = 12
+"""More collectives than this are not drawn one by one."""
+
+
+def plans(steps: Mapping[int, Sequence[Step]], dropped: int = 0) -> tuple[list[Plan], str]:
+    """Plan the pictures of a cell.
+
+    Args:
+        steps: what each rank did.
+        dropped: how many more one of them did.
+
+    Returns:
+        The plans, in the order of the cell, and a sentence about what is not drawn; often empty.
+    """
+    found = [meeting for meeting in meetings(steps) if meeting.name in NAMES]
+    known = [meeting for meeting in found if all(step.how is not None for step in meeting.steps.values())]
+    left = len(found) - len(known[:MOST]) + dropped
+    made = [_plan(meeting) for meeting in known[:MOST]]
+    if not made:
+        return [], "This cell made no collective, so there is nothing to draw."
+    return made, f"… and {left} more, which are not drawn." if left else ""
+
+
+def _plan(meeting: Meeting) -> Plan:
+    ranks, how = meeting.members, _how(meeting)
+    before = {rank: _cells(step.before or [], [(rank,)]) for rank, step in meeting.steps.items()}
+    after = {
+        rank: _cells(step.after or [], sources_of(meeting.name, rank, ranks, how))
+        for rank, step in meeting.steps.items()
+    }
+    nothing = dict.fromkeys(ranks, ())
+    plan = assemble(meeting.name, ranks, how, {**nothing, **before}, {**nothing, **after})
+    since = meeting.began
+    arrivals = {rank: step.began - since for rank, step in meeting.steps.items()}
+    plan = replace(plan, arrivals=arrivals, missing=tuple(meeting.missing))
+    failed = [rank for rank, step in meeting.steps.items() if step.failed]
+    notes = [
+        meeting.line,
+        f"{named(meeting.missing)} never came." if meeting.missing else lateness(plan),
+        f"It failed on {named(failed)}." if failed else "",
+    ]
+    title = f"{plan.title} · #{meeting.seq}"
+    return replace(plan, title=title, notes=tuple(note for note in notes if note))
+
+
+def _how(meeting: Meeting) -> How:
+    said = [(rank, step.how) for rank, step in meeting.steps.items() if step.how]
+    how = said[0][1] if said else {}
+    first = meeting.members[0]
+    pairs: tuple[tuple[int, int], ...] = ()
+    if meeting.name == "sendrecv":
+        pairs = tuple((rank, each["dst"]) for rank, each in said if "dst" in each)
+    src, dst = (meeting.members if meeting.name == "send" else (how.get("src", first), how.get("dst", first)))[:2]
+    return How(
+        op=how.get("op", "sum"),
+        src=src,
+        dst=dst,
+        mode=how.get("mode", "stack"),
+        exclusive=bool(how.get("exclusive", False)),
+        pairs=pairs,
+    )
+
+
+def _cells(texts: Sequence[str], sources: Sequence[tuple[int, ...]]) -> tuple[Cell, ...]:
+    """Cells with whose data is in each; what came as one value though it is of many has all of theirs."""
+    if len(texts) == len(sources):
+        return tuple(Cell(text, whose) for text, whose in zip(texts, sources, strict=True))
+    everyone = tuple(sorted({rank for whose in sources for rank in whose}))
+    return tuple(Cell(text, sources[0] if len(sources) == 1 else everyone) for text in texts)

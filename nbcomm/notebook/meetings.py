@@ -1,0 +1,74 @@
+"""What the ranks did together in a cell: each rank's steps, paired with those of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..messages import Step
+
+
+@dataclass
+class Meeting:
+    """One collective, or one message, with what each rank knows of it.
+
+    Attributes:
+        name: "all_reduce"; "send" for a message.
+        group: the process group's name.
+        members: the ranks that it needs, in group order; of a message the sender and the receiver.
+        seq: its sequence number.
+        steps: of each rank that came.
+    """
+
+    name: str
+    group: str
+    members: list[int]
+    seq: int
+    steps: dict[int, Step] = field(default_factory=dict)
+
+    @property
+    def missing(self) -> list[int]:
+        """Members that never came."""
+        return [rank for rank in self.members if rank not in self.steps]
+
+    @property
+    def began(self) -> float:
+        """When the first rank came."""
+        return min(step.began for step in self.steps.values())
+
+    @property
+    def met(self) -> float:
+        """When the last one came; infinity if one is missing."""
+        return float("inf") if self.missing else max(step.began for step in self.steps.values())
+
+    @property
+    def line(self) -> str:
+        """The line of the cell, where one rank knows it."""
+        return next((step.line for step in self.steps.values() if step.line), "")
+
+
+def meetings(steps: Mapping[int, Sequence[Step]]) -> list[Meeting]:
+    """Pair the ranks' steps, in the order in which the first rank came to each.
+
+    Args:
+        steps: of each rank, in order.
+    """
+    found: dict[Any, Meeting] = {}
+    for rank, own in steps.items():
+        rings = 0
+        for step in own:
+            if step.name == "sendrecv":  # two messages, of which each rank counts its own
+                key: Any = ("sendrecv", step.group, rings)
+                members, seq, rings = step.members, rings + 1, rings + 1
+            elif step.kind == "collective":
+                key, members, seq = ("collective", step.group, step.first), step.members, step.first
+            elif step.peer is None:
+                continue  # received from anyone, and never ended: nobody knows whose it was
+            else:
+                src, dst = (rank, step.peer) if step.kind == "send" else (step.peer, rank)
+                key, members, seq = ("message", step.group, src, dst, step.tag, step.first), [src, dst], step.first
+            name = "send" if key[0] == "message" else step.name
+            meeting = found.setdefault(key, Meeting(name, step.group, members, seq))
+            meeting.steps[rank] = step
+    return sorted((meeting for meeting in found.values()), key=lambda meeting: meeting.began)

@@ -1,0 +1,227 @@
+"""Which collectives a cell has made, when, and, where that is asked for, of which values.
+
+`Record` knows what is under way; the journal keeps what has been, for pictures, timelines and traces. What the cell
+itself called counts: within a Communicator's method, torch's own calls are only its means.
+
+It is written on every collective, so what nobody may ask for is not even looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import linecache
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from ..messages import Step
+from ..sketch import size_of
+from . import sketches
+from .sketches import Drawn
+
+_KEPT, _KEPT_TRACED, _DRAWN = 512, 100_000, 64
+"""How many steps of a cell are kept: usually, where it is traced, and how many with their values."""
+
+_RECENT = 16
+"""How many of them are told while the cell runs."""
+
+
+class Entry:
+    """One call that a cell made."""
+
+    __slots__ = (
+        "began",
+        "drawn",
+        "ended",
+        "failed",
+        "first",
+        "kind",
+        "last",
+        "log",
+        "name",
+        "nbytes",
+        "peer",
+        "place",
+        "tag",
+    )
+
+    def __init__(self, name: str, kind: str, place: Any) -> None:
+        self.name = name
+        self.kind = kind
+        self.place = place
+        self.log: Any = None
+        self.first = self.last = self.nbytes = self.tag = 0
+        self.peer: int | None = None
+        self.drawn: Drawn | None = None
+        self.failed = False
+        self.began = time.time()
+        self.ended = 0.0
+
+
+class Journal:
+    """The steps of the present cell.
+
+    Attributes:
+        drawing: whether the values before and after are kept, too.
+        tracing: whether bytes are counted, and all steps kept.
+    """
+
+    def __init__(self, scope: Callable[[], dict[str, Any] | None]) -> None:
+        self.drawing = self.tracing = False
+        self._scope = scope
+        self._entries: deque[Entry] = deque(maxlen=_KEPT)
+        self._count = 0
+        self._current: dict[int, Entry] = {}
+
+    @property
+    def curious(self) -> bool:
+        """Whether more is asked for than times."""
+        return self.drawing or self.tracing
+
+    def begin(self, *, drawing: bool = False, tracing: bool = False) -> None:
+        """A request begins; what was before it is forgotten."""
+        self.drawing, self.tracing = drawing, tracing
+        self._entries = deque(maxlen=_KEPT_TRACED if tracing else _KEPT)
+        self._count = 0
+
+    def end(self) -> None:
+        """It has ended: what comes now is nobody's."""
+        self.drawing = self.tracing = False
+
+    # ── written by whoever calls ────────────────────────────────────────────────────────────────────
+
+    def carry_out(self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Carry out a Communicator's method; what torch is called for within it belongs to it."""
+        ident = threading.get_ident()
+        if ident in self._current:
+            return method(*args, **kwargs)
+        frame = sys._getframe(2)  # noqa: SLF001 - who called, at no cost; `inspect` reads files
+        own = frame.f_globals is self._scope()
+        entry = Entry(name, _KINDS.get(name, "collective"), (frame.f_code.co_filename, frame.f_lineno) if own else None)
+        self._current[ident] = entry
+        try:
+            if self.curious:
+                return self._closely(entry, method, args, kwargs)
+            self._add(entry)
+            result = method(*args, **kwargs)
+        except BaseException:
+            entry.failed = True
+            raise
+        finally:
+            del self._current[ident]
+        entry.ended = time.time()
+        return result
+
+    def _closely(self, entry: Entry, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        comm, *given = args
+        asked = dict(_signature(method).bind(*args, **kwargs).arguments) if self._fits(method, args, kwargs) else {}
+        if self.tracing:
+            entry.nbytes = size_of(given[0]) if given else size_of(asked.get("data"))
+        if self.drawing and self._count < _DRAWN:
+            entry.drawn = sketches.of_call(entry.name, comm, asked)
+        entry.began = time.time()
+        self._add(entry)
+        result = method(*args, **kwargs)
+        entry.ended = time.time()
+        if entry.drawn is not None:
+            entry.drawn.finish(result)
+        return result
+
+    @staticmethod
+    def _fits(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        try:
+            _signature(method).bind(*args, **kwargs)
+        except TypeError:  # the method itself will say so
+            return False
+        return True
+
+    def look_at(self, method: str, args: tuple[Any, ...], members: list[int], rank: int) -> Drawn | None:
+        """What torch is about to be called with, if that is to be drawn."""
+        if not self.drawing or threading.get_ident() in self._current or self._count >= _DRAWN:
+            return None
+        return sketches.of_torch(method, args, members, rank)
+
+    def follow(self, call: Any) -> None:
+        """Torch has been called: within a Communicator's method, or by the cell or a library."""
+        entry = self._current.get(threading.get_ident())
+        if entry is None:
+            entry = Entry(call.name, call.kind, None)
+            entry.began = call.since
+            entry.peer, entry.tag = call.peer, call.tag
+            entry.first = entry.last = call.seq
+            entry.log = call.log
+            call.entry = entry
+            self._add(entry)
+        elif entry.log is None:
+            entry.log = call.log
+            entry.first = entry.last = call.seq
+            entry.peer, entry.tag = call.peer, call.tag
+        else:
+            entry.last = call.seq
+
+    def _add(self, entry: Entry) -> None:
+        self._count += 1
+        self._entries.append(entry)
+
+    # ── read ────────────────────────────────────────────────────────────────────────────────────────
+
+    def recent(self) -> list[Step]:
+        """The last few steps, while the cell runs; any thread."""
+        for _ in range(3):
+            with suppress(RuntimeError):  # one was added meanwhile
+                return [_told(entry) for entry in list(self._entries)[-_RECENT:] if entry.log is not None]
+        return []
+
+    def steps(self) -> list[Step]:
+        """All that are kept, once the cell has ended."""
+        for entry in self._entries:
+            if entry.drawn is not None:
+                entry.drawn.finish_late(ended=bool(entry.ended))
+        return [_told(entry) for entry in self._entries if entry.log is not None or entry.drawn is not None]
+
+    @property
+    def dropped(self) -> int:
+        """How many steps are not kept."""
+        return self._count - len(self._entries)
+
+
+_KINDS = {"send": "send", "recv": "recv"}
+
+
+@functools.cache
+def _signature(method: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(method)
+
+
+def _told(entry: Entry) -> Step:
+    drawn, log = entry.drawn, entry.log
+    return Step(
+        entry.name,
+        entry.kind,
+        log.name if log is not None else "",
+        log.members if log is not None else [],
+        entry.first,
+        entry.last,
+        entry.began,
+        entry.ended,
+        entry.failed,
+        entry.peer,
+        entry.tag,
+        _line(entry.place),
+        entry.nbytes,
+        drawn.how if drawn is not None else None,
+        drawn.before if drawn is not None else None,
+        drawn.after if drawn is not None else None,
+    )
+
+
+def _line(place: tuple[str, int] | None) -> str:
+    if place is None:
+        return ""
+    text = linecache.getline(*place).strip()
+    return f"line {place[1]}: {text}" if text else f"line {place[1]}"

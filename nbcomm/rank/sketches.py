@@ -1,0 +1,239 @@
+"""What a call brings and gets, cell by cell in a few characters, for its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ..laws import name_of
+from ..sketch import sketch
+from .calls import NAMES
+from .comm.groups import members_of, resolve
+
+_ITEMS = 64
+"""A list with more entries is no list of one for each rank."""
+
+
+class Drawn:
+    """The values of one call.
+
+    Attributes:
+        how: its options: op, src, dst, mode, exclusive.
+        before: what this rank brings; one text for each cell of the picture.
+        after: what it gets; None until that is known.
+    """
+
+    def __init__(
+        self, how: dict[str, Any], before: list[str], finish: Callable[[Any], list[str]], outputs: Any = None
+    ) -> None:
+        self.how = how
+        self.before = before
+        self.after: list[str] | None = None
+        self._finish = finish
+        self._outputs = outputs
+
+    def finish(self, result: Any = None) -> None:
+        """It is done."""
+        self.after = self._finish(self._outputs if self._outputs is not None else result)
+        self._outputs = None
+
+    def finish_late(self, *, ended: bool) -> None:
+        """The cell has ended: what torch has written by now is what there is."""
+        if self.after is None and self._outputs is not None and ended:
+            self.finish()
+        self._outputs = None
+
+
+# ── a Communicator's methods ────────────────────────────────────────────────────────────────────────
+
+
+def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
+    """Look at a call of a Communicator's method before it is carried out.
+
+    Args:
+        name: the method's.
+        comm: the Communicator.
+        asked: its arguments by name.
+    """
+    members = _members(comm, asked.get("group"))
+    how: dict[str, Any] = {key: asked[key] for key in ("src", "dst", "mode", "exclusive") if key in asked}
+    if name in ("reduce", "all_reduce", "reduce_scatter", "scan"):
+        how["op"] = _op(asked.get("op", "sum"))
+    size = len(members)
+    data = asked.get("data", asked.get("items"))
+    giver = comm.rank == how.get("src", 0) or name not in ("broadcast", "scatter")
+    if name == "scatter" or name in ("reduce_scatter", "all_to_all"):
+        before = _items(data, size, shares=name == "reduce_scatter") if giver else []
+    else:
+        before = [sketch(data)] if giver and name not in ("recv", "barrier") else []
+
+    def finish(result: Any) -> list[str]:
+        if name in ("barrier", "send") or (name in ("gather", "reduce") and comm.rank != how.get("dst", 0)):
+            return []
+        if name in ("gather", "all_gather"):
+            return _gathered(data, result, size, how.get("mode", "list" if name == "gather" else "stack"))
+        return _items(result, size) if name == "all_to_all" else [sketch(result)]
+
+    return Drawn(how, before, finish)
+
+
+def _members(comm: Any, group: Any) -> Sequence[int]:
+    try:
+        process_group = resolve(group)
+        return range(comm.world_size) if process_group is None else members_of(process_group)
+    except Exception:  # noqa: BLE001 - the method itself says what is wrong with it
+        return range(comm.world_size)
+
+
+def _op(op: Any) -> str:
+    from .comm.ops import parse
+
+    try:
+        return parse(op).name
+    except Exception:  # noqa: BLE001 - as above
+        return str(op)
+
+
+def _items(data: Any, size: int, *, shares: bool = False) -> list[str]:
+    if isinstance(data, list | tuple) and len(data) == size <= _ITEMS:
+        return [sketch(item) for item in data]
+    if hasattr(data, "shape") and len(data.shape) and data.shape[0] and data.shape[0] % size == 0 and size <= _ITEMS:
+        rows = data.shape[0] // size
+        parts = [data[place * rows : (place + 1) * rows] for place in range(size)]
+        return [sketch(part if shares else part[0]) for part in parts]
+    return [sketch(data)]
+
+
+def _gathered(data: Any, result: Any, size: int, mode: str) -> list[str]:
+    if isinstance(result, list | tuple) and len(result) == size and not isinstance(data, list | tuple):
+        return [sketch(item) for item in result]
+    shape = getattr(result, "shape", None)
+    if shape is not None and len(shape):
+        if mode != "cat" and shape[0] == size:
+            return [sketch(row) for row in result]
+        each = data.shape[0] if getattr(data, "ndim", 0) else 1
+        if mode == "cat" and shape[0] == each * size:
+            scalar = not getattr(data, "ndim", 0)
+            return [sketch(result[i * each] if scalar else result[i * each : (i + 1) * each]) for i in range(size)]
+    return [sketch(result)]
+
+
+# ── torch's own, as they reach a process group ──────────────────────────────────────────────────────
+
+
+def of_torch(method: str, args: tuple[Any, ...], members: list[int], rank: int) -> Drawn | None:
+    """Look at a call of a process group before it is passed on; None for what there is no picture of.
+
+    Args:
+        method: the process group's.
+        args: its arguments.
+        members: the group's global ranks.
+        rank: this one's.
+    """
+    look = _LOOKS.get(NAMES.get(method, method))
+    try:
+        return None if look is None else look(args, members, rank)
+    except (IndexError, AttributeError, TypeError, ValueError, RuntimeError):
+        return None  # unusual arguments: a picture less
+
+
+def _cells(tensors: Any) -> list[str]:
+    return [sketch(tensor.detach()) for tensor in tensors]
+
+
+def _one(tensors: Any) -> list[str]:
+    """Several tensors in one call are one cell."""
+    return _cells(tensors) if len(tensors) == 1 else [" ".join(_cells(tensors))[:60]]
+
+
+def _parts(tensor: torch.Tensor, size: int) -> list[str]:
+    return _cells(tensor.detach().reshape(-1).chunk(size)) if tensor.numel() % size == 0 else [sketch(tensor.detach())]
+
+
+def _root(options: Any, members: list[int]) -> int:
+    return int(members[options.rootRank])
+
+
+def _reduction(options: Any) -> str:
+    op = options.reduceOp
+    try:
+        return name_of(str(getattr(op, "op", op)).rpartition(".")[2])
+    except Exception:  # noqa: BLE001 - a reduction of torch's that nbcomm does not have
+        return "sum"
+
+
+def _broadcast(args: Any, members: list[int], rank: int) -> Drawn:
+    tensors, src = args[0], _root(args[1], members)
+    return Drawn({"src": src}, _one(tensors) if rank == src else [], _one, tensors)
+
+
+def _all_reduce(args: Any, _members: list[int], _rank: int) -> Drawn:
+    return Drawn({"op": _reduction(args[1])}, _one(args[0]), _one, args[0])
+
+
+def _reduce(args: Any, members: list[int], rank: int) -> Drawn:
+    dst = _root(args[1], members)
+    how = {"op": _reduction(args[1]), "dst": dst}
+    return Drawn(how, _one(args[0]), lambda tensors: _one(tensors) if rank == dst else [], args[0])
+
+
+def _gather(args: Any, members: list[int], rank: int) -> Drawn:
+    dst = _root(args[2], members)
+    return Drawn({"dst": dst}, _one(args[1]), lambda lists: _cells(lists[0]) if rank == dst and lists else [], args[0])
+
+
+def _scatter(args: Any, members: list[int], rank: int) -> Drawn:
+    src = _root(args[2], members)
+    return Drawn({"src": src}, _cells(args[1][0]) if rank == src and args[1] else [], _one, args[0])
+
+
+def _all_gather(args: Any, _members: list[int], _rank: int) -> Drawn:
+    return Drawn({}, _one(args[1]), lambda lists: _cells(lists[0]), args[0])
+
+
+def _all_gather_flat(args: Any, members: list[int], _rank: int) -> Drawn:
+    return Drawn({}, [sketch(args[1].detach())], lambda out: _parts(out, len(members)), args[0])
+
+
+def _reduce_scatter(args: Any, _members: list[int], _rank: int) -> Drawn:
+    return Drawn({"op": _reduction(args[2])}, _cells(args[1][0]), _one, args[0])
+
+
+def _reduce_scatter_flat(args: Any, members: list[int], _rank: int) -> Drawn:
+    how = {"op": _reduction(args[2])}
+    return Drawn(how, _parts(args[1], len(members)), lambda out: [sketch(out.detach())], args[0])
+
+
+def _all_to_all(args: Any, _members: list[int], _rank: int) -> Drawn:
+    return Drawn({}, _cells(args[1]), _cells, args[0])
+
+
+def _all_to_all_flat(args: Any, members: list[int], _rank: int) -> Drawn:
+    return Drawn({}, _parts(args[1], len(members)), lambda out: _parts(out, len(members)), args[0])
+
+
+def _message(args: Any, members: list[int], rank: int, *, sends: bool) -> Drawn:
+    peer = members[args[1]]
+    src, dst = (rank, peer) if sends else (peer, rank)
+    how = {"src": src, "dst": dst}
+    return Drawn(how, _one(args[0]), lambda _: [], ()) if sends else Drawn(how, [], _one, args[0])
+
+
+_LOOKS: dict[str, Callable[[Any, list[int], int], Drawn | None]] = {
+    "all_gather": _all_gather,
+    "all_gather_into_tensor": _all_gather_flat,
+    "all_reduce": _all_reduce,
+    "all_to_all": _all_to_all,
+    "all_to_all_single": _all_to_all_flat,
+    "barrier": lambda *_: Drawn({}, [], lambda _: [], ()),
+    "broadcast": _broadcast,
+    "gather": _gather,
+    "recv": lambda args, members, rank: _message(args, members, rank, sends=False),
+    "reduce": _reduce,
+    "reduce_scatter": _reduce_scatter,
+    "reduce_scatter_tensor": _reduce_scatter_flat,
+    "scatter": _scatter,
+    "send": lambda args, members, rank: _message(args, members, rank, sends=True),
+}
