@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from .notebook.session import Session
+    from .pictures.picture import Picture
     from .rank.comm import Communicator
 
 __version__ = "0.1.0"
@@ -51,6 +52,7 @@ __all__ = [
     "SubsetError",
     "TransferError",
     "attach",
+    "draw",
     "init",
     "spawn",
     "start",
@@ -106,6 +108,36 @@ def spawn(
     from .notebook import worlds
 
     return worlds.spawn(fn, args, kwargs_dict, nproc_per_node)
+
+
+def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:
+    """Draw a collective: what each rank has before and after, and what goes where. No world is needed.
+
+    Args:
+        name: barrier, broadcast, scatter, gather, all_gather, reduce, all_reduce, reduce_scatter, all_to_all, scan,
+            send or sendrecv.
+        values: what each rank brings, in rank order: numbers, texts, lists, arrays or tensors. Of scatter the items
+            that ``src`` has; of reduce_scatter and all_to_all a list of lists; of barrier the seconds after which each
+            rank comes. Left out, some are made up.
+        **how: ``n`` (how many ranks, where values do not say so), ``op``, ``src``, ``dst``, ``mode``, ``exclusive`` as
+            in the collective itself, and ``ranks``, the global ranks of a group.
+
+    Returns:
+        A picture; a notebook shows it, ``.svg`` is its text, ``print`` writes it in words.
+
+    Raises:
+        CollectiveError: there is no such collective, or the values do not fit it.
+        OpError: there is no such op, or the values do not have it.
+
+    >>> print(draw("broadcast", ["hello", None, None]))
+    broadcast · src 0: out[r] = data of rank 0, on every rank r
+    rank 0: 'hello' → 'hello'
+    rank 1: – → 'hello'
+    rank 2: – → 'hello'
+    """
+    from .pictures.picture import draw as drawn
+
+    return drawn(name, values, **how)
 
 
 def attach(identity: str | None = None) -> Session:

@@ -16,7 +16,7 @@ _TEXT = 28
 _NODES = 3
 
 
-def sketch(value: Any) -> str:
+def sketch(value: Any, depth: int = 3) -> str:
     """Write a value in few characters; what is left out shows as "…", and a tensor's size is said then.
 
     >>> sketch(6), sketch(0.1 + 0.2), sketch("a" * 40)
@@ -26,11 +26,13 @@ def sketch(value: Any) -> str:
     """
     if hasattr(value, "tolist") and hasattr(value, "shape"):
         return _array(value)
+    if isinstance(value, dict | list | tuple) and value and not depth:
+        return "{…}" if isinstance(value, dict) else "[…]"
     if isinstance(value, dict):
-        parts = [f"{_plain(key)}: {sketch(item)}" for key, item in islice(value.items(), _NODES)]
+        parts = [f"{_cut(_plain(key))}: {sketch(item, depth - 1)}" for key, item in islice(value.items(), _NODES)]
         return _cut("{" + ", ".join([*parts, *(["…"] if len(value) > _NODES else [])]) + "}")
     if isinstance(value, list | tuple):
-        return _cut(_row(value))
+        return _cut(_row(value, depth - 1))
     return _plain(value) if isinstance(value, bool | int | float | complex | None) else _cut(_text(value))
 
 
@@ -57,11 +59,11 @@ def _array(value: Any) -> str:
     return f"[{' '.join(shown)}]{size}"
 
 
-def _row(values: list[Any] | tuple[Any, ...]) -> str:
+def _row(values: list[Any] | tuple[Any, ...], depth: int) -> str:
     if len(values) <= _NUMBERS + 1:
-        return f"[{' '.join(sketch(item) for item in values)}]"
-    first = " ".join(sketch(item) for item in values[: _NUMBERS - 1])
-    return f"[{first} … {sketch(values[-1])}] of {len(values)}"
+        return f"[{' '.join(sketch(item, depth) for item in values)}]"
+    first = " ".join(sketch(item, depth) for item in values[: _NUMBERS - 1])
+    return f"[{first} … {sketch(values[-1], depth)}] of {len(values)}"
 
 
 def _plain(value: Any) -> str:

@@ -11,6 +11,16 @@ from ..pictures.words import lateness
 from ..ranks import named
 from .meetings import Meeting, meetings
 
+_SPELLED = {
+    "all_gather_into_tensor": "all_gather",
+    "all_to_all_single": "all_to_all",
+    "reduce_scatter_tensor": "reduce_scatter",
+}
+"""Torch's names for what has a picture under another one."""
+
+_LINE = 90
+"""Characters of a cell's line below its picture."""
+
 MOST = 12
 """More collectives than this are not drawn one by one."""
 
@@ -25,7 +35,7 @@ def plans(steps: Mapping[int, Sequence[Step]], dropped: int = 0) -> tuple[list[P
     Returns:
         The plans, in the order of the cell, and a sentence about what is not drawn; often empty.
     """
-    found = [meeting for meeting in meetings(steps) if meeting.name in NAMES]
+    found = [meeting for meeting in meetings(steps) if _SPELLED.get(meeting.name, meeting.name) in NAMES]
     known = [meeting for meeting in found if all(step.how is not None for step in meeting.steps.values())]
     left = len(found) - len(known[:MOST]) + dropped
     made = [_plan(meeting) for meeting in known[:MOST]]
@@ -35,24 +45,21 @@ def plans(steps: Mapping[int, Sequence[Step]], dropped: int = 0) -> tuple[list[P
 
 
 def _plan(meeting: Meeting) -> Plan:
-    ranks, how = meeting.members, _how(meeting)
+    ranks, how, name = meeting.members, _how(meeting), _SPELLED.get(meeting.name, meeting.name)
     before = {rank: _cells(step.before or [], [(rank,)]) for rank, step in meeting.steps.items()}
-    after = {
-        rank: _cells(step.after or [], sources_of(meeting.name, rank, ranks, how))
-        for rank, step in meeting.steps.items()
-    }
+    after = {rank: _cells(step.after or [], sources_of(name, rank, ranks, how)) for rank, step in meeting.steps.items()}
     nothing = dict.fromkeys(ranks, ())
-    plan = assemble(meeting.name, ranks, how, {**nothing, **before}, {**nothing, **after})
+    plan = assemble(name, ranks, how, {**nothing, **before}, {**nothing, **after})
     since = meeting.began
     arrivals = {rank: step.began - since for rank, step in meeting.steps.items()}
     plan = replace(plan, arrivals=arrivals, missing=tuple(meeting.missing))
     failed = [rank for rank, step in meeting.steps.items() if step.failed]
     notes = [
-        meeting.line,
+        meeting.line if len(meeting.line) <= _LINE else meeting.line[: _LINE - 1] + "…",
         f"{named(meeting.missing)} never came." if meeting.missing else lateness(plan),
         f"It failed on {named(failed)}." if failed else "",
     ]
-    title = f"{plan.title} · #{meeting.seq}"
+    title = f"{plan.title.replace(name, meeting.name, 1)} · #{meeting.seq}"
     return replace(plan, title=title, notes=tuple(note for note in notes if note))
 
 

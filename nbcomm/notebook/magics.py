@@ -89,6 +89,8 @@ def _cell_parser() -> argparse.ArgumentParser:
     parser.add_argument("--by-rank", action="store_true", help="show all of rank 0's output, then rank 1's, and so on")
     parser.add_argument("--no-fold", action="store_true", help="show each rank's lines even where ranks agree")
     parser.add_argument("--quiet", action="store_true", help="show no output; failures are still raised")
+    parser.add_argument("--draw", action="store_true", help="show a picture of each collective, with its real values")
+    parser.add_argument("--trace", metavar="FILE", help="write a trace of the cell, for https://ui.perfetto.dev")
     return parser
 
 
@@ -130,6 +132,8 @@ class DistributedMagics(Magics):
                 fold=not options.no_fold,
                 by_rank=options.by_rank,
                 quiet=options.quiet,
+                draw=options.draw,
+                trace=options.trace,
             )
         except KeyboardInterrupt:
             self._take_one_interrupt_only()

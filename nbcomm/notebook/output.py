@@ -15,7 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from ..messages import Clear, Display, Failure, Item, Text
 from .area import Area, current_area
@@ -151,6 +151,17 @@ class CellOutput:
                     if not self._inbox:
                         self._closed = True
                         return
+
+    def append(self, bundle: dict[str, Any]) -> None:
+        """Show a display of nbcomm's own after all else, even where the cell is quiet."""
+        with _uninterrupted(), self._lock:
+            self._screen.display(bundle, {})
+
+    def say(self, text: str, stream: str = "stdout") -> None:
+        """Show a text of nbcomm's own after all else, even where the cell is quiet."""
+        with _uninterrupted(), self._lock:
+            self._screen.write(stream, text)
+            self._screen.flush()
 
     # ── taking in ───────────────────────────────────────────────────────────────────────────────────
 

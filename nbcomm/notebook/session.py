@@ -21,6 +21,9 @@ from ..home import WorldInfo
 from ..messages import Call, Done, FromRank, Mismatch, Output, Probe, Pull, Push, Run, Stop
 from ..panel import Panel, RankView
 from ..values import pack, release
+from . import trace as tracing
+from .aftermath import Aftermath
+from .chronicle import Chronicle
 from .desk import TICK, Desk, unpack_answer
 from .generations import Generations
 from .keeping import worlds_are_kept
@@ -87,6 +90,7 @@ class Session:
         self._processes = Processes(forkserver, self._roster, self._process_ended)
         self._startup = Startup(wishes, self._processes, self._roster, progress)
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
+        self._chronicle = Chronicle()
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -113,6 +117,7 @@ class Session:
             self._generations,
             cell=lambda: self._cell,
             panel=lambda: self.panel,
+            chronicle=self._chronicle,
             seen=lambda: self._desk.seen,
             look=self._processes.look,
         )
@@ -144,7 +149,7 @@ class Session:
         with self._exclusively(), Presses() as presses:
             request = resumption.request
             output = CellOutput(resumption.ranks)
-            self._begin(request, output)
+            self._begin(request, output, 0)
             resumption.hand_over(self._receive)
             self._resumption = None
             self._finish(request, output, presses)
@@ -264,6 +269,8 @@ class Session:
         fold: bool = True,
         by_rank: bool = False,
         quiet: bool = False,
+        draw: bool = False,
+        trace: str | None = None,
     ) -> None:
         """Run a cell and show what it shows; returns when it has ended on every rank.
 
@@ -274,18 +281,22 @@ class Session:
             fold: show lines on which ranks agree once.
             by_rank: show all of rank 0's output, then rank 1's, and so on.
             quiet: show nothing; failures are raised all the same.
+            draw: show a picture of each collective that the cell made, with the ranks' values before and after.
+            trace: write a trace to this file, for https://ui.perfetto.dev: when each rank did what.
 
         Raises:
             CellError: it failed on some rank.
-            SpecError: there are no such ranks. Nothing was run.
+            SpecError: there are no such ranks, or the trace's file cannot be written. Nothing was run.
             StateError: the world is stopped, or still busy. Nothing was run.
             KeyboardInterrupt: it was interrupted.
         """
         chosen = self._choose(ranks)
+        file = None if trace is None else tracing.check(trace)
         number = next(self._numbers) if number is None else number
         output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
         with self._exclusively():
-            self._perform(Run(self._desk.next_id(), code, chosen, number), output)
+            order = Run(self._desk.next_id(), code, chosen, number, draw, file is not None)
+            self._perform(order, output, Aftermath(order, output, file, self._roster.places))
 
     def call(
         self, function: Callable[..., Any], *args: Any, ranks: str | Iterable[int] | None = None, **kwargs: Any
@@ -322,7 +333,7 @@ class Session:
         try:
             with self._exclusively():
                 order = Call(self._desk.next_id(), blob, chosen, local_rank)
-                request = self._perform(order, CellOutput(chosen), buffers)
+                request = self._perform(order, CellOutput(chosen), buffers=buffers)
                 return [unpack_answer(request, rank) for rank in chosen]
         finally:
             release(blob)
@@ -457,20 +468,27 @@ class Session:
         finally:
             self._lock.release()
 
-    def _perform(self, message: Run | Call, output: CellOutput, buffers: Sequence[Any] = ()) -> Request:
+    def _perform(
+        self,
+        message: Run | Call,
+        output: CellOutput,
+        aftermath: Callable[[Mapping[int, Done]], None] = lambda _: None,
+        buffers: Sequence[Any] = (),
+    ) -> Request:
         """Run something on ranks, between two fences, and show what it shows; raise what it raised."""
         with Presses() as presses:
             self._generations.renew()
             if presses.pressed:
                 raise Interrupted
             request = self._desk.expect(message.ranks, message.id)
-            self._begin(request, output)
+            self._begin(request, output, message.number if isinstance(message, Run) else 0)
             self._desk.ask(request, message, buffers)
-            self._finish(request, output, presses)
+            self._finish(request, output, presses, aftermath)
         return request
 
-    def _begin(self, request: Request, output: CellOutput) -> None:
+    def _begin(self, request: Request, output: CellOutput, number: int) -> None:
         """Be ready for whatever a rank says of it."""
+        self._chronicle.begin(number, request.ranks)
         self._cell = request, output
         self._outputs[request.id] = output
         while len(self._outputs) > _OUTPUTS_KEPT:
@@ -478,7 +496,13 @@ class Session:
         if self._watch is not None:
             self._watch.hurry()
 
-    def _finish(self, request: Request, output: CellOutput, presses: Presses) -> None:
+    def _finish(
+        self,
+        request: Request,
+        output: CellOutput,
+        presses: Presses,
+        aftermath: Callable[[Mapping[int, Done]], None] = lambda _: None,
+    ) -> None:
         failures: dict[int, Failure] = {}
         try:
             self._desk.wait(request, presses, output.render)
@@ -486,6 +510,8 @@ class Session:
         finally:
             self._cell = None
             output.close(failures)
+            self._chronicle.end(request.answers())
+            aftermath(request.answers())
             if self.panel is not None:
                 self.panel.settle()
             self._generations.look_back(request.answers())

@@ -17,6 +17,7 @@ from .verdict import Standing, judge
 
 if TYPE_CHECKING:
     from ..panel import Panel
+    from .chronicle import Chronicle
     from .generations import Generations
     from .link import Link
     from .output import CellOutput
@@ -42,6 +43,7 @@ class Watch:
         generations: ends what is hopeless.
         cell: the cell that runs, and its output; None between cells.
         panel: what to tell; may come later.
+        chronicle: told what the ranks of the running cell do together.
         seen: the last request of which all has been heard.
         look: sees whether the ranks' processes live, where nobody else tells.
     """
@@ -54,6 +56,7 @@ class Watch:
         *,
         cell: Callable[[], tuple[Request, CellOutput | None] | None],
         panel: Callable[[], Panel | None],
+        chronicle: Chronicle,
         seen: Callable[[], int],
         look: Callable[[], None],
     ) -> None:
@@ -64,6 +67,7 @@ class Watch:
         self._generations = generations
         self._cell = cell
         self._panel = panel
+        self._chronicle = chronicle
         self._closed = False
         self._hurry = threading.Event()
         self._thread = threading.Thread(target=self._poll, name="nbcomm-watch", daemon=True)
@@ -90,6 +94,7 @@ class Watch:
                 return
             self._look()
             self._judge()
+            self._chronicle_steps()
             panel = self._panel()
             if panel is not None:
                 panel.update(self._roster.views())
@@ -97,6 +102,15 @@ class Watch:
                 self._hurry.clear()
                 # A short cell is over before anybody could see its state: spend no time on it.
                 time.sleep(_BUSY)
+
+    def _chronicle_steps(self) -> None:
+        cell = self._cell()
+        if cell is None:
+            return
+        for rank in cell[0].ranks:
+            snapshot = self._roster.snapshot(rank)
+            if snapshot is not None and snapshot.run == cell[0].id:
+                self._chronicle.hear(rank, snapshot.steps)
 
     def _judge(self) -> None:
         cell = self._cell()

@@ -168,7 +168,7 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
     *,
     n: int = 4,
     op: str = "sum",
-    src: int = 0,
+    src: int | None = None,
     dst: int | None = None,
     mode: str = "stack",
     exclusive: bool = False,
@@ -183,8 +183,8 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
             for every rank; of barrier the seconds after which each rank comes. None makes some up for ``n`` ranks.
         n: how many ranks, where ``values`` does not say so.
         op: sum, mean, min, max, product, band, bor or bxor.
-        src: the rank that gives.
-        dst: the rank that gets; by default rank 0, and of send the rank after ``src``.
+        src: the rank that gives; by default the first.
+        dst: the rank that gets; by default the first, and of send the one after ``src``.
         mode: of gather and all_gather; the picture is the same.
         exclusive: of scan: without a rank's own data.
         ranks: the group's global ranks; 0 to n-1 by default.
@@ -200,8 +200,11 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
         raise CollectiveError(f"There is no picture of {name!r}; choose one of {', '.join(NAMES)}.")
     values = made_up(name, n) if values is None else list(values)
     members = tuple(range(len(values)) if ranks is None else ranks)
+    if not members:
+        raise CollectiveError(f"{name} needs one value for each of its ranks, and there are none.")
+    src = members[0] if src is None else src
     if dst is None:
-        dst = members[(members.index(src) + 1) % len(members)] if name == "send" and src in members else 0
+        dst = members[(members.index(src) + 1) % len(members)] if name == "send" and src in members else members[0]
     _check(name, members, values, src, dst)
     how = How(laws.name_of(op), src, dst, mode, exclusive)
     brought = {rank: _brought(name, values, place) for place, rank in enumerate(members)}
@@ -315,7 +318,7 @@ def _cell(value: Any, sources: tuple[int, ...]) -> Cell:
 
 
 def _check(name: str, members: Sequence[int], values: Sequence[Any], src: int, dst: int) -> None:
-    if not values or len(members) != len(values):
+    if len(members) != len(values):
         raise CollectiveError(f"{name} needs one value for each of its ranks ({fold(members)}), not {len(values)}.")
     for word, rank in (("src", src), ("dst", dst)):
         if rank not in members:

@@ -168,8 +168,7 @@ class RankGroup(dist.ProcessGroup):
         call = Call(kind, kind, self._log, seq, said, other, tag)
         drawn = hub.record.journal.look_at(method, args, self.members, hub.rank)
         work = self._pass_on(method, args, {}, call)
-        if drawn is not None and call.entry is not None:
-            call.entry.drawn = drawn
+        hub.record.journal.complete(call.entry, drawn, args, None)
         return work
 
     def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
@@ -357,7 +356,7 @@ def _passing(method: str) -> Callable[..., Any]:
             raise self._mismatch(method, seq, said, different)
         log.issued = seq
         journal = hub.record.journal
-        drawn = journal.look_at(method, args, self.members, hub.rank) if journal.drawing else None
+        drawn = journal.look_at(method, args, self.members, hub.rank) if journal.curious else None
         if blocking or self._may_block:
             entered = Call("collective", name, log, seq, said)
             entered.limited = blocking
@@ -370,8 +369,8 @@ def _passing(method: str) -> Callable[..., Any]:
             raise hub.explain(error) from None
         made = Call("collective", name, log, seq, said)
         hub.record.follow(work, made)
-        if drawn is not None and made.entry is not None:
-            made.entry.drawn = drawn
+        if journal.curious:
+            journal.complete(made.entry, drawn, args, work)
         return work
 
     call.__name__ = method

@@ -62,6 +62,11 @@ class Entry:
         self.began = time.time()
         self.ended = 0.0
 
+    def end(self) -> None:
+        """It is done; the first to notice says so."""
+        if not self.ended:
+            self.ended = time.time()
+
 
 class Journal:
     """The steps of the present cell.
@@ -164,8 +169,22 @@ class Journal:
         else:
             entry.last = call.seq
 
+    def complete(self, entry: Entry | None, drawn: Drawn | None, args: tuple[Any, ...], work: Any) -> None:
+        """Torch has been called, not within a Communicator's method: keep what is asked for beside the times."""
+        if entry is None or not self.curious:
+            return
+        entry.drawn = drawn
+        if self.tracing:
+            entry.nbytes = size_of(sketches.brought(entry.name, args))
+            if work is not None:
+                # What C++ waits for (DDP, functional collectives) ends where Python does not see it.
+                with suppress(RuntimeError):  # this backend has no futures
+                    work.get_future().add_done_callback(lambda _: entry.end())
+
     def _add(self, entry: Entry) -> None:
         self._count += 1
+        # Where nbcomm's own groups are not in use nobody counts; all ranks make the same calls in the same order.
+        entry.first = entry.last = entry.first or self._count
         self._entries.append(entry)
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────
@@ -204,7 +223,7 @@ def _told(entry: Entry) -> Step:
         entry.name,
         entry.kind,
         log.name if log is not None else "",
-        log.members if log is not None else [],
+        log.members if log is not None else drawn.members if drawn is not None else [],
         entry.first,
         entry.last,
         entry.began,

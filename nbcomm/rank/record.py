@@ -34,6 +34,9 @@ _MANY = 32
 _COMMUNICATOR = f"{__package__}.comm"
 """What the names of its modules begin with."""
 
+_BETWEEN = (f"{__package__}.journal", f"{__package__}.journaled")
+"""What lies between a cell and the Communicator's method that it calls."""
+
 _NEW_GROUP = "new_group"
 
 _SLICED = (timedelta(seconds=0.5),)
@@ -241,10 +244,9 @@ class Record:
 
     @staticmethod
     def _note_end(entry: Any) -> None:
-        if not entry.ended:
-            entry.ended = time.time()
-            if entry.drawn is not None:
-                entry.drawn.finish()
+        entry.end()
+        if entry.drawn is not None:
+            entry.drawn.finish()
 
     @contextmanager
     def beside(self, *, issues: bool) -> Iterator[None]:
@@ -389,8 +391,10 @@ class Record:
         """The Communicator's method that the cell called, if it did: what it does within has other names."""
         scope, name = self._scope(), ""
         while frame is not None and frame.f_globals is not scope:
-            own = self._lent is None and frame.f_globals.get("__name__", "").startswith(_COMMUNICATOR)
-            name = frame.f_code.co_name if own else ""
+            module = frame.f_globals.get("__name__", "")
+            if module not in _BETWEEN:
+                own = self._lent is None and module.startswith(_COMMUNICATOR)
+                name = frame.f_code.co_name if own else ""
             frame = frame.f_back
         return name if frame is not None else ""
 

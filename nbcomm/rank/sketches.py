@@ -23,12 +23,14 @@ class Drawn:
         how: its options: op, src, dst, mode, exclusive.
         before: what this rank brings; one text for each cell of the picture.
         after: what it gets; None until that is known.
+        members: the ranks that take part.
     """
 
     def __init__(
         self, how: dict[str, Any], before: list[str], finish: Callable[[Any], list[str]], outputs: Any = None
     ) -> None:
         self.how = how
+        self.members: list[int] = []
         self.before = before
         self.after: list[str] | None = None
         self._finish = finish
@@ -76,7 +78,9 @@ def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
             return _gathered(data, result, size, how.get("mode", "list" if name == "gather" else "stack"))
         return _items(result, size) if name == "all_to_all" else [sketch(result)]
 
-    return Drawn(how, before, finish)
+    drawn = Drawn(how, before, finish)
+    drawn.members = list(members)
+    return drawn
 
 
 def _members(comm: Any, group: Any) -> Sequence[int]:
@@ -137,6 +141,11 @@ def of_torch(method: str, args: tuple[Any, ...], members: list[int], rank: int) 
         return None if look is None else look(args, members, rank)
     except (IndexError, AttributeError, TypeError, ValueError, RuntimeError):
         return None  # unusual arguments: a picture less
+
+
+def brought(name: str, args: tuple[Any, ...]) -> Any:
+    """The tensors that a rank brings to a call of a process group."""
+    return args[0] if name in ("all_reduce", "broadcast", "reduce", "send") or len(args) < 2 else args[1]
 
 
 def _cells(tensors: Any) -> list[str]:

@@ -1,0 +1,80 @@
+"""What is known of the present cell's collectives, or of the last one's: for the panel, for pictures, for a trace."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping, Sequence
+
+from ..messages import Done, Step
+from ..panel.story import Ladder, Timeline
+from . import ladder, timeline
+from .meetings import Meeting, meetings
+
+
+class Chronicle:
+    """Collects steps while a cell runs; what the ranks tell at its end replaces them."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._number = 0
+        self._began: dict[int, float] = {}
+        self._ended: dict[int, float] = {}
+        self._steps: dict[int, dict[tuple[str, str, int, float], Step]] = {}
+        self._running = False
+        self._told: tuple[Ladder, Timeline] | None = None
+
+    def begin(self, number: int, ranks: Iterable[int]) -> None:
+        """A cell begins."""
+        now = time.time()
+        with self._lock:
+            self._number, self._running, self._told = number, True, None
+            self._began = dict.fromkeys(ranks, now)
+            self._ended, self._steps = {}, {}
+
+    def hear(self, rank: int, steps: Sequence[Step]) -> None:
+        """Take the last few steps of a rank that still runs the cell."""
+        with self._lock:
+            if not self._running or rank in self._ended or rank not in self._began:
+                return
+            own = self._steps.setdefault(rank, {})
+            for step in steps:
+                if step.began >= self._began[rank] - 1:  # not of the cell before
+                    own[step.name, step.group, step.first, step.began] = step
+            self._told = None
+
+    def end(self, answers: Mapping[int, Done]) -> None:
+        """The cell has ended."""
+        with self._lock:
+            self._running, self._told = False, None
+            for rank, done in answers.items():
+                if done.began:
+                    self._began[rank], self._ended[rank] = done.began, done.began + done.seconds
+                    steps = {(s.name, s.group, s.first, s.began): s for s in done.steps}
+                    self._steps[rank] = steps
+                else:  # it died: what it told before is all there is
+                    self._ended[rank] = time.time()
+
+    def meetings(self) -> list[Meeting]:
+        """What the ranks have done together so far."""
+        with self._lock:
+            steps = {rank: list(own.values()) for rank, own in self._steps.items()}
+        return meetings(steps)
+
+    def story(self, size: int) -> tuple[Ladder, Timeline]:
+        """The ladder and the timeline, for a world of so many ranks."""
+        with self._lock:
+            told, running = self._told, self._running
+            now = time.time()
+            windows = {rank: (began, self._ended.get(rank, now)) for rank, began in self._began.items()}
+        if told is not None:
+            return told
+        met = self.meetings()
+        told = (
+            ladder.ladder(size, met, ended=not running),
+            timeline.timeline(self._number, windows, met, running=running),
+        )
+        with self._lock:
+            if not running and not self._running:
+                self._told = told
+        return told

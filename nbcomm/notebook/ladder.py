@@ -1,0 +1,55 @@
+"""The sequence ladder: how each rank stands to the last collectives of a group. A hang is one ○ beside ◐."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..panel.story import Ladder, Rung
+from ..ranks import named
+from .meetings import Meeting
+
+_RUNGS = 12
+
+
+def ladder(size: int, met: Sequence[Meeting], *, ended: bool) -> Ladder:
+    """Make the ladder of the group that matters: the one in which somebody waits, else the one used last.
+
+    Args:
+        size: of the world.
+        met: what the ranks did together in the cell.
+        ended: the cell has ended, so nobody waits any longer.
+    """
+    collectives = [meeting for meeting in met if meeting.name not in ("send", "sendrecv")]
+    if not collectives:
+        return Ladder()
+    waiting = [meeting for meeting in collectives if meeting.missing]
+    group = (waiting or collectives)[-1].group
+    own = sorted((meeting for meeting in collectives if meeting.group == group), key=lambda meeting: meeting.seq)
+    reached: dict[int, int] = {}
+    for meeting in own:
+        for rank in meeting.steps:
+            reached[rank] = max(meeting.seq, reached.get(rank, 0))
+    members = own[-1].members
+    rungs = tuple(
+        Rung(
+            meeting.seq,
+            meeting.name,
+            meeting.line,
+            tuple(_mark(rank, meeting, reached.get(rank, 0), ended=ended) for rank in range(size)),
+        )
+        for meeting in own[-_RUNGS:]
+    )
+    return Ladder("world" if len(members) == size else named(members), rungs)
+
+
+def _mark(rank: int, meeting: Meeting, reached: int, *, ended: bool) -> str:
+    if rank not in meeting.members:
+        return "out"
+    step = meeting.steps.get(rank)
+    if step is None:
+        return "done" if reached > meeting.seq else "missing"  # what is long past is not told any more
+    if step.name != meeting.name:
+        return "other"
+    if step.failed:
+        return "failed" if ended else "arrived"
+    return "done" if step.ended or (ended and not meeting.missing) else "arrived"

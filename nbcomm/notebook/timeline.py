@@ -1,0 +1,124 @@
+"""Where a cell's time went: each rank's own work, its waiting for others, and the moving of data once all were there.
+
+A collective is a wait until the last rank has come, and a transfer from then on. Ranks of one machine share a clock;
+those of several are as exact as the machines' clocks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from ..panel.story import Span, Timeline
+from ..ranks import named
+from .meetings import Meeting
+
+_SPANS = 60
+"""Spans of a rank's bar at most: more could not be told apart."""
+
+_MATTERS = 0.1
+"""Seconds for which others must have waited before a straggler is named."""
+
+
+def timeline(
+    cell: int, windows: Mapping[int, tuple[float, float]], met: Sequence[Meeting], *, running: bool
+) -> Timeline:
+    """Make the timeline of a cell.
+
+    Args:
+        cell: its number.
+        windows: for each rank that ran it, when its part began and ended (or what time it is), by `time.time`.
+        met: what the ranks did together.
+        running: whether it still runs.
+    """
+    if not windows:
+        return Timeline(cell, 0.0, running, {})
+    zero = min(began for began, _ in windows.values())
+    end = max(ended for _, ended in windows.values())
+    spans = {rank: _bar(rank, window, met, zero) for rank, window in sorted(windows.items())}
+    return Timeline(cell, max(0.0, end - zero), running, spans, straggler(met))
+
+
+def straggler(met: Sequence[Meeting]) -> str:
+    """Name the rank for which the others waited longest, if it was long; else an empty text."""
+    shared = [meeting for meeting in met if len(meeting.members) > 1 and not meeting.missing]
+    last: dict[int, int] = {}
+    waited: dict[int, dict[int, float]] = {}
+    for meeting in shared:
+        late = max(meeting.steps, key=lambda rank: meeting.steps[rank].began)
+        last[late] = last.get(late, 0) + 1
+        for rank, step in meeting.steps.items():
+            each = waited.setdefault(late, {})
+            each[rank] = each.get(rank, 0.0) + meeting.met - step.began
+    if not waited:
+        return ""
+    worst = max(waited, key=lambda rank: max(waited[rank].values()))
+    longest = max(waited[worst].values())
+    if longest < _MATTERS:
+        return ""
+    count = f"{last[worst]} of {len(shared)} collectives" if len(shared) > 1 else "the only collective"
+    others = [rank for rank in waited[worst] if rank != worst]
+    return f"{named([worst])} came last in {count}; {named(others)} waited up to {longest:.1f} s for it."
+
+
+def _bar(rank: int, window: tuple[float, float], met: Sequence[Meeting], zero: float) -> tuple[Span, ...]:
+    began, ended = window
+    spans: list[Span] = []
+    at = began
+
+    def add(kind: str, start: float, end: float, name: str = "") -> None:
+        nonlocal at
+        start, end = max(start, at), min(end, ended)
+        if start > at:
+            spans.append(Span("compute", at - zero, start - zero))
+        if end > start:
+            spans.append(Span(kind, start - zero, end - zero, name))
+        at = max(at, end)
+
+    for meeting in met:
+        step = meeting.steps.get(rank)
+        if step is None:
+            continue
+        until = step.ended or (ended if not step.failed and not meeting.missing else 0.0)
+        if meeting.missing:
+            until = step.ended or ended
+        name = f"{step.name} #{meeting.seq}"
+        add("waiting", step.began, min(meeting.met, until), name)
+        add("transfer", meeting.met, until, name)
+    if ended > at:
+        spans.append(Span("compute", at - zero, ended - zero))
+    return tuple(_coarse(_joined(spans)))
+
+
+def _joined(spans: Sequence[Span]) -> list[Span]:
+    """Neighbours of one kind are one span."""
+    joined: list[Span] = []
+    for span in spans:
+        if joined and joined[-1].kind == span.kind:
+            before = joined.pop()
+            name = before.name if before.name == span.name else ""
+            joined.append(Span(span.kind, before.start, span.end, name))
+        else:
+            joined.append(span)
+    return joined
+
+
+def _coarse(spans: list[Span]) -> list[Span]:
+    """Of too many spans, slices of equal length, each of the kind that fills most of it."""
+    if len(spans) <= _SPANS:
+        return spans
+    start, end = spans[0].start, spans[-1].end
+    width = (end - start) / _SPANS
+    shares: list[dict[str, float]] = [{} for _ in range(_SPANS)]
+    for span in spans:
+        first, last = int((span.start - start) / width), int((span.end - start) / width)
+        for place in range(first, min(last, _SPANS - 1) + 1):
+            low, high = start + place * width, start + (place + 1) * width
+            part = min(span.end, high) - max(span.start, low)
+            shares[place][span.kind] = shares[place].get(span.kind, 0.0) + part
+    return _joined(
+        [
+            Span(max(share, key=lambda kind: share[kind]), start + place * width, start + (place + 1) * width)
+            for place, share in enumerate(shares)
+            if share
+        ]
+    )

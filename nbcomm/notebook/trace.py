@@ -1,0 +1,133 @@
+"""A cell as a trace for https://ui.perfetto.dev or chrome://tracing: a track for each rank.
+
+The format is Chrome's trace events (JSON). Bandwidths are those of NVIDIA's nccl-tests (doc/PERFORMANCE.md): the
+algorithm bandwidth is size over time, and the bus bandwidth is that times a factor which makes it comparable with what
+the links can do, whatever the number of ranks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import SpecError
+from ..messages import Done, Place
+from .meetings import Meeting, meetings
+
+_TOTAL = ("all_gather", "all_gather_into_tensor", "gather")
+"""Of these the size is what a rank has at the end: every rank's data."""
+
+
+def check(path: str) -> Path:
+    """Refuse a file that could not be written, before anything runs.
+
+    Raises:
+        SpecError: its folder is not there, or it is a folder itself.
+    """
+    file = Path(path).expanduser()
+    if file.is_dir():
+        raise SpecError(f"{path!r} is a folder; name a file for the trace, such as trace.json.")
+    if not file.parent.is_dir():
+        raise SpecError(f"There is no folder {str(file.parent)!r} for the trace; make it first, or name another.")
+    return file
+
+
+def write(file: Path, places: list[Place], cell: int, code: str, answers: Mapping[int, Done]) -> int:
+    """Write a cell's trace.
+
+    Args:
+        file: where to.
+        places: of all ranks of the world.
+        cell: its number.
+        code: its text.
+        answers: what each rank told at its end.
+
+    Returns:
+        How many collectives and messages are in it.
+    """
+    known = {rank: done for rank, done in answers.items() if done.began}
+    met = meetings({rank: done.steps for rank, done in known.items()})
+    events = [event for place in places for event in _names(place)]
+    at = {place.rank: {"pid": place.node_rank, "tid": place.rank} for place in places}
+    zero = min((done.began for done in known.values()), default=0.0)
+    for rank, done in known.items():
+        events.append(_slice(f"cell {cell}", "cell", done.began - zero, done.seconds, at[rank], {"code": code}))
+    for meeting in met:
+        for rank in meeting.steps:
+            events += _step(meeting, rank, known[rank], zero, at[rank])
+    dropped = sum(done.dropped for done in known.values())
+    content = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"cell": cell, "dropped": dropped}}
+    file.write_text(json.dumps(content), encoding="utf-8")
+    return len(met)
+
+
+def bandwidths(name: str, nbytes: int, seconds: float, n: int) -> tuple[float, float]:
+    """Algorithm and bus bandwidth in GB/s (10⁹ bytes), by nccl-tests' definitions.
+
+    Args:
+        name: the collective's.
+        nbytes: what each rank brings.
+        seconds: that the transfer took, once all ranks were there.
+        n: how many ranks.
+
+    >>> bandwidths("all_reduce", 10**9, 1.0, 4)
+    (1.0, 1.5)
+    """
+    if seconds <= 0 or n < 1:
+        return 0.0, 0.0
+    size = nbytes * n if name in _TOTAL else nbytes
+    algorithm = size / seconds / 1e9
+    factor = 1.0
+    if name == "all_reduce":
+        factor = 2 * (n - 1) / n
+    elif name.startswith(("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")):
+        factor = (n - 1) / n
+    return algorithm, algorithm * factor
+
+
+def _step(meeting: Meeting, rank: int, done: Done, zero: float, track: dict[str, int]) -> list[dict[str, Any]]:
+    step = meeting.steps[rank]
+    ended = step.ended or done.began + done.seconds
+    last = max((other.ended for other in meeting.steps.values()), default=0.0)
+    seconds = max(0.0, (last or ended) - meeting.met) if not meeting.missing else 0.0
+    nbytes = max(other.nbytes for other in meeting.steps.values())
+    algorithm, bus = bandwidths(step.name, nbytes, seconds, len(meeting.members))
+    told = {
+        "sequence number": meeting.seq,
+        "ranks": meeting.members,
+        "line": meeting.line,
+        "bytes": step.nbytes,
+        "algorithm bandwidth (GB/s)": round(algorithm, 6),
+        "bus bandwidth (GB/s)": round(bus, 6),
+        "failed": step.failed,
+        "missing": meeting.missing,
+    }
+    events = [_slice(step.name, "collective", step.began - zero, ended - step.began, track, told)]
+    if step.kind == "collective":
+        wait = min(meeting.met, ended) - step.began
+        if wait > 0:
+            events.append(_slice("waiting", "waiting", step.began - zero, wait, track))
+        if ended > meeting.met:
+            events.append(_slice("transfer", "transfer", meeting.met - zero, ended - meeting.met, track))
+    return events
+
+
+def _names(place: Place) -> list[dict[str, Any]]:
+    node = {"name": "process_name", "ph": "M", "pid": place.node_rank, "args": {"name": f"node {place.node_rank}"}}
+    name = f"rank {place.rank} ({place.device})"
+    track = {"pid": place.node_rank, "tid": place.rank}
+    return [
+        node,
+        {"name": "thread_name", "ph": "M", **track, "args": {"name": name}},
+        {"name": "thread_sort_index", "ph": "M", **track, "args": {"sort_index": place.rank}},
+    ]
+
+
+def _slice(  # noqa: PLR0913, PLR0917 - a slice has these
+    name: str, kind: str, start: float, length: float, track: dict[str, int], told: dict[str, Any] | None = None
+) -> dict[str, Any]:
+    """A stretch of time, in microseconds."""
+    times = {"ts": round(start * 1e6, 1), "dur": round(max(0.0, length) * 1e6, 1)}
+    return {"name": name, "cat": kind, "ph": "X", **times, **track, "args": told or {}}
