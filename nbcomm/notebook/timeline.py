@@ -68,19 +68,18 @@ def _bar(rank: int, window: tuple[float, float], met: Sequence[Meeting], zero: f
     def add(kind: str, start: float, end: float, name: str = "") -> None:
         nonlocal at
         start, end = max(start, at), min(end, ended)
+        if end <= start:
+            return
         if start > at:
             spans.append(Span("compute", at - zero, start - zero))
-        if end > start:
-            spans.append(Span(kind, start - zero, end - zero, name))
-        at = max(at, end)
+        spans.append(Span(kind, start - zero, end - zero, name))
+        at = end
 
     for meeting in met:
         step = meeting.steps.get(rank)
         if step is None:
             continue
-        until = step.ended or (ended if not step.failed and not meeting.missing else 0.0)
-        if meeting.missing:
-            until = step.ended or ended
+        until = step.ended or ended
         name = f"{step.name} #{meeting.seq}"
         add("waiting", step.began, min(meeting.met, until), name)
         add("transfer", meeting.met, until, name)

@@ -1,0 +1,240 @@
+"""What the ranks did together, told from each one's own steps; and what is made of it: ladder, timeline, pictures."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbcomm.errors import SpecError
+from nbcomm.messages import Done, Place, Step
+from nbcomm.notebook import drawing, trace
+from nbcomm.notebook.chronicle import Chronicle
+from nbcomm.notebook.ladder import ladder
+from nbcomm.notebook.meetings import meetings
+from nbcomm.notebook.timeline import straggler, timeline
+
+WORLD = [0, 1, 2, 3]
+
+
+def step(name: str, seq: int, began: float, ended: float = 0.0, **more: Any) -> Step:
+    values = {"kind": "collective", "group": "world", "members": WORLD, **more}
+    return Step(name=name, first=seq, last=seq, began=began, ended=ended, **values)
+
+
+def met_at(*times: tuple[float, ...], name: str = "all_reduce") -> dict[int, list[Step]]:
+    """Each collective by the times at which the ranks came to it; it ends 0.1 s after the last came."""
+    steps: dict[int, list[Step]] = {rank: [] for rank in range(len(times[0]))}
+    for seq, came in enumerate(times, 1):
+        for rank, at in enumerate(came):
+            steps[rank].append(step(name, seq, at, max(came) + 0.1, members=list(range(len(came)))))
+    return steps
+
+
+def test_a_collective_is_one_meeting_and_so_is_a_message() -> None:
+    message = {"kind": "send", "members": WORLD, "tag": 7}
+    steps = {
+        0: [step("all_reduce", 1, 1.0, 1.5), step("send", 1, 2.0, 2.1, **message, peer=3)],
+        1: [step("all_reduce", 1, 1.2, 1.5)],
+        2: [step("all_reduce", 1, 1.1, 1.5)],
+        3: [step("all_reduce", 1, 1.4, 1.5), step("recv", 1, 1.9, 2.1, **{**message, "kind": "recv"}, peer=0)],
+    }
+    first, second = meetings(steps)
+    assert (first.name, first.seq, first.missing, first.began, first.met) == ("all_reduce", 1, [], 1.0, 1.4)
+    assert (second.name, second.members, sorted(second.steps), second.began) == ("send", [0, 3], [0, 3], 1.9)
+
+
+def test_who_never_came_is_missing_and_groups_count_for_themselves() -> None:
+    pair = {"group": "pair", "members": [0, 1]}
+    steps = {
+        0: [step("barrier", 1, 1.0), step("barrier", 1, 2.0, 2.1, **pair)],
+        1: [step("barrier", 1, 2.0, 2.1, **pair)],
+    }
+    world, group = meetings(steps)
+    assert world.missing == [1, 2, 3]
+    assert world.met == float("inf")
+    assert group.missing == []
+
+
+def test_a_receive_from_anyone_that_never_ended_is_nobodys() -> None:
+    assert meetings({0: [step("recv", 1, 1.0, kind="recv", peer=None)]}) == []
+
+
+# ── the timeline ──
+
+
+def test_time_before_the_last_comes_is_waiting_and_after_it_transfer() -> None:
+    steps = met_at((1.0, 3.0))
+    made = timeline(7, {0: (0.0, 4.0), 1: (0.0, 4.0)}, meetings(steps), running=False)
+    spans = {rank: [(s.kind, round(s.start, 3), round(s.end, 3)) for s in bar] for rank, bar in made.spans.items()}
+    assert spans[0] == [("compute", 0, 1), ("waiting", 1, 3), ("transfer", 3, 3.1), ("compute", 3.1, 4)]
+    assert spans[1] == [("compute", 0, 3), ("transfer", 3, 3.1), ("compute", 3.1, 4)]
+    assert (made.cell, made.seconds, made.running) == (7, 4.0, False)
+
+
+def test_who_still_waits_waits_until_now() -> None:
+    steps = {0: [step("barrier", 1, 1.0, members=[0, 1])], 1: []}
+    made = timeline(1, {0: (0.0, 5.0), 1: (0.0, 5.0)}, meetings(steps), running=True)
+    assert [(s.kind, s.end) for s in made.spans[0]] == [("compute", 1.0), ("waiting", 5.0)]
+    assert [s.kind for s in made.spans[1]] == ["compute"]
+
+
+def test_the_straggler_is_named_with_what_it_cost() -> None:
+    steps = met_at((0, 0, 1, 0), (2, 2, 3, 2), (4.0, 4.2, 4.0, 4.0))
+    said = straggler(meetings(steps))
+    assert said == "rank 2 came last in 2 of 3 collectives; ranks 0-1,3 waited up to 2.0 s for it."
+    assert straggler(meetings(met_at((0, 0.01, 0.02, 0)))) == ""
+    assert straggler([]) == ""
+
+
+def test_a_bar_of_thousands_of_spans_is_coarse_and_whole() -> None:
+    steps = met_at(*((i * 1.0, i * 1.0 + 0.5) for i in range(2000)))
+    made = timeline(1, {0: (0.0, 2000.0), 1: (0.0, 2000.0)}, meetings(steps), running=False)
+    for bar in made.spans.values():
+        assert len(bar) <= 60
+        assert bar[0].start == 0
+        assert bar[-1].end == pytest.approx(2000)
+        assert all(a.end == pytest.approx(b.start) for a, b in pairwise(bar))
+
+
+# ── the ladder ──
+
+
+def test_a_hang_is_one_missing_mark_beside_arrived_ones() -> None:
+    steps = met_at((1, 1, 1, 1))
+    for rank in (0, 1, 3):
+        steps[rank].append(step("broadcast", 2, 2.0, line="line 3: broadcast(x)"))
+    made = ladder(4, meetings(steps), ended=False)
+    assert made.group == "world"
+    assert [(rung.seq, rung.name, rung.marks) for rung in made.rungs] == [
+        (1, "all_reduce", ("done",) * 4),
+        (2, "broadcast", ("arrived", "arrived", "missing", "arrived")),
+    ]
+    assert made.rungs[1].line == "line 3: broadcast(x)"
+
+
+def test_the_ladder_is_of_the_group_in_which_somebody_waits() -> None:
+    pair = {"group": "pair", "members": [1, 2]}
+    steps = met_at((1, 1, 1, 1))
+    steps[1].append(step("barrier", 1, 0.5, **pair))
+    made = ladder(4, meetings(steps), ended=False)
+    assert made.group == "ranks 1-2"
+    assert made.rungs[0].marks == ("out", "arrived", "missing", "out")
+
+
+def test_another_call_in_its_place_and_a_failure_have_marks_of_their_own() -> None:
+    both = {"failed": True, "members": [0, 1]}
+    steps = {0: [step("all_reduce", 1, 1.0, **both)], 1: [step("broadcast", 1, 2.0, **both)]}
+    made = ladder(2, meetings(steps), ended=True)
+    assert made.rungs[0].marks == ("failed", "other")
+
+
+def test_what_is_long_past_counts_as_done() -> None:
+    steps = met_at(*((float(i),) * 4 for i in range(1, 6)))
+    steps[2] = steps[2][3:]  # it told only its last steps
+    made = ladder(4, meetings(steps), ended=False)
+    assert {mark for rung in made.rungs for mark in rung.marks} == {"done"}
+
+
+# ── while it runs, and after ──
+
+
+def test_a_chronicle_hears_the_last_steps_and_the_end_replaces_them() -> None:
+    chronicle = Chronicle()
+    chronicle.begin(3, [0, 1])
+    began = chronicle._began[0]
+    members = {"members": [0, 1]}
+    chronicle.hear(0, [step("barrier", 1, began + 1, **members)])
+    made, time = chronicle.story(2)
+    assert made.rungs[0].marks == ("arrived", "missing")
+    assert time.running
+    chronicle.hear(1, [step("barrier", 1, began - 500, **members)])  # of the cell before
+    assert chronicle.story(2)[0].rungs[0].marks == ("arrived", "missing")
+    whole = [step("barrier", 1, began + 1, began + 2, **members)]
+    chronicle.end({0: Done(1, 3.0, began=began, steps=whole), 1: Done(1, 3.0, began=began, steps=whole)})
+    made, time = chronicle.story(2)
+    assert made.rungs[0].marks == ("done", "done")
+    assert (time.cell, time.running, round(time.seconds, 3)) == (3, False, 3.0)
+    assert chronicle.story(2) is chronicle.story(2)
+
+
+# ── the pictures ──
+
+
+def test_a_drawn_cell_has_the_values_that_the_ranks_told() -> None:
+    steps = {
+        rank: [step("all_reduce", 4, 1.0 + rank, 5.0, how={"op": "max"}, before=[f"{rank}"], after=["3"])]
+        for rank in range(4)
+    }
+    [plan], rest = drawing.plans(steps)
+    assert rest == ""
+    assert plan.title == "all_reduce · max · #4"
+    assert [plan.before[rank][0].text for rank in WORLD] == ["0", "1", "2", "3"]
+    assert plan.after[2][0].sources == (0, 1, 2, 3)
+    assert plan.notes == ("rank 3 came last, 3.00 s after the first.",)
+
+
+def test_what_was_not_kept_is_counted_and_nothing_at_all_is_said() -> None:
+    drawn = {"how": {}, "before": [], "after": []}
+    many = {rank: [step("barrier", seq, float(seq), seq + 0.1, **drawn) for seq in range(1, 31)] for rank in range(4)}
+    plans, rest = drawing.plans(many, dropped=70)
+    assert len(plans) == drawing.MOST
+    assert rest == "… and 88 more, which are not drawn."
+    assert drawing.plans({0: []}) == ([], "This cell made no collective, so there is nothing to draw.")
+
+
+def test_who_never_came_is_in_the_picture() -> None:
+    drawn = {"how": {"op": "sum"}, "before": ["1"], "after": None, "failed": True}
+    steps = {rank: [step("all_reduce", 1, 1.0, **drawn)] for rank in (0, 1, 3)}
+    [plan], _ = drawing.plans(steps)
+    assert plan.missing == (2,)
+    assert "rank 2 never came." in plan.notes
+    assert "It failed on ranks 0-1,3." in plan.notes
+
+
+# ── the trace ──
+
+
+def test_bandwidths_are_those_of_nccl_tests() -> None:
+    assert trace.bandwidths("all_reduce", 10**9, 1.0, 4) == (1.0, 1.5)
+    assert trace.bandwidths("all_gather", 10**9, 1.0, 4) == (4.0, 3.0)
+    assert trace.bandwidths("reduce_scatter", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
+    assert trace.bandwidths("broadcast", 10**9, 2.0, 4) == (0.5, 0.5)
+    assert trace.bandwidths("all_to_all", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
+    assert trace.bandwidths("barrier", 0, 0.0, 4) == (0.0, 0.0)
+
+
+def test_a_trace_has_a_track_for_each_rank_with_waits_apart(tmp_path: Path) -> None:
+    members = {"members": [0, 1], "nbytes": 10**6}
+    answers = {
+        0: Done(1, 3.0, began=100.0, steps=[step("all_reduce", 1, 100.5, 102.0, **members)]),
+        1: Done(1, 2.5, began=100.1, steps=[step("all_reduce", 1, 101.5, 102.0, **members)]),
+    }
+    places = [Place(rank, 2, rank, 2, 0, 1, "cpu", "gloo", 1) for rank in range(2)]
+    file = tmp_path / "trace.json"
+    assert trace.write(file, places, 5, "all_reduce(x)", answers) == 1
+    events = json.loads(file.read_text())["traceEvents"]
+    names = {(e["tid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
+    assert names == {(0, "rank 0 (cpu)"), (1, "rank 1 (cpu)")}
+    own = [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["tid"] == 0]
+    assert own == [
+        ("cell 5", 0.0, 3e6),
+        ("all_reduce", 5e5, 1.5e6),
+        ("waiting", 5e5, 1e6),
+        ("transfer", 1.5e6, 5e5),
+    ]
+    [call] = [e["args"] for e in events if e["name"] == "all_reduce" and e["tid"] == 1]
+    assert call["bytes"] == 10**6
+    assert call["algorithm bandwidth (GB/s)"] == 0.002
+    assert call["bus bandwidth (GB/s)"] == 0.002
+
+
+def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="is a folder"):
+        trace.check(str(tmp_path))
+    with pytest.raises(SpecError, match="There is no folder"):
+        trace.check(str(tmp_path / "no" / "t.json"))
+    assert trace.check(str(tmp_path / "t.json")) == tmp_path / "t.json"

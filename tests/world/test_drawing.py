@@ -1,0 +1,189 @@
+"""``--draw`` and ``--trace`` in a real notebook: what is shown is what the ranks really had."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from .notebook import Cell, Notebook
+
+
+def pictures(cell: Cell) -> list[str]:
+    """The words of each picture; each has its SVG, too."""
+    words = []
+    for output in cell.outputs:
+        data = output.get("data", {})
+        if "image/svg+xml" in data:
+            ET.fromstring(data["image/svg+xml"])  # noqa: S314 - our own
+            words.append(data["text/plain"])
+    return words
+
+
+def lanes(words: str) -> list[str]:
+    return [line for line in words.splitlines() if line.startswith("rank ") and ": " in line]
+
+
+MOVES = {
+    "broadcast": ('broadcast({"lr": 0.1} if rank == 1 else None, src=1)', ["–", "{lr: 0.1}"], "{lr: 0.1}"),
+    "scatter": ("scatter([10, 20, 30, 40] if rank == 0 else None)", ["10 | 20 | 30 | 40", "–"], "20"),
+    "gather": ("gather(rank * 10, dst=1)", ["0", "10"], "0 | 10 | 20 | 30"),
+    "all_gather": ("all_gather(torch.tensor(10 * rank))", ["0", "10"], "0 | 10 | 20 | 30"),
+    "all_gather cat": (
+        "all_gather(torch.arange(2) + rank, 'cat')",
+        ["[0 1]", "[1 2]"],
+        "[0 1] | [1 2] | [2 3] | [3 4]",
+    ),
+    "reduce": ("reduce(torch.tensor([rank, 1]), dst=1)", ["[0 1]", "[1 1]"], "[6 4]"),
+    "all_reduce": ("all_reduce(rank + 1, 'mean')", ["1", "2"], "2.5"),
+    "reduce_scatter": (
+        "reduce_scatter(torch.arange(4) + rank)",
+        ["[0] | [1] | [2] | [3]", "[1] | [2] | [3] | [4]"],
+        "[10]",
+    ),
+    "all_to_all": (
+        "all_to_all([rank * 10 + i for i in range(4)])",
+        ["0 | 1 | 2 | 3", "10 | 11 | 12 | 13"],
+        "1 | 11 | 21 | 31",
+    ),
+    "scan": ("scan(rank + 1)", ["1", "2"], "3"),
+    "sendrecv": ("sendrecv(rank, (rank + 1) % 4, (rank - 1) % 4)", ["0", "1"], "0"),
+    "torch's own": ("t = torch.ones(2) * rank; dist.all_reduce(t, dist.ReduceOp.MAX)", ["[0 0]", "[1 1]"], "[3 3]"),
+    "torch's own, flat": (
+        "t = torch.zeros(4); dist.all_to_all_single(t, torch.arange(4.) + 10 * rank)",
+        ["[0] | [1] | [2] | [3]", "[10] | [11] | [12] | [13]"],
+        "[1] | [11] | [21] | [31]",
+    ),
+    "torch's own, to one": ("t = torch.tensor([rank]); dist.reduce(t, 1)", ["[0]", "[1]"], "[6]"),
+    "waited for later": ("h = all_reduce(rank, async_op=True); h.wait()", ["0", "1"], "6"),
+}
+
+
+@pytest.mark.parametrize("name", MOVES)
+def test_the_values_before_and_after_are_the_ranks_own(four: Notebook, name: str) -> None:
+    code, before, after = MOVES[name]
+    [words] = pictures(four.run(f"%%distributed --draw\n{code};"))
+    shown = lanes(words)
+    assert shown[0].startswith(f"rank 0: {before[0]} → ")
+    assert shown[1] == f"rank 1: {before[1]} → {after}"
+
+
+def test_each_collective_has_its_picture_in_order_after_what_was_printed(four: Notebook) -> None:
+    cell = four.run("%%distributed --draw\nprint('hello')\nx = all_reduce(rank)\nbarrier()\nbroadcast(x)")
+    assert [words.partition(" ·")[0].partition(":")[0] for words in pictures(cell)] == [
+        "all_reduce",
+        "barrier",
+        "broadcast",
+    ]
+    assert "line 2: x = all_reduce(rank)" in pictures(cell)[0]
+    assert cell.outputs[0]["text"].startswith("[0-3] hello\n")
+
+
+def test_a_group_has_its_own_ranks_and_a_message_two(four: Notebook) -> None:
+    four.run("%%distributed\npair = new_group([1, 3])")
+    [words] = pictures(four.run("%%distributed --draw\nif rank in (1, 3): all_reduce(rank, group=pair)"))
+    assert lanes(words) == ["rank 1: 1 → 4", "rank 3: 3 → 4"]
+    code = "if rank == 2: send({'a': 1}, 0)\nif rank == 0: recv(2)"
+    [words] = pictures(four.run(f"%%distributed --draw\n{code}"))
+    assert lanes(words) == ["rank 2: {a: 1} → –", "rank 0: – → {a: 1}"]
+
+
+def test_who_comes_late_is_named(four: Notebook) -> None:
+    [words] = pictures(four.run("%%distributed --draw\nimport time\nif rank == 2: time.sleep(0.4)\nbarrier()"))
+    assert "rank 2 came last, 0." in words
+
+
+def test_a_hang_is_drawn_with_the_one_who_never_came(four: Notebook) -> None:
+    cell = four.run("%%distributed --draw\nif rank != 2: all_reduce(rank)", fails=True)
+    assert "HangError" in cell.error_text
+    assert "all_reduce #" in cell.error_text
+    [words] = pictures(cell)
+    assert "rank 2 never came." in words
+    assert lanes(words)[2] == "rank 2: never came"
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_hundreds_are_not_drawn_and_nothing_is_said_to_be_nothing(four: Notebook) -> None:
+    cell = four.run("%%distributed --draw\nfor i in range(300): all_reduce(i)")
+    assert len(pictures(cell)) == 12
+    assert "… and 288 more, which are not drawn." in cell.text
+    assert "nothing to draw" in four.run("%%distributed --draw\n1;").text
+
+
+def test_what_cannot_be_drawn_is_run_all_the_same(four: Notebook) -> None:
+    odd = "class Odd:\n    def __repr__(self): raise RuntimeError('no')\n"
+    [words] = pictures(four.run(f"%%distributed --draw\n{odd}broadcast(Odd());"))
+    assert lanes(words)[1] == "rank 1: – → <Odd>"
+    cell = four.run("%%distributed --draw\nall_reduce(1, 2, 3, 4, 5, 6)", fails=True)
+    assert "TypeError" in cell.error_text
+    cell = four.run("%%distributed --draw\nall_reduce(rank, 'median')", fails=True)
+    assert "OpError" in cell.error_text
+
+
+def test_drawing_changes_no_result(four: Notebook) -> None:
+    code = "x = torch.ones(3) * rank\nall_reduce(x, out=x); all_gather({'a': x, 'b': [rank]}, 'object')"
+    drawn, plain = four.run(f"%%distributed --draw\n{code}"), four.run(f"%%distributed\n{code}")
+    assert drawn.outputs[0] == plain.outputs[0]
+
+
+def test_an_interrupt_leaves_the_picture_of_what_was_done(four: Notebook) -> None:
+    cell = four.submit("%%distributed --draw\nall_reduce(1)\nprint('waiting', flush=True)\nwhile True: pass")
+    four.until(lambda: "waiting" in cell.text, 20, "It did not begin:", cell)
+    four.interrupt()
+    four.finish(cell, 20)
+    assert "KeyboardInterrupt" in cell.error_text
+    assert pictures(cell)[0].startswith("all_reduce")
+
+
+# ── the trace ──
+
+
+def read(four: Notebook, name: str) -> list[dict[str, Any]]:
+    folder = four.run("import os; print(os.getcwd())").text.strip()
+    found: list[dict[str, Any]] = json.loads(Path(folder, name).read_text())["traceEvents"]
+    return found
+
+
+def test_a_trace_has_each_collective_of_each_rank(four: Notebook) -> None:
+    code = "import time\nif rank == 3: time.sleep(0.3)\nx = all_reduce(torch.ones(250_000))\ny = dist.all_reduce(x)"
+    cell = four.run(f"%%distributed --trace cell.json\n{code}")
+    assert "written to cell.json" in cell.text
+    assert "https://ui.perfetto.dev" in cell.text
+    calls = [event for event in read(four, "cell.json") if event.get("cat") == "collective"]
+    assert [(event["tid"], event["args"]["bytes"]) for event in sorted(calls, key=lambda e: (e["ts"], e["tid"]))]
+    for rank in range(4):
+        own = [event for event in calls if event["tid"] == rank]
+        assert [event["name"] for event in own] == ["all_reduce", "all_reduce"]
+        assert [event["args"]["bytes"] for event in own] == [1_000_000] * 2
+        assert all(event["args"]["bus bandwidth (GB/s)"] > 0 for event in own)
+    waits = {e["tid"]: e["dur"] for e in read(four, "cell.json") if e["name"] == "waiting" and e["dur"] > 200_000}
+    assert set(waits) == {0, 1, 2}
+
+
+def test_what_torch_waits_for_in_cpp_has_an_end_too(four: Notebook) -> None:
+    code = (
+        "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))\n"
+        "model(torch.ones(2, 64)).sum().backward()"
+    )
+    four.run(f"%%distributed --trace ddp.json\n{code}", timeout=60)
+    events = [event for event in read(four, "ddp.json") if event.get("ph") == "X"]
+    [cell] = [event for event in events if event["name"].startswith("cell") and event["tid"] == 1]
+    last = [event for event in events if event["tid"] == 1 and event["name"] == "all_reduce"][-1]
+    assert last["ts"] + last["dur"] < cell["ts"] + cell["dur"]
+    assert last["args"]["bytes"] == 4 * (64 * 64 + 64)
+
+
+def test_a_bad_file_is_refused_and_nothing_runs(four: Notebook) -> None:
+    four.run("%%distributed\nran = 0")
+    cell = four.run("%%distributed --trace no/such/folder/t.json\nran = 1", fails=True)
+    assert "There is no folder" in cell.error_text
+    assert four.run("%%distributed\nran").text == "[0-3] 0\n"
+
+
+def test_a_cell_that_fails_leaves_its_trace(four: Notebook) -> None:
+    cell = four.run("%%distributed --trace failed.json\nall_reduce(1)\nassert rank != 1", fails=True)
+    assert "written to failed.json" in cell.text
+    assert len({event["tid"] for event in read(four, "failed.json") if event.get("cat") == "collective"}) == 4
