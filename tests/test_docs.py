@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import re
 from collections.abc import Iterator
@@ -56,3 +57,16 @@ def test_links_lead_somewhere() -> None:
             assert (page.parent / target).exists(), (page.name, target)
     listed = LINK.findall((DOCS / "collectives" / "README.md").read_text())
     assert {page.name for page in PAGES} <= set(listed)
+
+
+def test_every_picture_is_what_the_plan_draws() -> None:
+    spec = importlib.util.spec_from_file_location("pictures", DOCS / "pictures.py")
+    assert spec is not None
+    assert spec.loader is not None
+    pictures = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(pictures)
+    made = pictures.make()
+    for name, text in made.items():
+        assert (DOCS / "collectives" / "pictures" / name).read_text(encoding="utf-8") == text, "run docs/pictures.py"
+    shown = {name for page in PAGES for name in re.findall(r"\(pictures/([^)]+)\)", page.read_text())}
+    assert shown == set(made)
