@@ -7,11 +7,8 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,36 +20,29 @@ from ..panel import Panel, RankView
 from ..values import pack, release
 from . import trace as tracing
 from .aftermath import Aftermath
-from .chronicle import Chronicle
 from .desk import TICK, Desk, unpack_answer
 from .generations import Generations
 from .keeping import worlds_are_kept
 from .link import Link
-from .output import CellOutput, cell_error
+from .output import CellOutput
 from .presses import Presses
 from .processes import Processes
-from .requests import Request
 from .resumption import Resumption
 from .roster import Roster
+from .stage import Stage
 from .startup import Progress, Startup, Wishes
 from .watch import Watch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from typing_extensions import Self  # in typing from Python 3.11 on
 
     from ..launch.client import ForkServerClient
-    from ..messages import Failure
 
 _STATUS_PATIENCE = 0.5
 """Seconds that a rank has to say what it does."""
 
 _DEATH_PATIENCE = 2.0
 """Seconds that a rank has to say that it lives, before a heal that was asked for believes that it does."""
-
-_OUTPUTS_KEPT = 200
-"""How many past cells can still show what their background threads print."""
 
 
 class Session:
@@ -82,15 +72,12 @@ class Session:
         self._roster = Roster(self.home)
         self._numbers = itertools.count(1)
         self._desk = Desk(lambda: self.link, self._roster)
-        self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
-        self._lock = threading.Lock()  # one cell at a time, whatever thread asks
-        self._cell: tuple[Request, CellOutput | None] | None = None
         self._stopped = False
         self._watch: Watch | None = None
         self._processes = Processes(forkserver, self._roster, self._process_ended)
         self._startup = Startup(wishes, self._processes, self._roster, progress)
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
-        self._chronicle = Chronicle()
+        self._stage = Stage(self._desk, self._generations, lambda: len(self.ranks), lambda: self.panel, self._hurry)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -115,9 +102,9 @@ class Session:
             self.link,
             self._roster,
             self._generations,
-            cell=lambda: self._cell,
+            cell=lambda: self._stage.cell,
             panel=lambda: self.panel,
-            chronicle=self._chronicle,
+            chronicle=self._stage.chronicle,
             seen=lambda: self._desk.seen,
             look=self._processes.look,
         )
@@ -146,13 +133,13 @@ class Session:
         if resumption is None or resumption.request is None:
             self._resumption = None
             return
-        with self._exclusively(), Presses() as presses:
+        with self._stage.alone(), Presses() as presses:
             request = resumption.request
             output = CellOutput(resumption.ranks)
-            self._begin(request, output, 0)
+            self._stage.begin(request, output)
             resumption.hand_over(self._receive)
             self._resumption = None
-            self._finish(request, output, presses)
+            self._stage.finish(request, output, presses)
 
     def _leave_word(self) -> None:
         """Write down what another notebook would need to know."""
@@ -294,9 +281,9 @@ class Session:
         file = None if trace is None else tracing.check(trace)
         number = next(self._numbers) if number is None else number
         output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
-        with self._exclusively():
+        with self._stage.alone():
             order = Run(self._desk.next_id(), code, chosen, number, draw, file is not None)
-            self._perform(order, output, Aftermath(order, output, file, self._roster.places))
+            self._stage.perform(order, output, Aftermath(order, output, file, self._roster.places))
 
     def call(
         self, function: Callable[..., Any], *args: Any, ranks: str | Iterable[int] | None = None, **kwargs: Any
@@ -331,9 +318,9 @@ class Session:
     ) -> list[Any]:
         blob, buffers = pack((function, args, kwargs), self.home.bulk)
         try:
-            with self._exclusively():
+            with self._stage.alone():
                 order = Call(self._desk.next_id(), blob, chosen, local_rank)
-                request = self._perform(order, CellOutput(chosen), buffers=buffers)
+                request = self._stage.perform(order, CellOutput(chosen), buffers=buffers)
                 return [unpack_answer(request, rank) for rank in chosen]
         finally:
             release(blob)
@@ -347,7 +334,7 @@ class Session:
         chosen = self._choose(ranks)
         blob, buffers = pack(variables, self.home.bulk)
         try:
-            with self._exclusively():
+            with self._stage.alone():
                 request = self._desk.expect(chosen)
                 self._desk.wait_for_transfer(self._desk.ask(request, Push(request.id, blob), buffers))
         finally:
@@ -367,7 +354,7 @@ class Session:
     def pull_many(self, names: Sequence[str], ranks: str | Iterable[int] | None = None) -> dict[str, list[Any]]:
         """Fetch several variables at once, as `pull` does each."""
         chosen = self._choose(ranks)
-        with self._exclusively():
+        with self._stage.alone():
             request = self._desk.expect(chosen)
             self._desk.wait_for_transfer(self._desk.ask(request, Pull(request.id, list(names))))
             values = [unpack_answer(request, rank) for rank in chosen]
@@ -395,7 +382,7 @@ class Session:
         """
         self._check_running()
         wanted = self._dead() if ranks is None else self._resolve(ranks)
-        with self._exclusively(), Presses() as presses:
+        with self._stage.alone(), Presses() as presses:
             replaced = self._processes.heal(wanted, lambda: presses.pressed)
             if wanted:
                 self._generations.newcomers.update(wanted)
@@ -451,79 +438,12 @@ class Session:
                 "to put a new process in its place (the others keep their variables), or choose other ranks with -r."
             )
         busy = self._desk.busy() & set(chosen)
-        if busy and not self._lock.locked():
+        if busy and not self._stage.taken:
             raise StateError(
                 f"Rank {rank_specs.fold(busy)} still runs an earlier cell; nothing was run. Wait for it, or type "
                 f"%distributed interrupt, or %distributed heal {rank_specs.fold(busy)} to put new processes in place."
             )
         return chosen
-
-    @contextmanager
-    def _exclusively(self) -> Iterator[None]:
-        """Hold the session's lock, and refuse to wait for it: a cell cannot run inside another."""
-        if not self._lock.acquire(blocking=False):
-            raise StateError("This world runs another cell at the moment; wait for it, or interrupt it.")
-        try:
-            yield
-        finally:
-            self._lock.release()
-
-    def _perform(
-        self,
-        message: Run | Call,
-        output: CellOutput,
-        aftermath: Callable[[Mapping[int, Done]], None] = lambda _: None,
-        buffers: Sequence[Any] = (),
-    ) -> Request:
-        """Run something on ranks, between two fences, and show what it shows; raise what it raised."""
-        with Presses() as presses:
-            self._generations.renew()
-            if presses.pressed:
-                raise Interrupted
-            request = self._desk.expect(message.ranks, message.id)
-            self._begin(request, output, message.number if isinstance(message, Run) else 0)
-            self._desk.ask(request, message, buffers)
-            self._finish(request, output, presses, aftermath)
-        return request
-
-    def _begin(self, request: Request, output: CellOutput, number: int) -> None:
-        """Be ready for whatever a rank says of it."""
-        self._chronicle.begin(number, request.ranks)
-        self._cell = request, output
-        self._outputs[request.id] = output
-        while len(self._outputs) > _OUTPUTS_KEPT:
-            self._outputs.popitem(last=False)
-        if self._watch is not None:
-            self._watch.hurry()
-
-    def _finish(
-        self,
-        request: Request,
-        output: CellOutput,
-        presses: Presses,
-        aftermath: Callable[[Mapping[int, Done]], None] = lambda _: None,
-    ) -> None:
-        failures: dict[int, Failure] = {}
-        try:
-            self._desk.wait(request, presses, output.render)
-            failures = request.failures()
-        finally:
-            self._cell = None
-            output.close(failures)
-            self._chronicle.end(request.answers())
-            aftermath(request.answers())
-            if self.panel is not None:
-                self.panel.settle()
-            self._generations.look_back(request.answers())
-            if not request.waiting_for():
-                with suppress(StateError):  # the next cell tries again, and says so
-                    self._generations.renew()
-        if failures:
-            interrupted = [rank for rank, done in request.answers().items() if done.interrupted]
-            error = cell_error(failures, self.ranks)
-            if len(interrupted) == len(failures) and request.interrupted:
-                raise Interrupted(f"the cell was interrupted on rank {rank_specs.fold(interrupted)}.")
-            raise error
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 
@@ -531,15 +451,12 @@ class Session:
         if self._resumption is not None and self._resumption.take(rank, message, frames):
             return
         if isinstance(message, Output):
-            output = self._outputs.get(message.run)
-            if output is not None:
-                output.feed(rank, message.items)
+            self._stage.show(rank, message)
         elif isinstance(message, Done):
-            if message.id in self._outputs:
-                self._outputs[message.id].ended(rank)
+            self._stage.ended(rank, message)
             self._answer(rank, message, frames)
         elif isinstance(message, Mismatch):
-            cell = self._cell
+            cell = self._stage.cell
             if cell is not None and cell[0].id == message.run and message.generation == self._generations.number:
                 self._generations.abort(cell[0], "MismatchError", message.text)
         else:
@@ -552,5 +469,8 @@ class Session:
     def _process_ended(self, rank: int, cause: str) -> None:
         self._generations.stale = True  # groups without it can go on
         self._desk.lose(rank, cause)
+        self._hurry()
+
+    def _hurry(self) -> None:
         if self._watch is not None:
             self._watch.hurry()

@@ -1,0 +1,151 @@
+"""One cell at a time, from the order to its end: sent to the ranks, shown while it runs, judged by how it ended."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+from .. import ranks as rank_specs
+from ..errors import Interrupted, StateError
+from ..messages import Call, Done, Output, Run
+from .chronicle import Chronicle
+from .output import CellOutput, cell_error
+from .presses import Presses
+from .requests import Request
+
+if TYPE_CHECKING:
+    from ..messages import Failure
+    from ..panel import Panel
+    from .desk import Desk
+    from .generations import Generations
+
+_OUTPUTS_KEPT = 200
+"""How many past cells can still show what their background threads print."""
+
+Aftermath = Callable[[Mapping[int, Done]], None]
+"""Called with the ranks' answers when a cell has ended, well or not."""
+
+
+class Stage:
+    """Where cells are performed.
+
+    Args:
+        desk: asks, and waits for answers.
+        generations: makes the groups good between cells.
+        size: how many ranks the world has.
+        panel: what to settle at a cell's end; may come later.
+        hurry: told when something begins to run.
+
+    Attributes:
+        cell: the request that runs, and its output; None between cells.
+        chronicle: what is known of its collectives, or of the last one's.
+    """
+
+    def __init__(
+        self,
+        desk: Desk,
+        generations: Generations,
+        size: Callable[[], int],
+        panel: Callable[[], Panel | None],
+        hurry: Callable[[], None],
+    ) -> None:
+        self.cell: tuple[Request, CellOutput | None] | None = None
+        self.chronicle = Chronicle()
+        self._desk = desk
+        self._generations = generations
+        self._size = size
+        self._panel = panel
+        self._hurry = hurry
+        self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
+        self._lock = threading.Lock()  # one cell at a time, whatever thread asks
+
+    @property
+    def taken(self) -> bool:
+        """Whether something is performed at the moment."""
+        return self._lock.locked()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the stage, and refuse to wait for it: a cell cannot run inside another."""
+        if not self._lock.acquire(blocking=False):
+            raise StateError("This world runs another cell at the moment; wait for it, or interrupt it.")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def perform(
+        self,
+        message: Run | Call,
+        output: CellOutput,
+        aftermath: Aftermath = lambda _: None,
+        buffers: Sequence[Any] = (),
+    ) -> Request:
+        """Run something on ranks, between two fences, and show what it shows; raise what it raised."""
+        with Presses() as presses:
+            self._generations.renew()
+            if presses.pressed:
+                raise Interrupted
+            request = self._desk.expect(message.ranks, message.id)
+            self.begin(request, output, message.number if isinstance(message, Run) else 0)
+            self._desk.ask(request, message, buffers)
+            self.finish(request, output, presses, aftermath)
+        return request
+
+    def begin(self, request: Request, output: CellOutput, number: int = 0) -> None:
+        """Be ready for whatever a rank says of it."""
+        self.chronicle.begin(number, request.ranks)
+        self.cell = request, output
+        self._outputs[request.id] = output
+        while len(self._outputs) > _OUTPUTS_KEPT:
+            self._outputs.popitem(last=False)
+        self._hurry()
+
+    def finish(
+        self, request: Request, output: CellOutput, presses: Presses, aftermath: Aftermath = lambda _: None
+    ) -> None:
+        """Show it until it has ended on all ranks.
+
+        Raises:
+            CellError: it failed on some rank.
+            Interrupted: ■ was pressed.
+        """
+        failures: dict[int, Failure] = {}
+        try:
+            self._desk.wait(request, presses, output.render)
+            failures = request.failures()
+        finally:
+            self.cell = None
+            answers = request.answers()
+            output.close(failures)
+            self.chronicle.end(answers)
+            panel = self._panel()
+            if panel is not None:
+                panel.settle()
+            self._generations.look_back(answers)
+            if not request.waiting_for():
+                with suppress(StateError):  # the next cell tries again, and says so
+                    self._generations.renew()
+            aftermath(answers)
+        if failures:
+            interrupted = [rank for rank, done in request.answers().items() if done.interrupted]
+            error = cell_error(failures, range(self._size()))
+            if len(interrupted) == len(failures) and request.interrupted:
+                raise Interrupted(f"the cell was interrupted on rank {rank_specs.fold(interrupted)}.")
+            raise error
+
+    # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
+
+    def show(self, rank: int, message: Output) -> None:
+        """Take what a rank prints and displays."""
+        output = self._outputs.get(message.run)
+        if output is not None:
+            output.feed(rank, message.items)
+
+    def ended(self, rank: int, done: Done) -> None:
+        """A rank's part has ended: what it prints from now on is late."""
+        if done.id in self._outputs:
+            self._outputs[done.id].ended(rank)
