@@ -5,12 +5,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SAY := @printf '\n── %s\n'
+NODE_MODULES := node_modules
 
 # The first of these that runs; name another by `make PYTHON=...`.
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench faults soak screenshots clean system-packages
+.PHONY: help demo test lint bench faults soak screenshots clean system-packages javascript-tools
 
 help:
 	@echo 'make demo    play the first-steps notebook in this terminal, on four CPU ranks'
@@ -30,7 +31,7 @@ test: lint system-packages
 	$(SAY) 'Running the tests.'
 	@$(BIN)/python -m pytest
 
-lint: $(VENV)/ready-to-develop
+lint: $(VENV)/ready-to-develop javascript-tools
 	$(SAY) 'Linting.'
 	@$(BIN)/ruff check .
 	$(SAY) 'Checking the format.'
@@ -39,6 +40,10 @@ lint: $(VENV)/ready-to-develop
 	@$(BIN)/mypy
 	$(SAY) 'Checking the import contracts: which side may import which.'
 	@$(BIN)/lint-imports --no-logo
+	$(SAY) "Linting the panel's JavaScript and checking its format."
+	@npm run --silent lint
+	$(SAY) "Checking the JavaScript's types."
+	@npm run --silent types
 
 bench: $(VENV)/ready-to-run
 	$(SAY) 'Measuring; a quiet machine gives the truest ratios.'
@@ -58,7 +63,7 @@ screenshots: $(VENV)/ready-to-develop system-packages
 
 clean:
 	$(SAY) 'Removing the environment, caches and builds.'
-	@rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(NODE_MODULES) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ── the environment: brought up to date when what it is made from has changed ──
@@ -81,16 +86,31 @@ $(VENV)/ready-to-develop: pyproject.toml constraints.txt | $(BIN)/python
 	@$(PIP) --editable '.[dev]'
 	@touch $(VENV)/ready-to-run $@
 
-# The tests in a browser need one, with a font to draw; those of the panel's JavaScript need Node.js.
+# biome and tsc lint and type-check the panel's JavaScript, and axe judges what it draws in the browser tests. A
+# stamp tells which lock file they were installed from; `npm ci` takes exactly what that file names.
+javascript-tools: system-packages
+	@command -v node >/dev/null && command -v npm >/dev/null || { \
+	  echo "There is no Node.js with npm here: the panel's JavaScript cannot be linted or type-checked without them." >&2; \
+	  echo 'As root, run: apt-get install nodejs npm' >&2; exit 1; }
+	@$(MAKE) --silent --no-print-directory $(NODE_MODULES)/ready
+
+$(NODE_MODULES)/ready: package.json package-lock.json
+	$(SAY) "Installing biome, TypeScript and axe, which check the panel's JavaScript."
+	@npm ci --silent --no-audit --no-fund || { \
+	  echo 'npm could not install them: is its registry within reach? The Python checks do not need them.' >&2; exit 1; }
+	@touch $@
+
+# The tests in a browser need one, with a font to draw; the checks and tests of the panel's JavaScript need Node.js.
 system-packages:
 	@missing=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
 	command -v node >/dev/null || missing="$$missing nodejs"; \
+	command -v npm >/dev/null || missing="$$missing npm"; \
 	[ -n "$$(find /usr/share/fonts -name 'DejaVuSans*' -print -quit 2>/dev/null)" ] || missing="$$missing fonts-dejavu-core"; \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  printf '\n── Installing what the browser tests need:%s.\n' "$$missing"; \
+	  printf '\n── Installing what the tests and checks of the panel need:%s.\n' "$$missing"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	else \
-	  printf '\n── Missing:%s. The tests of the panel that need them will be skipped; as root, run: apt-get install%s\n' "$$missing" "$$missing"; \
+	  printf '\n── Missing:%s. The panel cannot be checked and tested in full without them; as root, run: apt-get install%s\n' "$$missing" "$$missing"; \
 	fi

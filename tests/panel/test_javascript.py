@@ -1,4 +1,4 @@
-"""Runs panel.test.mjs under node."""
+"""Runs every ``*.test.mjs`` of the tests under node."""
 
 from __future__ import annotations
 
@@ -8,11 +8,15 @@ from pathlib import Path
 
 import pytest
 
+PATHS = sorted(Path(__file__).parents[1].rglob("*.test.mjs"))
 
-def test_the_pure_functions_of_panel_js() -> None:
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+def test_the_pure_functions_of(path: Path) -> None:
     node = shutil.which("node")
     if node is None:
-        pytest.fail("The tests of panel.js need node 20 or newer, which is not on PATH: `apt-get install nodejs`.")
-    tests = Path(__file__).with_name("panel.test.mjs")
-    done = subprocess.run([node, "--test", str(tests)], capture_output=True, text=True, timeout=60, check=False)
+        pytest.fail(
+            "The tests of the panel's JavaScript need node 20 or newer, which is not on PATH: `apt-get install nodejs`."
+        )
+    done = subprocess.run([node, "--test", str(path)], capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
