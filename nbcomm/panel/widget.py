@@ -26,6 +26,7 @@ from typing import Any
 
 from . import static
 from .static import RankView
+from .views import open_views
 
 _HERE = Path(__file__).parent
 _log = logging.getLogger(__name__)
@@ -129,6 +130,7 @@ class Panel:
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._widget: Any = None
+        self._close_views: Callable[[], None] = lambda: None
         self._stored: object = None
         self._shown = self._closed = False
 
@@ -136,6 +138,7 @@ class Panel:
         """Display the panel in the cell that runs now; again in another cell, both are live."""
         if self._widget is None and not self._closed and _in_kernel():
             self._widget = _widget_class()(snapshot=_Current(self._current))
+            self._close_views = open_views()
         _display(self._bundle(), self.id, update=False)
         self._shown = True
 
@@ -176,6 +179,7 @@ class Panel:
             # Its layout is a widget of its own, which nobody else closes.
             _quietly(widget.layout.close)
             _quietly(widget.close)
+            _quietly(self._close_views)
 
     def _flush(self) -> None:
         """Send what is due, or come back when it may go. The lock is held."""

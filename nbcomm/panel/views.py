@@ -1,0 +1,51 @@
+"""Other views of what a distributed cell has shown, drawn in the page: by rank, by value, a diff of two ranks.
+
+Beside the panel's widget there is a second one without a view. Its JavaScript reads the merged output that is in the
+page and asks nothing of the kernel; so it works while a cell runs, and nothing that is stored changes.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_HERE = Path(__file__).parent
+_FILES = ["views_text.js", "views_draw.js", "views.js"]
+_IMPORT = re.compile(r'^import [^"]* from "\./views_\w+\.js";\n', re.MULTILINE)
+
+
+def open_views() -> Callable[[], None]:
+    """Bring the views to the pages that show this notebook.
+
+    A page keeps them when the widget closes: what a world's cells have shown is still there when it is stopped.
+
+    Returns:
+        Closes the widget.
+    """
+    widget = _widget_class()()
+
+    def close() -> None:
+        widget.layout.close()  # a widget of its own, which nobody else closes
+        widget.close()
+
+    return close
+
+
+def javascript() -> str:
+    """The views as one module: a widget's JavaScript can import no file that lies beside it."""
+    return "\n".join(_IMPORT.sub("", (_HERE / name).read_text(encoding="utf-8")) for name in _FILES)
+
+
+@functools.cache
+def _widget_class() -> type[Any]:
+    """The widget without a view. Made late: anywidget takes longer to import than all of nbcomm."""
+    import anywidget
+
+    class ViewsWidget(anywidget.AnyWidget):
+        _esm = javascript()
+        _css = (_HERE / "views.css").read_text(encoding="utf-8")
+
+    return ViewsWidget

@@ -1,0 +1,307 @@
+/**
+ * Reads a distributed cell's output from the page, and draws parts of it anew; the output itself stays as it is.
+ *
+ * @import { Item, Output, RichOutput, TextOutput } from "./views_text.js"
+ */
+
+import { diff, fold, keys, named, ofRank } from "./views_text.js";
+
+const CONTEXT = 3; // equal lines shown around a difference
+
+// ── reading the page ─────────────────────────────────────────────────────────────────────────────────────
+
+// What must stay in sight in every view: the panel, which is live, and a rank that waits for input.
+const STAYS = ".nbcomm-panel, .jp-Stdin, .jp-Stdin-input";
+
+/** Cuts a text output into lines that keep their colours and links; nothing in the page is changed.
+ * @param {Element} pre @returns {(start: number, end: number) => (string | Node)[]} */
+function slicer(pre) {
+  /** @type {{start: number, text: string, within: Element[]}[] | null} */
+  let runs = null;
+  return (start, end) => {
+    runs ??= runsOf(pre);
+    let [low, high] = [0, runs.length];
+    while (high - low > 1) {
+      const mid = (low + high) >> 1;
+      if (runs[mid].start <= start) low = mid;
+      else high = mid;
+    }
+    const parts = [];
+    for (let at = low; at < runs.length && runs[at].start < end; at++) {
+      const run = runs[at];
+      const text = run.text.slice(Math.max(0, start - run.start), end - run.start);
+      if (text) parts.push(run.within.length ? wrapped(text, run.within) : text);
+    }
+    return parts;
+  };
+}
+
+/** @param {Element} pre */
+function runsOf(pre) {
+  const runs = [];
+  const walker = document.createTreeWalker(pre, NodeFilter.SHOW_TEXT);
+  let start = 0;
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    const text = /** @type {Text} */ (node).data;
+    const within = [];
+    for (let el = node.parentElement; el && el !== pre; el = el.parentElement) within.push(el);
+    runs.push({ start, text, within });
+    start += text.length;
+  }
+  return runs;
+}
+
+/** @param {string} text @param {Element[]} within  innermost first */
+function wrapped(text, within) {
+  /** @type {Node} */
+  let node = document.createTextNode(text);
+  for (const el of within) {
+    const shell = el.cloneNode(false);
+    shell.appendChild(node);
+    node = shell;
+  }
+  return node;
+}
+
+/** An image is large: what tells it from others is read when it is asked for. @param {string} kind @param {Element} node
+ * @returns {RichOutput} */
+function rich(kind, node) {
+  let key = "";
+  return {
+    node,
+    get key() {
+      key ||= `${kind} ${node.innerHTML}`;
+      return key;
+    },
+  };
+}
+
+/** @param {Element} area @returns {Output[]} what the cell has shown, in order */
+export function outputsOf(area) {
+  /** @type {Output[]} */
+  const outputs = [];
+  for (const child of area.children) {
+    const node = child.matches(".jp-OutputArea-child") && child.querySelector(".jp-OutputArea-output");
+    if (!node || node.querySelector(STAYS) || node.matches(STAYS)) continue;
+    const kind = node.getAttribute("data-mime-type") ?? "";
+    if (/\.(stdout|stderr)$|^text\/plain$/.test(kind)) {
+      const text = node.textContent ?? "";
+      const stream = kind.endsWith("stderr") ? "stderr" : "stdout";
+      if (text) outputs.push({ text, stream, node, slice: slicer(node.querySelector("pre") ?? node) });
+    } else if (node.childNodes.length) {
+      outputs.push(rich(kind, node));
+    }
+  }
+  return outputs;
+}
+
+/** @param {Output[]} a @param {Output[]} b */
+export function isSame(a, b) {
+  const told = (/** @type {Output} */ output) => ("text" in output ? output.stream + output.text : output.key);
+  return a.length === b.length && a.every((output, i) => told(output) === told(b[i]));
+}
+
+// ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
+
+/** @param {string} tag @param {string} name @param {(Node | string)[]} children */
+export function make(tag, name, ...children) {
+  const el = document.createElement(tag);
+  el.className = name;
+  el.append(...children);
+  return el;
+}
+
+/** Something that takes the keyboard. The attribute must be on the element itself, or the notebook takes typed
+ * letters for its shortcuts, and "d d" deletes the cell.
+ * @param {string} tag @param {string} name @param {(Node | string)[]} children */
+export function control(tag, name, ...children) {
+  const el = make(tag, name, ...children);
+  el.setAttribute("data-lm-suppress-shortcuts", "true");
+  if (el instanceof HTMLButtonElement) el.type = "button";
+  return el;
+}
+
+/** A copy of a figure; its canvases are drawn over. @param {Element} node */
+function copyOf(node) {
+  const copy = /** @type {Element} */ (node.cloneNode(true));
+  const drawn = node.querySelectorAll("canvas");
+  copy.querySelectorAll("canvas").forEach((canvas, i) => {
+    if (drawn[i].width && drawn[i].height) canvas.getContext("2d")?.drawImage(drawn[i], 0, 0);
+  });
+  if (!node.querySelector("iframe, .jupyter-widgets")) return [copy];
+  return [copy, make("p", "quiet", "This is a picture of it; it is live in the merged view.")];
+}
+
+/** @param {Item} item @param {boolean} told  whether it says whose it is */
+function figure(item, told = true) {
+  const el = make("figure", "figure", ...copyOf(/** @type {Element} */ (/** @type {RichOutput} */ (item.from).node)));
+  const ranks = told && item.ranks.length ? named(item.ranks) : "";
+  if (ranks) el.prepend(make("figcaption", "who", item.late ? `${ranks} (late)` : ranks));
+  return el;
+}
+
+/** Text of one stream; a long run of plain lines is one node. */
+class Sheet {
+  /** @param {string} stream */
+  constructor(stream) {
+    this.pre = document.createElement("pre");
+    this.el = make("div", "sheet jp-RenderedText", this.pre);
+    this.el.setAttribute("data-mime-type", `application/vnd.jupyter.${stream}`);
+    this.stream = stream;
+    this.plain = "";
+  }
+
+  /** @param {(string | Node)[]} parts */
+  write(...parts) {
+    for (const part of parts) {
+      if (typeof part === "string") {
+        this.plain += part;
+      } else {
+        this.end().pre.append(part);
+      }
+    }
+  }
+
+  end() {
+    if (this.plain) this.pre.append(this.plain);
+    this.plain = "";
+    return this;
+  }
+}
+
+/**
+ * @param {Item[]} items @param {{prefixes?: boolean, side?: boolean}} options  each line behind its ranks, as in
+ *   the merged output; neighbouring figures beside each other
+ */
+export function drawn(items, { prefixes = false, side = false } = {}) {
+  /** @type {Element[]} */
+  const parts = [];
+  let sheet = /** @type {Sheet | undefined} */ (undefined);
+  for (const item of items) {
+    if ("text" in item.from) {
+      if (sheet?.stream !== item.from.stream) {
+        sheet?.end();
+        sheet = new Sheet(item.from.stream);
+        parts.push(sheet.el);
+      }
+      writeItem(sheet, item, prefixes && item.ranks.length ? `[${fold(item.ranks)}] ` : "");
+    } else {
+      sheet?.end();
+      sheet = undefined;
+      const last = parts.at(-1);
+      const row = last?.matches(".figures") ? last : make("div", side ? "figures side" : "figures");
+      if (row !== last) parts.push(row);
+      row.append(figure(item, prefixes));
+    }
+  }
+  sheet?.end();
+  return parts;
+}
+
+/** @param {Sheet} sheet @param {Item} item @param {string} prefix */
+function writeItem(sheet, { from, late, lines }, prefix) {
+  lines.forEach(([start, end], i) => {
+    sheet.write(i ? " ".repeat(prefix.length) : prefix);
+    if (late && !i) sheet.write(make("span", "late", "(late) "));
+    sheet.write(.../** @type {any} */ (from).slice(start, end), "\n");
+  });
+}
+
+/** @param {Item[]} items  @returns {{key: string, item: Item, line: [number, number] | undefined}[]} */
+const entriesOf = (items) => items.flatMap((item) => keys(item).map((key, i) => ({ key, item, line: item.lines[i] })));
+
+/** @param {Item[]} items @param {number} a @param {number} b @param {boolean} side */
+export function drawnDiff(items, a, b, side) {
+  const [old, young] = [entriesOf(ofRank(items, a)), entriesOf(ofRank(items, b))];
+  const changes = diff(
+    old.map((entry) => entry.key),
+    young.map((entry) => entry.key),
+  );
+  if (changes.every(({ sign }) => sign === " "))
+    return [make("p", "quiet", `Ranks ${a} and ${b} have shown the same.`)];
+  const root = make("div", "changes");
+  for (let i = 0; i < changes.length; ) {
+    let end = i;
+    while (end < changes.length && changes[end].sign === changes[i].sign) end++;
+    const some = changes.slice(i, end).map(({ sign, at }) => (sign === "+" ? young : old)[at]);
+    root.append(...stretch(changes[i].sign, some, i > 0, end < changes.length, { a, b, side }));
+    i = end;
+  }
+  return [root];
+}
+
+/** Consecutive entries of one sign; a long equal stretch is folded but for what is next to a difference.
+ * @param {string} sign @param {ReturnType<typeof entriesOf>} some @param {boolean} after @param {boolean} before
+ * @param {{a: number, b: number, side: boolean}} options @returns {Element[]} */
+function stretch(sign, some, after, before, options) {
+  const [head, tail] = [after ? CONTEXT : 0, before ? CONTEXT : 0];
+  if (sign !== " " || some.length <= head + tail + CONTEXT) return change(sign, some, options);
+  const middle = some.slice(head, some.length - tail);
+  const summary = control("summary", "quiet", `${middle.length} equal lines`);
+  return [
+    ...change(sign, some.slice(0, head), options),
+    make("details", "equal", summary, ...change(sign, middle, options)),
+    ...change(sign, some.slice(some.length - tail), options),
+  ];
+}
+
+/** @param {string} sign @param {ReturnType<typeof entriesOf>} some @param {{a: number, b: number, side: boolean}} options */
+function change(sign, some, { a, b, side }) {
+  const tag = sign === "-" ? "del" : sign === "+" ? "ins" : "div";
+  /** @type {Element[]} */
+  const parts = [];
+  for (const { item, line } of some) {
+    if (line) {
+      const el = make(
+        tag,
+        "change",
+        make("span", "sign", `${sign} `),
+        .../** @type {any} */ (item.from).slice(...line),
+      );
+      el.classList.toggle("stderr", /** @type {TextOutput} */ (item.from).stream === "stderr");
+      parts.push(el);
+    } else {
+      const ranks = sign === "-" ? [a] : sign === "+" ? [b] : [a, b];
+      const el = make(tag, side ? "figures side" : "figures", figure({ ...item, ranks }));
+      parts.push(el);
+    }
+  }
+  return parts;
+}
+
+/** @param {string} heading @param {Element[]} body */
+export function block(heading, body) {
+  return make("section", "block", make("div", "who", heading), ...body);
+}
+
+/** Arrows, Home and End go from one control to another, and choose it.
+ * @param {KeyboardEvent} event @param {HTMLElement[]} all */
+export function rove(event, all) {
+  const at = all.indexOf(/** @type {HTMLElement} */ (event.target));
+  const last = all.length - 1;
+  /** @type {Record<string, number>} */
+  const to = { ArrowRight: at + 1, ArrowDown: at + 1, ArrowLeft: at - 1, ArrowUp: at - 1, Home: 0, End: last };
+  if (at < 0 || !(event.key in to)) return;
+  event.preventDefault();
+  event.stopPropagation();
+  const next = all[(to[event.key] + all.length) % all.length];
+  next.focus();
+  next.click();
+}
+
+/** @param {HTMLElement[]} all @param {(el: HTMLElement) => boolean} isChosen @param {string} attribute */
+export function choose(all, isChosen, attribute) {
+  for (const el of all) {
+    el.setAttribute(attribute, `${isChosen(el)}`);
+    el.tabIndex = isChosen(el) ? 0 : -1;
+  }
+}
+
+/** By what is really behind it: a theme's name tells nothing. @param {Element} host */
+export function themeOf(host) {
+  for (let el = /** @type {Element | null} */ (host); el; el = el.parentElement) {
+    const [r, g, b, a = 1] = (getComputedStyle(el).backgroundColor.match(/[\d.]+/g) ?? []).map(Number);
+    if (b !== undefined && a > 0) return 0.2126 * r + 0.7152 * g + 0.0722 * b < 128 ? "dark" : "light";
+  }
+  return "light";
+}

@@ -1,0 +1,165 @@
+// From the merged output to what each rank has said: the pure half of the views.
+import assert from "node:assert/strict";
+import test from "node:test";
+import * as views from "../../nbcomm/panel/views_text.js";
+
+const out = (text) => ({ text, stream: "stdout" });
+const err = (text) => ({ text, stream: "stderr" });
+const fig = (key) => ({ key });
+const said = ({ from, late, lines }) =>
+  lines.length ? lines.map(([a, b]) => (late ? "late: " : "") + from.text.slice(a, b)).join("|") : `<${from.key}>`;
+const all = (...outputs) => views.itemsOf(outputs).map((item) => [views.fold(item.ranks), said(item)]);
+const rank = (n, ...outputs) => views.ofRank(views.itemsOf(outputs), n).map(said);
+const groups = (...outputs) => views.byValue(views.itemsOf(outputs)).map((group) => views.fold(group.ranks));
+
+test("ranks are read only as nbcomm writes them", () => {
+  assert.deepEqual(views.unfold("0-2,5"), [0, 1, 2, 5]);
+  assert.deepEqual(views.unfold("0,2-5"), [0, 2, 3, 4, 5]);
+  assert.equal(views.unfold("0-63").length, 64);
+  for (const other of ["3-1", "5,2", "0,1", "1,1", "01", "2-2", "", "0-99999999999"]) {
+    assert.deepEqual(views.unfold(other), [], other);
+  }
+});
+
+test("each line goes to the ranks before it", () => {
+  assert.deepEqual(all(out("[0-3] same\n[0] a\n[1,3] b\n")), [
+    ["0-3", "same"],
+    ["0", "a"],
+    ["1,3", "b"],
+  ]);
+  assert.deepEqual(rank(3, out("[0-3] same\n[0] a\n[1,3] b\n")), ["same", "b"]);
+});
+
+test("only the first prefix counts: what follows is the user's", () => {
+  assert.deepEqual(all(out("[0-3] [0] x\n")), [["0-3", "[0] x"]]);
+  assert.deepEqual(all(out("[1] a\n    [2] b\n[2] c\n")), [
+    ["1", "a|[2] b"],
+    ["2", "c"],
+  ]);
+  assert.deepEqual(all(out("[1][2] no\n[x] no\n[3-1] no\n")), [["", "[1][2] no|[x] no|[3-1] no"]]);
+});
+
+test("further lines lose nbcomm's indentation and keep their own", () => {
+  assert.deepEqual(all(out("[0,2-5] def f():\n            return 1\n        \n          x\n")), [
+    ["0,2-5", "def f():|    return 1||  x"],
+  ]);
+  assert.deepEqual(all(out("[0]         deep\n")), [["0", "        deep"]]);
+  assert.deepEqual(all(out("[0] \n    second\n")), [["0", "|second"]]);
+});
+
+test("empty lines are lines, and a text without a last line's end is whole", () => {
+  assert.deepEqual(all(out("[0]\n[0] \n[1] x")), [
+    ["0", ""],
+    ["0", ""],
+    ["1", "x"],
+  ]);
+  assert.deepEqual(all(out("")), []);
+});
+
+test("late lines are marked, and their further lines found", () => {
+  assert.deepEqual(all(out("[1] (late) one\n           two\n[1] (later) x\n")), [
+    ["1", "late: one|late: two"],
+    ["1", "(later) x"],
+  ]);
+  assert.deepEqual(all(out("[1] (late)\n"), fig("f")), [["1", "<f>"]]);
+});
+
+test("any script and any width of letters", () => {
+  assert.deepEqual(all(out("[0] größe 🙂 日本\n    zwei — 🙂\n[1] é\n")), [
+    ["0", "größe 🙂 日本|zwei — 🙂"],
+    ["1", "é"],
+  ]);
+});
+
+test("what has no prefix is nobody's", () => {
+  const items = views.itemsOf([out("waiting for rank 2\n  at line 3\n[0] a\n… (about 5 more lines)\n"), fig("error")]);
+  assert.deepEqual(views.ofNobody(items).map(said), [
+    "waiting for rank 2|  at line 3",
+    "… (about 5 more lines)",
+    "<error>",
+  ]);
+  assert.deepEqual(views.speakers(items), [0]);
+});
+
+test("a figure is of the ranks whose bare prefix is before it", () => {
+  const outputs = [out("[0-1] text\n[0]\n"), fig("a"), out("[1]"), fig("b"), fig("c")];
+  assert.deepEqual(all(...outputs), [
+    ["0-1", "text"],
+    ["0", "<a>"],
+    ["1", "<b>"],
+    ["", "<c>"],
+  ]);
+  assert.deepEqual(all(out("[0]\n[0]\n"), fig("a")), [
+    ["0", ""],
+    ["0", "<a>"],
+  ]);
+  assert.deepEqual(all(out("[0] text\n"), fig("a")), [
+    ["0", "text"],
+    ["", "<a>"],
+  ]);
+});
+
+test("a text that grew is read on, one that changed is read anew", () => {
+  const first = views.parse("[0] a\n");
+  const grown = views.parse("[0] a\n    b\n[1] c", first);
+  assert.equal(grown.pieces, first.pieces);
+  assert.deepEqual(grown.pieces, views.parse("[0] a\n    b\n[1] c").pieces);
+  for (const text of ["[0] a\n    b\n[1] cd\n", "[2] x\n"]) {
+    assert.deepEqual(views.parse(text, grown).pieces, views.parse(text).pieces);
+  }
+});
+
+test("ranks with equal output share a block", () => {
+  assert.deepEqual(groups(out("[0-3] x\n[0,2] a\n[1] b\n[3] c\n")), ["0,2", "1", "3"]);
+  assert.deepEqual(groups(out("[0] a\n[1] a\n")), ["0-1"]); // not folded when it was shown
+  assert.deepEqual(groups(out("[0] a\n[0] b\n[1] b\n[1] a\n")), ["0", "1"]);
+  assert.deepEqual(groups(out("[0] a\n"), err("[1] a\n")), ["0", "1"]);
+  assert.deepEqual(groups(out("[0]\n"), fig("f"), out("[1]\n"), fig("f"), out("[2]\n"), fig("g")), ["0-1", "2"]);
+  assert.deepEqual(groups(out("[0] a\n    b\n[1] a\n[1] b\n")), ["0-1"]);
+  assert.deepEqual(groups(out("[0-63] x\n[7,9-63] y\n")), ["0-6,8", "7,9-63"]);
+});
+
+test("a look tells whether ranks differ", () => {
+  assert.equal(views.isMixed(["[0-3] a\n[0-3] b\n"]), false);
+  assert.equal(views.isMixed(["[0-3] a\n", "[0] b\n"]), true);
+  assert.equal(views.isMixed(["[0-3] a\n      [1] b\nplain\n[3-1] x\n"]), false);
+  assert.equal(views.isOurs("[0-3] x\n"), true);
+  assert.equal(views.isOurs("[3-0] x\n"), false);
+});
+
+const show = (a, b) => views.diff(a, b).map(({ sign, at }) => sign + (sign === "+" ? b : a)[at]);
+
+test("a diff keeps what is equal", () => {
+  assert.deepEqual(show([], []), []);
+  assert.deepEqual(show(["a", "b", "c"], ["a", "x", "c"]), [" a", "-b", "+x", " c"]);
+  assert.deepEqual(show(["a"], []), ["-a"]);
+  assert.deepEqual(show([], ["a"]), ["+a"]);
+  assert.deepEqual(show(["x", "x", "a"], ["x", "a"]), [" x", "-x", " a"]);
+  assert.deepEqual(show(["a", "b"], ["b", "a"]).filter((line) => line[0] === " ").length, 1);
+});
+
+test("a diff always leads from one list to the other", () => {
+  let seed = 7;
+  const random = (n) => {
+    seed = (seed * 48271) % 2147483647;
+    return seed % n;
+  };
+  for (let round = 0; round < 300; round++) {
+    const list = () => Array.from({ length: random(12) }, () => "abcdefgh"[random(8)]);
+    const [a, b] = [list(), list()];
+    const lines = show(a, b);
+    const side = (gone) => lines.filter((line) => line[0] !== gone).map((line) => line.slice(1));
+    assert.deepEqual([side("+"), side("-")], [a, b]);
+  }
+});
+
+test("20,000 lines of 64 ranks, and a diff of two such, take no time that one could see", () => {
+  const lines = Array.from({ length: 20_000 }, (_, i) => (i % 2 ? `[0-63] step ${i}` : `[${i % 64}] own ${i % 7}`));
+  const started = performance.now();
+  const items = views.itemsOf([out(lines.join("\n"))]);
+  assert.equal(views.byValue(items).length, 33);
+  assert.equal(views.diff(Array(20_000).fill("a"), Array(20_000).fill("b")).length, 40_000);
+  const texts = (n) => Array.from({ length: 20_000 }, (_, i) => `${i % n} of ${i}`);
+  assert.ok(views.diff(texts(3), texts(5)).length >= 20_000);
+  assert.ok(performance.now() - started < 5000);
+});
