@@ -219,7 +219,7 @@ export function drawnDiff(items, a, b, side) {
   );
   if (changes.every(({ sign }) => sign === " "))
     return [make("p", "quiet", `Ranks ${a} and ${b} have shown the same.`)];
-  const root = make("div", "changes");
+  const root = document.createElement("pre"); // where the notebook colours text
   for (let i = 0; i < changes.length; ) {
     let end = i;
     while (end < changes.length && changes[end].sign === changes[i].sign) end++;
@@ -227,7 +227,7 @@ export function drawnDiff(items, a, b, side) {
     root.append(...stretch(changes[i].sign, some, i > 0, end < changes.length, { a, b, side }));
     i = end;
   }
-  return [root];
+  return [make("div", "changes jp-RenderedText", root)];
 }
 
 /** Consecutive entries of one sign; a long equal stretch is folded but for what is next to a difference.

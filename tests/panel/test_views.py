@@ -21,9 +21,8 @@ def test_its_files_are_one_module_without_imports(tmp_path: Path) -> None:
     bundle.write_text(views.javascript(), encoding="utf-8")
     assert "\nimport " not in views.javascript()
     # A name that two of the files have would be an error here.
-    script = (
-        f"import({str(bundle)!r}).then((module) => {read})"
-    )
+    read = "console.log(typeof module.default.initialize, module.fold([0, 1]))"
+    script = f"import({str(bundle)!r}).then((module) => {read})"
     done = subprocess.run([node, "-e", script], capture_output=True, text=True, timeout=60, check=False)
     assert (done.stdout, done.stderr) == ("function 0-1\n", "")
 

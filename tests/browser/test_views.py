@@ -1,0 +1,228 @@
+"""Other views of a distributed cell's output, in a real JupyterLab and a real Notebook 7, with four real ranks.
+
+With NBCOMM_VIEWS_SCREENSHOTS=FOLDER pictures are taken on the way.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Notebook, Server
+
+LOAD = "%load_ext nbcomm"
+START = "%distributed start -n 4"
+TEXT = """%%distributed
+import sys
+print("hello from \\x1b[31mrank\\x1b[0m", rank % 2)
+for step in range(20):
+    print("step", step)
+print("[0-3] looks like a prefix")
+print("odd" if rank % 2 else "even", file=sys.stderr)
+class Two:
+    def __repr__(self):
+        return f"two\\n  lines of {rank}"
+Two()"""
+FIGURE = """%%distributed
+import matplotlib.pyplot as plt
+fig, ax = plt.subplots(figsize=(3, 2))
+ax.plot([rank, 1, 2 * rank]); ax.set_title(f"loss on rank {rank}")
+plt.show()
+print("rank", rank, "has drawn")"""
+RUNNING = """%%distributed
+import pathlib, time
+print("begins", rank, flush=True)
+while not pathlib.Path("{go}-1").exists():
+    time.sleep(0.02)
+print("goes on", rank, flush=True)
+while not pathlib.Path("{go}-2").exists():
+    time.sleep(0.02)
+print("ends")"""
+FAILING = """%%distributed
+print("before", rank)
+assert rank != 2, "rank 2 is the odd one" """
+SAME = """%%distributed
+print("same")"""
+LOCAL = "print('[0] a')\nprint('b')"
+
+Make = Callable[..., Notebook]
+
+
+def shoot(book: Notebook, name: str, cell: int) -> None:
+    """Take a picture of a cell, if that is asked for."""
+    folder = os.environ.get("NBCOMM_VIEWS_SCREENSHOTS")
+    if folder:
+        book.page.mouse.move(5, 5)
+        book.cell(cell).screenshot(path=Path(folder) / f"{name}.png")
+
+
+def choose(book: Notebook, cell: int, view: str) -> None:
+    book.cell(cell).get_by_role("radio", name=view).click()
+
+
+def view(book: Notebook, cell: int) -> Any:
+    return book.cell(cell).locator(".nbcomm-views-host")
+
+
+def says(book: Notebook, cell: int, *texts: str, never: str = "\0") -> str:
+    """Wait until the view of a cell shows these texts, and not that one; returns all of it."""
+    book.page.wait_for_function(
+        """([host, texts, never]) =>
+            texts.every(text => host.innerText.includes(text)) && !host.innerText.includes(never)""",
+        arg=[view(book, cell).element_handle(), list(texts), never],
+    )
+    text: str = view(book, cell).inner_text()
+    return text
+
+
+def merged(book: Notebook, cell: int) -> list[bool]:
+    """Whether each of the cell's own outputs is in sight."""
+    shown: list[bool] = (
+        book.cell(cell)
+        .locator(".jp-OutputArea-child")
+        .evaluate_all("all => all.map(el => getComputedStyle(el).visibility === 'visible' && el.offsetHeight > 0)")
+    )
+    return shown
+
+
+def begin(notebook: Make, name: str, *cells: str, app: str = "lab", **options: Any) -> Notebook:
+    book = notebook(f"{name}.ipynb", LOAD, START, *cells, **options)
+    book.page.set_default_timeout(60_000)
+    book.open(app=app)
+    book.run(0)
+    book.run(1)
+    return book
+
+
+@pytest.mark.timeout(150)
+def test_the_views_of_a_finished_cell(notebook: Make, server: Server) -> None:
+    server.choose_theme("light")
+    book = begin(notebook, "views", TEXT, viewport={"width": 1200, "height": 900})
+    book.run(2)
+    book.cell(2).get_by_role("radiogroup").wait_for()
+    shoot(book, "text-merged", 2)
+    before = book.save()
+
+    choose(book, 2, "by rank")
+    text = says(book, 2, "hello from rank 0", "step 19", "[0-3] looks like a prefix", "even", "two\n  lines of 0")
+    assert "rank 1\n" not in text.split("hello")[1]
+    assert not any(merged(book, 2))
+    assert view(book, 2).locator(".ansi-red-fg").inner_text() == "rank"
+    shoot(book, "text-by-rank", 2)
+    tabs = view(book, 2).get_by_role("tab")
+    tabs.nth(0).focus()
+    book.page.keyboard.press("ArrowRight")
+    says(book, 2, "hello from rank 1", "lines of 1", never="even")
+    assert tabs.nth(1).get_attribute("aria-selected") == "true"
+
+    book.cell(2).get_by_role("radio", name="by rank").focus()
+    book.page.keyboard.press("ArrowRight")
+    says(book, 2, "rank 0", "rank 3", "lines of 3")
+    assert view(book, 2).locator(".block").count() == 4
+    shoot(book, "text-by-value", 2)
+    book.cell(2).get_by_role("button", name="side by side").click()
+    says(book, 2, "lines of 3")
+    shoot(book, "text-by-value-side", 2)
+    choose(book, 2, "diff")
+    says(book, 2, "- hello from rank 0", "+ hello from rank 1", "- even", "+ odd", "equal lines")
+    assert view(book, 2).locator("del .ansi-red-fg").inner_text() == "rank"
+    shoot(book, "text-diff", 2)
+    view(book, 2).get_by_role("combobox", name="to rank").select_option("2")
+    says(book, 2, "-   lines of 0", "+   lines of 2", never="hello from rank 1")
+    choose(book, 2, "merged")
+    assert all(merged(book, 2))
+    assert book.save() == before
+    assert book.errors == []
+
+
+@pytest.mark.timeout(150)
+def test_figures_side_by_side(notebook: Make, server: Server) -> None:
+    server.choose_theme("light")
+    book = begin(notebook, "figures", FIGURE, app="notebook", viewport={"width": 1200, "height": 900})
+    book.run(2)
+    book.cell(2).get_by_role("radiogroup").wait_for()
+    shoot(book, "figures-merged", 2)
+    before = book.save()
+    toggle = book.cell(2).get_by_role("button", name="side by side")
+    toggle.click()
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-views .figures.side img').length === 4")
+    tops = view(book, 2).locator("figure").evaluate_all("all => new Set(all.map(el => el.offsetTop)).size")
+    assert tops < 4  # a row or two, as wide as the notebook is
+    assert says(book, 2, "rank 0", "rank 3", "[3] rank 3 has drawn")
+    shoot(book, "figures-side", 2)
+    book.page.set_viewport_size({"width": 320, "height": 900})
+    assert view(book, 2).evaluate("el => el.scrollWidth <= el.clientWidth")
+    shoot(book, "figures-side-320", 2)
+    book.page.set_viewport_size({"width": 1200, "height": 900})
+    choose(book, 2, "by rank")
+    says(book, 2, "rank 3 has drawn")
+    assert view(book, 2).locator(".block").count() == 4
+    shoot(book, "figures-by-rank-side", 2)
+    toggle.click()
+    says(book, 2, "rank 0 has drawn", never="rank 3 has drawn")
+    assert view(book, 2).locator("img").count() == 1
+    shoot(book, "figures-by-rank", 2)
+    choose(book, 2, "diff")
+    says(book, 2, "+ rank 1 has drawn")
+    assert view(book, 2).locator("img").count() == 2
+    shoot(book, "figures-diff", 2)
+    assert book.save() == before
+    assert book.errors == []
+
+
+@pytest.mark.timeout(150)
+def test_a_failed_cell_and_cells_without_views(notebook: Make, server: Server) -> None:
+    server.choose_theme("dark")
+    book = begin(notebook, "failed", SAME, LOCAL, FAILING)
+    book.run(2)
+    book.run(3)
+    book.start(4)
+    book.cell(4).locator(".jp-OutputArea-output").filter(has_text="CellError").wait_for()
+    book.idle()
+    choose(book, 4, "by rank")
+    says(book, 4, "before 0", "CellError", never="before 1")
+    shoot(book, "failing", 4)
+
+    # Typed letters belong to the controls: "b" would insert a cell and "d d" delete one.
+    count = book.page.locator(".jp-Notebook .jp-CodeCell").count()
+    for stop in ["radio", "tab"]:
+        book.cell(4).get_by_role(stop).nth(1).focus()
+        for letter in "bdd":
+            book.page.keyboard.press(letter)
+    assert book.page.locator(".jp-Notebook .jp-CodeCell").count() == count
+    assert book.cell(2).get_by_role("radiogroup").count() == 0
+    assert book.cell(3).get_by_role("radiogroup").count() == 0
+    assert book.errors == []
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_a_running_cell_and_a_reload(notebook: Make, server: Server, app: str) -> None:
+    server.choose_theme("dark" if app == "notebook" else "light")
+    go = f"go-views-{app}"
+    book = begin(notebook, f"running-{app}", RUNNING.format(go=go), app=app, viewport={"width": 1000, "height": 800})
+    book.start(2)
+    choose(book, 2, "by value")
+    says(book, 2, "begins 0", "begins 3")
+    (server.root / f"{go}-1").touch()
+    says(book, 2, "goes on 0", "goes on 3")
+    choose(book, 2, "by rank")
+    says(book, 2, "goes on 0", never="goes on 3")
+    (server.root / f"{go}-2").touch()
+    says(book, 2, "ends")
+    book.idle()
+    shoot(book, f"running-{app}", 2)
+    choose(book, 2, "by value")
+    shoot(book, f"running-value-{app}", 2)
+    choose(book, 2, "diff")
+    shoot(book, f"running-diff-{app}", 2)
+    book.save()
+    book.page.reload()
+    book.idle()
+    choose(book, 2, "diff")
+    says(book, 2, "- begins 0", "+ begins 1")
+    assert book.errors == []
