@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any
 
 from .. import laws
@@ -63,7 +64,7 @@ class Run:
         start: what every rank has at first.
         stages: what happens then.
         result: what each rank gets, as in `plan`'s after; of a barrier who is known to have come.
-        cost: what it took.
+        costs: what it took up to the end of each stage.
     """
 
     name: str
@@ -74,7 +75,12 @@ class Run:
     start: State
     stages: tuple[Stage, ...]
     result: dict[int, tuple[Cell, ...]]
-    cost: Cost
+    costs: tuple[Cost, ...]
+
+    @property
+    def cost(self) -> Cost:
+        """What it took in all."""
+        return self.costs[-1] if self.costs else Cost(0, 0, Fraction(), Fraction(), Fraction())
 
 
 def run(  # noqa: PLR0913 - each is an option of the collective
@@ -133,7 +139,9 @@ def run(  # noqa: PLR0913 - each is an option of the collective
         )
     result = {rank: result_of(job, place, board.rows[place], whole) for place, rank in enumerate(members)}
     stages = tuple(board.stages(members))
-    return Run(name, algorithm, how.title, how.formula, tuple(board.labels), start, stages, result, board.cost())
+    return Run(
+        name, algorithm, how.title, how.formula, tuple(board.labels), start, stages, result, tuple(board.costs())
+    )
 
 
 # ── patterns, in places counted from the hub ────────────────────────────────────────────────────────

@@ -158,16 +158,18 @@ class Board:
             messages = tuple(Message(ranks[src], ranks[dst], chunks, adds) for src, dst, chunks, adds in letters)
             yield Stage(name, messages, state_of(ranks, rows))
 
-    def cost(self) -> Cost:
-        """Count the messages."""
+    def costs(self) -> Iterator[Cost]:
+        """Count the messages up to the end of each step."""
         sent, received = [Fraction()] * len(self.rows), [Fraction()] * len(self.rows)
-        every = [letter for _, _, letters, _ in self.steps for letter in letters]
-        for src, dst, chunks, _ in every:
-            size = sum((self.sizes[chunk] for chunk in chunks), Fraction())
-            sent[src] += size
-            received[dst] += size
-        steps = sum(bool(letters) for _, _, letters, _ in self.steps)
-        return Cost(steps, len(every), max(sent), max(received), sum(sent, Fraction()))
+        steps = messages = 0
+        for _, _, letters, _ in self.steps:
+            steps += bool(letters)
+            messages += len(letters)
+            for src, dst, chunks, _ in letters:
+                size = sum((self.sizes[chunk] for chunk in chunks), Fraction())
+                sent[src] += size
+                received[dst] += size
+            yield Cost(steps, messages, max(sent), max(received), sum(sent, Fraction()))
 
 
 # ── what the ranks have at first, and at last ───────────────────────────────────────────────────────
