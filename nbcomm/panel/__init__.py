@@ -1,12 +1,14 @@
 """The panel: one card for each rank, live in the notebook, and a plain table in the saved file.
 
-It sees only `RankView` snapshots: it imports neither torch nor the rest of the notebook side, and
-anywidget only when a panel is first shown in a kernel.
+It sees only plain data (`RankView`, `Ladder`, `Timeline`): it imports neither torch nor the rest of the notebook side,
+and anywidget only when a panel is first shown in a kernel.
 """
 
 from __future__ import annotations
 
-from .static import RankView, sentence, table_html, table_text
+from .static import table_html, table_text
+from .story import Ladder, Rung, Span, Timeline
 from .widget import Panel
+from .words import RankView, sentence
 
-__all__ = ["Panel", "RankView", "sentence", "table_html", "table_text"]
+__all__ = ["Ladder", "Panel", "RankView", "Rung", "Span", "Timeline", "sentence", "table_html", "table_text"]

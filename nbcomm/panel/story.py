@@ -11,6 +11,16 @@ MARKS = {"done": "●", "arrived": "◐", "missing": "○", "other": "◆", "fai
 """How a rank stands to one collective: has done it, waits in it, has not come to it, is in another one in its place,
 failed in it, is no member of the group."""
 
+WORDS = {
+    "done": "done",
+    "arrived": "waits in it",
+    "missing": "has not come",
+    "other": "in another one",
+    "failed": "failed",
+    "out": "not a member",
+}
+"""The same without a glyph, for legends and screen readers."""
+
 KINDS = ("compute", "waiting", "transfer")
 """What a rank does with its time: its own work, waiting for others to come, moving data once all are there."""
 

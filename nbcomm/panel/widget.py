@@ -7,8 +7,8 @@ view: its JavaScript finds every such ``div`` in the page and draws the live pan
 on disk holds only the table.
 
 While a cell blocks the kernel's main thread, messages from a thread still reach the browser; messages from
-the browser do not reach the kernel. So the panel never asks: a keyframe with everything goes out every two
-seconds, and deltas between.
+the browser do not reach the kernel. So the page never asks: a keyframe with everything goes out every two
+seconds, and deltas between (`feed`). What its buttons say is heard when the kernel is free, or dropped (`press`).
 """
 
 from __future__ import annotations
@@ -20,96 +20,19 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from . import static
-from .static import RankView
+from .feed import Feed
+from .press import Presses
+from .story import Ladder, Timeline
 from .views import open_views
+from .words import RankView
 
 _HERE = Path(__file__).parent
 _log = logging.getLogger(__name__)
-
-INTERVAL = 0.1
-"""Seconds between two messages to the browser, at least."""
-
-KEYFRAME = 2.0
-"""Seconds after which a message carries everything again; the browser takes it as the heartbeat."""
-
-_MEMORY_STEP = 2**20
-
-
-class Feed:
-    """What the browser is told and when: keyframes, and between them what has changed.
-
-    Pure: the caller brings the time and sends what `take` returns.
-
-    Args:
-        meta: what never changes (the world's id, title, backend).
-        ranks: the first state.
-    """
-
-    def __init__(self, meta: dict[str, str], ranks: Sequence[RankView]) -> None:
-        self._meta = meta
-        self._sent_ranks: list[tuple[Any, ...]] = []
-        self._sent_rows: list[tuple[Any, ...]] = []
-        self._sent_headline: str | None = None
-        self._version = 0
-        self._last = self._last_keyframe = float("-inf")
-        self.put(ranks, None)
-
-    def put(self, ranks: Sequence[RankView], headline: str | None) -> None:
-        """Take in a new state; only the newest one will be sent."""
-        self.views, self.headline = tuple(ranks), headline
-
-    def wait(self, now: float) -> float:
-        """Seconds until the next message may go; 0 or less is at once."""
-        return self._last + INTERVAL - now
-
-    def keyframe(self, wall: float) -> dict[str, Any]:
-        """Everything, as of the newest state. ``wall`` is `time.time`; the browser counts on from it."""
-        return {
-            "kind": "snapshot",
-            "version": self._version,
-            "now": wall,
-            "meta": self._meta,
-            "headline": self.headline,
-            "ranks": list(map(_fixed, self.views)),
-            "rows": list(map(_row, self.views)),
-        }
-
-    def take(self, now: float, wall: float) -> dict[str, Any] | None:
-        """The next message, or None when the browser knows all of it and no heartbeat is due.
-
-        Args:
-            now: `time.monotonic`; the caller has seen to it that `wait` is over.
-            wall: `time.time`.
-        """
-        ranks, rows = list(map(_fixed, self.views)), list(map(_row, self.views))
-        keyframe = now - self._last_keyframe >= KEYFRAME or ranks != self._sent_ranks
-        # Where a rank has come or gone it is a keyframe, so the two lists are of one length here.
-        old = zip(rows, self._sent_rows, strict=False)
-        changed = {str(index): new for index, (new, sent) in enumerate(old) if new != sent}
-        if not (keyframe or changed or self.headline != self._sent_headline):
-            return None
-        self._version += 1
-        self._last = now
-        self._sent_ranks, self._sent_rows, self._sent_headline = ranks, rows, self.headline
-        if keyframe:
-            self._last_keyframe = now
-            return self.keyframe(wall)
-        return {"kind": "delta", "version": self._version, "now": wall, "headline": self.headline, "rows": changed}
-
-
-_fixed = operator.attrgetter("rank", "local_rank", "node_rank", "host", "device", "pid")
-"""What a rank keeps as long as its process lives."""
-
-
-def _row(view: RankView) -> tuple[Any, ...]:
-    """What moves. Memory in whole mebibytes: it trembles by a few pages all the time, and each would be news."""
-    memory, device_memory = (size // _MEMORY_STEP * _MEMORY_STEP for size in (view.memory, view.device_memory))
-    return view.state, view.since, memory, device_memory, view.device_total, view.note
 
 
 class Panel:
@@ -121,28 +44,59 @@ class Panel:
         title: what the world is called.
         backend: the process group's, ``"gloo"`` or ``"cpu:gloo,cuda:nccl"``.
         ranks: all ranks of the world, ascending.
+        actions: what its buttons do, ``"interrupt"``, ``"heal"``, ``"stop"``, ``"restart"``: each runs on the kernel's
+            main thread when that is free, and returns a sentence for the panel to say; or raises it. Without any there
+            are no buttons.
+        controls: whether the buttons are there at first; who looks at the panel can hide and show them.
+
+    Attributes:
+        id: names the panel's places in the page.
+        display_id: names its outputs in the notebook.
+        shown: whether it has any.
     """
 
-    def __init__(self, title: str, backend: str, ranks: Sequence[RankView]) -> None:
-        self.id = secrets.token_hex(4)
+    def __init__(
+        self,
+        title: str,
+        backend: str,
+        ranks: Sequence[RankView],
+        *,
+        actions: Mapping[str, Callable[[], str]] | None = None,
+        controls: bool = True,
+    ) -> None:
+        self.id = self.display_id = secrets.token_hex(4)
         self._title, self._backend = title, backend
-        self._feed = Feed({"id": self.id, "title": title, "backend": backend}, ranks)
+        self._actions = dict(actions or {})
+        meta = {"id": self.id, "title": title, "backend": backend, "actions": [*self._actions], "controls": controls}
+        self._feed = Feed(meta, ranks)
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._widget: Any = None
         self._close_views: Callable[[], None] = lambda: None
         self._stored: object = None
-        self._shown = self._closed = False
+        self.shown = self._closed = False
 
     def show(self) -> None:
         """Display the panel in the cell that runs now; again in another cell, both are live."""
-        if self._widget is None and not self._closed and _in_kernel():
-            self._widget = _widget_class()(snapshot=_Current(self._current))
-            self._close_views = open_views()
-        _display(self._bundle(), self.id, update=False)
-        self._shown = True
+        self._open()
+        _display(self._bundle(), self.display_id, update=False)
+        self.shown = True
 
-    def update(self, ranks: Sequence[RankView], headline: str | None = None) -> None:
+    def replace(self, old: Panel) -> None:
+        """Take the places of another panel, as after a restart: a button pressed there has no cell to show it in."""
+        if old.shown:
+            self._open()
+            self.display_id, self.shown, old.shown = old.display_id, True, False
+            _display(self._bundle(), self.display_id, update=True)
+
+    def update(
+        self,
+        ranks: Sequence[RankView],
+        headline: str | None = None,
+        *,
+        ladder: Ladder | None = None,
+        timeline: Timeline | None = None,
+    ) -> None:
         """Tell the panel what the ranks do now; from any thread, as often as you like.
 
         The browser hears it within 0.1 s, at most ten times a second. Call it at least every two seconds
@@ -151,15 +105,18 @@ class Panel:
         Args:
             ranks: all ranks of the world, ascending.
             headline: the one sentence; None derives it from the states, with a running clock.
+            ladder: the last collectives; None leaves those that are there, an empty `Ladder` takes them away.
+            timeline: of the cell that runs or ran last; None leaves the one that is there. While the cell runs the
+                browser gets it once a second.
         """
         with self._lock:
-            self._feed.put(ranks, headline)
+            self._feed.put(ranks, headline, ladder, timeline)
             self._flush()
 
     def settle(self) -> None:
         """At the end of a cell: what the notebook's file holds becomes the current state."""
-        if self._shown and self._stored != _mark(*self._newest()):
-            _display(self._bundle(), self.id, update=True)
+        if self.shown and self._stored != self._mark():
+            _display(self._bundle(), self.display_id, update=True)
 
     def close(self) -> None:
         """The world is stopped: leave its last state as a table, and close the link to the browser."""
@@ -172,14 +129,22 @@ class Panel:
             widget, self._widget = self._widget, None
             self._feed.put(self._feed.views, self._feed.headline or "stopped; this was the last state")
             last = {**self._feed.keyframe(time.time()), "kind": "end"}
-        if self._shown:
-            _display(self._bundle(), self.id, update=True)
+        if self.shown:
+            _display(self._bundle(), self.display_id, update=True)
         if widget is not None:
             _quietly(widget.send, last)
             # Its layout is a widget of its own, which nobody else closes.
             _quietly(widget.layout.close)
             _quietly(widget.close)
             _quietly(self._close_views)
+
+    def _open(self) -> None:
+        if self._widget is not None or self._closed or not _in_kernel():
+            return
+        self._widget = _widget_class()(snapshot=_Current(self._current))
+        presses = Presses(self._actions, functools.partial(_quietly, self._widget.send))
+        self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
+        self._close_views = open_views()
 
     def _flush(self) -> None:
         """Send what is due, or come back when it may go. The lock is held."""
@@ -203,27 +168,31 @@ class Panel:
     def _current(self) -> dict[str, Any]:
         return self._feed.keyframe(time.time())
 
-    def _newest(self) -> tuple[tuple[RankView, ...], str | None]:
-        with self._lock:
-            return self._feed.views, self._feed.headline
-
     def _bundle(self) -> dict[str, str]:
         """The table as the notebook's file keeps it. Classes, not an id: JupyterLab takes ids away."""
-        views, headline = self._newest()
-        self._stored = _mark(views, headline)
-        table = static.table_html(views, self._title, headline, backend=self._backend)
+        self._stored = self._mark()
+        with self._lock:
+            feed = self._feed
+            views, headline, ladder, timeline = feed.views, feed.headline, feed.ladder, feed.timeline
+
+        def written(table: Callable[..., str]) -> str:
+            return table(views, self._title, headline, ladder=ladder, timeline=timeline, backend=self._backend)
+
         return {
-            "text/html": f'<div class="nbcomm-panel nbcomm-world-{self.id}">{table}</div>',
-            "text/plain": static.table_text(views, self._title, headline, backend=self._backend),
+            "text/html": f'<div class="nbcomm-panel nbcomm-world-{self.id}">{written(static.table_html)}</div>',
+            "text/plain": written(static.table_text),
         }
 
+    def _mark(self) -> object:
+        """What makes a new table worth its display; times move all the time, and memory by itself.
 
-def _mark(views: Sequence[RankView], headline: str | None) -> object:
-    """What makes a new table worth its display; times move all the time, and memory by itself.
-
-    A display costs more than all else that the panel does in a trivial cell, so memory counts in steps of a fifth.
-    """
-    return headline, [(view.rank, view.pid, view.device, view.state, view.note, _step(view.memory)) for view in views]
+        A display costs more than all else that the panel does in a trivial cell, so memory counts in steps of a fifth.
+        """
+        with self._lock:
+            views, headline = self._feed.views, self._feed.headline
+            story = static.lasting(self._feed.ladder, self._feed.timeline)
+        told = operator.attrgetter("rank", "pid", "device", "state", "note", "error")
+        return headline, story, [(*told(view), _step(view.memory)) for view in views]
 
 
 def _step(memory: int) -> int:

@@ -48,7 +48,7 @@ WATCH_FRAMES = """() => {
   window.bare = 0; window.frames = 0;
   const look = () => {
     window.frames += 1;
-    for (const table of document.querySelectorAll(".nbcomm-panel table")) window.bare += table.offsetParent !== null;
+    for (const table of document.querySelectorAll(".nbcomm-panel > table")) window.bare += table.offsetParent !== null;
     requestAnimationFrame(look);
   };
   requestAnimationFrame(look);

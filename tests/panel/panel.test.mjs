@@ -16,7 +16,7 @@ const snapshot = (version, ...rows) => ({
 const delta = (version, rows) => ({ kind: "delta", version, now: 11, headline: null, rows });
 const states = (world) => world.ranks.map((rank) => rank.state);
 
-for (const name of ["fold", "duration", "amount"]) {
+for (const name of ["fold", "named", "duration", "amount"]) {
   test(`${name} writes what Python writes`, () => {
     for (const [given, expected] of cases[name]) assert.equal(panel[name](given), expected);
   });
@@ -24,7 +24,7 @@ for (const name of ["fold", "duration", "amount"]) {
 
 test("the sentence is Python's", () => {
   for (const { ranks, now, says } of cases.sentence) {
-    assert.equal(panel.sentence(ranks.map(([state, since, note], rank) => ({ rank, state, since, note })), now), says);
+    assert.equal(panel.sentence(ranks.map(([state, since, note, error = ""], rank) => ({ rank, state, since, note, error })), now), says);
   }
 });
 
@@ -32,6 +32,17 @@ test("a delta replaces the rows that it names", () => {
   const world = panel.apply(panel.apply(null, snapshot(1, ROW, ROW)), delta(2, { 1: ["running", 9, 0, 0, 0, ""] }));
   assert.deepEqual(states(world), ["idle", "running"]);
   assert.deepEqual([world.version, world.now, world.ranks[1].pid, world.ranks[1].since], [2, 11, 101, 9]);
+});
+
+test("a delta without a ladder or a timeline leaves them, and one with takes them", () => {
+  const timeline = [4, 2, true, "rank 1 came last", 1, [[0, [1, 1, 0], 0.5, [0, 1.5, "", 1, 2, "barrier #1"]]]];
+  const packed = ["world", [[1, "barrier", "line 3: barrier()", "am"]]];
+  const first = panel.apply(null, { ...snapshot(1, ROW, ROW), ladder: packed, timeline });
+  const world = panel.apply(first, delta(2, {}));
+  assert.deepEqual(world.ladder, { group: "world", rungs: [{ seq: 1, name: "barrier", line: "line 3: barrier()", marks: "am" }] });
+  assert.deepEqual(world.timeline.bars, [{ rank: 0, totals: [1, 1, 0], spans: [
+    { kind: 0, start: 0.5, end: 1.5, name: "" }, { kind: 1, start: 1.5, end: 2, name: "barrier #1" }] }]);
+  assert.deepEqual(panel.apply(world, { ...delta(3, {}), ladder: ["world", []] }).ladder.rungs, []);
 });
 
 test("what comes late or twice is ignored", () => {
@@ -81,4 +92,81 @@ test("every state has a glyph of its own", () => {
   const glyphs = Object.values(panel.GLYPHS);
   assert.equal(new Set(glyphs).size, glyphs.length);
   assert.equal(glyphs.length, 7);
+});
+
+// ── the ladder and the timeline ──
+
+const ladder = (...columns) => ({ group: "world", rungs: columns.map((marks, i) => ({ seq: i + 1, name: "all_reduce", line: "", marks })) });
+const world = (rungs, ...states) => ({
+  ladder: ladder(...rungs), headline: null,
+  ranks: states.map(([state, since], rank) => ({ rank, state, since, note: "", error: "" })),
+});
+
+test("the marks are Python's, and so is what is wrong in a ladder", () => {
+  assert.deepEqual(Object.entries(panel.MARKS).map(([letter, [glyph, word]]) => [letter, glyph, word]), cases.marks);
+  for (const [columns, says] of cases.ladder_line) assert.equal(panel.ladderLine(ladder(...columns)), says);
+  assert.equal(panel.ladderLine(null), "");
+});
+
+test("whom the others wait for is blamed only when the wait lasts", () => {
+  const hang = (since) => world(["ddd", "aam"], ["waiting", since], ["waiting", since], ["running", 0]);
+  assert.deepEqual(panel.missing(hang(96), 100), []);
+  assert.deepEqual(panel.missing(hang(90), 100), [2]);
+});
+
+test("after the verdict whom the others waited for is still to blame, until a cell ends well", () => {
+  assert.deepEqual(panel.missing(world(["ffm"], ["failed", 99], ["failed", 99], ["idle", 99]), 100), [2]);
+  assert.deepEqual(panel.missing(world(["ffm"], ["idle", 99], ["idle", 99], ["idle", 99]), 100), []);
+});
+
+test("ranks that stand alike share a row when there are many", () => {
+  const rows = panel.ladderRows(ladder(`${"d".repeat(30)}-d`, `${"a".repeat(30)}-m`));
+  assert.deepEqual(rows.map(({ ranks, marks }) => [panel.fold(ranks), marks.join("")]), [["0-29", "da"], ["31", "dm"]]);
+  assert.equal(panel.ladderRows(ladder("aaa")).length, 3);
+  assert.deepEqual(panel.ladderRows(ladder()), []);
+});
+
+test("the ladder explains failures, deaths and long waits", () => {
+  for (const [state, since, expected] of [["failed", 99, true], ["dead", 99, true], ["waiting", 99, false], ["waiting", 90, true], ["running", 0, false]]) {
+    assert.equal(panel.troubled(world([], [state, since]), 100), expected, state);
+  }
+});
+
+test("a bar in words, and short times", () => {
+  assert.equal(panel.barLine({ rank: 3, totals: [1.25, 0.012, 0] }), "rank 3: compute 1.3 s, waiting 12 ms, transfer 0 s");
+  assert.deepEqual([0.0001, 0.9996, 9.96, 59.4, 75].map(panel.brief), ["0 s", "1.0 s", "10 s", "59 s", "1 min 15 s"]);
+});
+
+// ── what is said, and the buttons ──
+
+test("what is spoken has no clock and no short waits", () => {
+  assert.equal(panel.spoken(world([], ["running", 25], ["waiting", 99]), 100), "running on ranks 0-1");
+  assert.equal(panel.spoken(world([], ["waiting", 20], ["idle", 0]), 100), "rank 0 waiting");
+  const given = (headline) => panel.spoken({ ...world([], ["idle", 0]), headline }, 100);
+  assert.equal(given("waiting for rank 3 in all_reduce #12 (1 min 5 s)"), "waiting for rank 3 in all_reduce #12");
+});
+
+test("a press is heard, then done", () => {
+  const sent = { action: "heal", token: "t", stage: "sent", text: "", ok: true };
+  const heard = panel.answered(sent, { kind: "heard", token: "t" });
+  const done = panel.answered(heard, { kind: "done", token: "t", text: "rank 2 has a new process", ok: true });
+  assert.deepEqual([sent, heard, done].map(panel.isUnderWay), [true, true, false]);
+  assert.equal(done.text, "rank 2 has a new process");
+  assert.equal(panel.answered(done, { kind: "unheard", token: "t" }), done);
+});
+
+test("a press that nobody hears is lost, unless the kernel did hear it", () => {
+  const sent = { action: "heal", token: "t", stage: "sent", text: "", ok: true };
+  const lost = panel.answered(sent, { kind: "unheard", token: "t" });
+  assert.match(lost.text, /^The kernel is busy and cannot hear this; use the notebook's ■ button, then try again\.$/);
+  assert.equal(panel.isUnderWay(lost), false);
+  assert.equal(panel.isUnderWay(panel.answered(lost, { kind: "heard", token: "t" })), true);
+  const heard = panel.answered(sent, { kind: "heard", token: "t" });
+  assert.equal(panel.answered(heard, { kind: "unheard", token: "t" }), heard);
+});
+
+test("the answer to another page's press is none of this one's", () => {
+  const sent = { action: "heal", token: "t", stage: "sent", text: "", ok: true };
+  assert.equal(panel.answered(sent, { kind: "done", token: "u", text: "x", ok: true }), sent);
+  assert.equal(panel.answered(null, { kind: "heard", token: "t" }), null);
 });

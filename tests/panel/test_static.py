@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nbcomm import ranks
-from nbcomm.panel import RankView, static
+from nbcomm.panel import Ladder, RankView, Rung, Timeline, feed, static, story, words
 
 CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
 NOW = time.mktime((2026, 3, 1, 14, 3, 17, 0, 0, -1))
@@ -24,6 +24,7 @@ class Cells(HTMLParser):
         super().__init__()
         self.rows: list[list[str]] = []
         self.tags: set[str] = set()
+        self.inside = False
         self.feed(text)
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -33,26 +34,51 @@ class Cells(HTMLParser):
             self.rows.append([])
         if tag in ("td", "th"):
             self.rows[-1].append("")
+            self.inside = True
+
+    def handle_endtag(self, tag: str) -> None:
+        self.inside = self.inside and tag not in ("td", "th")
 
     def handle_data(self, data: str) -> None:
-        if self.rows and self.rows[-1]:
+        if self.inside:
             self.rows[-1][-1] += data
 
 
 @pytest.mark.parametrize("name", ["duration", "amount"])
 def test_numbers_are_written_as_in_javascript(name: str) -> None:
     for given, expected in CASES[name]:
-        assert getattr(static, name)(given) == expected
+        assert getattr(words, name)(given) == expected
 
 
 def test_the_sentence_and_the_fold_are_those_of_javascript() -> None:
     for given, expected in CASES["fold"]:
         assert ranks.fold(given) == expected
+    for given, expected in CASES["named"]:
+        assert words.named(given) == expected
+    assert [[letter, story.MARKS[mark], story.WORDS[mark]] for mark, letter in feed._LETTERS.items()] == CASES["marks"]
     for case in CASES["sentence"]:
         views = [
-            RankView(i, state=state, since=since, note=note) for i, (state, since, note) in enumerate(case["ranks"])
+            RankView(i, state=state, since=since, note=note, error=error[0] if error else "")
+            for i, (state, since, note, *error) in enumerate(case["ranks"])
         ]
-        assert static.sentence(views, case["now"]) == case["says"]
+        assert words.sentence(views, case["now"]) == case["says"]
+
+
+def ladder(*columns: str) -> Ladder:
+    """One letter for each rank: d(one), a(rrived), m(issing), o(ther), f(ailed), - (out)."""
+    marks = {letter: mark for mark, letter in feed._LETTERS.items()}
+    return Ladder(
+        rungs=tuple(
+            Rung(seq, "all_reduce", f"line {seq}: all_reduce(x)", tuple(marks[letter] for letter in column))
+            for seq, column in enumerate(columns, 1)
+        )
+    )
+
+
+def test_what_is_wrong_in_a_ladder_is_said_as_in_javascript() -> None:
+    for columns, expected in CASES["ladder_line"]:
+        assert words.ladder_line(ladder(*columns)) == expected
+    assert words.ladder_line(None) == ""
 
 
 def test_the_table_tells_all_of_each_rank() -> None:
@@ -93,3 +119,44 @@ def test_nothing_of_the_users_becomes_markup() -> None:
     evil = "<script>alert(1)</script>"
     views = [RankView(i, i, i, evil, evil, 1, "failed", NOW, note=evil) for i in range(2)]
     assert "script" not in Cells(static.table_html(views, evil, evil, backend=evil, now=NOW)).tags
+
+
+def test_each_error_is_there_once_with_its_ranks() -> None:
+    views = [RankView(i, state="failed", since=NOW, error="ValueError:\n  boom" if i else "") for i in range(3)]
+    assert static.table_text(views, "w", now=NOW).splitlines()[-1] == "ranks 1-2: ValueError: boom"
+    assert "<div>ranks 1-2: <code>ValueError: boom</code></div>" in static.table_html(views, "w", now=NOW)
+
+
+def test_a_long_error_is_cut() -> None:
+    views = [RankView(0, state="failed", since=NOW, error="x" * 5000)]
+    assert len(static.table_text(views, "w", now=NOW)) < 600
+
+
+def test_a_hang_leaves_its_ladder_and_what_went_well_does_not() -> None:
+    views = [RankView(i, state="idle", since=NOW) for i in range(3)]
+    assert "all_reduce" not in static.table_text(views, "w", ladder=ladder("ddd", "ddd"), now=NOW)
+    text = static.table_text(views, "w", ladder=ladder("ddd", "aam"), now=NOW)
+    assert text.splitlines()[-6:] == [
+        "rank 2 has not come to all_reduce #2; ranks 0-1 wait in it",
+        "rank  #1 all_reduce  #2 all_reduce",
+        "0     ●              ◐",
+        "1     ●              ◐",
+        "2     ●              ○",
+        "● done · ◐ waits in it · ○ has not come",
+    ]
+    page = static.table_html(views, "w", ladder=ladder("ddd", "aam"), now=NOW)
+    assert Cells(page).rows[-1] == ["2", "●", "○"]
+    assert '<th scope="row">2</th>' in page
+
+
+def test_of_many_ranks_those_that_stand_alike_share_a_row() -> None:
+    views = [RankView(i, state="idle", since=NOW) for i in range(32)]
+    text = static.table_text(views, "w", ladder=ladder("d" * 30 + "-d", "a" * 30 + "-m"), now=NOW)
+    assert [line.split() for line in text.splitlines()[-3:-1]] == [["0-29", "●", "◐"], ["31", "●", "○"]]
+
+
+def test_who_came_last_is_said_under_the_table() -> None:
+    timeline = Timeline(3, 2.0, running=False, spans={}, sentence="rank 2 came last in 5 of 6 collectives")
+    views = [RankView(0, state="idle", since=NOW)]
+    assert static.table_text(views, "w", timeline=timeline, now=NOW).endswith("rank 2 came last in 5 of 6 collectives")
+    assert "<div>rank 2 came last" in static.table_html(views, "w", timeline=timeline, now=NOW)

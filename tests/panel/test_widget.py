@@ -5,90 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import time
 from typing import Any
 
 import pytest
 
-from nbcomm.panel import Panel, RankView, widget
-from nbcomm.panel.widget import Feed
-
-META = {"id": "ab", "title": "w", "backend": "gloo"}
+from nbcomm.panel import Ladder, Panel, RankView, Rung, widget
 
 
 def world(*states: str, pid: int = 100, memory: int = 0, since: float = 5.0) -> list[RankView]:
     return [RankView(i, pid=pid + i, state=state, since=since, memory=memory) for i, state in enumerate(states)]
-
-
-# ── the feed: pure, with the test's own clock ──
-
-
-def test_the_first_message_is_a_keyframe_with_everything() -> None:
-    feed = Feed(META, world("idle", "running"))
-    assert feed.take(0.0, wall=1000.0) == {
-        "kind": "snapshot",
-        "version": 1,
-        "now": 1000.0,
-        "meta": META,
-        "headline": None,
-        "ranks": [(0, 0, 0, "", "cpu", 100), (1, 0, 0, "", "cpu", 101)],
-        "rows": [("idle", 5.0, 0, 0, 0, ""), ("running", 5.0, 0, 0, 0, "")],
-    }
-
-
-def test_then_only_what_changed() -> None:
-    feed = Feed(META, world("idle", "idle"))
-    feed.take(0.0, wall=1000.0)
-    feed.put(world("idle", "running"), None)
-    message = feed.take(0.2, wall=1000.2)
-    assert message is not None
-    assert (message["kind"], message["version"], list(message["rows"])) == ("delta", 2, ["1"])
-    assert feed.take(0.4, wall=1000.4) is None
-
-
-def test_a_new_headline_alone_is_news_and_so_is_its_end() -> None:
-    feed = Feed(META, world("idle"))
-    feed.take(0.0, wall=0.0)
-    feed.put(world("idle"), "healing rank 0")
-    message = feed.take(0.2, wall=0.0)
-    assert message is not None
-    assert message["headline"] == "healing rank 0"
-    assert message["rows"] == {}
-    feed.put(world("idle"), None)
-    assert feed.take(0.4, wall=0.0) is not None
-
-
-def test_a_keyframe_every_two_seconds_even_with_no_news() -> None:
-    feed = Feed(META, world("idle"))
-    kinds = [message and message["kind"] for message in (feed.take(tick / 10, wall=0.0) for tick in range(45))]
-    assert [tick for tick, kind in enumerate(kinds) if kind] == [0, 20, 40]
-    assert set(kinds) == {None, "snapshot"}
-
-
-def test_a_new_process_needs_a_keyframe_at_once() -> None:
-    feed = Feed(META, world("dead"))
-    feed.take(0.0, wall=0.0)
-    feed.put(world("idle", pid=200), None)
-    message = feed.take(0.2, wall=0.0)
-    assert message is not None
-    assert message["kind"] == "snapshot"
-
-
-def test_a_trembling_memory_is_no_news() -> None:
-    feed = Feed(META, world("idle", memory=300 << 20))
-    feed.take(0.0, wall=0.0)
-    feed.put(world("idle", memory=(300 << 20) + 8192), None)
-    assert feed.take(0.2, wall=0.0) is None
-
-
-def test_never_more_than_ten_messages_a_second() -> None:
-    feed = Feed(META, world("idle"))
-    sent = []
-    for tick in range(1000):  # a watcher that runs wild, at 1 kHz
-        now = tick / 1000
-        feed.put(world("idle", since=now), None)
-        if feed.wait(now) <= 0 and feed.take(now, wall=0.0):
-            sent.append(now)
-    assert len(sent) == 10
 
 
 # ── the panel: with a widget and a display that only write down ──
@@ -103,6 +29,10 @@ class Recorder:
         self.news = threading.Semaphore(0)
         self.layout = self
         self.closed = 0
+        self.hear: Any = None
+
+    def on_msg(self, callback: Any) -> None:
+        self.hear = callback
 
     def send(self, message: dict[str, Any]) -> None:
         self.sent.append(message)
@@ -215,3 +145,71 @@ def test_importing_the_panel_imports_no_widgets_and_no_torch() -> None:
     code = "import sys, nbcomm.panel; print(sorted({'torch', 'anywidget', 'ipywidgets', 'IPython'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"
+
+
+# ── its buttons ──
+
+
+def test_a_press_acts_and_is_answered(displays: list[tuple[bool, dict[str, str]]]) -> None:
+    panel = Panel("w", "gloo", world("dead"), actions={"heal": lambda: "rank 0 has a new process"})
+    panel.show()
+    recorder = panel._widget
+    recorder.hear(recorder, {"kind": "press", "action": "heal", "token": "t1", "at": time.time()}, [])
+    assert recorder.sent == [
+        {"kind": "heard", "token": "t1"},
+        {"kind": "done", "token": "t1", "text": "rank 0 has a new process", "ok": True},
+    ]
+
+
+def test_an_action_that_stops_the_world_cannot_answer_and_need_not(
+    displays: list[tuple[bool, dict[str, str]]],
+) -> None:
+    panel = Panel("w", "gloo", world("idle"), actions={"stop": lambda: panel.close() or "stopped"})
+    panel.show()
+    recorder = panel._widget
+    recorder.hear(recorder, {"kind": "press", "action": "stop", "token": "t1", "at": time.time()}, [])
+    assert [message["kind"] for message in recorder.sent][:2] == ["heard", "end"]
+
+
+def test_the_page_is_told_which_buttons_there_are(displays: list[tuple[bool, dict[str, str]]]) -> None:
+    panel = Panel("w", "gloo", world("idle"), actions={"heal": str, "stop": str}, controls=False)
+    panel.show()
+    meta = panel._widget.snapshot.read()["meta"]
+    assert (meta["actions"], meta["controls"]) == (["heal", "stop"], False)
+
+
+# ── one after the other ──
+
+
+def test_a_new_panel_takes_the_places_of_an_old_one(displays: list[tuple[bool, dict[str, str]]]) -> None:
+    old, new = Panel("w", "gloo", world("idle")), Panel("w", "gloo", world("idle", pid=200))
+    old.show()
+    old.close()
+    new.replace(old)
+    update, bundle = displays[-1]
+    assert update
+    assert f"nbcomm-world-{new.id}" in bundle["text/html"]
+    assert new.display_id == old.display_id
+    count = len(displays)
+    old.settle()
+    assert len(displays) == count  # or the old one would come back
+    new.update(world("failed", pid=200))
+    new.settle()
+    assert len(displays) == count + 1
+
+
+def test_a_panel_that_was_never_shown_leaves_no_place(displays: list[tuple[bool, dict[str, str]]]) -> None:
+    Panel("w", "gloo", world("idle")).replace(Panel("w", "gloo", world("idle")))
+    assert displays == []
+
+
+def test_a_ladder_is_worth_a_new_table_only_when_something_is_wrong(
+    displays: list[tuple[bool, dict[str, str]]],
+) -> None:
+    panel = Panel("w", "gloo", world("idle", "idle"))
+    panel.show()
+    for marks, tables in ((("done", "done"), 1), (("arrived", "missing"), 2)):
+        panel.update(world("idle", "idle"), ladder=Ladder(rungs=(Rung(1, "barrier", "", marks),)))
+        panel.settle()
+        assert len(displays) == tables
+    assert "rank 1 has not come to barrier #1" in displays[-1][1]["text/plain"]

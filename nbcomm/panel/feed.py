@@ -1,0 +1,212 @@
+"""What the browser is told, and when: keyframes with everything, and between them what has changed.
+
+Pure: whoever calls brings the time, and sends what comes out. All of it is made for a small bill: 64 ranks at ten
+messages a second may cost one percent of a core.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from .story import KINDS, Ladder, Span, Timeline
+from .words import RankView
+
+INTERVAL = 0.1
+"""Seconds between two messages to the browser, at least."""
+
+KEYFRAME = 2.0
+"""Seconds after which a message carries everything again; the browser takes it as the heartbeat."""
+
+BARS = 8
+"""A timeline shows as many ranks at most: those that differ most."""
+
+_TIMELINE = 1.0  # seconds between two pictures of a running timeline; it is by far the largest of all
+_RUNGS = 12  # columns of the ladder
+_SPANS = 96  # stretches of one bar: finer ones cannot be told apart on the page
+_ERROR = 1000  # characters of an error
+_MEMORY_STEP = 2**20
+_LETTERS = {"done": "d", "arrived": "a", "missing": "m", "other": "o", "failed": "f", "out": "-"}
+
+
+class Feed:
+    """The messages of one panel.
+
+    Args:
+        meta: what never changes (the world's id, title, backend, its buttons).
+        ranks: the first state.
+    """
+
+    def __init__(self, meta: dict[str, Any], ranks: Sequence[RankView]) -> None:
+        self._meta = meta
+        self._sent_ranks: list[tuple[Any, ...]] = []
+        self._sent_rows: list[tuple[Any, ...]] = []
+        self._sent_headline: str | None = None
+        self._sent_ladder: Ladder | None = None
+        self._sent_timeline: Timeline | None = None
+        self._version = 0
+        self._last = self._last_keyframe = self._last_timeline = float("-inf")
+        self.ladder: Ladder | None = None
+        self.timeline: Timeline | None = None
+        self.put(ranks, None)
+
+    def put(
+        self,
+        ranks: Sequence[RankView],
+        headline: str | None,
+        ladder: Ladder | None = None,
+        timeline: Timeline | None = None,
+    ) -> None:
+        """Take in a new state; only the newest one will be sent. No ladder or timeline: they are as they were."""
+        self.views, self.headline = tuple(ranks), headline
+        self.ladder = self.ladder if ladder is None else ladder
+        self.timeline = self.timeline if timeline is None else timeline
+
+    def wait(self, now: float) -> float:
+        """Seconds until the next message may go; 0 or less is at once."""
+        return self._last + INTERVAL - now
+
+    def keyframe(self, wall: float) -> dict[str, Any]:
+        """Everything, as of the newest state. ``wall`` is `time.time`; the browser counts on from it."""
+        return {
+            "kind": "snapshot",
+            "version": self._version,
+            "now": wall,
+            "meta": self._meta,
+            "headline": self.headline,
+            "ranks": list(map(_fixed, self.views)),
+            "rows": list(map(_row, self.views)),
+            "ladder": packed_ladder(self.ladder),
+            "timeline": packed_timeline(self.timeline),
+        }
+
+    def take(self, now: float, wall: float) -> dict[str, Any] | None:
+        """The next message, or None when the browser knows all of it and no heartbeat is due.
+
+        Args:
+            now: `time.monotonic`; the caller has seen to it that `wait` is over.
+            wall: `time.time`.
+        """
+        ranks, rows = list(map(_fixed, self.views)), list(map(_row, self.views))
+        keyframe = now - self._last_keyframe >= KEYFRAME or ranks != self._sent_ranks
+        news = {} if keyframe else self._news(rows, now)
+        if not keyframe and not news:
+            return None
+        self._version += 1
+        self._last = now
+        if keyframe or "timeline" in news:
+            self._sent_timeline, self._last_timeline = self.timeline, now
+        self._sent_ranks, self._sent_rows = ranks, rows
+        self._sent_headline, self._sent_ladder = self.headline, self.ladder
+        if keyframe:
+            self._last_keyframe = now
+            return self.keyframe(wall)
+        return {"kind": "delta", "version": self._version, "now": wall, "headline": self.headline, "rows": {}, **news}
+
+    def _news(self, rows: Sequence[tuple[Any, ...]], now: float) -> dict[str, Any]:
+        """What has changed since the last message; rows are whole, so a lost one is made good by the next keyframe."""
+        news: dict[str, Any] = {}
+        # Where a rank has come or gone it is a keyframe, so the two lists are of one length here.
+        old = zip(rows, self._sent_rows, strict=True)
+        if changed := {str(index): new for index, (new, sent) in enumerate(old) if new != sent}:
+            news["rows"] = changed
+        if self.headline != self._sent_headline:
+            news["headline"] = self.headline
+        if self.ladder != self._sent_ladder:
+            news["ladder"] = packed_ladder(self.ladder)
+        if self._timeline_is_due(now):
+            news["timeline"] = packed_timeline(self.timeline)
+        return news
+
+    def _timeline_is_due(self, now: float) -> bool:
+        """A running one moves all the time, and is sent now and then; another cell's, or its end, at once."""
+        new, sent = self.timeline, self._sent_timeline
+        if new is sent or new is None:
+            return False
+        if sent is not None and new.running and (new.cell, new.running) == (sent.cell, sent.running):
+            return now - self._last_timeline >= _TIMELINE
+        return new != sent
+
+
+_fixed = operator.attrgetter("rank", "local_rank", "node_rank", "host", "device", "pid")
+"""What a rank keeps as long as its process lives."""
+
+
+def _row(view: RankView) -> tuple[Any, ...]:
+    """What moves. Memory in whole mebibytes: it trembles by a few pages all the time, and each would be news."""
+    memory, device_memory = (size // _MEMORY_STEP * _MEMORY_STEP for size in (view.memory, view.device_memory))
+    return view.state, view.since, memory, device_memory, view.device_total, view.note, view.error[:_ERROR]
+
+
+def packed_ladder(ladder: Ladder | None) -> list[Any] | None:
+    """The ladder as it travels: ``[group, [[seq, name, line, "ddam"], …]]``, a letter for each rank's mark."""
+    if ladder is None:
+        return None
+    rungs = ladder.rungs[-_RUNGS:]
+    return [
+        ladder.group,
+        [[rung.seq, rung.name, rung.line, "".join(_LETTERS.get(mark, "-") for mark in rung.marks)] for rung in rungs],
+    ]
+
+
+def packed_timeline(timeline: Timeline | None) -> list[Any] | None:
+    """The timeline as it travels: ``[cell, seconds, running, sentence, ranks, bars]``.
+
+    A bar is ``[rank, totals, start, stretches]``: the seconds of each of `KINDS`, when the first stretch began, and
+    the stretches one after the other as kind, end, name.
+    """
+    if timeline is None:
+        return None
+    totals = {rank: _totals(spans) for rank, spans in timeline.spans.items()}
+    bars = []
+    for rank in most_different(totals):
+        spans = abridged(timeline.spans[rank], timeline.seconds)
+        start = round(spans[0].start, 5) if spans else 0.0
+        flat = [part for span in spans for part in (_KIND.get(span.kind, 0), round(span.end, 5), span.name)]
+        bars.append([rank, [round(total, 5) for total in totals[rank]], start, flat])
+    seconds = round(timeline.seconds, 5)
+    return [timeline.cell, seconds, timeline.running, timeline.sentence, len(totals), bars]
+
+
+_KIND = {kind: index for index, kind in enumerate(KINDS)}
+
+
+def _totals(spans: Sequence[Span]) -> list[float]:
+    totals = [0.0] * len(KINDS)
+    for span in spans:
+        totals[_KIND.get(span.kind, 0)] += span.end - span.start
+    return totals
+
+
+def most_different(totals: dict[int, list[float]]) -> list[int]:
+    """The ranks worth a bar, ascending: all, or those that waited least and those that waited longest.
+
+    Whoever the others wait for waits least itself.
+    """
+    if len(totals) <= BARS:
+        return sorted(totals)
+    by_wait = sorted(totals, key=lambda rank: (totals[rank][1], rank))
+    return sorted(by_wait[: BARS // 2] + by_wait[-BARS // 2 :])
+
+
+def abridged(spans: Sequence[Span], seconds: float) -> Sequence[Span]:
+    """The same picture with fewer stretches: each of equal steps becomes what it was mostly filled with."""
+    if len(spans) <= _SPANS or seconds <= 0:
+        return spans
+    start, end = spans[0].start, spans[-1].end
+    step = (end - start) / _SPANS or 1.0
+    shares = [[0.0] * len(KINDS) for _ in range(_SPANS)]
+    for span in spans:
+        at, last = (min(_SPANS - 1, int((edge - start) / step)) for edge in (span.start, span.end))
+        for index in range(at, last + 1):
+            inside = min(span.end, start + (index + 1) * step) - max(span.start, start + index * step)
+            shares[index][_KIND.get(span.kind, 0)] += inside
+    made: list[Span] = []
+    for index, share in enumerate(shares):
+        kind, until = KINDS[share.index(max(share))], start + (index + 1) * step
+        if made and made[-1].kind == kind:
+            made[-1] = Span(kind, made[-1].start, until)
+        else:
+            made.append(Span(kind, start + index * step, until))
+    return made

@@ -1,0 +1,175 @@
+"""The panel's words: a rank as the panel shows it, and what is said of one or of all.
+
+``panel.js`` has the same sentences and units in JavaScript; ``tests/panel/cases.json`` holds both to one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from nbcomm.ranks import fold
+
+from .story import Ladder, Rung
+
+STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "dead")
+
+# In the sentence the culprit comes first.
+_URGENCY = ("dead", "failed", "interrupted", "waiting", "running", "starting")
+
+_WHO, _NOTE = 24, 80  # characters in the sentence
+
+
+@dataclass(frozen=True)
+class RankView:
+    """One rank as the panel shows it.
+
+    Attributes:
+        rank: global rank.
+        local_rank: rank among those of its node.
+        node_rank: number of its node, from 0.
+        host: name of the machine.
+        device: what `torch.device` takes, ``"cpu"`` or ``"cuda:1"``.
+        pid: process id on its host.
+        state: one of `STATES`.
+        since: when it entered that state, in seconds of `time.time`.
+        memory: resident memory of the process in bytes; 0 = unknown.
+        device_memory: memory used on its device in bytes.
+        device_total: memory of its device in bytes; 0 = unknown.
+        note: one short line about the state ("killed by SIGKILL"), or nothing.
+        error: the error that ended its last cell in one line ("ValueError: …"); stays until a cell ends well.
+    """
+
+    rank: int
+    local_rank: int = 0
+    node_rank: int = 0
+    host: str = ""
+    device: str = "cpu"
+    pid: int = 0
+    state: str = "starting"
+    since: float = 0.0
+    memory: int = 0
+    device_memory: int = 0
+    device_total: int = 0
+    note: str = ""
+    error: str = ""
+
+
+def duration(seconds: float) -> str:
+    """Write a duration with its two largest units.
+
+    >>> duration(12.7), duration(125), duration(3 * 3600 + 60)
+    ('12 s', '2 min 5 s', '3 h 1 min')
+    """
+    whole = max(0, int(seconds))  # another host's clock may be ahead of ours
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def amount(size: int) -> str:
+    """Write bytes with at least two digits; unknown (0) is a dash.
+
+    >>> amount(0), amount(734_003_200), amount(5 << 30)
+    ('–', '700 MiB', '5.0 GiB')
+    """
+    if size <= 0:
+        return "–"
+    mib = size / 2**20
+    if mib < 999.5:
+        return f"{max(1, int(mib + 0.5))} MiB"
+    # int(x + 0.5) rather than round(): JavaScript rounds halves up, and both must write the same.
+    tenths = int(mib / 1024 * 10 + 0.5)
+    return f"{tenths // 10}.{tenths % 10} GiB" if tenths < 1000 else f"{int(mib / 1024 + 0.5)} GiB"
+
+
+def sentence(ranks: Sequence[RankView], now: float) -> str:
+    """Say in one line what the ranks are doing, the culprits first.
+
+    >>> sentence([RankView(0, state="running", since=5.0), RankView(1, state="idle")], now=17.0)
+    'running for 12 s on rank 0'
+    """
+    parts = []
+    for state in _URGENCY:
+        some = [view for view in ranks if view.state == state]
+        if some:
+            parts.append(_phrase(state, some, now))
+    return " · ".join(parts) or f"{_ranks(len(ranks))} idle"
+
+
+def _phrase(state: str, some: Sequence[RankView], now: float) -> str:
+    who = named(view.rank for view in some)
+    since = duration(now - min(view.since for view in some))
+    notes = {_note(view) for view in some}
+    note = notes.pop() if len(notes) == 1 else ""
+    note = f" ({note if len(note) <= _NOTE else note[: _NOTE - 1] + '…'})" if note else ""
+    if state == "dead":
+        return f"{who} died{note}"
+    if state in ("failed", "interrupted"):
+        return f"{who} {state}{note}"
+    if state == "waiting":
+        return f"{who} waiting for {since}{note}"
+    return f"{state} for {since} on {who}{note}"
+
+
+def _note(view: RankView) -> str:
+    """Its note; a rank that failed and has none says its error, which otherwise stays from an earlier cell."""
+    return " ".join((view.note or (view.error if view.state == "failed" else "")).split())
+
+
+def named(ranks: Iterable[int]) -> str:
+    """Name ranks as a sentence does: ``"rank 3"``, ``"ranks 0-2"``.
+
+    Every third of 64 ranks is no longer a sentence: it says how many, and the cards and tiles say which.
+    """
+    some = list(ranks)
+    folded = fold(some)
+    return f"rank{'s' if len(some) > 1 else ''} {folded}" if len(folded) <= _WHO else _ranks(len(some))
+
+
+def size_line(ranks: Sequence[RankView], backend: str) -> str:
+    """Say how large the world is: ``"4 ranks on 1 node · gloo"``."""
+    nodes = len({view.node_rank for view in ranks})
+    size = f"{_ranks(len(ranks))} on {nodes} node{'s' if nodes > 1 else ''}"
+    return f"{size} · {backend}" if backend else size
+
+
+def troubled_rung(ladder: Ladder | None) -> Rung | None:
+    """The newest collective in which a rank failed, or in which some ranks are and others are not."""
+    for rung in reversed(ladder.rungs if ladder is not None else ()):
+        marks = set(rung.marks)
+        if "failed" in marks or ("arrived" in marks and marks & {"missing", "other"}):
+            return rung
+    return None
+
+
+def ladder_line(ladder: Ladder | None) -> str:
+    """Say what is wrong in a ladder, the culprits first; nothing where nothing is.
+
+    >>> ladder_line(Ladder(rungs=(Rung(12, "all_reduce", "", ("arrived", "arrived", "missing")),)))
+    'rank 2 has not come to all_reduce #12; ranks 0-1 wait in it'
+    """
+    rung = troubled_rung(ladder)
+    if rung is None:
+        return ""
+    name = f"{rung.name} #{rung.seq}"
+    parts: list[str] = []
+    for mark, one, several in _SAID:
+        some = [rank for rank, its in enumerate(rung.marks) if its == mark]
+        if some:
+            parts.append(f"{named(some)} {several if len(some) > 1 else one} {name if not parts else 'it'}")
+    return "; ".join(parts)
+
+
+_SAID = (
+    ("missing", "has not come to", "have not come to"),
+    ("other", "is in another collective than", "are in another collective than"),
+    ("failed", "failed in", "failed in"),
+    ("arrived", "waits in", "wait in"),
+)
+
+
+def _ranks(count: int) -> str:
+    return f"{count} rank{'' if count == 1 else 's'}"

@@ -1,0 +1,179 @@
+"""When the panel speaks to the browser, and what it says; with the test's own clock."""
+
+from __future__ import annotations
+
+import itertools
+import json
+
+from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
+from nbcomm.panel.feed import BARS, Feed, abridged, most_different, packed_ladder, packed_timeline
+
+META = {"id": "ab", "title": "w", "backend": "gloo"}
+
+
+def world(*states: str, pid: int = 100, memory: int = 0, since: float = 5.0) -> list[RankView]:
+    return [RankView(i, pid=pid + i, state=state, since=since, memory=memory) for i, state in enumerate(states)]
+
+
+def ladder(*marks: str) -> Ladder:
+    return Ladder(rungs=(Rung(12, "all_reduce", "line 3: all_reduce(x)", marks),))
+
+
+def timeline(seconds: float, *, running: bool = True, ranks: int = 2, cell: int = 4) -> Timeline:
+    spans = (Span("compute", 0.0, seconds / 2), Span("waiting", seconds / 2, seconds, "all_reduce #12"))
+    return Timeline(cell, seconds, running, dict.fromkeys(range(ranks), spans), "rank 1 came last")
+
+
+def test_the_first_message_is_a_keyframe_with_everything() -> None:
+    feed = Feed(META, world("idle", "running"))
+    assert feed.take(0.0, wall=1000.0) == {
+        "kind": "snapshot",
+        "version": 1,
+        "now": 1000.0,
+        "meta": META,
+        "headline": None,
+        "ranks": [(0, 0, 0, "", "cpu", 100), (1, 0, 0, "", "cpu", 101)],
+        "rows": [("idle", 5.0, 0, 0, 0, "", ""), ("running", 5.0, 0, 0, 0, "", "")],
+        "ladder": None,
+        "timeline": None,
+    }
+
+
+def test_then_only_what_changed() -> None:
+    feed = Feed(META, world("idle", "idle"))
+    feed.take(0.0, wall=1000.0)
+    feed.put(world("idle", "running"), None)
+    message = feed.take(0.2, wall=1000.2)
+    assert message is not None
+    assert (message["kind"], message["version"], list(message["rows"])) == ("delta", 2, ["1"])
+    assert feed.take(0.4, wall=1000.4) is None
+
+
+def test_a_new_headline_alone_is_news_and_so_is_its_end() -> None:
+    feed = Feed(META, world("idle"))
+    feed.take(0.0, wall=0.0)
+    feed.put(world("idle"), "healing rank 0")
+    message = feed.take(0.2, wall=0.0)
+    assert message is not None
+    assert message["headline"] == "healing rank 0"
+    assert message["rows"] == {}
+    feed.put(world("idle"), None)
+    assert feed.take(0.4, wall=0.0) is not None
+
+
+def test_a_keyframe_every_two_seconds_even_with_no_news() -> None:
+    feed = Feed(META, world("idle"))
+    kinds = [message and message["kind"] for message in (feed.take(tick / 10, wall=0.0) for tick in range(45))]
+    assert [tick for tick, kind in enumerate(kinds) if kind] == [0, 20, 40]
+    assert set(kinds) == {None, "snapshot"}
+
+
+def test_a_new_process_needs_a_keyframe_at_once() -> None:
+    feed = Feed(META, world("dead"))
+    feed.take(0.0, wall=0.0)
+    feed.put(world("idle", pid=200), None)
+    message = feed.take(0.2, wall=0.0)
+    assert message is not None
+    assert message["kind"] == "snapshot"
+
+
+def test_a_trembling_memory_is_no_news() -> None:
+    feed = Feed(META, world("idle", memory=300 << 20))
+    feed.take(0.0, wall=0.0)
+    feed.put(world("idle", memory=(300 << 20) + 8192), None)
+    assert feed.take(0.2, wall=0.0) is None
+
+
+def test_never_more_than_ten_messages_a_second() -> None:
+    feed = Feed(META, world("idle"))
+    sent = []
+    for tick in range(1000):  # a watcher that runs wild, at 1 kHz
+        now = tick / 1000
+        feed.put(world("idle", since=now), None)
+        if feed.wait(now) <= 0 and feed.take(now, wall=0.0):
+            sent.append(now)
+    assert len(sent) == 10
+
+
+def test_a_ladder_that_changed_travels_and_one_that_did_not_does_not() -> None:
+    feed = Feed(META, world("idle"))
+    feed.take(0.0, wall=0.0)
+    feed.put(world("idle"), None, ladder=ladder("arrived", "missing"))
+    message = feed.take(0.2, wall=0.0)
+    assert message is not None
+    assert message["ladder"] == ["world", [[12, "all_reduce", "line 3: all_reduce(x)", "am"]]]
+    feed.put(world("running"), None, ladder=ladder("arrived", "missing"))
+    message = feed.take(0.4, wall=0.0)
+    assert message is not None
+    assert "ladder" not in message
+    feed.put(world("idle"), None)
+    message = feed.take(2.5, wall=0.0)
+    assert message is not None
+    assert message["ladder"][1]
+
+
+def test_an_empty_ladder_takes_the_old_one_away() -> None:
+    feed = Feed(META, world("idle"))
+    feed.put(world("idle"), None, ladder=ladder("done"))
+    feed.take(0.0, wall=0.0)
+    feed.put(world("idle"), None, ladder=Ladder())
+    message = feed.take(0.2, wall=0.0)
+    assert message is not None
+    assert message["ladder"] == ["world", []]
+
+
+def test_a_running_timeline_travels_once_a_second_and_its_end_at_once() -> None:
+    feed = Feed(META, world("idle"))
+    feed.put(world("idle"), None, timeline=timeline(0.1))
+    sent = []
+    for tick in range(18):
+        feed.put(world("idle"), None, timeline=timeline(0.1 + tick / 10))
+        message = feed.take(tick / 10, wall=0.0)
+        if message is not None:
+            sent.append((tick, message["timeline"][1]))
+    assert sent == [(0, 0.1), (10, 1.1)]
+    feed.put(world("idle"), None, timeline=timeline(1.9, running=False))
+    message = feed.take(1.8, wall=0.0)
+    assert message is not None
+    assert message["timeline"][:3] == [4, 1.9, False]
+
+
+def test_another_cells_timeline_travels_at_once() -> None:
+    feed = Feed(META, world("idle"))
+    feed.put(world("idle"), None, timeline=timeline(1.0, cell=4))
+    feed.take(0.0, wall=0.0)
+    feed.put(world("idle"), None, timeline=timeline(0.1, cell=5))
+    message = feed.take(0.1, wall=0.0)
+    assert message is not None
+    assert message["timeline"][0] == 5
+
+
+def test_a_bar_is_its_totals_and_its_stretches() -> None:
+    packed = packed_timeline(timeline(2.0))
+    assert packed is not None
+    assert packed[4:] == [2, [[rank, [1.0, 1.0, 0.0], 0.0, [0, 1.0, "", 1, 2.0, "all_reduce #12"]] for rank in (0, 1)]]
+
+
+def test_of_many_ranks_those_that_waited_least_and_longest_have_bars() -> None:
+    waits = {rank: [1.0, float(rank % 10), 0.0] for rank in range(20)}
+    chosen = most_different(waits)
+    assert len(chosen) == BARS
+    assert {0, 10, 9, 19} <= set(chosen)
+    assert most_different({1: [0.0] * 3, 0: [1.0] * 3}) == [0, 1]
+
+
+def test_a_bar_of_many_stretches_is_abridged_without_gaps_and_keeps_its_shape() -> None:
+    fine = [Span("compute", i / 1000, (i + 1) / 1000) for i in range(900)]
+    fine += [Span("compute" if i % 2 else "waiting", i / 1000, (i + 1) / 1000) for i in range(900, 1000)]
+    short = abridged(fine, 1.0)
+    assert len(short) < 100
+    assert (short[0].start, short[-1].end) == (0.0, 1.0)
+    assert all(a.end == b.start for a, b in itertools.pairwise(short))
+    assert short[0].kind == "compute"
+    assert short[0].end > 0.8
+
+
+def test_what_is_unknown_travels_too() -> None:
+    packed = packed_ladder(Ladder("ranks 0-1", (Rung(1, "x", "", ("from a later version", "out")),)))
+    assert packed == ["ranks 0-1", [[1, "x", "", "--"]]]
+    assert json.loads(json.dumps(packed_timeline(Timeline(1, 0.0, running=True, spans={0: ()})))) is not None
