@@ -195,13 +195,12 @@ export function ladderLine(ladder) {
   /** @type {string[]} */
   const parts = [];
   for (const [mark, one, several] of [
-    ["m", "has not come to", "have not come to"],
-    ["o", "is in another collective than", "are in another collective than"],
+    ["m", "has not come to", "have not come to"], ["o", "is in another collective than", "are in another collective than"],
     ["f", "failed in", "failed in"], ["a", "waits in", "wait in"],
   ]) {
     const some = having(rung.marks, mark);
     const what = parts.length ? "it" : `${rung.name} #${rung.seq}`;
-    if (some.length) parts.push(`${named(some)} ${some.length > 1 ? several : one} ${what}`);
+    if (some.length) parts.push(`${named(some)} ${some.length > 1 ? several : one} ${what}`.replace(/ than it$/, ""));
   }
   return parts.join("; ");
 }
@@ -592,7 +591,9 @@ class View {
   draw(world, now, silent) {
     this.lay(world);
     const dead = silent > SILENCE && !world.ended;
-    mark(this.root, "data-theme", theme(this.host));
+    const colour = behind(this.host);
+    mark(this.root, "data-theme", isDark(colour) ? "dark" : "light");
+    if (this.root.style.getPropertyValue("--behind") !== colour) this.root.style.setProperty("--behind", colour);
     mark(this.root, "data-news", dead ? "none" : world.ended ? "ended" : "live");
     write(this.title, world.meta.title);
     write(this.size, sizeLine(world));
@@ -791,13 +792,13 @@ function status(r, now) {
   return [r.since ? `${r.state} for ${duration(now - r.since)}` : r.state, r.note, oneLine(r.error)].filter(Boolean).join(" · ");
 }
 
-/** By what is really behind the panel: a theme's name tells nothing. @param {Element} host */
-function theme(host) {
+/** The colour that is really behind the panel: a theme's name tells nothing. @param {Element} host */
+function behind(host) {
   for (let el = /** @type {Element | null} */ (host); el; el = el.parentElement) {
-    const dark = isDark(getComputedStyle(el).backgroundColor);
-    if (dark !== null) return dark ? "dark" : "light";
+    const colour = getComputedStyle(el).backgroundColor;
+    if (isDark(colour) !== null) return colour;
   }
-  return "light";
+  return "rgb(255, 255, 255)";
 }
 
 // ── life ─────────────────────────────────────────────────────────────────────────────────────────────────

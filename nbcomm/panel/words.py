@@ -159,7 +159,8 @@ def ladder_line(ladder: Ladder | None) -> str:
     for mark, one, several in _SAID:
         some = [rank for rank, its in enumerate(rung.marks) if its == mark]
         if some:
-            parts.append(f"{named(some)} {several if len(some) > 1 else one} {name if not parts else 'it'}")
+            said = f"{named(some)} {several if len(some) > 1 else one} {name if not parts else 'it'}"
+            parts.append(said.removesuffix(" than it"))
     return "; ".join(parts)
 
 

@@ -8,19 +8,21 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from .conftest import Notebook, Server
 
-WORLD = """
+NAMES = """
 import os, threading, time
 from nbcomm.panel import Panel, RankView
 
 def world(state, memory=300):
     return [RankView(r, r, 0, "host", "cpu", 1000 + r, state, time.time(), memory << 20) for r in range(4)]
-
+"""
+WORLD = f"""{NAMES}
 panel = Panel("demo world", "gloo", world("idle"))
 panel.show()
 """
@@ -167,3 +169,223 @@ def test_it_works_in_notebook_7(notebook: Make, server: Server) -> None:
     book.run(2)
     book.page.locator(".nbcomm-panel").filter(has_text="stopped; this was the last state").wait_for()
     assert book.errors == []
+
+
+# ── its buttons, its ladder, its timeline ──
+
+ACTIONS = f"""{NAMES}
+acted = []
+def act(name, says):
+    def do():
+        acted.append(name)
+        return says
+    return do
+actions = {{"interrupt": act("interrupt", "nothing runs"), "heal": act("heal", "rank 2 has a new process"),
+           "stop": act("stop", "stopped"), "restart": act("restart", "restarted")}}
+panel = Panel("demo world", "gloo", world("idle"), actions=actions)
+panel.show()
+"""
+FOREVER = "while True: pass"
+MANY = """
+many = [RankView(r, r % 8, r // 8, f"host{r // 8}", "cpu", 1000 + r, "idle", time.time(), 1 << 28) for r in range(64)]
+many[5] = RankView(5, 5, 0, "host0", "cpu", 1005, "failed", time.time(), error="ValueError: boom")
+large = Panel("large world", "gloo", many, actions=actions)
+large.show()
+"""
+ACTED = "print('acted:', acted)"
+HANG = """
+from nbcomm.panel import Ladder, Rung, Span, Timeline
+views = world("waiting")
+views[3] = RankView(3, 3, 0, "host", "cpu", 1003, "running", time.time())
+views = [RankView(v.rank, v.local_rank, 0, "host", "cpu", v.pid, v.state, time.time() - 20, 1 << 28) for v in views]
+ladder = Ladder(rungs=(Rung(1, "broadcast", "line 1: broadcast(x)", ("done",) * 4),
+                       Rung(2, "all_reduce", "line 2: all_reduce(x)", ("arrived",) * 3 + ("missing",))))
+spans = {r: (Span("compute", 0, 1 + (r == 3)), Span("waiting", 1 + (r == 3), 2, "all_reduce #2")) for r in range(4)}
+timeline = Timeline(7, 2.0, True, spans, "rank 3 came last in 1 of 1 collectives; the others waited 1.0 s for it")
+panel.update(views, ladder=ladder, timeline=timeline)
+"""
+BLOCK_STILL = """
+while not os.path.exists("{go}"):
+    time.sleep(0.02)
+"""
+# What is wider than its place; the ladder has a place of its own to scroll in, and a bar's stretches are clipped.
+TOO_WIDE = """() => [...document.querySelectorAll(".nbcomm-live")]
+  .flatMap((root) => [root, ...root.querySelectorAll("*")])
+  .filter((el) => el.clientWidth && el.scrollWidth > el.clientWidth + 1 && !el.closest(".scroller")
+    && getComputedStyle(el).overflowX === "visible")
+  .map((el) => el.className)"""
+UNHEARD = "The kernel is busy and cannot hear this; use the notebook's ■ button, then try again."
+
+
+def press(book: Notebook, name: str, *, view: int = 0) -> None:
+    book.page.locator(".nbcomm-live").nth(view).get_by_role("button", name=name, exact=True).click()
+
+
+def expect_said(book: Notebook, text: str, *, times: int = 1) -> None:
+    book.page.wait_for_function(
+        "([text, times]) => [...document.querySelectorAll('.nbcomm-live .said')]"
+        ".filter((el) => el.innerText === text).length === times",
+        arg=[text, times],
+    )
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_interrupt_ends_a_cell_that_blocks_the_kernel(notebook: Make, app: str) -> None:
+    book = notebook(f"interrupt-{app}.ipynb", ACTIONS, FOREVER, ACTED)
+    book.open(app=app)
+    book.run(0)
+    book.start(1)
+    book.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=busy]", state="attached")
+    press(book, "interrupt")
+    book.cell(1).get_by_text("KeyboardInterrupt").first.wait_for()
+    expect_said(book, "The interrupt is sent, as by the notebook's ■ button.")
+    book.idle()
+    # When nothing blocks it, the kernel hears the button itself: something may run on the ranks.
+    press(book, "interrupt")
+    expect_said(book, "nothing runs")
+    assert book.errors == []
+
+
+@pytest.mark.timeout(90)
+def test_a_button_that_a_busy_kernel_hears_too_late_does_nothing(notebook: Make, server: Server) -> None:
+    book = notebook("late.ipynb", ACTIONS, BLOCK_STILL.format(go="go-late"), ACTED, "panel.show()")
+    book.open()
+    book.run(0)
+    book.run(3)
+    book.start(1)
+    book.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=busy]", state="attached")
+    press(book, "heal")
+    book.page.locator(".nbcomm-live .button[aria-busy=true]").first.wait_for()
+    expect_said(book, UNHEARD, times=2)
+    (server.root / "go-late").touch()
+    book.idle()
+    book.run(2)
+    # The kernel takes its messages in their order: the click has been heard before this cell.
+    assert "acted: []" in book.cell(2).locator(".jp-OutputArea-output").inner_text()
+    press(book, "heal")
+    expect_said(book, "rank 2 has a new process", times=2)
+    book.run(2)
+    assert "acted: ['heal']" in book.cell(2).locator(".jp-OutputArea-output").inner_text()
+    assert book.errors == []
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_what_destroys_asks_first_and_its_keys_are_its_own(notebook: Make, app: str) -> None:
+    book = notebook(f"ask-{app}.ipynb", ACTIONS, "panel.show()", ACTED)
+    book.open(app=app)
+    book.run(0)
+    book.run(1)
+    cells = book.page.locator(".jp-Notebook .jp-CodeCell").count()
+    keyboard, key = book.page.keyboard, "document.activeElement.dataset.key"
+    press(book, "stop")
+    assert book.page.evaluate(key) == "no"
+    assert book.page.locator(".nbcomm-live .ask:visible").count() == 2
+    for letter in "bdd":
+        keyboard.press(letter)
+    keyboard.press("Escape")
+    assert book.page.locator(".nbcomm-live .ask:visible").count() == 0
+    assert book.page.evaluate(key) == "press stop"
+    for letter in "bdd":
+        keyboard.press(letter)
+    assert book.page.locator(".jp-Notebook .jp-CodeCell").count() == cells
+
+    keyboard.press("Enter")
+    keyboard.press("Shift+Tab")
+    keyboard.press("Enter")
+    expect_said(book, "stopped", times=2)
+    assert book.page.evaluate(key) == "press stop"
+    book.run(2)
+    assert "acted: ['stop']" in book.cell(2).locator(".jp-OutputArea-output").inner_text()
+
+    press(book, "hide controls", view=1)
+    assert book.page.get_by_role("button", name="heal", exact=True).count() == 0
+    press(book, "show controls")
+    assert book.page.get_by_role("button", name="heal", exact=True).count() == 2
+    assert book.errors == []
+
+
+@pytest.mark.timeout(90)
+def test_a_hang_is_one_empty_circle_and_a_thick_ring(notebook: Make) -> None:
+    book = notebook("hang.ipynb", ACTIONS, HANG, "panel.show()", "panel.close()")
+    book.open()
+    for cell in range(3):
+        book.run(cell)
+    expect_ladder(book)
+    # What one closes is closed in both, and a table at the end of a cell changes nothing about it.
+    book.page.locator(".nbcomm-live details.timeline summary").first.press("Enter")
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live details.timeline[open]').length === 2")
+    bar = book.page.locator(".nbcomm-live").last.get_by_role(
+        "img", name="rank 3: compute 2.0 s, waiting 0 s, transfer 0 s"
+    )
+    bar.wait_for()
+    book.page.locator(".nbcomm-live details.ladder summary").last.click()
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live details.ladder[open]').length === 0")
+
+    book.save()
+    book.page.reload()
+    book.idle()
+    expect_ladder(book)
+    press(book, "interrupt")
+    expect_said(book, "nothing runs", times=2)
+    book.run(3)
+    book.page.wait_for_function(
+        "document.querySelectorAll('.nbcomm-live .button[data-key^=press]:not([disabled])').length === 0"
+    )
+    assert book.errors == []
+
+
+def expect_ladder(book: Notebook) -> None:
+    """The hang of `HANG`, open by itself in two places, with its culprit."""
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live details.ladder[open] table').length === 2")
+    table = book.page.locator(".nbcomm-live details.ladder table").first
+    column = [row.locator("td").last.inner_text().split() for row in table.locator("tbody tr").all()]
+    assert [mark for mark, *_words in column] == ["◐", "◐", "◐", "○"]
+    assert table.get_by_role("row", name="rank 3").get_by_text("has not come").count() == 1
+    assert book.page.locator(".nbcomm-live .card[data-blamed=true]").count() == 2
+    assert "has not come to all_reduce #2" in book.page.locator(".nbcomm-live [data-blamed=true]").first.inner_text()
+    summary = book.page.locator(".nbcomm-live details.timeline summary").first.inner_text()
+    assert "rank 3 came last in 1 of 1 collectives" in summary
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
+    axe = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+    if not axe.exists():
+        pytest.fail(f"This test needs {axe}: run `npm install --no-save axe-core@4.14.1` in the checkout.")
+    server.choose_theme(theme)
+    book = notebook(f"axe-{theme}.ipynb", ACTIONS, HANG, MANY)
+    book.open()
+    for cell in range(3):
+        book.run(cell)
+    book.page.locator(".nbcomm-live.many").wait_for()
+    for summary in book.page.locator(".nbcomm-live details:not([open]) summary:visible").all():
+        summary.click()
+    press(book, "stop")
+    book.page.evaluate(axe.read_text(encoding="utf-8"))
+    found = book.page.evaluate(
+        "axe.run({include: [['.nbcomm-live']]}).then(({violations, passes}) => [violations, passes.length])"
+    )
+    server.choose_theme("light")
+    violations, passes = found
+    bad = [
+        f"{v['id']}: {v['help']}: {node['html'][:200]} {node['failureSummary']}"
+        for v in violations
+        if v["impact"] in ("serious", "critical")
+        for node in v["nodes"]
+    ]
+    assert bad == []
+    assert passes > 10
+
+
+@pytest.mark.timeout(90)
+def test_a_narrow_page_does_not_scroll_sideways(notebook: Make) -> None:
+    book = notebook("narrow.ipynb", ACTIONS, HANG, MANY)
+    book.open(app="notebook")
+    for cell in range(3):
+        book.run(cell)
+    book.page.locator(".nbcomm-live.many").wait_for()
+    book.page.set_viewport_size({"width": 320, "height": 800})
+    assert book.page.evaluate(TOO_WIDE) == []
