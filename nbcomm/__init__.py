@@ -53,6 +53,7 @@ __all__ = [
     "TransferError",
     "attach",
     "draw",
+    "explore",
     "init",
     "spawn",
     "start",
@@ -138,6 +139,23 @@ def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:
     from .pictures.picture import draw as drawn
 
     return drawn(name, values, **how)
+
+
+def explore(name: str = "all_reduce", *, n: int = 4) -> None:
+    """Show the explorer of collectives here: choose one, step through it, count its steps and bytes, predict, break it.
+
+    It needs no world. After a cell with ``--draw`` it can load what that cell really did.
+
+    Args:
+        name: the collective to begin with.
+        n: the number of ranks to begin with, 2 to 16.
+
+    Raises:
+        CollectiveError: there is no such collective.
+    """
+    from .pictures.explorer import explore as show
+
+    show(name, n=n)
 
 
 def attach(identity: str | None = None) -> Session:

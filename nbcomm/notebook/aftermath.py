@@ -6,13 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..messages import Done, Place, Run
-from ..pictures.plan import Plan
 from ..ranks import named
 from . import drawing, trace
 from .output import CellOutput
-
-last_drawn: list[Plan] = []
-"""The plans of the cell that was drawn last, for the explorer."""
 
 
 class Aftermath:
@@ -39,13 +35,14 @@ class Aftermath:
             self._save(self._file, answers)
 
     def _show(self, answers: Mapping[int, Done]) -> None:
+        from ..pictures.explorer import remember
         from ..pictures.picture import Picture
 
         plans, rest = drawing.plans(
             {rank: done.steps for rank, done in answers.items()}, max(done.dropped for done in answers.values())
         )
         if plans:
-            last_drawn[:] = plans
+            remember(plans)
         for plan in plans:
             self._output.append(Picture(plan).bundle)
         if rest:

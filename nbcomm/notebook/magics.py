@@ -7,7 +7,6 @@ import ast
 import difflib
 import shlex
 import signal
-import time
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
@@ -19,8 +18,7 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from ..errors import CellSyntaxError, SpecError, StateError, SteeringError, TransferError
 from ..panel import table_text
-from ..ranks import named
-from . import keeping, worlds
+from . import buttons, keeping, worlds
 from .progress import StartProgress
 from .session import Session
 from .startup import Wishes
@@ -103,7 +101,6 @@ class DistributedMagics(Magics):
         self._shell = shell
         self._parser, self._words = _line_parser()
         self._cell_parser = _cell_parser()
-        self._last_start: dict[str, Any] = {}
 
     @line_cell_magic("distributed")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
     def distributed(self, line: str, cell: str | None = None) -> None:
@@ -190,13 +187,16 @@ class DistributedMagics(Magics):
         self._start(chosen, panel=True)
 
     def _start(self, options: dict[str, Any], *, panel: bool) -> Session:
+        return self._show_start(lambda progress: worlds.start(progress=progress, **options), panel=panel)
+
+    @staticmethod
+    def _show_start(start: Callable[[StartProgress], Session], *, panel: bool) -> Session:
         progress = StartProgress()
         try:
-            session = worlds.start(progress=progress, **options)
+            session = start(progress)
         except BaseException:
             progress.clear()
             raise
-        self._last_start = options
         worlds.use(session)
         progress.finish(f"{session.title}, {session.backend}, ready in {progress.seconds:.1f} s.")
         if session.notice:
@@ -221,32 +221,16 @@ class DistributedMagics(Magics):
             panel.show()
 
     def _do_stop(self, _options: argparse.Namespace) -> None:
-        session = worlds.current()
-        session.stop()
-        worlds.use(None)
-        print(f"Stopped {session.title}.")
+        print(buttons.stop(worlds.current()))
 
     def _do_restart(self, _options: argparse.Namespace) -> None:
-        worlds.current().stop()
-        worlds.use(None)
-        self._start(self._last_start, panel=True)
+        self._show_start(lambda progress: worlds.restart(worlds.current(), progress=progress), panel=True)
 
     def _do_interrupt(self, _options: argparse.Namespace) -> None:
         worlds.current().interrupt()
 
     def _do_heal(self, options: argparse.Namespace) -> None:
-        began = time.monotonic()
-        healed = worlds.current().heal(options.ranks)
-        if not healed:
-            print("Everything is alive; there is nothing to heal.")
-            return
-        ranks = [int(word.removeprefix("rank ")) for word in healed if word.startswith("rank ")]
-        others = [word for word in healed if not word.startswith("rank ")]
-        replaced = [named(ranks)] if ranks else []
-        text = " and ".join([*others, *replaced])
-        without = ", without variables; the others kept theirs" if ranks else ""
-        are = "is" if len(healed) == 1 else "are"
-        print(f"{text[0].upper()}{text[1:]} {are} back after {time.monotonic() - began:.1f} s{without}.")
+        print(buttons.heal(worlds.current(), options.ranks))
 
     def _do_attach(self, options: argparse.Namespace) -> None:
         try:

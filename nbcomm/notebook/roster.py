@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from ..home import Home, tail
 from ..launch.ends import how_it_ended
-from ..messages import Attached, Doing, FromRank, Hello, Place, Snapshot
+from ..messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
 from ..panel import RankView
 
 
@@ -29,6 +29,7 @@ class Roster:
         self._snapshots: dict[int, Snapshot] = {}
         self._doings: dict[int, tuple[int, Doing]] = {}
         self._heard: dict[int, float] = {}
+        self._errors: dict[int, str] = {}
         self._question = 0
         self._answered: dict[int, int] = {}
         self._changed = threading.Condition()
@@ -130,8 +131,16 @@ class Roster:
         with self._changed:
             for rank in ranks:
                 self.attached.discard(rank)
-                for known in (self.dead, self._snapshots, self._doings, self._heard, self._answered):
+                for known in (self.dead, self._snapshots, self._doings, self._heard, self._answered, self._errors):
                     known.pop(rank, None)
+
+    def note_error(self, rank: int, failure: Failure | None) -> None:
+        """A rank's part of a cell has ended, well or not; of its last error one line is kept."""
+        with self._changed:
+            self._errors.pop(rank, None)
+            if failure is not None:
+                first = failure.message.strip().partition("\n")[0]
+                self._errors[rank] = f"{failure.name}: {first}" if first else failure.name
 
     def dead_among(self, ranks: Iterable[int]) -> list[int]:
         """Those of some ranks whose process has ended."""
@@ -164,6 +173,7 @@ class Roster:
             device_memory=snapshot.device_memory if snapshot else 0,
             device_total=snapshot.device_total if snapshot else 0,
             note=note,
+            error=self._errors.get(place.rank, ""),
         )
 
     def log(self, rank: int, lines: int = 40) -> str:

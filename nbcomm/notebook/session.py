@@ -18,6 +18,7 @@ from ..home import WorldInfo
 from ..messages import Call, Done, FromRank, Mismatch, Output, Probe, Pull, Push, Run, Stop
 from ..panel import Panel, RankView
 from ..values import pack, release
+from . import buttons
 from . import trace as tracing
 from .aftermath import Aftermath
 from .desk import TICK, Desk, unpack_answer
@@ -54,6 +55,9 @@ class Session:
         progress: told how the start comes along.
         existing: what is known of a world that lives already; then nothing is started.
 
+    Attributes:
+        wishes: what another world like this one would have to be.
+
     Raises:
         StartError: the world did not come up; nothing of it is left.
         StateError: another notebook steers the existing world.
@@ -66,7 +70,7 @@ class Session:
         progress: Progress = lambda *_: None,
         existing: WorldInfo | None = None,
     ) -> None:
-        wishes = wishes or Wishes()
+        self.wishes = wishes = wishes or Wishes()
         self.home = forkserver.home
         self.panel: Panel | None = None
         self._roster = Roster(self.home)
@@ -77,7 +81,9 @@ class Session:
         self._processes = Processes(forkserver, self._roster, self._process_ended)
         self._startup = Startup(wishes, self._processes, self._roster, progress)
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
-        self._stage = Stage(self._desk, self._generations, lambda: len(self.ranks), lambda: self.panel, self._hurry)
+        self._stage = Stage(
+            self._desk, self._generations, lambda: len(self.ranks), lambda: self.panel, self._tell_panel, self._hurry
+        )
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -97,13 +103,13 @@ class Session:
             else:
                 self.release()
             raise
-        self.panel = Panel(self.title, self.backend, self.status())
+        self.panel = Panel(self.title, self.backend, self.status(), actions=buttons.actions(self))
         self._watch = Watch(
             self.link,
             self._roster,
             self._generations,
             cell=lambda: self._stage.cell,
-            panel=lambda: self.panel,
+            tell_panel=self._tell_panel,
             chronicle=self._stage.chronicle,
             seen=lambda: self._desk.seen,
             look=self._processes.look,
@@ -113,6 +119,8 @@ class Session:
         """Steer a world that another notebook has started, and left."""
         self._started = info.started
         self._processes.take_up(info)
+        first = self._roster.places[0]
+        self.wishes = Wishes(len(info.places), first.device.partition(":")[0], first.backend, grace=info.grace)
         self.link.send(self._roster.living, Probe())
         resumption = self._resumption
         assert resumption is not None  # noqa: S101 - for mypy
@@ -390,10 +398,15 @@ class Session:
                 self._generations.renew()
             if presses.pressed:
                 raise Interrupted
+        self._tell_panel()
         if self.panel is not None:
-            self.panel.update(self.views())
             self.panel.settle()
         return replaced
+
+    def _tell_panel(self) -> None:
+        if self.panel is not None:
+            ladder, timeline = self._stage.chronicle.story(len(self.ranks))
+            self.panel.update(self.views(), ladder=ladder, timeline=timeline)
 
     def _dead(self) -> list[int]:
         """The dead ranks, also those that die this instant: a process that is killed takes a while to end.
@@ -453,7 +466,8 @@ class Session:
         if isinstance(message, Output):
             self._stage.show(rank, message)
         elif isinstance(message, Done):
-            self._stage.ended(rank, message)
+            if self._stage.ended(rank, message):
+                self._roster.note_error(rank, message.failure)
             self._answer(rank, message, frames)
         elif isinstance(message, Mismatch):
             cell = self._stage.cell

@@ -37,6 +37,7 @@ class Stage:
         generations: makes the groups good between cells.
         size: how many ranks the world has.
         panel: what to settle at a cell's end; may come later.
+        news: tells the panel how things stand.
         hurry: told when something begins to run.
 
     Attributes:
@@ -44,12 +45,13 @@ class Stage:
         chronicle: what is known of its collectives, or of the last one's.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - all but the first two are hooks of the session
         self,
         desk: Desk,
         generations: Generations,
         size: Callable[[], int],
         panel: Callable[[], Panel | None],
+        news: Callable[[], None],
         hurry: Callable[[], None],
     ) -> None:
         self.cell: tuple[Request, CellOutput | None] | None = None
@@ -58,6 +60,7 @@ class Stage:
         self._generations = generations
         self._size = size
         self._panel = panel
+        self._news = news
         self._hurry = hurry
         self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
         self._lock = threading.Lock()  # one cell at a time, whatever thread asks
@@ -124,6 +127,8 @@ class Stage:
             self.chronicle.end(answers)
             panel = self._panel()
             if panel is not None:
+                if failures:  # the notebook's file keeps who was missing where
+                    self._news()
                 panel.settle()
             self._generations.look_back(answers)
             if not request.waiting_for():
@@ -145,7 +150,13 @@ class Stage:
         if output is not None:
             output.feed(rank, message.items)
 
-    def ended(self, rank: int, done: Done) -> None:
-        """A rank's part has ended: what it prints from now on is late."""
-        if done.id in self._outputs:
-            self._outputs[done.id].ended(rank)
+    def ended(self, rank: int, done: Done) -> bool:
+        """A rank's part has ended: what it prints from now on is late.
+
+        Returns:
+            Whether it was a part of a cell.
+        """
+        output = self._outputs.get(done.id)
+        if output is not None:
+            output.ended(rank)
+        return output is not None

@@ -16,7 +16,6 @@ from ..messages import Doing, Done, Probe
 from .verdict import Standing, judge
 
 if TYPE_CHECKING:
-    from ..panel import Panel
     from .chronicle import Chronicle
     from .generations import Generations
     from .link import Link
@@ -42,7 +41,7 @@ class Watch:
         roster: takes the answers.
         generations: ends what is hopeless.
         cell: the cell that runs, and its output; None between cells.
-        panel: what to tell; may come later.
+        tell_panel: tells the panel how things stand.
         chronicle: told what the ranks of the running cell do together.
         seen: the last request of which all has been heard.
         look: sees whether the ranks' processes live, where nobody else tells.
@@ -55,7 +54,7 @@ class Watch:
         generations: Generations,
         *,
         cell: Callable[[], tuple[Request, CellOutput | None] | None],
-        panel: Callable[[], Panel | None],
+        tell_panel: Callable[[], None],
         chronicle: Chronicle,
         seen: Callable[[], int],
         look: Callable[[], None],
@@ -66,7 +65,7 @@ class Watch:
         self._roster = roster
         self._generations = generations
         self._cell = cell
-        self._panel = panel
+        self._tell_panel = tell_panel
         self._chronicle = chronicle
         self._closed = False
         self._hurry = threading.Event()
@@ -94,16 +93,14 @@ class Watch:
                 return
             self._look()
             self._judge()
-            self._chronicle_steps()
-            panel = self._panel()
-            if panel is not None:
-                panel.update(self._roster.views())
+            self._hear_steps()
+            self._tell_panel()
             if self._hurry.wait(_BUSY if self._cell() else _IDLE) and not self._closed:
                 self._hurry.clear()
                 # A short cell is over before anybody could see its state: spend no time on it.
                 time.sleep(_BUSY)
 
-    def _chronicle_steps(self) -> None:
+    def _hear_steps(self) -> None:
         cell = self._cell()
         if cell is None:
             return

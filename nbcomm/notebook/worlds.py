@@ -44,6 +44,23 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
     return Session(forkserver, Wishes(n, **wishes), progress)
 
 
+def restart(session: Session, *, progress: Progress = lambda *_: None) -> Session:
+    """End a world, and start another like it, which the magics use if they used that one."""
+    used = _current is session
+    session.stop()
+    leave(session)
+    made = start(progress=progress, **vars(session.wishes))
+    if used:
+        use(made)
+    return made
+
+
+def leave(session: Session) -> None:
+    """The magics use this world no longer, if they did."""
+    if _current is session:
+        use(None)
+
+
 def spawn(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, nproc_per_node: int | None
 ) -> list[Any]:
