@@ -136,18 +136,18 @@ function copyOf(node) {
 function figure(item, told = true) {
   const el = make("figure", "figure", ...copyOf(/** @type {Element} */ (/** @type {RichOutput} */ (item.from).node)));
   const ranks = told && item.ranks.length ? named(item.ranks) : "";
+  for (const image of el.querySelectorAll("img:not([alt])"))
+    image.setAttribute("alt", `figure of ${named(item.ranks)}`);
   if (ranks) el.prepend(make("figcaption", "who", item.late ? `${ranks} (late)` : ranks));
   return el;
 }
 
-/** Text of one stream; a long run of plain lines is one node. */
+/** Text of one stream on its way into an element; a long run of plain lines is one node. */
 class Sheet {
-  /** @param {string} stream */
-  constructor(stream) {
-    this.pre = document.createElement("pre");
-    this.el = make("div", "sheet jp-RenderedText", this.pre);
-    this.el.setAttribute("data-mime-type", `application/vnd.jupyter.${stream}`);
+  /** @param {string} stream @param {Element} into */
+  constructor(stream, into) {
     this.stream = stream;
+    this.into = into;
     this.plain = "";
   }
 
@@ -157,16 +157,26 @@ class Sheet {
       if (typeof part === "string") {
         this.plain += part;
       } else {
-        this.end().pre.append(part);
+        this.end().into.append(part);
       }
     }
   }
 
   end() {
-    if (this.plain) this.pre.append(this.plain);
+    if (this.plain) this.into.append(this.plain);
     this.plain = "";
     return this;
   }
+}
+
+/** Puts a figure into its row: side by side they are in the order of their ranks, whoever was first.
+ * @param {Element} row @param {HTMLElement} el @param {number | undefined} rank */
+function place(row, el, rank) {
+  if (rank !== undefined) el.dataset.rank = `${rank}`;
+  const after = [...row.children].find(
+    (other) => Number(/** @type {HTMLElement} */ (other).dataset.rank) > Number(rank),
+  );
+  row.insertBefore(el, after ?? null);
 }
 
 /**
@@ -181,8 +191,11 @@ export function drawn(items, { prefixes = false, side = false } = {}) {
     if ("text" in item.from) {
       if (sheet?.stream !== item.from.stream) {
         sheet?.end();
-        sheet = new Sheet(item.from.stream);
-        parts.push(sheet.el);
+        const pre = document.createElement("pre");
+        const el = make("div", "sheet jp-RenderedText", pre);
+        el.setAttribute("data-mime-type", `application/vnd.jupyter.${item.from.stream}`);
+        parts.push(el);
+        sheet = new Sheet(item.from.stream, pre);
       }
       writeItem(sheet, item, prefixes && item.ranks.length ? `[${fold(item.ranks)}] ` : "");
     } else {
@@ -191,81 +204,110 @@ export function drawn(items, { prefixes = false, side = false } = {}) {
       const last = parts.at(-1);
       const row = last?.matches(".figures") ? last : make("div", side ? "figures side" : "figures");
       if (row !== last) parts.push(row);
-      row.append(figure(item, prefixes));
+      place(row, figure(item, prefixes), side ? item.ranks[0] : undefined);
     }
   }
   sheet?.end();
   return parts;
 }
 
+/** One line of a text, with its colours. @param {Item} item @param {[number, number]} line */
+function cut({ from }, [start, end]) {
+  return "text" in from ? (from.slice?.(start, end) ?? []) : [];
+}
+
 /** @param {Sheet} sheet @param {Item} item @param {string} prefix */
-function writeItem(sheet, { from, late, lines }, prefix) {
-  lines.forEach(([start, end], i) => {
+function writeItem(sheet, item, prefix) {
+  item.lines.forEach(([start, end], i) => {
     sheet.write(i ? " ".repeat(prefix.length) : prefix);
-    if (late && !i) sheet.write(make("span", "late", "(late) "));
-    sheet.write(.../** @type {any} */ (from).slice(start, end), "\n");
+    if (item.late && !i) sheet.write(make("span", "late", "(late) "));
+    sheet.write(...cut(item, [start, end]), "\n");
   });
 }
 
 /** @param {Item[]} items  @returns {{key: string, item: Item, line: [number, number] | undefined}[]} */
 const entriesOf = (items) => items.flatMap((item) => keys(item).map((key, i) => ({ key, item, line: item.lines[i] })));
 
+/** @typedef {ReturnType<typeof entriesOf>} Entries */
+
 /** @param {Item[]} items @param {number} a @param {number} b @param {boolean} side */
 export function drawnDiff(items, a, b, side) {
   const [old, young] = [entriesOf(ofRank(items, a)), entriesOf(ofRank(items, b))];
-  const changes = diff(
-    old.map((entry) => entry.key),
-    young.map((entry) => entry.key),
-  );
-  if (changes.every(({ sign }) => sign === " "))
+  const keysOf = (/** @type {Entries} */ entries) => entries.map((entry) => entry.key);
+  const all = diff(keysOf(old), keysOf(young));
+  if (all.every(({ sign }) => sign === " ")) {
     return [make("p", "quiet", `Ranks ${a} and ${b} have shown the same.`)];
+  }
   const root = document.createElement("pre"); // where the notebook colours text
-  for (let i = 0; i < changes.length; ) {
-    let end = i;
-    while (end < changes.length && changes[end].sign === changes[i].sign) end++;
-    const some = changes.slice(i, end).map(({ sign, at }) => (sign === "+" ? young : old)[at]);
-    root.append(...stretch(changes[i].sign, some, i > 0, end < changes.length, { a, b, side }));
-    i = end;
+  for (let i = 0, end = 0; i < all.length; i = end) {
+    const isEqual = all[i].sign === " ";
+    while (end < all.length && (all[end].sign === " ") === isEqual) end++;
+    const some = all.slice(i, end);
+    const gone = some.filter(({ sign }) => sign !== "+").map(({ at }) => old[at]);
+    const come = some.filter(({ sign }) => sign === "+").map(({ at }) => young[at]);
+    root.append(...(isEqual ? equal(gone, i > 0, end < all.length) : changed(gone, come, a, b, side)));
   }
   return [make("div", "changes jp-RenderedText", root)];
 }
 
-/** Consecutive entries of one sign; a long equal stretch is folded but for what is next to a difference.
- * @param {string} sign @param {ReturnType<typeof entriesOf>} some @param {boolean} after @param {boolean} before
- * @param {{a: number, b: number, side: boolean}} options @returns {Element[]} */
-function stretch(sign, some, after, before, options) {
+/** A long equal stretch is folded, but for what is next to a difference.
+ * @param {Entries} some @param {boolean} after @param {boolean} before @returns {Element[]} */
+function equal(some, after, before) {
   const [head, tail] = [after ? CONTEXT : 0, before ? CONTEXT : 0];
-  if (sign !== " " || some.length <= head + tail + CONTEXT) return change(sign, some, options);
+  const show = (/** @type {Entries} */ entries) => changes(" ", entries);
+  if (some.length <= head + tail + CONTEXT) return show(some);
   const middle = some.slice(head, some.length - tail);
   const summary = control("summary", "quiet", `${middle.length} equal lines`);
-  return [
-    ...change(sign, some.slice(0, head), options),
-    make("details", "equal", summary, ...change(sign, middle, options)),
-    ...change(sign, some.slice(some.length - tail), options),
-  ];
+  const details = make("details", "equal", summary, ...show(middle));
+  return [...show(some.slice(0, head)), details, ...show(some.slice(some.length - tail))];
 }
 
-/** @param {string} sign @param {ReturnType<typeof entriesOf>} some @param {{a: number, b: number, side: boolean}} options */
-function change(sign, some, { a, b, side }) {
-  const tag = sign === "-" ? "del" : sign === "+" ? "ins" : "div";
+/** What differs: the lines up to the first figure of either rank, the two figures, the lines up to the second, …
+ * @param {Entries} gone @param {Entries} come @param {number} a @param {number} b @param {boolean} side */
+function changed(gone, come, a, b, side) {
+  const [old, young] = [upToFigures(gone), upToFigures(come)];
   /** @type {Element[]} */
   const parts = [];
-  for (const { item, line } of some) {
-    if (line) {
-      const el = make(
-        tag,
-        "change",
-        make("span", "sign", `${sign} `),
-        .../** @type {any} */ (item.from).slice(...line),
-      );
-      el.classList.toggle("stderr", /** @type {TextOutput} */ (item.from).stream === "stderr");
-      parts.push(el);
-    } else {
-      const ranks = sign === "-" ? [a] : sign === "+" ? [b] : [a, b];
-      const el = make(tag, side ? "figures side" : "figures", figure({ ...item, ranks }));
+  for (let i = 0; i < Math.max(old.length, young.length); i++) {
+    const [{ lines: less = [], figure: was } = {}, { lines: more = [], figure: is } = {}] = [old[i], young[i]];
+    parts.push(...changes("-", less), ...changes("+", more));
+    const row = make("div", side ? "figures side" : "figures");
+    if (was) row.append(...changes("-", [was], [a]));
+    if (is) row.append(...changes("+", [is], [b]));
+    if (row.firstChild) parts.push(row);
+  }
+  return parts;
+}
+
+/** @param {Entries} entries @returns {{lines: Entries, figure?: Entries[number]}[]} */
+function upToFigures(entries) {
+  /** @type {{lines: Entries, figure?: Entries[number]}[]} */
+  const parts = [{ lines: [] }];
+  for (const entry of entries) {
+    const last = parts[parts.length - 1];
+    if (entry.line) last.lines.push(entry);
+    else parts.splice(-1, 1, { ...last, figure: entry }, { lines: [] });
+  }
+  return parts;
+}
+
+/** Entries behind their sign: one element for all lines of a stream, or 20,000 of them would be slow.
+ * @param {string} sign @param {Entries} entries @param {number[]} [ranks]  whose figures they are */
+function changes(sign, entries, ranks) {
+  /** @type {Element[]} */
+  const parts = [];
+  let sheet = /** @type {Sheet | undefined} */ (undefined);
+  for (const { item, line } of entries) {
+    const stream = "text" in item.from ? item.from.stream : "figure";
+    if (!line || sheet?.stream !== stream) {
+      sheet?.end();
+      const el = make(sign === "-" ? "del" : sign === "+" ? "ins" : "div", `change ${stream}`);
+      sheet = new Sheet(stream, el);
       parts.push(el);
     }
+    sheet.write(`${sign} `, ...(line ? [...cut(item, line), "\n"] : [figure({ ...item, ranks: ranks ?? item.ranks })]));
   }
+  sheet?.end();
   return parts;
 }
 

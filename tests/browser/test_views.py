@@ -49,6 +49,7 @@ SAME = """%%distributed
 print("same")"""
 LOCAL = "print('[0] a')\nprint('b')"
 
+AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
 Make = Callable[..., Notebook]
 
 
@@ -77,6 +78,25 @@ def says(book: Notebook, cell: int, *texts: str, never: str = "\0") -> str:
     )
     text: str = view(book, cell).inner_text()
     return text
+
+
+def audit(book: Notebook, cell: int) -> None:
+    """Let axe judge the controls and each view of a cell, as a screen reader and a keyboard meet them."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not there to judge the views: `make javascript-tools` installs it.")
+    book.page.evaluate(AXE.read_text(encoding="utf-8"))
+    for name in ["merged", "by rank", "by value", "diff"]:
+        choose(book, cell, name)
+        found = book.page.evaluate(
+            """async cell => {
+                const all = document.querySelectorAll(".jp-Notebook .jp-CodeCell");
+                const include = [...all[cell].querySelectorAll(".nbcomm-views")];
+                const { violations } = await axe.run({ include });
+                return violations.flatMap(({ id, nodes }) => nodes.map(node => [id, node.html, node.failureSummary]));
+            }""",
+            cell,
+        )
+        assert found == [], name
 
 
 def merged(book: Notebook, cell: int) -> list[bool]:
@@ -171,6 +191,17 @@ def test_figures_side_by_side(notebook: Make, server: Server) -> None:
     assert view(book, 2).locator("img").count() == 2
     shoot(book, "figures-diff", 2)
     assert book.save() == before
+    assert book.errors == []
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_nobody_is_left_out(notebook: Make, server: Server, theme: str) -> None:
+    server.choose_theme(theme)
+    book = begin(notebook, f"axe-{theme}", FIGURE, TEXT)
+    for cell in [2, 3]:
+        book.run(cell)
+        audit(book, cell)
     assert book.errors == []
 
 
