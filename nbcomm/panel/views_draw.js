@@ -10,8 +10,9 @@ const CONTEXT = 3; // equal lines shown around a difference
 
 // ── reading the page ─────────────────────────────────────────────────────────────────────────────────────
 
-// What must stay in sight in every view: the panel, which is live, and a rank that waits for input.
-const STAYS = ".nbcomm-panel, .jp-Stdin, .jp-Stdin-input";
+// What stays in sight in every view: the panel, which is live, a rank that waits for input, and the notebook's own
+// "show more outputs". views.css says the same.
+const STAYS = ".nbcomm-panel, .jp-Stdin, .jp-TrimmedOutputs";
 
 /** Cuts a text output into lines that keep their colours and links; nothing in the page is changed.
  * @param {Element} pre @returns {(start: number, end: number) => (string | Node)[]} */
@@ -82,7 +83,7 @@ export function outputsOf(area) {
   const outputs = [];
   for (const child of area.children) {
     const node = child.matches(".jp-OutputArea-child") && child.querySelector(".jp-OutputArea-output");
-    if (!node || node.querySelector(STAYS) || node.matches(STAYS)) continue;
+    if (!node || child.matches(STAYS) || child.querySelector(STAYS)) continue;
     const kind = node.getAttribute("data-mime-type") ?? "";
     if (/\.(stdout|stderr)$|^text\/plain$/.test(kind)) {
       const text = node.textContent ?? "";
