@@ -212,6 +212,12 @@ export function missing(world, now) {
   return lasts ? having(marks, "m") : [];
 }
 
+/** @param {World} world @param {number} now @returns {number} the rank that is worth a look, until somebody chooses one */
+export function worst(world, now) {
+  const at = (/** @type {string} */ state) => world.ranks.find((r) => r.state === state)?.rank;
+  return missing(world, now)[0] ?? at("dead") ?? at("failed") ?? world.ranks[0]?.rank ?? 0;
+}
+
 /** @param {World} world @param {number} now  whether there is something that the ladder may explain */
 export const troubled = (world, now) => world.ranks.some((r) => ["failed", "dead", "slow"].includes(mood(r, now)));
 
@@ -441,6 +447,10 @@ class LadderSection extends Section {
     mark(this.scroller, "role", "region");
     mark(this.scroller, "aria-label", "sequence ladder");
     this.legend = make("div", "legend");
+    this.atEnd = true;
+    this.scroller.addEventListener("scroll", () => {
+      this.atEnd = this.scroller.scrollLeft + this.scroller.clientWidth >= this.scroller.scrollWidth - 2;
+    });
     this.inside.append(this.scroller, this.legend);
   }
 
@@ -451,11 +461,16 @@ class LadderSection extends Section {
     const bad = troubled(world, now);
     const of = ladder && ladder.group !== "world" ? ` of ${ladder.group}` : "";
     const line = (bad && ladderLine(ladder)) || `${of ? `${of.trim()}: ` : ""}the last is ${last?.name} #${last?.seq}`;
-    if (!this.due(!!last, line, () => [ladder, bad]) || !ladder) return;
-    const atEnd = this.scroller.scrollLeft + this.scroller.clientWidth >= this.scroller.scrollWidth - 2;
+    const due = this.due(!!last, line, () => [ladder, bad]);
+    if (ladder && due) this.fill(ladder, of, bad);
+    // The newest stay in sight, in a page that becomes narrow too; unless somebody has looked further back.
+    if (ladder && this.root.open && this.atEnd) this.scroller.scrollLeft = this.scroller.scrollWidth;
+  }
+
+  /** @param {Ladder} ladder @param {string} of @param {boolean} bad */
+  fill(ladder, of, bad) {
     this.scroller.replaceChildren(this.table(ladder, of));
     mark(this.scroller, "data-trouble", `${bad}`);
-    if (atEnd) this.scroller.scrollLeft = this.scroller.scrollWidth; // the newest stay in sight
     const used = Object.entries(MARKS).filter(([mark_, [glyph]]) => glyph && ladder.rungs.some(({ marks }) => marks.includes(mark_)));
     this.legend.replaceChildren(...used.map(([mark_, [glyph, word]]) => make("span", "entry", this.glyph(mark_, glyph), ` ${word}`)));
   }
@@ -549,6 +564,8 @@ class View {
     this.table = [...host.children];
     /** @type {Map<number, HTMLElement>} */
     this.items = new Map();
+    /** The rank that is the stop for Tab here. @type {number | null} */
+    this.stop = null;
     this.layout = "";
     this.counts = "";
     this.title = make("b", "title");
@@ -590,6 +607,7 @@ class View {
   /** @param {World} world @param {number} now  by the kernel's clock @param {number} silent  seconds */
   draw(world, now, silent) {
     this.lay(world);
+    this.rove();
     const dead = silent > SILENCE && !world.ended;
     const colour = behind(this.host);
     mark(this.root, "data-theme", isDark(colour) ? "dark" : "light");
@@ -601,17 +619,23 @@ class View {
     write(this.headline, dead ? `no news for ${duration(silent)}; the kernel may be gone. This is what it last said.`
       : world.headline || sentence(world.ranks, now));
     this.controls.draw(world);
-    const culprits = new Set(missing(world, now));
-    const rung = troubledRung(world.ladder);
-    for (const rank of world.ranks) {
-      this.drawRank(rank, world.ranks.length, now, culprits.has(rank.rank) ? `has not come to ${rung?.name} #${rung?.seq}` : "");
-    }
-    const chosen = world.ranks.find((r) => r.rank === this.live.chosen);
-    if (world.ranks.length > CARDS) {
-      write(this.detail, chosen ? `${place(chosen, world.ranks.length)} · ${status(chosen, now)}` : "");
-    }
+    this.drawRanks(world, now);
     this.ladder.draw(world, now);
     this.timeline.draw(world);
+  }
+
+  /** @param {World} world @param {number} now */
+  drawRanks(world, now) {
+    const culprits = new Set(missing(world, now));
+    const rung = troubledRung(world.ladder);
+    const blame = (/** @type {Rank} */ { rank }) => (culprits.has(rank) ? `has not come to ${rung?.name} #${rung?.seq}` : "");
+    mark(this.root, "data-culprit", `${!!culprits.size}`);
+    const size = world.ranks.length;
+    for (const rank of world.ranks) this.drawRank(rank, size, now, blame(rank));
+    const chosen = world.ranks.find((r) => r.rank === this.live.chosen);
+    if (chosen && size > CARDS) {
+      write(this.detail, [place(chosen, size), blame(chosen), status(chosen, now)].filter(Boolean).join(" · "));
+    }
   }
 
   /** Builds the elements; again only when ranks come or go or move. @param {World} world */
@@ -634,8 +658,7 @@ class View {
         return group;
       })
       : ranks.map((r) => this.item(r, card()))));
-    if (!this.items.has(this.live.chosen)) this.live.chosen = ranks[0]?.rank ?? 0;
-    this.rove();
+    this.stop = null;
   }
 
   /** @param {Rank} rank @param {HTMLElement} el */
@@ -696,6 +719,8 @@ class View {
 
   /** One stop for Tab; arrows move within. */
   rove() {
+    if (this.stop === this.live.chosen) return;
+    this.stop = this.live.chosen;
     for (const [rank, el] of this.items) {
       mark(el, "tabindex", rank === this.live.chosen ? "0" : "-1");
       mark(el, "aria-selected", `${rank === this.live.chosen}`);
@@ -708,7 +733,7 @@ class View {
     // Under a moving mouse the keyboard's place stays, as long as the keyboard is in the panel.
     if (!el || (event.type === "pointerover" && this.live.focused)) return;
     this.live.chosen = Number(el.dataset.rank);
-    this.rove();
+    this.live.byHand = true;
     this.live.draw();
   }
 
@@ -813,6 +838,7 @@ class Live {
     // The kernel's clock as seen from here: the fastest message so far knows it best.
     this.ahead = (this.world?.now ?? 0) - this.heard / 1000;
     this.chosen = 0;
+    this.byHand = false;
     this.controls = this.world?.meta.controls ?? true;
     this.open = { ladder: false, timeline: false };
     this.troubled = false;
@@ -955,6 +981,7 @@ class Live {
     const bad = troubled(this.world, now);
     if (bad && !this.troubled) this.open.ladder = true; // and it stays open: whoever reads it shall not lose it
     this.troubled = bad;
+    if (!this.byHand || !this.world.ranks.some((r) => r.rank === this.chosen)) this.chosen = worst(this.world, now);
     for (const view of this.views) {
       if (view.host.isConnected) view.draw(this.world, now, silent);
       else this.views.delete(view); // scrolled out of a windowed notebook, or replaced by a new table

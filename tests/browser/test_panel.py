@@ -186,6 +186,17 @@ panel = Panel("demo world", "gloo", world("idle"), actions=actions)
 panel.show()
 """
 FOREVER = "while True: pass"
+RESTART = f"""{NAMES}
+def restart():
+    global panel
+    old = panel
+    old.close()
+    panel = Panel("second world", "gloo", world("idle"), actions={{"restart": restart}})
+    panel.replace(old)
+    return "restarted"
+panel = Panel("first world", "gloo", world("idle"), actions={{"restart": restart}})
+panel.show()
+"""
 MANY = """
 many = [RankView(r, r % 8, r // 8, f"host{r // 8}", "cpu", 1000 + r, "idle", time.time(), 1 << 28) for r in range(64)]
 many[5] = RankView(5, 5, 0, "host0", "cpu", 1005, "failed", time.time(), error="ValueError: boom")
@@ -307,6 +318,25 @@ def test_what_destroys_asks_first_and_its_keys_are_its_own(notebook: Make, app: 
 
 
 @pytest.mark.timeout(90)
+def test_after_a_restart_the_new_world_is_where_the_old_one_was(notebook: Make) -> None:
+    book = notebook("restart.ipynb", RESTART, AGAIN, FAIL)
+    book.open()
+    book.run(0)
+    book.run(1)
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live').length === 2")
+    press(book, "restart")
+    press(book, "Yes, restart")
+    titles = "[...document.querySelectorAll('.nbcomm-live .title')].map((el) => el.innerText).join()"
+    book.page.wait_for_function(f"{titles} === 'second world,second world'")
+    book.run(2)  # what the new world writes at the end of its cells goes there too
+    expect_cards(book, "failed", 8)
+    book.idle()
+    stored = [output["data"]["text/plain"] for cell in book.save()["cells"][:2] for output in cell["outputs"]]
+    assert [lines[:2] for lines in stored] == [["second world · 4 ranks on 1 node · gloo\n", "ranks 0-3 failed\n"]] * 2
+    assert book.errors == []
+
+
+@pytest.mark.timeout(90)
 def test_a_hang_is_one_empty_circle_and_a_thick_ring(notebook: Make) -> None:
     book = notebook("hang.ipynb", ACTIONS, HANG, "panel.show()", "panel.close()")
     book.open()
@@ -388,4 +418,5 @@ def test_a_narrow_page_does_not_scroll_sideways(notebook: Make) -> None:
         book.run(cell)
     book.page.locator(".nbcomm-live.many").wait_for()
     book.page.set_viewport_size({"width": 320, "height": 800})
+    book.page.wait_for_function("document.querySelector('.nbcomm-live.many').clientWidth < 320")
     assert book.page.evaluate(TOO_WIDE) == []

@@ -119,6 +119,13 @@ test("after the verdict whom the others waited for is still to blame, until a ce
   assert.deepEqual(panel.missing(world(["ffm"], ["idle", 99], ["idle", 99], ["idle", 99]), 100), []);
 });
 
+test("until somebody chooses, the one to look at is the culprit", () => {
+  assert.equal(panel.worst(world(["aam"], ["waiting", 90], ["failed", 90], ["running", 0]), 100), 2);
+  assert.equal(panel.worst(world([], ["idle", 0], ["failed", 0], ["dead", 0]), 100), 2);
+  assert.equal(panel.worst(world([], ["idle", 0], ["failed", 0]), 100), 1);
+  assert.equal(panel.worst(world([], ["idle", 0], ["idle", 0]), 100), 0);
+});
+
 test("ranks that stand alike share a row when there are many", () => {
   const rows = panel.ladderRows(ladder(`${"d".repeat(30)}-d`, `${"a".repeat(30)}-m`));
   assert.deepEqual(rows.map(({ ranks, marks }) => [panel.fold(ranks), marks.join("")]), [["0-29", "da"], ["31", "dm"]]);
