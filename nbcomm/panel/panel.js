@@ -37,6 +37,7 @@ const [WHO, NOTE] = [24, 80]; // characters in the sentence; beyond, the cards a
 const CARDS = 8; // more ranks than this are tiles
 const SLOW = 5; // seconds after which a wait turns amber; every collective waits a little
 const SILENCE = 6; // seconds without a heartbeat (one each 2 s) after which the panel says so
+const SAID = 60; // seconds for which the panel says what became of a button
 const PATIENCE = 1.5; // seconds after which a click that nobody heard is taken back; the kernel has the same
 
 /** The buttons in their order; a world may have others besides. */
@@ -846,6 +847,7 @@ class Live {
     this.asking = null;
     /** @type {Press | null} */
     this.pressed = null;
+    this.answeredAt = 0;
     /** @type {{host: Element, key: string} | null} */
     this.focused = null;
     this.selector = `.nbcomm-world-${this.world?.meta.id}`;
@@ -885,6 +887,7 @@ class Live {
   }
 
   tick() {
+    if (!isUnderWay(this.pressed) && performance.now() - this.answeredAt > SAID * 1000) this.pressed = null;
     this.draw();
     if (!this.world) return;
     const text = spoken(this.world, this.now());
@@ -952,6 +955,7 @@ class Live {
     const before = this.pressed;
     this.pressed = answered(before, message);
     if (this.pressed === before) return;
+    this.answeredAt = performance.now();
     this.draw();
     if (this.pressed?.text) write(this.region, this.pressed.text);
   }
