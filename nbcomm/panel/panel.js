@@ -24,11 +24,21 @@
 /** What a state looks like besides its colour; glyphs that DejaVu and every system font have.
  * @type {Record<string, string>} */
 export const GLYPHS = {
-  starting: "◌", idle: "○", running: "►", waiting: "◐", failed: "✕", interrupted: "■", dead: "⊘",
+  starting: "◌",
+  idle: "○",
+  running: "►",
+  waiting: "◐",
+  failed: "✕",
+  interrupted: "■",
+  dead: "⊘",
 };
 /** How a rank stands to one collective. @type {Record<string, [string, string]>} */
 export const MARKS = {
-  d: ["●", "done"], a: ["◐", "waits in it"], m: ["○", "has not come"], o: ["◆", "in another one"], f: ["✕", "failed"],
+  d: ["●", "done"],
+  a: ["◐", "waits in it"],
+  m: ["○", "has not come"],
+  o: ["◆", "in another one"],
+  f: ["✕", "failed"],
   "-": ["", "not a member"],
 };
 export const KINDS = ["compute", "waiting", "transfer"];
@@ -46,8 +56,10 @@ const ORDER = ["interrupt", "heal", "stop", "restart"];
 const DOING = { interrupt: "interrupting…", heal: "healing…", stop: "stopping…", restart: "restarting…" };
 /** @type {Record<string, string>} */
 const TIPS = {
-  interrupt: "End the cell on every rank, as the notebook's ■ does", heal: "Put new processes in the dead ranks' places",
-  stop: "End all ranks; their variables are lost", restart: "End all ranks and start new ones; their variables are lost",
+  interrupt: "End the cell on every rank, as the notebook's ■ does",
+  heal: "Put new processes in the dead ranks' places",
+  stop: "End all ranks; their variables are lost",
+  restart: "End all ranks and start new ones; their variables are lost",
 };
 /** What cannot be undone asks first. @type {Record<string, string>} */
 const ASKS = {
@@ -134,7 +146,9 @@ export function brief(seconds) {
 export function spoken(world, now) {
   const calm = world.ranks.map((r) => (mood(r, now) === "waiting" ? { ...r, state: "running", note: "" } : r));
   return (world.headline || sentence(calm, now))
-    .replace(/(?: for)? \(?(?:\d+(?:\.\d+)? (?:h|min|ms|s)\b ?)+\)?/g, " ").replace(/\s+/g, " ").trim();
+    .replace(/(?: for)? \(?(?:\d+(?:\.\d+)? (?:h|min|ms|s)\b ?)+\)?/g, " ")
+    .replace(/\s+/g, " ")
+    .trim();
 }
 
 /** @param {World} world */
@@ -145,8 +159,9 @@ export function sizeLine({ ranks, meta }) {
 
 /** @param {Rank[]} ranks @returns {[string, number][]} how many are in each state that has any */
 export function counts(ranks) {
-  return URGENCY.map((state) => /** @type {[string, number]} */ ([state, ranks.filter((r) => r.state === state).length]))
-    .filter(([, n]) => n);
+  return URGENCY.map(
+    (state) => /** @type {[string, number]} */ ([state, ranks.filter((r) => r.state === state).length]),
+  ).filter(([, n]) => n);
 }
 
 /** @param {Rank[]} ranks @returns {[number, Rank[]][]} */
@@ -160,8 +175,17 @@ export function byNode(ranks) {
 /** @param {Rank} r @param {number} size  where a rank sits and what it holds, in one line */
 export function place(r, size) {
   const node = r.host ? `node ${r.node} (${r.host})` : `node ${r.node}`;
-  return [`rank ${r.rank} of ${size}`, `local rank ${r.local}`, node, r.device, `pid ${r.pid || "–"}`, amount(r.memory), gpu(r)]
-    .filter(Boolean).join(" · ");
+  return [
+    `rank ${r.rank} of ${size}`,
+    `local rank ${r.local}`,
+    node,
+    r.device,
+    `pid ${r.pid || "–"}`,
+    amount(r.memory),
+    gpu(r),
+  ]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /** @param {Rank} r */
@@ -196,8 +220,10 @@ export function ladderLine(ladder) {
   /** @type {string[]} */
   const parts = [];
   for (const [mark, one, several] of [
-    ["m", "has not come to", "have not come to"], ["o", "is in another collective than", "are in another collective than"],
-    ["f", "failed in", "failed in"], ["a", "waits in", "wait in"],
+    ["m", "has not come to", "have not come to"],
+    ["o", "is in another collective than", "are in another collective than"],
+    ["f", "failed in", "failed in"],
+    ["a", "waits in", "wait in"],
   ]) {
     const some = having(rung.marks, mark);
     const what = parts.length ? "it" : `${rung.name} #${rung.seq}`;
@@ -209,7 +235,9 @@ export function ladderLine(ladder) {
 /** @param {World} world @param {number} now @returns {number[]} the ranks that the others wait for, once that lasts */
 export function missing(world, now) {
   const marks = troubledRung(world.ladder)?.marks ?? "";
-  const lasts = world.ranks.some((r) => (marks[r.rank] === "a" && mood(r, now) === "slow") || (marks[r.rank] === "f" && r.state === "failed"));
+  const lasts = world.ranks.some(
+    (r) => (marks[r.rank] === "a" && mood(r, now) === "slow") || (marks[r.rank] === "f" && r.state === "failed"),
+  );
   return lasts ? having(marks, "m") : [];
 }
 
@@ -240,7 +268,8 @@ export function ladderRows({ rungs }) {
 }
 
 /** @param {Bar} bar  what a bar shows, in words */
-export const barLine = ({ rank, totals }) => `rank ${rank}: ${KINDS.map((kind, i) => `${kind} ${brief(totals[i])}`).join(", ")}`;
+export const barLine = ({ rank, totals }) =>
+  `rank ${rank}: ${KINDS.map((kind, i) => `${kind} ${brief(totals[i])}`).join(", ")}`;
 
 /** @param {any} packed @returns {Ladder | null} */
 function unpackLadder(packed) {
@@ -284,8 +313,10 @@ export function apply(world, message) {
   }
   if (message.kind !== "snapshot" && message.kind !== "end") return world;
   if (world && (world.ended || message.version < world.version)) return world;
-  const ranks = message.ranks.map((/** @type {any[]} */ [rank, local, node, host, device, pid], /** @type {number} */ i) =>
-    moved({ rank, local, node, host, device, pid }, message.rows[i]));
+  const ranks = message.ranks.map(
+    (/** @type {any[]} */ [rank, local, node, host, device, pid], /** @type {number} */ i) =>
+      moved({ rank, local, node, host, device, pid }, message.rows[i]),
+  );
   const { version, now, meta, headline } = message;
   const [ladder, timeline] = [unpackLadder(message.ladder), unpackTimeline(message.timeline)];
   return { version, now, meta, headline, ranks, ladder, timeline, ended: message.kind === "end" };
@@ -306,7 +337,8 @@ export function answered(press, message) {
   if (!press || press.token !== message.token || press.stage === "done") return press;
   if (message.kind === "heard") return { ...press, stage: "heard", text: "" };
   if (message.kind === "done") return { ...press, stage: "done", text: message.text, ok: message.ok };
-  if (message.kind === "unheard" && press.stage === "sent") return { ...press, stage: "lost", text: UNHEARD, ok: false };
+  if (message.kind === "unheard" && press.stage === "sent")
+    return { ...press, stage: "lost", text: UNHEARD, ok: false };
   return press;
 }
 
@@ -383,7 +415,7 @@ class Controls {
     for (const [action, el] of this.buttons) {
       const its = busy && pressed?.action === action;
       el.disabled = ended;
-      write(el, its ? DOING[action] ?? `${action}…` : action);
+      write(el, its ? (DOING[action] ?? `${action}…`) : action);
       mark(el, "aria-busy", `${its}`);
       // Not `disabled`, which would take the keyboard's place away.
       mark(el, "aria-disabled", `${ended || (busy && (its || action !== "interrupt"))}`);
@@ -420,7 +452,13 @@ class Section {
     this.line = make("span", "line");
     this.inside = make("div", "inside");
     this.root = /** @type {HTMLDetailsElement} */ (
-      make("details", name, reachable(make("summary", "summary", make("b", "heading", title), this.line), `open ${name}`), this.inside));
+      make(
+        "details",
+        name,
+        reachable(make("summary", "summary", make("b", "heading", title), this.line), `open ${name}`),
+        this.inside,
+      )
+    );
     this.drawn = "";
   }
 
@@ -472,8 +510,12 @@ class LadderSection extends Section {
   fill(ladder, of, bad) {
     this.scroller.replaceChildren(this.table(ladder, of));
     mark(this.scroller, "data-trouble", `${bad}`);
-    const used = Object.entries(MARKS).filter(([mark_, [glyph]]) => glyph && ladder.rungs.some(({ marks }) => marks.includes(mark_)));
-    this.legend.replaceChildren(...used.map(([mark_, [glyph, word]]) => make("span", "entry", this.glyph(mark_, glyph), ` ${word}`)));
+    const used = Object.entries(MARKS).filter(
+      ([mark_, [glyph]]) => glyph && ladder.rungs.some(({ marks }) => marks.includes(mark_)),
+    );
+    this.legend.replaceChildren(
+      ...used.map(([mark_, [glyph, word]]) => make("span", "entry", this.glyph(mark_, glyph), ` ${word}`)),
+    );
   }
 
   /** @param {Ladder} ladder @param {string} of */
@@ -487,17 +529,27 @@ class LadderSection extends Section {
     const rows = ladderRows(ladder).map(({ ranks, marks }) => {
       const th = make("th", "who", `${ranks.length > 1 ? "ranks" : "rank"} ${fold(ranks)}`);
       mark(th, "scope", "row");
-      return make("tr", "", th, ...marks.map((its) => {
-        const [glyph, word] = MARKS[its] ?? ["?", "unknown"];
-        const td = make("td", "", this.glyph(its, glyph), make("span", "nbcomm-spoken", word));
-        td.title = word;
-        return td;
-      }));
+      return make(
+        "tr",
+        "",
+        th,
+        ...marks.map((its) => {
+          const [glyph, word] = MARKS[its] ?? ["?", "unknown"];
+          const td = make("td", "", this.glyph(its, glyph), make("span", "nbcomm-spoken", word));
+          td.title = word;
+          return td;
+        }),
+      );
     });
     const corner = make("th", "who", "rank");
     mark(corner, "scope", "col");
-    return make("table", "", make("caption", "nbcomm-spoken", `How far each rank is in the collectives${of}`),
-      make("thead", "", make("tr", "", corner, ...heads)), make("tbody", "", ...rows));
+    return make(
+      "table",
+      "",
+      make("caption", "nbcomm-spoken", `How far each rank is in the collectives${of}`),
+      make("thead", "", make("tr", "", corner, ...heads)),
+      make("tbody", "", ...rows),
+    );
   }
 
   /** @param {string} its @param {string} text */
@@ -518,14 +570,25 @@ class TimelineSection extends Section {
     this.bars = make("div", "bars");
     mark(this.bars, "role", "list");
     this.axis = make("div", "axis", make("span", "", "0"), make("span", "until"));
-    this.inside.append(this.note, this.bars, this.axis, make("div", "legend", ...KINDS.map((kind) =>
-      make("span", "entry", Object.assign(make("span", "swatch"), { ariaHidden: "true" }), ` ${kind}`))));
-    this.inside.querySelectorAll(".swatch").forEach((el, i) => mark(el, "data-kind", KINDS[i]));
+    this.inside.append(
+      this.note,
+      this.bars,
+      this.axis,
+      make(
+        "div",
+        "legend",
+        ...KINDS.map((kind) =>
+          make("span", "entry", Object.assign(make("span", "swatch"), { ariaHidden: "true" }), ` ${kind}`),
+        ),
+      ),
+    );
+    for (const [i, el] of [...this.inside.querySelectorAll(".swatch")].entries()) mark(el, "data-kind", KINDS[i]);
   }
 
   /** @param {World} world */
   draw({ timeline }) {
-    const about = timeline && `In [${timeline.cell}] ${timeline.running ? "runs for" : "took"} ${brief(timeline.seconds)}`;
+    const about =
+      timeline && `In [${timeline.cell}] ${timeline.running ? "runs for" : "took"} ${brief(timeline.seconds)}`;
     const line = [about, timeline?.sentence].filter(Boolean).join(" · ");
     if (!this.due(!!timeline?.bars.length, line, () => timeline) || !timeline) return;
     const { bars, of, seconds } = timeline;
@@ -538,17 +601,24 @@ class TimelineSection extends Section {
 
   /** @param {Bar} bar @param {number} whole */
   bar(bar, whole) {
-    const track = make("div", "track", ...bar.spans.map(({ kind, start, end, name }) => {
-      const el = make("span", "span");
-      mark(el, "data-kind", KINDS[kind]);
-      el.title = [KINDS[kind], name, brief(end - start)].filter(Boolean).join(" · ");
-      el.style.left = `${(start / whole) * 100}%`;
-      el.style.width = `${((end - start) / whole) * 100}%`;
-      return el;
-    }));
+    const track = make(
+      "div",
+      "track",
+      ...bar.spans.map(({ kind, start, end, name }) => {
+        const el = make("span", "span");
+        mark(el, "data-kind", KINDS[kind]);
+        el.title = [KINDS[kind], name, brief(end - start)].filter(Boolean).join(" · ");
+        el.style.left = `${(start / whole) * 100}%`;
+        el.style.width = `${((end - start) / whole) * 100}%`;
+        return el;
+      }),
+    );
     mark(track, "role", "img");
     mark(track, "aria-label", barLine(bar));
-    const [who, waited] = [make("span", "who", `rank ${bar.rank}`), make("span", "waited", `waited ${brief(bar.totals[1])}`)];
+    const [who, waited] = [
+      make("span", "who", `rank ${bar.rank}`),
+      make("span", "waited", `waited ${brief(bar.totals[1])}`),
+    ];
     for (const el of [who, waited]) mark(el, "aria-hidden", "true"); // the bar says both
     const row = make("div", "row", who, track, waited);
     mark(row, "role", "listitem");
@@ -578,9 +648,18 @@ class View {
     this.detail = make("div", "detail");
     this.ladder = new LadderSection(live);
     this.timeline = new TimelineSection(live);
-    this.root = make("section", "nbcomm-live",
-      make("div", "head", this.title, this.size, this.chips, this.controls.bar), this.headline,
-      this.controls.ask, this.controls.said, this.list, this.detail, this.ladder.root, this.timeline.root);
+    this.root = make(
+      "section",
+      "nbcomm-live",
+      make("div", "head", this.title, this.size, this.chips, this.controls.bar),
+      this.headline,
+      this.controls.ask,
+      this.controls.said,
+      this.list,
+      this.detail,
+      this.ladder.root,
+      this.timeline.root,
+    );
     this.root.setAttribute("aria-label", "nbcomm panel");
     this.list.setAttribute("role", "listbox");
     this.list.setAttribute("aria-label", "ranks");
@@ -600,9 +679,11 @@ class View {
       this.choose(event);
     });
     // It comes too when the element is removed, with the host still in place: look when that is done.
-    this.root.addEventListener("focusout", () => queueMicrotask(() => {
-      if (this.host.isConnected && !this.host.contains(document.activeElement)) this.live.focused = null;
-    }));
+    this.root.addEventListener("focusout", () =>
+      queueMicrotask(() => {
+        if (this.host.isConnected && !this.host.contains(document.activeElement)) this.live.focused = null;
+      }),
+    );
   }
 
   /** @param {World} world @param {number} now  by the kernel's clock @param {number} silent  seconds */
@@ -617,8 +698,12 @@ class View {
     write(this.title, world.meta.title);
     write(this.size, sizeLine(world));
     this.drawCounts(world);
-    write(this.headline, dead ? `no news for ${duration(silent)}; the kernel may be gone. This is what it last said.`
-      : world.headline || sentence(world.ranks, now));
+    write(
+      this.headline,
+      dead
+        ? `no news for ${duration(silent)}; the kernel may be gone. This is what it last said.`
+        : world.headline || sentence(world.ranks, now),
+    );
     this.controls.draw(world);
     this.drawRanks(world, now);
     this.ladder.draw(world, now);
@@ -629,7 +714,8 @@ class View {
   drawRanks(world, now) {
     const culprits = new Set(missing(world, now));
     const rung = troubledRung(world.ladder);
-    const blame = (/** @type {Rank} */ { rank }) => (culprits.has(rank) ? `has not come to ${rung?.name} #${rung?.seq}` : "");
+    const blame = (/** @type {Rank} */ { rank }) =>
+      culprits.has(rank) ? `has not come to ${rung?.name} #${rung?.seq}` : "";
     mark(this.root, "data-culprit", `${!!culprits.size}`);
     const size = world.ranks.length;
     for (const rank of world.ranks) this.drawRank(rank, size, now, blame(rank));
@@ -649,16 +735,18 @@ class View {
     this.root.classList.toggle("many", small);
     this.list.dataset.columns = `${ranks.length > 2 ? 4 : ranks.length}`;
     const nodes = small ? byNode(ranks) : [];
-    this.list.replaceChildren(...(small
-      ? nodes.map(([node, some]) => {
-        const name = make("span", "name", `node ${node}`);
-        name.title = some[0].host;
-        const group = make("div", "node", name, make("div", "tiles", ...some.map((r) => this.item(r, tile()))));
-        group.setAttribute("role", "group");
-        group.setAttribute("aria-label", `node ${node}`);
-        return group;
-      })
-      : ranks.map((r) => this.item(r, card()))));
+    this.list.replaceChildren(
+      ...(small
+        ? nodes.map(([node, some]) => {
+            const name = make("span", "name", `node ${node}`);
+            name.title = some[0].host;
+            const group = make("div", "node", name, make("div", "tiles", ...some.map((r) => this.item(r, tile()))));
+            group.setAttribute("role", "group");
+            group.setAttribute("aria-label", `node ${node}`);
+            return group;
+          })
+        : ranks.map((r) => this.item(r, card()))),
+    );
     this.stop = null;
   }
 
@@ -698,7 +786,11 @@ class View {
     set("blame", blame);
     set("error", oneLine(r.error));
     mark(/** @type {Element} */ (el.querySelector(".error")), "title", r.error);
-    mark(el, "title", r.since ? `${r.state} since ${new Date(r.since * 1000).toLocaleTimeString()} · ${r.host}` : r.host);
+    mark(
+      el,
+      "title",
+      r.since ? `${r.state} since ${new Date(r.since * 1000).toLocaleTimeString()} · ${r.host}` : r.host,
+    );
     const part = r.deviceTotal ? r.deviceMemory / r.deviceTotal : -1;
     const bar = /** @type {HTMLElement} */ (el.querySelector(".bar"));
     bar.hidden = part < 0;
@@ -711,11 +803,13 @@ class View {
     const text = JSON.stringify(all);
     if (text === this.counts) return;
     this.counts = text;
-    this.chips.replaceChildren(...all.map(([state, n]) => {
-      const chip = make("span", "chip", make("span", "glyph", GLYPHS[state] ?? "?"), `${n} ${state}`);
-      chip.dataset.mood = state;
-      return chip;
-    }));
+    this.chips.replaceChildren(
+      ...all.map(([state, n]) => {
+        const chip = make("span", "chip", make("span", "glyph", GLYPHS[state] ?? "?"), `${n} ${state}`);
+        chip.dataset.mood = state;
+        return chip;
+      }),
+    );
   }
 
   /** One stop for Tab; arrows move within. */
@@ -741,13 +835,15 @@ class View {
   /** @param {Event} event */
   click(event) {
     const el = /** @type {HTMLElement | null} */ (/** @type {HTMLElement} */ (event.target).closest("[data-key]"));
-    const [what, which] = (el?.dataset.key ?? "").split(" ");
+    if (!el) return;
+    const [what, which] = (el.dataset.key ?? "").split(" ");
     if (what === "open") {
       event.preventDefault(); // `draw` opens it, here and in the other places
-      this.live.open[/** @type {"ladder" | "timeline"} */ (which)] = !(/** @type {HTMLDetailsElement} */ (el?.parentElement).open);
+      const section = /** @type {HTMLDetailsElement} */ (el.parentElement);
+      this.live.open[/** @type {"ladder" | "timeline"} */ (which)] = !section.open;
     } else if (what === "toggle") {
       this.live.controls = !this.live.controls;
-    } else if (what === "press" && el?.getAttribute("aria-disabled") !== "true") {
+    } else if (what === "press" && el.getAttribute("aria-disabled") !== "true") {
       this.live.press(which);
     } else if (what === "yes" || what === "no") {
       this.decide(what === "yes");
@@ -787,7 +883,14 @@ class View {
     const at = all.indexOf(/** @type {HTMLElement} */ (document.activeElement));
     const row = all.filter((el) => el.offsetTop === all[Math.max(0, at)].offsetTop).length;
     /** @type {Record<string, number>} */
-    const to = { ArrowRight: at + 1, ArrowLeft: at - 1, ArrowDown: at + row, ArrowUp: at - row, Home: 0, End: all.length - 1 };
+    const to = {
+      ArrowRight: at + 1,
+      ArrowLeft: at - 1,
+      ArrowDown: at + row,
+      ArrowUp: at - row,
+      Home: 0,
+      End: all.length - 1,
+    };
     if (!(event.key in to)) return;
     event.preventDefault();
     event.stopPropagation();
@@ -806,16 +909,27 @@ class View {
   }
 }
 
-const card = () => make("div", "card",
-  make("div", "top", make("b", "number"), make("span", "of")),
-  make("div", "state", make("span", "glyph"), make("span", "word"), make("span", "since")),
-  make("div", "where"), make("div", "process"), make("div", "gpu"), make("div", "bar"),
-  make("div", "blame"), make("div", "note"), make("div", "error"));
+const card = () =>
+  make(
+    "div",
+    "card",
+    make("div", "top", make("b", "number"), make("span", "of")),
+    make("div", "state", make("span", "glyph"), make("span", "word"), make("span", "since")),
+    make("div", "where"),
+    make("div", "process"),
+    make("div", "gpu"),
+    make("div", "bar"),
+    make("div", "blame"),
+    make("div", "note"),
+    make("div", "error"),
+  );
 const tile = () => make("div", "tile", make("span", "number"), make("span", "glyph"));
 
 /** @param {Rank} r @param {number} now */
 function status(r, now) {
-  return [r.since ? `${r.state} for ${duration(now - r.since)}` : r.state, r.note, oneLine(r.error)].filter(Boolean).join(" · ");
+  return [r.since ? `${r.state} for ${duration(now - r.since)}` : r.state, r.note, oneLine(r.error)]
+    .filter(Boolean)
+    .join(" · ");
 }
 
 /** The colour that is really behind the panel: a theme's name tells nothing. @param {Element} host */
@@ -861,7 +975,8 @@ class Live {
     document.body.append(this.region);
     model.on("msg:custom", (/** @type {any} */ message) => this.hear(message));
     this.observer = new MutationObserver((records) => {
-      for (const { addedNodes } of records) for (const node of addedNodes) if (node instanceof Element) this.hydrate(node);
+      for (const { addedNodes } of records)
+        for (const node of addedNodes) if (node instanceof Element) this.hydrate(node);
     });
     this.observer.observe(document.body, { childList: true, subtree: true });
     this.clock = setInterval(() => this.tick(), 1000);
@@ -946,7 +1061,12 @@ class Live {
       this.answer({ kind: "done", token, text: "The interrupt is sent, as by the notebook's ■ button.", ok: true });
     } catch (error) {
       const why = error instanceof Error ? error.message : error;
-      this.answer({ kind: "done", token, text: `The interrupt could not be sent (${why}); use the notebook's ■ button.`, ok: false });
+      this.answer({
+        kind: "done",
+        token,
+        text: `The interrupt could not be sent (${why}); use the notebook's ■ button.`,
+        ok: false,
+      });
     }
   }
 

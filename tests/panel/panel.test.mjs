@@ -10,8 +10,13 @@ const cases = JSON.parse(await readFile(new URL("cases.json", import.meta.url), 
 
 const ROW = ["idle", 5, 1 << 20, 0, 0, ""];
 const snapshot = (version, ...rows) => ({
-  kind: "snapshot", version, now: 10, meta: { id: "ab", title: "w", backend: "gloo" }, headline: null,
-  ranks: rows.map((_, rank) => [rank, rank % 2, Math.floor(rank / 2), "host", "cpu", 100 + rank]), rows,
+  kind: "snapshot",
+  version,
+  now: 10,
+  meta: { id: "ab", title: "w", backend: "gloo" },
+  headline: null,
+  ranks: rows.map((_, rank) => [rank, rank % 2, Math.floor(rank / 2), "host", "cpu", 100 + rank]),
+  rows,
 });
 const delta = (version, rows) => ({ kind: "delta", version, now: 11, headline: null, rows });
 const states = (world) => world.ranks.map((rank) => rank.state);
@@ -24,7 +29,13 @@ for (const name of ["fold", "named", "duration", "amount"]) {
 
 test("the sentence is Python's", () => {
   for (const { ranks, now, says } of cases.sentence) {
-    assert.equal(panel.sentence(ranks.map(([state, since, note, error = ""], rank) => ({ rank, state, since, note, error })), now), says);
+    assert.equal(
+      panel.sentence(
+        ranks.map(([state, since, note, error = ""], rank) => ({ rank, state, since, note, error })),
+        now,
+      ),
+      says,
+    );
   }
 });
 
@@ -39,9 +50,20 @@ test("a delta without a ladder or a timeline leaves them, and one with takes the
   const packed = ["world", [[1, "barrier", "line 3: barrier()", "am"]]];
   const first = panel.apply(null, { ...snapshot(1, ROW, ROW), ladder: packed, timeline });
   const world = panel.apply(first, delta(2, {}));
-  assert.deepEqual(world.ladder, { group: "world", rungs: [{ seq: 1, name: "barrier", line: "line 3: barrier()", marks: "am" }] });
-  assert.deepEqual(world.timeline.bars, [{ rank: 0, totals: [1, 1, 0], spans: [
-    { kind: 0, start: 0.5, end: 1.5, name: "" }, { kind: 1, start: 1.5, end: 2, name: "barrier #1" }] }]);
+  assert.deepEqual(world.ladder, {
+    group: "world",
+    rungs: [{ seq: 1, name: "barrier", line: "line 3: barrier()", marks: "am" }],
+  });
+  assert.deepEqual(world.timeline.bars, [
+    {
+      rank: 0,
+      totals: [1, 1, 0],
+      spans: [
+        { kind: 0, start: 0.5, end: 1.5, name: "" },
+        { kind: 1, start: 1.5, end: 2, name: "barrier #1" },
+      ],
+    },
+  ]);
   assert.deepEqual(panel.apply(world, { ...delta(3, {}), ladder: ["world", []] }).ladder.rungs, []);
 });
 
@@ -79,8 +101,17 @@ test("dark is judged by the background's luminance", () => {
 test("the first lines and a rank's line", () => {
   const world = panel.apply(null, snapshot(1, ROW, ROW, ["dead", 9, 0, 2 ** 31, 2 ** 33, ""]));
   assert.equal(panel.sizeLine(world), "3 ranks on 2 nodes · gloo");
-  assert.deepEqual(panel.counts(world.ranks), [["dead", 1], ["idle", 2]]);
-  assert.deepEqual(panel.byNode(world.ranks).map(([node, ranks]) => [node, ranks.length]), [[0, 2], [1, 1]]);
+  assert.deepEqual(panel.counts(world.ranks), [
+    ["dead", 1],
+    ["idle", 2],
+  ]);
+  assert.deepEqual(
+    panel.byNode(world.ranks).map(([node, ranks]) => [node, ranks.length]),
+    [
+      [0, 2],
+      [1, 1],
+    ],
+  );
   assert.equal(panel.place(world.ranks[0], 3), "rank 0 of 3 · local rank 0 · node 0 (host) · cpu · pid 100 · 1 MiB");
   assert.equal(
     panel.place(world.ranks[2], 3),
@@ -96,14 +127,21 @@ test("every state has a glyph of its own", () => {
 
 // ── the ladder and the timeline ──
 
-const ladder = (...columns) => ({ group: "world", rungs: columns.map((marks, i) => ({ seq: i + 1, name: "all_reduce", line: "", marks })) });
+const ladder = (...columns) => ({
+  group: "world",
+  rungs: columns.map((marks, i) => ({ seq: i + 1, name: "all_reduce", line: "", marks })),
+});
 const world = (rungs, ...states) => ({
-  ladder: ladder(...rungs), headline: null,
+  ladder: ladder(...rungs),
+  headline: null,
   ranks: states.map(([state, since], rank) => ({ rank, state, since, note: "", error: "" })),
 });
 
 test("the marks are Python's, and so is what is wrong in a ladder", () => {
-  assert.deepEqual(Object.entries(panel.MARKS).map(([letter, [glyph, word]]) => [letter, glyph, word]), cases.marks);
+  assert.deepEqual(
+    Object.entries(panel.MARKS).map(([letter, [glyph, word]]) => [letter, glyph, word]),
+    cases.marks,
+  );
   for (const [columns, says] of cases.ladder_line) assert.equal(panel.ladderLine(ladder(...columns)), says);
   assert.equal(panel.ladderLine(null), "");
 });
@@ -128,19 +166,34 @@ test("until somebody chooses, the one to look at is the culprit", () => {
 
 test("ranks that stand alike share a row when there are many", () => {
   const rows = panel.ladderRows(ladder(`${"d".repeat(30)}-d`, `${"a".repeat(30)}-m`));
-  assert.deepEqual(rows.map(({ ranks, marks }) => [panel.fold(ranks), marks.join("")]), [["0-29", "da"], ["31", "dm"]]);
+  assert.deepEqual(
+    rows.map(({ ranks, marks }) => [panel.fold(ranks), marks.join("")]),
+    [
+      ["0-29", "da"],
+      ["31", "dm"],
+    ],
+  );
   assert.equal(panel.ladderRows(ladder("aaa")).length, 3);
   assert.deepEqual(panel.ladderRows(ladder()), []);
 });
 
 test("the ladder explains failures, deaths and long waits", () => {
-  for (const [state, since, expected] of [["failed", 99, true], ["dead", 99, true], ["waiting", 99, false], ["waiting", 90, true], ["running", 0, false]]) {
+  for (const [state, since, expected] of [
+    ["failed", 99, true],
+    ["dead", 99, true],
+    ["waiting", 99, false],
+    ["waiting", 90, true],
+    ["running", 0, false],
+  ]) {
     assert.equal(panel.troubled(world([], [state, since]), 100), expected, state);
   }
 });
 
 test("a bar in words, and short times", () => {
-  assert.equal(panel.barLine({ rank: 3, totals: [1.25, 0.012, 0] }), "rank 3: compute 1.3 s, waiting 12 ms, transfer 0 s");
+  assert.equal(
+    panel.barLine({ rank: 3, totals: [1.25, 0.012, 0] }),
+    "rank 3: compute 1.3 s, waiting 12 ms, transfer 0 s",
+  );
   assert.deepEqual([0.0001, 0.9996, 9.96, 59.4, 75].map(panel.brief), ["0 s", "1.0 s", "10 s", "59 s", "1 min 15 s"]);
 });
 
