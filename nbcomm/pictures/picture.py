@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,8 +25,8 @@ class Picture:
     def __repr__(self) -> str:
         return describe(self.plan)
 
-    def _repr_svg_(self) -> str:
-        return self.svg
+    def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
+        return self.bundle
 
     @property
     def svg(self) -> str:
@@ -32,9 +34,16 @@ class Picture:
         return svg.draw(self.plan)
 
     @property
-    def bundle(self) -> dict[str, Any]:
-        """As a MIME bundle."""
-        return {"image/svg+xml": self.svg, "text/plain": describe(self.plan)}
+    def bundle(self) -> dict[str, str]:
+        """As a MIME bundle.
+
+        Front ends show SVG as an image without a word for whoever cannot see it, so the image that they prefer is one
+        with its words beside it.
+        """
+        drawn, words = self.svg, describe(self.plan)
+        encoded = base64.b64encode(drawn.encode()).decode()
+        image = f'<img alt="{html.escape(words)}" src="data:image/svg+xml;base64,{encoded}"/>'
+        return {"text/html": image, "image/svg+xml": drawn, "text/plain": words}
 
 
 def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:

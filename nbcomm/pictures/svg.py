@@ -110,7 +110,7 @@ class _Picture:
         if plan.hub:
             x = self.before_x + self.left + self.gap / 2
             y = _TOP + len(plan.ranks) * self.step / 2
-            for rank in dict.fromkeys(flow.src for flow in plan.flows):
+            for rank in [rank for rank in plan.ranks if plan.before.get(rank)]:  # also where it never completed
                 start = self._end_of(self.before_x, plan.before[rank])
                 self._curve(start, self._middle(places[rank]), x, y, _colour(rank), arrow=False)
             for rank in dict.fromkeys(flow.dst for flow in plan.flows):

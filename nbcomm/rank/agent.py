@@ -122,6 +122,7 @@ class Agent:
         if isinstance(message, Probe | Interrupt | Abort | Stop):
             return  # the agent's thread has dealt with them
         began, since = time.perf_counter(), time.time()
+        before = self._state, self._since
         done = Done(message.id)
         asked = (message.draw, message.trace) if isinstance(message, Run) else (False, False)
         self.world.record.journal.begin(drawing=asked[0], tracing=asked[1])
@@ -143,7 +144,11 @@ class Agent:
         if os.getpid() != self._process.pid:
             os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
         with self._closing:
-            self._set_state("failed" if done.failure else "idle")
+            if isinstance(message, Run | Call) or before[0] == "starting":
+                self._set_state("interrupted" if done.interrupted else "failed" if done.failure else "idle")
+            else:  # groups that are formed anew, values that come and go: how the last cell ended stays to be seen
+                self._set_state(before[0])
+                self._since = before[1]
             self.world.end()
             story = self._story()
             self.world.record.tidy()
@@ -205,7 +210,8 @@ class Agent:
         return pack({name: scope[name] for name in wanted}, self.home.bulk)
 
     def _set_state(self, state: str, run: int | None = None) -> None:
-        self._state, self._since = state, time.time()
+        self._state = state
+        self._since = time.time()
         self._running = run
 
     # ── sending, from either thread ─────────────────────────────────────────────────────────────────

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import html
 import re
 from xml.etree import ElementTree as ET
 
@@ -63,6 +65,11 @@ def test_every_word_is_easy_to_read() -> None:
 
 def test_a_picture_shows_itself_and_prints_as_words() -> None:
     picture = nbcomm.draw("all_reduce", [1, 2, 3], op="max")
-    assert picture._repr_svg_() == picture.svg
     assert "rank 0: 1 → 3" in repr(picture)
-    assert set(picture.bundle) == {"image/svg+xml", "text/plain"}
+    bundle = picture._repr_mimebundle_(include=None, exclude=None)
+    assert bundle["image/svg+xml"] == picture.svg
+    assert bundle["text/plain"] == repr(picture)
+    found = re.fullmatch(r'<img alt="([^"]*)" src="data:image/svg\+xml;base64,(.*)"/>', bundle["text/html"], re.DOTALL)
+    assert found
+    assert html.unescape(found[1]) == repr(picture)
+    assert base64.b64decode(found[2]).decode() == picture.svg

@@ -1,0 +1,176 @@
+"""A hang, a straggler, a death and their pictures, as a person sees them, with four real ranks.
+
+With NBCOMM_SCREENSHOTS=FOLDER the pictures of the docs are taken on the way (``make screenshots``).
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Notebook, Server
+
+LOAD = "%load_ext nbcomm"
+START = "%distributed start -n 4"
+HANG = """%%distributed --draw
+gradient = torch.full((2,), float(rank))
+if rank != 2:
+    all_reduce(gradient)"""
+DRAWN = """%%distributed --draw
+share = reduce_scatter(torch.arange(4) + 10 * rank)
+all_gather(share, mode="cat")"""
+LATE = """%%distributed
+import time
+for step in range(4):
+    time.sleep(0.5 if rank == 1 else 0.1)
+    all_reduce(step)"""
+ENDLESS = """%%distributed
+print("begun", rank, flush=True)
+while True:
+    time.sleep(0.01)"""
+KILL = """%%distributed
+import os
+if rank == 3: os.kill(os.getpid(), 9)"""
+AGAIN = """%%distributed
+all_reduce(1)"""
+EXPLORE = """import nbcomm
+nbcomm.explore()"""
+STOP = "%distributed stop"
+
+Make = Callable[..., Notebook]
+
+
+def shoot(target: Any, name: str) -> None:
+    """Take a picture of an element, if that is asked for."""
+    folder = os.environ.get("NBCOMM_SCREENSHOTS")
+    if folder:
+        target.scroll_into_view_if_needed()
+        target.page.mouse.move(2, 2)
+        target.screenshot(path=Path(folder) / f"{name}.png")
+
+
+def panel(book: Notebook) -> Any:
+    return book.page.locator(".nbcomm-live").first
+
+
+def await_text(book: Notebook, locator: Any, text: str, timeout: float = 20_000) -> None:
+    locator.filter(has_text=text).first.wait_for(timeout=timeout)
+
+
+@pytest.mark.timeout(180)
+@pytest.mark.parametrize(("app", "theme"), [("lab", "light"), ("notebook", "dark")])
+def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server: Server, app: str, theme: str) -> None:
+    server.choose_theme(theme)
+    cells = [LOAD, START, HANG, LATE, ENDLESS, KILL, AGAIN, STOP]
+    book = notebook(f"story-{theme}.ipynb", *cells, viewport={"width": 1200, "height": 1000})
+    book.page.set_default_timeout(30_000)
+    book.open(app=app)
+    book.run(0)
+    book.run(1)
+    await_text(book, panel(book), "4 ranks idle")
+
+    # A hang: the culprit's card is marked, and in the ladder it is the one that is missing.
+    book.start(2)
+    await_text(book, book.cell(2).locator(".jp-OutputArea-output"), "rank 2 has finished the cell")
+    ladder = panel(book).locator("table")
+    ladder.wait_for()
+    row = ladder.locator("tbody tr").nth(2)
+    assert "has not come" in row.inner_text()
+    picture = book.cell(2).locator("img[alt*='rank 2 never came']")
+    picture.wait_for()
+    assert picture.evaluate("img => img.naturalWidth") > 300
+    shoot(panel(book), f"hang-{theme}")
+    shoot(picture, f"hang-picture-{theme}")
+
+    # A straggler: its time is told apart from the waiting of the others.
+    book.run(3)
+    await_text(book, panel(book), "rank 1 came last in 4 of 4 collectives")
+    panel(book).locator("summary").last.click()
+    shoot(panel(book), f"timeline-{theme}")
+
+    # The button ends a cell that blocks the kernel.
+    book.start(4)
+    await_text(book, book.cell(4).locator(".jp-OutputArea-output"), "begun 3")
+    panel(book).get_by_role("button", name="interrupt").click()
+    await_text(book, book.cell(4).locator(".jp-OutputArea-output"), "KeyboardInterrupt")
+    book.idle()
+
+    # A death, and the button that heals.
+    book.start(5)
+    await_text(book, book.cell(5).locator(".jp-OutputArea-output"), "rank 3 was killed by SIGKILL")
+    book.idle()
+    panel(book).get_by_role("button", name="heal").click()
+    await_text(book, panel(book), "Rank 3 is back")
+    book.run(6)
+    assert "[0-3] 4" in book.cell(6).inner_text()
+    book.run(7)
+    assert book.errors == []
+
+
+@pytest.mark.timeout(120)
+def test_the_panels_stop_and_restart_ask_first_and_show_the_new_world_in_place(notebook: Make) -> None:
+    book = notebook("restart.ipynb", LOAD, START, AGAIN, viewport={"width": 1200, "height": 900})
+    book.page.set_default_timeout(30_000)
+    book.open()
+    book.run(0)
+    book.run(1)
+    await_text(book, panel(book), "4 ranks idle")
+    before = panel(book).locator(".process").first.inner_text()
+    panel(book).get_by_role("button", name="restart").click()
+    book.page.keyboard.press("Escape")  # no
+    panel(book).get_by_role("button", name="restart").click()
+    panel(book).get_by_role("button", name="Yes").click()
+    book.page.wait_for_function(
+        "before => [...document.querySelectorAll('.nbcomm-live .process')].some(el => el.innerText !== before)",
+        arg=before,
+    )
+    await_text(book, panel(book), "4 ranks idle", 60_000)
+    book.run(2)
+    assert "[0-3] 4" in book.cell(2).inner_text()
+    panel(book).get_by_role("button", name="stop").click()
+    panel(book).get_by_role("button", name="Yes").click()
+    await_text(book, book.page.locator(".nbcomm-panel"), "stopped; this was the last state")
+    assert book.errors == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_is_saved_is_whole_without_a_kernel_and_without_a_network(
+    notebook: Make, server: Server, browser: Any, theme: str
+) -> None:
+    server.choose_theme(theme)
+    name = f"saved-{theme}.ipynb"
+    book = notebook(name, LOAD, START, DRAWN, EXPLORE, STOP, viewport={"width": 1200, "height": 1000})
+    book.page.set_default_timeout(30_000)
+    book.open()
+    for cell in range(4):
+        book.run(cell)
+    explorer = book.page.locator(".nbcomm-explorer")
+    explorer.first.wait_for()
+    shoot(book.cell(2), f"draw-{theme}")
+    shoot(explorer.first, f"explorer-{theme}")
+    book.run(4)
+    saved = book.save()
+    text = str(saved)
+    assert "application/vnd.jupyter.widget-view" not in text
+    assert "widgets" not in saved["metadata"]
+    kinds = [set(output.get("data", {})) for output in saved["cells"][2]["outputs"]]
+    assert kinds.count({"image/svg+xml", "text/html", "text/plain"}) == 2
+
+    command = [sys.executable, "-m", "jupyter", "nbconvert", "--to", "html", "--log-level=ERROR", name]
+    subprocess.run(command, cwd=server.root, check=True, timeout=60)
+    context = browser.new_context(offline=True)
+    page = context.new_page()
+    page.goto((server.root / f"saved-{theme}.html").as_uri(), wait_until="domcontentloaded")
+    for collective in ("reduce_scatter", "all_gather"):
+        assert page.locator(f"img[alt^='{collective} ·']").evaluate("img => img.naturalWidth") > 300
+    assert page.locator("table").filter(has_text="3 of 4").count() >= 1
+    assert "Error displaying widget" not in page.content()
+    context.close()
+    assert book.errors == []
