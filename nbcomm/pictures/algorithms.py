@@ -350,7 +350,7 @@ def _give(board: Board, mine: list[Row], phase: str, what: str, pairs: list[tupl
 def _bruck(board: Board, job: Job) -> None:
     """Items travel by the bits of their distance, so each step moves half of them (Bruck et al. 1997)."""
     size = job.size
-    board.labels[:] = [f"to go {far}" for far in range(size)]
+    board.labels[:] = [f"distance {far}" for far in range(size)]
     board.by_itself(
         "every rank sorts its items by how far they go", lambda p, row: [row[(p + i) % size] for i in range(size)]
     )

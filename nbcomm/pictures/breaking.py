@@ -144,7 +144,8 @@ def _shape(call: Call, rank: int) -> Broken:
         )
         return _refused("CollectiveError", text, 'Pass mode="list", or mode="cat" if the lengths may differ.', call)
     at = "data[0]" if call.name == "reduce_scatter" else "data"
-    text = f"The ranks passed data that differs at {at}: {parts}. Pass the same structure, shapes and dtypes on every rank."
+    same = "Pass the same structure, shapes and dtypes on every rank."
+    text = f"The ranks passed data that differs at {at}: {parts}. {same}"
     return _refused("CollectiveError", text, remedy, call)
 
 

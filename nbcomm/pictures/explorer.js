@@ -23,7 +23,7 @@
 const PATIENCE = 1500; // ms without an answer after which the explorer says that the kernel is busy
 const TURN = 1400; // ms that a step is shown while it plays
 const KEPT = 200; // answers that are kept
-/** Okabe and Ito's colours, which people with any colour vision tell apart; from rank 8 on again, and darker. */
+/** Okabe and Ito's colours, which people with any colour vision tell apart; from rank 8 on again, and nearer to the text's. */
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c"];
 const BUSY = "The kernel is busy with a cell; the answer comes when that has ended.";
 
@@ -58,13 +58,14 @@ export function stateAt(run, step) {
   return state;
 }
 
-/** @param {string[]} labels @param {number[]} chunks  `chunks 0-3`, `data`, `of ranks 1,2` */
-export function chunkWords(labels, chunks) {
+/** @param {string[]} labels @param {number[]} chunks @param {number} longest  `chunks 0-3`, `data`, `of ranks 1,2` */
+export function chunkWords(labels, chunks, longest = 60) {
   const parts = chunks.map((chunk) => /^(.*\D)(\d+)$/.exec(labels[chunk] ?? ""));
   const [first] = parts;
   if (!first || parts.some((part) => part?.[1] !== first[1])) return chunks.map((chunk) => labels[chunk]).join(", ");
   const word = first[1].trim();
-  return `${word}${chunks.length > 1 ? "s" : ""} ${fold(parts.map((part) => Number(part?.[2])))}`;
+  const numbers = fold(parts.map((part) => Number(part?.[2])));
+  return `${word}${chunks.length > 1 ? "s" : ""} ${numbers.length > longest ? `${numbers.slice(0, longest)}…` : numbers}`;
 }
 
 /** @param {Run} run @param {number} step  the step's name, as it stands over the picture */
@@ -85,7 +86,7 @@ export function stepWords(run, step) {
 /** @param {number} rank @returns {string} */
 export function colour(rank) {
   const plain = COLOURS[rank % COLOURS.length];
-  return rank < COLOURS.length ? plain : `color-mix(in srgb, ${plain} 55%, #000)`;
+  return rank < COLOURS.length ? plain : `color-mix(in srgb, ${plain} 55%, var(--shade))`;
 }
 
 /** @param {number[]} ranks  one colour, or stripes of those that are in a reduced cell */
@@ -135,9 +136,9 @@ export function counters(run, step) {
   const all = run.cost;
   const [steps, data] = run.formula;
   return [
-    ["steps", `${now.steps} of ${all.steps}`, steps && `${steps}`],
+    ["steps", `${now.steps} of ${all.steps}`, steps],
     ["messages", `${now.messages} of ${all.messages}`, ""],
-    ["sent by the busiest rank", `${now.busiest} of ${all.busiest} n`, data && data !== all.busiest ? `${data} · n` : ""],
+    ["sent by the busiest rank", `${now.busiest} of ${all.busiest} n`, data && data !== all.busiest ? `${data.replace(/^W−1$/, "(W−1)")} · n` : ""],
     ["received by the busiest rank", `${now.received} of ${all.received} n`, ""],
     ["sent in all", `${now.total} of ${all.total} n`, ""],
   ];
@@ -193,7 +194,9 @@ class Choice {
   /** @param {string} label @param {(value: string) => void} chosen */
   constructor(label, chosen) {
     this.select = /** @type {HTMLSelectElement} */ (key(make("select", "")));
-    this.root = make("label", "choice", make("span", "", label), this.select);
+    const name = /** @type {HTMLLabelElement} */ (make("label", "", label));
+    name.htmlFor = this.select.id = `nbcomm-choice-${Math.random().toString(36).slice(2)}`;
+    this.root = make("div", "choice", name, this.select);
     this.select.addEventListener("change", () => chosen(this.select.value));
   }
 
@@ -261,6 +264,7 @@ class View {
     modes.setAttribute("role", "group");
     modes.setAttribute("aria-label", "what to do with it");
     this.law = make("p", "law");
+    this.how = make("p", "how");
     this.sentence = make("p", "sentence");
     this.lanes = make("div", "lanes");
     this.heads = ["rank", "before", "messages", "after"].map((word) => make("span", `head ${word}`, word));
@@ -274,7 +278,7 @@ class View {
     this.spoken = make("div", "spoken");
     this.spoken.setAttribute("aria-live", "polite");
     this.root = make("section", "nbcomm-live-explorer",
-      make("div", "controls", ...Object.values(others).map((choice) => choice.root)), modes, this.sentence, this.law,
+      make("div", "controls", ...Object.values(others).map((choice) => choice.root)), modes, this.sentence, this.law, this.how,
       this.player(), this.breaker, this.verdict, this.picture, this.predictor(), this.counters, this.spelling, this.spoken);
     this.root.setAttribute("aria-label", "collective explorer");
     this.root.addEventListener("keydown", (event) => this.pressed(event));
@@ -293,10 +297,10 @@ class View {
     this.slider.addEventListener("input", () => live.go(Number(this.slider?.value)));
     this.play = button("Play", "", () => live.toggle());
     this.buttons = {
-      first: button("⏮", "first step", () => live.go(0)),
+      first: button("First", "", () => live.go(0)),
       back: button("Back", "", () => live.go(live.step - 1)),
       next: button("Next", "", () => live.go(live.step + 1)),
-      last: button("⏭", "last step", () => live.go(Infinity)),
+      last: button("Last", "", () => live.go(Infinity)),
     };
     const { first, back, next, last } = this.buttons;
     this.name = make("p", "step");
@@ -322,7 +326,9 @@ class View {
     write(this.sentence, waiting ? BUSY : answer.sentence);
     show(this.sentence, waiting || answer.sentence !== "");
     write(this.law, `${answer.law}${answer.notes.length ? ` · ${answer.notes.join(" · ")}` : ""}`);
+    write(this.how, run.title && `${choices.algorithm}: ${run.title}`);
     const watching = choices.view === "watch";
+    show(this.how, watching && run.title !== "");
     show(/** @type {HTMLElement} */ (this.steps), watching);
     show(this.counters, watching && run.cost !== null);
     show(/** @type {HTMLElement} */ (this.predict), choices.view === "predict");
@@ -369,7 +375,7 @@ class View {
     }
     write(play, this.live.playing ? "Pause" : "Play");
     show(play, !still());
-    write(/** @type {HTMLElement} */ (this.name), `${stepName(run, step)}${run.title ? ` (${run.title})` : ""}`);
+    write(/** @type {HTMLElement} */ (this.name), stepName(run, step));
   }
 
   /** @param {Answer} answer @param {number} step */
@@ -391,7 +397,7 @@ class View {
       who.style.setProperty("--stripes", colour(rank));
       const had = make("span", "cells before", ...before[place].map((cell, i) => chip(cell, `item ${i}`, false)));
       const sent = (stage?.messages ?? []).filter(([src]) => src === rank);
-      const gutter = make("span", "gutter", ...sent.slice(0, 1).map((message) => this.letter(message, run, sent.length - 1)));
+      const gutter = make("span", "gutter", ...(choices.view === "watch" ? sent.slice(0, 1) : []).map((message) => this.letter(message, run, sent.length - 1)));
       const cells = make("span", "cells state");
       if (breaking) cells.append(this.fate(broken, rank));
       else if (predicting) cells.append(...Array.from({ length: width }, (_, i) => this.blank(rank, i, width)));
@@ -402,6 +408,8 @@ class View {
       row.setAttribute("aria-label", `rank ${rank}`);
       return row;
     });
+    const all = [...now, ...before].flat();
+    this.lanes.classList.toggle("many", run.labels.length > 8 && all.every((cell) => (cell?.text.length ?? 0) < 5) && !breaking);
     this.lanes.replaceChildren(make("div", "lane heads", ...this.heads), ...rows);
     this.drawArrows();
   }
@@ -409,7 +417,8 @@ class View {
   /** @param {Message} message @param {Run} run @param {number} more */
   letter([, dst, chunks, adds], run, more) {
     const words = chunkWords(run.labels, chunks);
-    const el = make("span", "letter", make("span", "what", `${adds ? "+ " : ""}${words} `), `→ ${dst}${more ? ` +${more}` : ""}`);
+    const short = chunkWords(run.labels, chunks, 6);
+    const el = make("span", "letter", make("span", "what", `${adds ? "+ " : ""}${short} `), `→ ${dst}${more ? ` +${more}` : ""}`);
     el.title = `${words} to rank ${dst}${adds ? ", combined with what is there" : ""}`;
     return el;
   }

@@ -1,0 +1,104 @@
+"""What the explorer says of a broken collective is what nbcomm says when one is broken."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import nbcomm
+from nbcomm.errors import CellError
+from nbcomm.notebook.session import Session
+from nbcomm.pictures.algorithms import ALGORITHMS
+from nbcomm.pictures.breaking import BREAKS, Call, breaks_of, broken
+
+CASES = [(name, how) for name in ALGORITHMS for how in breaks_of(name)]
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Session]:
+    with nbcomm.start(4) as session:
+        yield session
+
+
+def cell(call: Call, how: str, rank: int) -> str:
+    """Break it for real."""
+    many = call.name in ("scatter", "reduce_scatter", "all_to_all")
+    line = call.line.replace("x", "[x] * world_size", 1) if many else call.line
+    data = f"x = torch.ones(3 if rank == {rank} else 2)\n" if how == "shape" else "x = rank\n"
+    if how == "absent":
+        return f"{data}if rank != {rank}: {line}"
+    if how == "other":
+        return f"{data}{line} if rank != {rank} else {'all_reduce' if call.name == 'all_gather' else 'all_gather'}(x)"
+    if how == "op":
+        return data + line[:-1] + f", op='max' if rank == {rank} else '{call.op}')"
+    return data + line
+
+
+def said(session: Session, code: str) -> str:
+    try:
+        session.run(code)
+    except CellError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize(("name", "how"), CASES)
+def test_the_words_are_nbcomms(four: Session, name: str, how: str) -> None:
+    call = Call(name, 4)
+    told = broken(call, how, 2)
+    real = said(four, cell(call, how, 2))
+    assert bool(told.error) == bool(real), real
+    if not real:
+        assert told.text.startswith("Nothing breaks.")
+        return
+    assert f"{told.error}: " in real
+    if how == "absent":
+        start, _, end = told.text.partition("(line 1: ")
+        assert start.replace("#1", "#") in re.sub(r"#\d+", "#", real)
+        assert end.partition(") can never")[2] == real.rpartition(") can never")[2]
+    elif "Nothing was moved" in real or told.error == "CollectiveError":
+        assert told.text in real
+    else:  # a real world names the ranks that it has heard of by then, and how the data was packed
+        assert told.text.endswith("No rank has gone on with it.")
+        assert real.endswith("No rank has gone on with it.")
+        assert "is not the same on all ranks" in real
+        if how == "shape":
+            assert set(re.findall(r"called (\w+\(float32 \(\d,\), sum(?:, dst 0)?\))", real)) == set(
+                re.findall(r"called (\w+\(float32 \(\d,\), sum(?:, dst 0)?\))", told.text)
+            )
+
+
+@pytest.mark.parametrize("name", ["broadcast", "scatter"])
+def test_without_the_rank_that_gives_all_others_wait(name: str) -> None:
+    told = broken(Call(name, 4, src=2), "absent", 2)
+    assert told.waits == (0, 1, 3)
+    assert "ranks 0-1,3 wait in it, but rank 2 has finished the cell." in told.text
+
+
+@pytest.mark.parametrize("mode", ["cat", "list"])
+def test_other_modes_take_other_shapes(four: Session, mode: str) -> None:
+    call = Call("all_gather", 4, mode=mode)
+    assert broken(call, "shape", 1).error == ""
+    assert said(four, cell(call, "shape", 1)) == ""
+
+
+def test_every_break_of_every_call_is_told_in_sentences() -> None:
+    for name in ALGORITHMS:
+        for size in (2, 16):
+            for how in breaks_of(name):
+                for rank in range(size):
+                    options: dict[str, Any] = {"op": "max", "src": size - 1, "dst": size - 1, "exclusive": True}
+                    told = broken(Call(name, size, **options), how, rank)
+                    assert told.text.endswith((".", "anything."))
+                    assert bool(told.remedy) == bool(told.error)
+                    assert not set(told.waits) & set(told.missing)
+    assert set(BREAKS) == {"absent", "other", "op", "shape"}
+    assert "op" not in breaks_of("barrier")
+
+
+def test_the_ops_words_with_other_arguments(four: Session) -> None:
+    for call in (Call("reduce", 4, dst=3), Call("scan", 4, exclusive=True)):
+        assert broken(call, "op", 1).text in said(four, cell(call, "op", 1))
