@@ -272,6 +272,7 @@ class View {
     this.arrows.setAttribute("aria-hidden", "true");
     this.picture = make("div", "picture", this.lanes, /** @type {any} */ (this.arrows));
     this.counters = make("dl", "counters");
+    this.unit = make("p", "unit", "n is the size of what one rank brings; W is the number of ranks");
     this.breaker = make("div", "controls breaker", rank.root, how.root);
     this.verdict = make("div", "verdict");
     this.spelling = make("div", "spelling");
@@ -279,7 +280,7 @@ class View {
     this.spoken.setAttribute("aria-live", "polite");
     this.root = make("section", "nbcomm-live-explorer",
       make("div", "controls", ...Object.values(others).map((choice) => choice.root)), modes, this.sentence, this.law, this.how,
-      this.player(), this.breaker, this.verdict, this.picture, this.predictor(), this.counters, this.spelling, this.spoken);
+      this.player(), this.breaker, this.verdict, this.picture, this.predictor(), this.counters, this.unit, this.spelling, this.spoken);
     this.root.setAttribute("aria-label", "collective explorer");
     this.root.addEventListener("keydown", (event) => this.pressed(event));
     for (const child of this.table) child.hidden = true;
@@ -330,7 +331,7 @@ class View {
     const watching = choices.view === "watch";
     show(this.how, watching && run.title !== "");
     show(/** @type {HTMLElement} */ (this.steps), watching);
-    show(this.counters, watching && run.cost !== null);
+    for (const el of [this.counters, this.unit]) show(el, watching && run.cost !== null);
     show(/** @type {HTMLElement} */ (this.predict), choices.view === "predict");
     this.drawPlayer(run, step);
     this.drawBroken(answer);
@@ -504,7 +505,6 @@ class View {
   drawCounters(run, step) {
     this.counters.replaceChildren(...counters(run, step).map(([name, value, formula]) =>
       make("div", "", make("dt", "", name), make("dd", "", value, ...(formula ? [make("small", "", ` = ${formula}`)] : [])))));
-    if (run.cost) this.counters.append(make("div", "unit", "n is the size of what one rank brings; W is the number of ranks"));
   }
 
   /** @param {Answer} answer */

@@ -175,8 +175,8 @@ class Explorer:
 
     @property
     def plans(self) -> Sequence[Plan]:
-        """What "from my cell" offers."""
-        return recent if self._plans is None else self._plans
+        """What "from my cell" offers; a copy, since a kernel with subshells answers while a cell runs."""
+        return tuple(recent if self._plans is None else self._plans)
 
     def hear(self, message: Any) -> dict[str, Any] | None:
         """Answer a message from the browser; None where it is not understood, and then nothing has changed."""
@@ -210,8 +210,9 @@ class Explorer:
 
     def _answer(self, choices: Choices, asked: Any) -> dict[str, Any]:
         """All that the browser draws."""
-        choices = choices.fitted(len(self.plans))
-        own = None if choices.own is None else self.plans[choices.own]
+        plans = self.plans
+        choices = choices.fitted(len(plans))
+        own = None if choices.own is None else plans[choices.own]
         sentence = ""
         try:
             shown, done = _own(own, choices) if own else _made_up(choices)
@@ -223,7 +224,7 @@ class Explorer:
             "id": self.id,
             "asked": asked if isinstance(asked, int | str) else None,
             "choices": asdict(choices),
-            "options": _options(choices, self.plans),
+            "options": _options(choices, plans),
             "sentence": sentence,
             "title": shown.title,
             "law": shown.law + _mode_words(choices, own),
