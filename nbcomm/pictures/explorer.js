@@ -68,6 +68,12 @@ export function chunkWords(labels, chunks, longest = 60) {
   return `${word}${chunks.length > 1 ? "s" : ""} ${numbers.length > longest ? `${numbers.slice(0, longest)}…` : numbers}`;
 }
 
+/** @param {number[]} ranks  whose data is in a cell, in the width of one: `0-3`, or of how many where that is shorter */
+export function whose(ranks) {
+  const folded = fold(ranks) || "–";
+  return folded.length > 6 ? `of ${ranks.length}` : folded;
+}
+
 /** @param {Run} run @param {number} step  the step's name, as it stands over the picture */
 export function stepName(run, step) {
   const stage = run.stages[step - 1];
@@ -224,7 +230,7 @@ function chip(cell, label, fresh) {
     empty.title = `${label}: empty`;
     return empty;
   }
-  const el = make("span", "cell", make("span", "plate", cell.text), make("span", "who", cell.sources.length ? fold(cell.sources) : "–"));
+  const el = make("span", "cell", make("span", "plate", cell.text), make("span", "who", whose(cell.sources)));
   el.style.setProperty("--stripes", stripes(cell.sources));
   el.classList.toggle("fresh", fresh);
   el.title = `${label}: ${cell.text}${cell.sources.length ? `, from ${named(cell.sources)}` : ""}`;
@@ -250,7 +256,7 @@ class View {
       mode: new Choice("mode", (mode) => set({ mode })),
       exclusive: new Choice("without its own", (value) => set({ exclusive: value === "yes" })),
       algorithm: new Choice("algorithm", (algorithm) => set({ algorithm })),
-      own: new Choice("from my cell", (own) => set({ own: own === "" ? null : Number(own) })),
+      own: new Choice("call of my cell", (own) => set({ own: own === "" ? null : Number(own), view: "watch" })),
       how: new Choice("what it does", (how) => set({ how })),
       rank: new Choice("the rank", (rank) => set({ rank: Number(rank) })),
     };
@@ -260,6 +266,7 @@ class View {
       tab.dataset.view = view;
       return tab;
     });
+    const mine = button("From my cell", "", () => set({ own: this.live.answer.choices.own ?? 0, view: "watch" }));
     const modes = make("div", "tabs", ...this.tabs);
     modes.setAttribute("role", "group");
     modes.setAttribute("aria-label", "what to do with it");
@@ -279,7 +286,7 @@ class View {
     this.spoken = make("div", "spoken");
     this.spoken.setAttribute("aria-live", "polite");
     this.root = make("section", "nbcomm-live-explorer",
-      make("div", "controls", ...Object.values(others).map((choice) => choice.root)), modes, this.sentence, this.law, this.how,
+      make("div", "controls", ...Object.values(others).map((choice) => choice.root), mine), modes, this.sentence, this.law, this.how,
       this.player(), this.breaker, this.verdict, this.picture, this.predictor(), this.counters, this.unit, this.spelling, this.spoken);
     this.root.setAttribute("aria-label", "collective explorer");
     this.root.addEventListener("keydown", (event) => this.pressed(event));
@@ -353,8 +360,8 @@ class View {
     mode.put(made ? plain(options.mode) : [], choices.mode);
     exclusive.put(made && options.exclusive ? plain(["no", "yes"]) : [], choices.exclusive ? "yes" : "no");
     algorithm.put(plain(options.algorithm), choices.algorithm);
-    own.put(options.own.length ? [["", "–"], ...options.own.map((title, i) => /** @type {[string, string]} */ ([`${i}`, title]))] : [],
-      made ? "" : `${choices.own}`);
+    own.put(made ? [] : [...options.own.map((title, i) => /** @type {[string, string]} */ ([`${i}`, title])), ["", "none: made-up data"]],
+      `${choices.own}`);
     how.put(options.how.map(([value, text]) => [value, text]), choices.how);
     rank.put(ranks, `${choices.rank}`);
     for (const tab of this.tabs) {

@@ -37,6 +37,8 @@ LEAST, MOST = 2, 16
 MODES = ("stack", "cat", "list")
 VIEWS = ("watch", "predict", "break")
 
+NO_CELL = "No cell has been drawn yet that is still known; run one with %%distributed --draw."
+
 recent: list[Plan] = []
 """What the last drawn cell did: plans of its collectives, in order."""
 
@@ -211,9 +213,9 @@ class Explorer:
     def _answer(self, choices: Choices, asked: Any) -> dict[str, Any]:
         """All that the browser draws."""
         plans = self.plans
-        choices = choices.fitted(len(plans))
+        asked_own, choices = choices.own, choices.fitted(len(plans))
         own = None if choices.own is None else plans[choices.own]
-        sentence = ""
+        sentence = "" if own is not None or asked_own is None else NO_CELL
         try:
             shown, done = _own(own, choices) if own else _made_up(choices)
         except NbcommError as error:  # such an op for such numbers

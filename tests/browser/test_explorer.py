@@ -266,14 +266,18 @@ def test_it_plays_and_shows_real_calls(notebook: Make) -> None:
     it.root.get_by_role("button", name="Pause").wait_for()
     it.says(re.compile("Step 2 of 2"))  # type: ignore[arg-type]
     it.root.get_by_role("button", name="Play").wait_for()
+    mine = it.root.get_by_role("button", name="From my cell")
+    mine.click()
+    it.shows("No cell has been drawn yet")
     it.book.run(1)
-    it.choice("collective").select_option("gather")
-    it.choice("from my cell").select_option(label="1. all_reduce · max")
+    mine.click()
     it.says("all_reduce · max")
     it.root.get_by_role("button", name="Last").click()
     assert {text for row in it.cells() for text in row} == {"8"}
-    it.choice("from my cell").select_option(label="2. broadcast · src 0")
+    it.choice("call of my cell").select_option(label="2. broadcast · src 0")
     it.root.get_by_role("button", name="Next").click()
     it.shows("what the call did")
     assert it.cells() == [["'a'"], ["'a'"]]
+    it.choice("call of my cell").select_option(label="none: made-up data")
+    it.choice("call of my cell").wait_for(state="hidden")
     assert it.book.errors == []

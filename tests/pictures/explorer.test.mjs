@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import {
-  chunkWords, colour, counters, fate, fold, isDark, many, named, right, score, stateAt, stepName, stepWords, stripes,
+  chunkWords, colour, counters, fate, fold, isDark, many, named, right, score, stateAt, stepName, stepWords, stripes, whose,
 } from "../../nbcomm/pictures/explorer.js";
 
 const cell = (text, ...sources) => ({ text, sources });
@@ -22,6 +22,7 @@ test("ranks are folded and named", () => {
   assert.equal(fold([5, 0, 1, 2]), "0-2,5");
   assert.equal(named([3]), "rank 3");
   assert.equal(named([0, 1]), "ranks 0-1");
+  assert.deepEqual([whose([]), whose([0, 1, 2, 3]), whose([0, 4, 8, 12])], ["–", "0-3", "of 4"]);
   assert.equal(many(1, "cell"), "1 cell");
   assert.equal(many(0, "cell"), "0 cells");
 });

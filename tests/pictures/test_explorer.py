@@ -153,7 +153,9 @@ def test_from_my_cell_are_the_plans_that_are_remembered(explorer: Explorer) -> N
         assert [stage["name"] for stage in told["run"]["stages"]] == ["what the call did"]
         assert state(told) == [["'b'"], ["'b'"]]
         remember([])
-        assert choose(explorer, own=1)["choices"]["own"] is None
+        none = choose(explorer, own=1)
+        assert (none["choices"]["own"], none["sentence"]) == (None, module.NO_CELL)
+        assert choose(explorer)["sentence"] == ""
     finally:
         remember([])
 
