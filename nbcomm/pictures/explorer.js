@@ -25,7 +25,9 @@ const TURN = 1400; // ms that a step is shown while it plays
 const KEPT = 200; // answers that are kept
 /** Okabe and Ito's colours, which people with any colour vision tell apart; from rank 8 on again, and nearer to the text's. */
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c"];
-const BUSY = "The kernel is busy with a cell; the answer comes when that has ended.";
+const GONE = "The kernel that drew this is gone; run the cell again.";
+// Of a restart the browser is not told here: its messages go nowhere.
+const BUSY = "The kernel is busy with a cell; the answer comes when that has ended. If none runs, it was restarted: run this cell again.";
 
 // ── pure: states, words, marks ───────────────────────────────────────────────────────────────────────────
 
@@ -329,10 +331,10 @@ class View {
     const { choices, options, run } = answer;
     this.root.dataset.theme = theme(this.host);
     this.root.dataset.view = choices.view;
-    this.root.setAttribute("aria-busy", `${waiting}`);
+    this.root.setAttribute("aria-busy", `${waiting === BUSY}`);
     this.drawChoices(choices, options);
-    write(this.sentence, waiting ? BUSY : answer.sentence);
-    show(this.sentence, waiting || answer.sentence !== "");
+    write(this.sentence, waiting || answer.sentence);
+    show(this.sentence, (waiting || answer.sentence) !== "");
     write(this.law, `${answer.law}${answer.notes.length ? ` · ${answer.notes.join(" · ")}` : ""}`);
     write(this.how, run.title && `${choices.algorithm}: ${run.title}`);
     const watching = choices.view === "watch";
@@ -481,15 +483,16 @@ class View {
       if (!from || !to || !from.width) return [];
       const [x1, y1] = [from.left - box.left + 2, from.top - box.top + from.height / 2];
       const [x2, y2] = [to.right - box.left - 9, to.top - box.top + to.height / 2];
-      const line = document.createElementNS("http://www.w3.org/2000/svg", "path");
       const bend = Math.min(40, (x2 - x1) / 2);
-      line.setAttribute("d", `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`);
-      const tip = document.createElementNS("http://www.w3.org/2000/svg", "path");
-      tip.setAttribute("d", `M${x2 + 8} ${y2}l-9 -4.5v9z`);
-      for (const el of [line, tip]) el.style.setProperty("--ink", colour(src));
-      line.setAttribute("class", "line");
-      tip.setAttribute("class", "tip");
-      return [line, tip];
+      const way = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+      // The edge below makes pale yellow seen on white, and dark blue on black.
+      return [["edge", way], ["line", way], ["tip", `M${x2 + 8} ${y2}l-9 -4.5v9z`]].map(([name, d]) => {
+        const el = document.createElementNS("http://www.w3.org/2000/svg", "path");
+        el.setAttribute("class", name);
+        el.setAttribute("d", d);
+        el.style.setProperty("--ink", colour(src));
+        return el;
+      });
     }));
   }
 
@@ -588,7 +591,7 @@ class Live {
     this.answer = /** @type {Answer} */ (model.get("snapshot"));
     this.step = 0;
     this.playing = 0;
-    this.waiting = false;
+    this.waiting = ""; // why there is no answer yet
     this.busy = 0;
     this.asked = "";
     /** @type {Choices | undefined} what was asked for last, until that is answered */
@@ -613,15 +616,23 @@ class Live {
     const choices = { ...(this.wanted ?? this.answer.choices), ...some };
     this.wanted = choices;
     this.asked = JSON.stringify(choices);
-    this.model.send({ kind: "choose", asked: this.asked, choices });
-    const known = this.kept.get(this.asked);
     clearTimeout(this.busy);
+    const known = this.kept.get(this.asked);
     if (known) this.take(known);
-    else this.busy = setTimeout(() => {
-      this.waiting = true;
-      this.draw();
-      this.say(BUSY);
-    }, PATIENCE);
+    else this.busy = setTimeout(() => this.tell(BUSY), PATIENCE);
+    try {
+      this.model.send({ kind: "choose", asked: this.asked, choices });
+    } catch { // the link was closed: a restart, or many newer explorers
+      clearTimeout(this.busy);
+      if (!known) this.tell(GONE);
+    }
+  }
+
+  /** Say why there is no answer. @param {string} why */
+  tell(why) {
+    this.waiting = why;
+    this.draw();
+    this.say(why);
   }
 
   /** @param {any} message */
@@ -629,7 +640,7 @@ class Live {
     if (message?.kind !== "run") return;
     const answer = /** @type {Answer} */ (message);
     // What a real cell did may be another thing after the next cell.
-    if (answer.asked && answer.choices.own === null) this.kept.set(answer.asked, answer);
+    if (answer.asked && answer.choices.own === null && !answer.sentence) this.kept.set(answer.asked, answer);
     if (this.kept.size > KEPT) this.kept.delete(/** @type {string} */ (this.kept.keys().next().value));
     if (answer.asked !== this.asked) return; // something else has been chosen since
     clearTimeout(this.busy);
@@ -642,7 +653,7 @@ class Live {
     const told = JSON.stringify([answer.choices, answer.sentence]) !== JSON.stringify([this.answer.choices, this.answer.sentence]);
     this.answer = answer;
     this.wanted = undefined;
-    this.waiting = false;
+    this.waiting = "";
     if (!same) this.step = 0;
     this.draw();
     const { broken, choices } = answer;
