@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from ..messages import Step
 from ..pictures.plan import NAMES, Cell, How, Plan, assemble, sources_of
@@ -84,6 +85,19 @@ def _how(meeting: Meeting) -> How:
 def _cells(texts: Sequence[str], sources: Sequence[tuple[int, ...]]) -> tuple[Cell, ...]:
     """Cells with whose data is in each; what came as one value though it is of many has all of theirs."""
     if len(texts) == len(sources):
-        return tuple(Cell(text, whose) for text, whose in zip(texts, sources, strict=True))
+        return tuple(Cell(text, whose, _number(text)) for text, whose in zip(texts, sources, strict=True))
     everyone = tuple(sorted({rank for whose in sources for rank in whose}))
-    return tuple(Cell(text, sources[0] if len(sources) == 1 else everyone) for text in texts)
+    return tuple(Cell(text, sources[0] if len(sources) == 1 else everyone, _number(text)) for text in texts)
+
+
+def _number(text: str) -> Any:
+    """The number, or the row of numbers, that a text shows whole; None for anything else."""
+    if text.startswith("[") and text.endswith("]"):
+        row = [_number(word) for word in text[1:-1].split()]
+        return row if row and None not in row else None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None

@@ -27,7 +27,8 @@ const KEPT = 200; // answers that are kept
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c"];
 const GONE = "The kernel that drew this is gone; run the cell again.";
 // Of a restart the browser is not told here: its messages go nowhere.
-const BUSY = "The kernel is busy with a cell; the answer comes when that has ended. If none runs, it was restarted: run this cell again.";
+const BUSY =
+  "The kernel is busy with a cell; the answer comes when that has ended. If none runs, it was restarted: run this cell again.";
 
 // ── pure: states, words, marks ───────────────────────────────────────────────────────────────────────────
 
@@ -56,7 +57,8 @@ export const many = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
  */
 export function stateAt(run, step) {
   const state = run.start.map((row) => [...row]);
-  for (const stage of run.stages.slice(0, step)) for (const [place, slot, cell] of stage.changes) state[place][slot] = cell;
+  for (const stage of run.stages.slice(0, step))
+    for (const [place, slot, cell] of stage.changes) state[place][slot] = cell;
   return state;
 }
 
@@ -79,14 +81,20 @@ export function whose(ranks) {
 /** @param {Run} run @param {number} step  the step's name, as it stands over the picture */
 export function stepName(run, step) {
   const stage = run.stages[step - 1];
-  return stage ? `${step} of ${run.stages.length} · ${stage.name}` : `0 of ${run.stages.length} · what every rank brings`;
+  return stage
+    ? `${step} of ${run.stages.length} · ${stage.name}`
+    : `0 of ${run.stages.length} · what every rank brings`;
 }
 
 /** @param {Run} run @param {number} step  the same, and who sends what to whom, for who does not see the picture */
 export function stepWords(run, step) {
   const messages = run.stages[step - 1]?.messages ?? [];
-  const told = messages.slice(0, 4).map(([src, dst, chunks, adds]) =>
-    `rank ${src} to rank ${dst}: ${chunkWords(run.labels, chunks)}${adds ? ", combined" : ""}`);
+  const told = messages
+    .slice(0, 4)
+    .map(
+      ([src, dst, chunks, adds]) =>
+        `rank ${src} to rank ${dst}: ${chunkWords(run.labels, chunks)}${adds ? ", combined" : ""}`,
+    );
   if (messages.length > told.length) told.push(`and ${many(messages.length - told.length, "more message")}`);
   return [`Step ${stepName(run, step)}.`, ...(told.length ? [`${told.join("; ")}.`] : [])].join(" ");
 }
@@ -111,7 +119,11 @@ export function stripes(ranks) {
  * @param {string} given @param {string} wanted  "" for nothing
  */
 export function right(given, wanted) {
-  const parts = (/** @type {string} */ text) => text.replace(/−/g, "-").split(/[\s,[\]()]+/).filter(Boolean);
+  const parts = (/** @type {string} */ text) =>
+    text
+      .replace(/−/g, "-")
+      .split(/[\s,[\]()]+/)
+      .filter(Boolean);
   const [mine, theirs] = [parts(given), parts(wanted)];
   return mine.length === theirs.length && mine.every((part, i) => part === theirs[i] || close(part, theirs[i]));
 }
@@ -125,7 +137,9 @@ function close(one, other) {
 /** @param {boolean[]} marks */
 export function score(marks) {
   const good = marks.filter(Boolean).length;
-  return good === marks.length ? `All ${many(marks.length, "cell")} right.` : `${good} of ${many(marks.length, "cell")} right.`;
+  return good === marks.length
+    ? `All ${many(marks.length, "cell")} right.`
+    : `${good} of ${many(marks.length, "cell")} right.`;
 }
 
 /** @param {Broken} broken @param {number} rank @returns {[string, string]}  a glyph, and what the rank does, in words */
@@ -146,7 +160,11 @@ export function counters(run, step) {
   return [
     ["steps", `${now.steps} of ${all.steps}`, steps],
     ["messages", `${now.messages} of ${all.messages}`, ""],
-    ["sent by the busiest rank", `${now.busiest} of ${all.busiest} n`, data && data !== all.busiest ? `${data.replace(/^W−1$/, "(W−1)")} · n` : ""],
+    [
+      "sent by the busiest rank",
+      `${now.busiest} of ${all.busiest} n`,
+      data && data !== all.busiest ? `${data.replace(/^W−1$/, "(W−1)")} · n` : "",
+    ],
     ["received by the busiest rank", `${now.received} of ${all.received} n`, ""],
     ["sent in all", `${now.total} of ${all.total} n`, ""],
   ];
@@ -190,7 +208,9 @@ function button(text, name, press) {
 }
 
 /** @param {HTMLElement} el @param {boolean} shown */
-const show = (el, shown) => { el.hidden = !shown; };
+const show = (el, shown) => {
+  el.hidden = !shown;
+};
 
 /** Writes only what differs, or a screen reader would say it again. @param {Element} el @param {string} text */
 function write(el, text) {
@@ -264,7 +284,9 @@ class View {
     };
     const { how, rank, ...others } = this.choices;
     this.tabs = ["watch", "predict", "break"].map((view) => {
-      const tab = button({ watch: "Watch it", predict: "Predict it", break: "Break it" }[view] ?? view, "", () => set({ view }));
+      const tab = button({ watch: "Watch it", predict: "Predict it", break: "Break it" }[view] ?? view, "", () =>
+        set({ view }),
+      );
       tab.dataset.view = view;
       return tab;
     });
@@ -287,9 +309,24 @@ class View {
     this.spelling = make("div", "spelling");
     this.spoken = make("div", "spoken");
     this.spoken.setAttribute("aria-live", "polite");
-    this.root = make("section", "nbcomm-live-explorer",
-      make("div", "controls", ...Object.values(others).map((choice) => choice.root), mine), modes, this.sentence, this.law, this.how,
-      this.player(), this.breaker, this.verdict, this.picture, this.predictor(), this.counters, this.unit, this.spelling, this.spoken);
+    this.root = make(
+      "section",
+      "nbcomm-live-explorer",
+      make("div", "controls", ...Object.values(others).map((choice) => choice.root), mine),
+      modes,
+      this.sentence,
+      this.law,
+      this.how,
+      this.player(),
+      this.breaker,
+      this.verdict,
+      this.picture,
+      this.predictor(),
+      this.counters,
+      this.unit,
+      this.spelling,
+      this.spoken,
+    );
     this.root.setAttribute("aria-label", "collective explorer");
     this.root.addEventListener("keydown", (event) => this.pressed(event));
     for (const child of this.table) child.hidden = true;
@@ -314,15 +351,29 @@ class View {
     };
     const { first, back, next, last } = this.buttons;
     this.name = make("p", "step");
-    this.steps = make("div", "player", make("div", "buttons", first, back, this.play, next, last, this.slider), this.name);
+    this.steps = make(
+      "div",
+      "player",
+      make("div", "buttons", first, back, this.play, next, last, this.slider),
+      this.name,
+    );
     return this.steps;
   }
 
   /** Check and reveal; what is filled in lies in the lanes. */
   predictor() {
     this.result = make("p", "result");
-    this.predict = make("div", "predictor",
-      make("div", "buttons", button("Check", "", () => this.check()), button("Reveal", "", () => this.check(true))), this.result);
+    this.predict = make(
+      "div",
+      "predictor",
+      make(
+        "div",
+        "buttons",
+        button("Check", "", () => this.check()),
+        button("Reveal", "", () => this.check(true)),
+      ),
+      this.result,
+    );
     return this.predict;
   }
 
@@ -362,9 +413,19 @@ class View {
     mode.put(made ? plain(options.mode) : [], choices.mode);
     exclusive.put(made && options.exclusive ? plain(["no", "yes"]) : [], choices.exclusive ? "yes" : "no");
     algorithm.put(plain(options.algorithm), choices.algorithm);
-    own.put(made ? [] : [...options.own.map((title, i) => /** @type {[string, string]} */ ([`${i}`, title])), ["", "none: made-up data"]],
-      `${choices.own}`);
-    how.put(options.how.map(([value, text]) => [value, text]), choices.how);
+    own.put(
+      made
+        ? []
+        : [
+            ...options.own.map((title, i) => /** @type {[string, string]} */ ([`${i}`, title])),
+            ["", "none: made-up data"],
+          ],
+      `${choices.own}`,
+    );
+    how.put(
+      options.how.map(([value, text]) => [value, text]),
+      choices.how,
+    );
     rank.put(ranks, `${choices.rank}`);
     for (const tab of this.tabs) {
       tab.setAttribute("aria-pressed", `${tab.dataset.view === choices.view}`);
@@ -374,7 +435,10 @@ class View {
 
   /** @param {Run} run @param {number} step */
   drawPlayer(run, step) {
-    const [slider, play] = [/** @type {HTMLInputElement} */ (this.slider), /** @type {HTMLButtonElement} */ (this.play)];
+    const [slider, play] = [
+      /** @type {HTMLInputElement} */ (this.slider),
+      /** @type {HTMLButtonElement} */ (this.play),
+    ];
     slider.max = `${run.stages.length}`;
     slider.value = `${step}`;
     slider.setAttribute("aria-valuetext", stepName(run, step));
@@ -399,19 +463,35 @@ class View {
     const [now, old] = [stateAt(run, step), stateAt(run, Math.max(0, step - 1))];
     const stage = run.stages[step - 1];
     write(this.heads[2], choices.view === "watch" ? "messages" : "");
-    write(this.heads[3], breaking ? "what it does" : predicting ? "after: fill in" : step ? `after step ${step}` : "at first");
-    const arrived = new Set((stage?.messages ?? []).flatMap(([, dst, chunks]) => chunks.map((chunk) => `${dst}/${chunk}`)));
+    write(
+      this.heads[3],
+      breaking ? "what it does" : predicting ? "after: fill in" : step ? `after step ${step}` : "at first",
+    );
+    const arrived = new Set(
+      (stage?.messages ?? []).flatMap(([, dst, chunks]) => chunks.map((chunk) => `${dst}/${chunk}`)),
+    );
     const width = Math.max(1, ...answer.after.map((cells) => cells.length));
     const rows = ranks.map((rank, place) => {
       const who = make("span", "rank", make("i", "swatch"), `rank ${rank}`);
       who.style.setProperty("--stripes", colour(rank));
       const had = make("span", "cells before", ...before[place].map((cell, i) => chip(cell, `item ${i}`, false)));
       const sent = (stage?.messages ?? []).filter(([src]) => src === rank);
-      const gutter = make("span", "gutter", ...(choices.view === "watch" ? sent.slice(0, 1) : []).map((message) => this.letter(message, run, sent.length - 1)));
+      const gutter = make(
+        "span",
+        "gutter",
+        ...(choices.view === "watch" ? sent.slice(0, 1) : []).map((message) =>
+          this.letter(message, run, sent.length - 1),
+        ),
+      );
       const cells = make("span", "cells state");
       if (breaking) cells.append(this.fate(broken, rank));
       else if (predicting) cells.append(...Array.from({ length: width }, (_, i) => this.blank(rank, i, width)));
-      else cells.append(...now[place].map((cell, slot) => chip(cell, run.labels[slot], arrived.has(`${rank}/${slot}`) || old[place][slot]?.text !== cell?.text)));
+      else
+        cells.append(
+          ...now[place].map((cell, slot) =>
+            chip(cell, run.labels[slot], arrived.has(`${rank}/${slot}`) || old[place][slot]?.text !== cell?.text),
+          ),
+        );
       const row = make("div", "lane", who, had, gutter, cells);
       row.dataset.rank = `${rank}`;
       row.setAttribute("role", "group");
@@ -419,7 +499,10 @@ class View {
       return row;
     });
     const all = [...now, ...before].flat();
-    this.lanes.classList.toggle("many", run.labels.length > 8 && all.every((cell) => (cell?.text.length ?? 0) < 5) && !breaking);
+    this.lanes.classList.toggle(
+      "many",
+      run.labels.length > 8 && all.every((cell) => (cell?.text.length ?? 0) < 5) && !breaking,
+    );
     this.lanes.replaceChildren(make("div", "lane heads", ...this.heads), ...rows);
     this.drawArrows();
   }
@@ -428,7 +511,12 @@ class View {
   letter([, dst, chunks, adds], run, more) {
     const words = chunkWords(run.labels, chunks);
     const short = chunkWords(run.labels, chunks, 6);
-    const el = make("span", "letter", make("span", "what", `${adds ? "+ " : ""}${short} `), `→ ${dst}${more ? ` +${more}` : ""}`);
+    const el = make(
+      "span",
+      "letter",
+      make("span", "what", `${adds ? "+ " : ""}${short} `),
+      `→ ${dst}${more ? ` +${more}` : ""}`,
+    );
     el.title = `${words} to rank ${dst}${adds ? ", combined with what is there" : ""}`;
     return el;
   }
@@ -439,7 +527,9 @@ class View {
     input.setAttribute("aria-label", `after, rank ${rank}${width > 1 ? `, cell ${cell}` : ""}`);
     input.autocomplete = "off";
     input.spellcheck = false;
-    input.addEventListener("keydown", (event) => { if (event.key === "Enter") this.check(); });
+    input.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") this.check();
+    });
     return make("span", "guess", input, make("span", "mark"));
   }
 
@@ -462,9 +552,13 @@ class View {
         const good = right(input.value, wanted);
         /** @type {HTMLElement} */ (guess).dataset.right = `${good}`;
         input.setAttribute("aria-invalid", `${!good}`);
-        write(/** @type {Element} */ (guess.querySelector(".mark")), reveal ? (wanted ? "" : "nothing") : good ? "✓ right" : "✕ wrong");
+        write(
+          /** @type {Element} */ (guess.querySelector(".mark")),
+          reveal ? (wanted ? "" : "nothing") : good ? "✓ right" : "✕ wrong",
+        );
         return good;
-      }));
+      }),
+    );
     const text = reveal ? "This is what the ranks get." : `${score(marks)} A rank that gets nothing stays empty.`;
     write(/** @type {HTMLElement} */ (this.result), text);
     this.say(text);
@@ -474,26 +568,36 @@ class View {
   drawArrows() {
     const { answer, step } = this.live;
     const box = this.picture.getBoundingClientRect();
-    const gutters = new Map([...this.lanes.querySelectorAll(".lane:not(.heads)")].map((lane) =>
-      [Number(/** @type {HTMLElement} */ (lane).dataset.rank), /** @type {Element} */ (lane.querySelector(".gutter")).getBoundingClientRect()]));
-    const messages = answer.choices.view === "watch" ? answer.run.stages[step - 1]?.messages ?? [] : [];
+    const gutters = new Map(
+      [...this.lanes.querySelectorAll(".lane:not(.heads)")].map((lane) => [
+        Number(/** @type {HTMLElement} */ (lane).dataset.rank),
+        /** @type {Element} */ (lane.querySelector(".gutter")).getBoundingClientRect(),
+      ]),
+    );
+    const messages = answer.choices.view === "watch" ? (answer.run.stages[step - 1]?.messages ?? []) : [];
     this.arrows.setAttribute("viewBox", `0 0 ${box.width} ${box.height}`);
-    this.arrows.replaceChildren(...messages.flatMap(([src, dst]) => {
-      const [from, to] = [gutters.get(src), gutters.get(dst)];
-      if (!from || !to || !from.width) return [];
-      const [x1, y1] = [from.left - box.left + 2, from.top - box.top + from.height / 2];
-      const [x2, y2] = [to.right - box.left - 9, to.top - box.top + to.height / 2];
-      const bend = Math.min(40, (x2 - x1) / 2);
-      const way = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
-      // The edge below makes pale yellow seen on white, and dark blue on black.
-      return [["edge", way], ["line", way], ["tip", `M${x2 + 8} ${y2}l-9 -4.5v9z`]].map(([name, d]) => {
-        const el = document.createElementNS("http://www.w3.org/2000/svg", "path");
-        el.setAttribute("class", name);
-        el.setAttribute("d", d);
-        el.style.setProperty("--ink", colour(src));
-        return el;
-      });
-    }));
+    this.arrows.replaceChildren(
+      ...messages.flatMap(([src, dst]) => {
+        const [from, to] = [gutters.get(src), gutters.get(dst)];
+        if (!from || !to || !from.width) return [];
+        const [x1, y1] = [from.left - box.left + 2, from.top - box.top + from.height / 2];
+        const [x2, y2] = [to.right - box.left - 9, to.top - box.top + to.height / 2];
+        const bend = Math.min(40, (x2 - x1) / 2);
+        const way = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
+        // The edge below makes pale yellow seen on white, and dark blue on black.
+        return [
+          ["edge", way],
+          ["line", way],
+          ["tip", `M${x2 + 8} ${y2}l-9 -4.5v9z`],
+        ].map(([name, d]) => {
+          const el = document.createElementNS("http://www.w3.org/2000/svg", "path");
+          el.setAttribute("class", name);
+          el.setAttribute("d", d);
+          el.style.setProperty("--ink", colour(src));
+          return el;
+        });
+      }),
+    );
   }
 
   /** @param {Answer} answer */
@@ -513,8 +617,16 @@ class View {
 
   /** @param {Run} run @param {number} step */
   drawCounters(run, step) {
-    this.counters.replaceChildren(...counters(run, step).map(([name, value, formula]) =>
-      make("div", "", make("dt", "", name), make("dd", "", value, ...(formula ? [make("small", "", ` = ${formula}`)] : [])))));
+    this.counters.replaceChildren(
+      ...counters(run, step).map(([name, value, formula]) =>
+        make(
+          "div",
+          "",
+          make("dt", "", name),
+          make("dd", "", value, ...(formula ? [make("small", "", ` = ${formula}`)] : [])),
+        ),
+      ),
+    );
   }
 
   /** @param {Answer} answer */
@@ -523,18 +635,21 @@ class View {
     show(this.spelling, spelling.length > 0);
     if (this.spelling.dataset.text === text) return;
     this.spelling.dataset.text = text;
-    this.spelling.replaceChildren(...spelling.map(({ library, line, there }) => {
-      const code = make(there ? "code" : "span", there ? "" : "none", line);
-      const copy = button("Copy", `copy the line of ${library}`, () => this.copy(library, line, copy));
-      return make("div", "", make("span", "library", library), code, ...(there ? [copy] : []));
-    }));
+    this.spelling.replaceChildren(
+      ...spelling.map(({ library, line, there }) => {
+        const code = make(there ? "code" : "span", there ? "" : "none", line);
+        const copy = button("Copy", `copy the line of ${library}`, () => this.copy(library, line, copy));
+        return make("div", "", make("span", "library", library), code, ...(there ? [copy] : []));
+      }),
+    );
   }
 
   /** @param {string} library @param {string} line @param {HTMLButtonElement} pressed */
   async copy(library, line, pressed) {
     try {
       await navigator.clipboard.writeText(line);
-    } catch { // a page that is not served over https has no clipboard
+    } catch {
+      // a page that is not served over https has no clipboard
       const area = /** @type {HTMLTextAreaElement} */ (make("textarea", ""));
       area.value = line;
       this.root.append(area);
@@ -604,7 +719,8 @@ class Live {
     this.views = new Set();
     model.on("msg:custom", (/** @type {any} */ message) => this.hear(message));
     this.observer = new MutationObserver((records) => {
-      for (const { addedNodes } of records) for (const node of addedNodes) if (node instanceof Element) this.hydrate(node);
+      for (const { addedNodes } of records)
+        for (const node of addedNodes) if (node instanceof Element) this.hydrate(node);
     });
     this.observer.observe(document.body, { childList: true, subtree: true });
     this.hydrate(document.body);
@@ -622,7 +738,8 @@ class Live {
     else this.busy = setTimeout(() => this.tell(BUSY), PATIENCE);
     try {
       this.model.send({ kind: "choose", asked: this.asked, choices });
-    } catch { // the link was closed: a restart, or many newer explorers
+    } catch {
+      // the link was closed: a restart, or many newer explorers
       clearTimeout(this.busy);
       if (!known) this.tell(GONE);
     }
@@ -650,14 +767,16 @@ class Live {
   /** @param {Answer} answer */
   take(answer) {
     const same = JSON.stringify(answer.run) === JSON.stringify(this.answer.run);
-    const told = JSON.stringify([answer.choices, answer.sentence]) !== JSON.stringify([this.answer.choices, this.answer.sentence]);
+    const told =
+      JSON.stringify([answer.choices, answer.sentence]) !== JSON.stringify([this.answer.choices, this.answer.sentence]);
     this.answer = answer;
     this.wanted = undefined;
     this.waiting = "";
     if (!same) this.step = 0;
     this.draw();
     const { broken, choices } = answer;
-    const verdict = choices.view === "break" && broken ? [broken.error, broken.text, broken.remedy].filter(Boolean).join(": ") : "";
+    const verdict =
+      choices.view === "break" && broken ? [broken.error, broken.text, broken.remedy].filter(Boolean).join(": ") : "";
     if (told) this.say(answer.sentence || verdict || `${answer.title}: ${answer.law}.`);
   }
 

@@ -26,6 +26,7 @@ from ..laws import PAIRS
 from . import breaking
 from .algorithms import ALGORITHMS, Run, run
 from .board import Cost, Message, Stage
+from .picture import Picture
 from .plan import REDUCING, Cell, Plan, made_up, plan
 from .spelling import LIBRARIES, NONE, spell
 
@@ -168,6 +169,7 @@ class Explorer:
 
     Attributes:
         last: the newest answer.
+        shown: the plan that it is of.
     """
 
     def __init__(self, choices: Choices, plans: Sequence[Plan] | None = None) -> None:
@@ -205,8 +207,9 @@ class Explorer:
             '<thead><tr><th scope="col">rank</th><th scope="col">before</th><th scope="col">after</th></tr></thead>'
             f"<tbody>{cells}</tbody></table>"
         )
+        image = Picture(self.shown).bundle["text/html"]
         return {
-            "text/html": f'<div class="nbcomm-explorer nbcomm-explorer-{self.id}">{table}</div>',
+            "text/html": f'<div class="nbcomm-explorer nbcomm-explorer-{self.id}">{image}{table}</div>',
             "text/plain": "\n".join(plain),
         }
 
@@ -221,6 +224,7 @@ class Explorer:
         except NbcommError as error:  # such an op for such numbers
             sentence = str(error)
             shown, done = plan(choices.name, n=choices.n), None
+        self.shown = shown
         return {
             "kind": "run",
             "id": self.id,
@@ -254,7 +258,7 @@ def _own(own: Plan, choices: Choices) -> tuple[Plan, Run | None]:
     """A real call's plan; carried out by the chosen algorithm where its values are numbers, and give what it gave."""
     some = ALGORITHMS.get(own.name, ())
     values = [_numbers([cell.value for cell in own.before[rank]]) for rank in own.ranks]
-    how = _options_of(own)
+    how: dict[str, Any] = {name: getattr(own.how, name) for name in ("op", "src", "dst", "exclusive")}
     if own.name not in REDUCING and own.name != "all_gather":
         return own, None  # where only one rank brings data, or each for each, a plan does not say all
     if not some or own.missing or any(not given for given in values):
@@ -267,20 +271,6 @@ def _own(own: Plan, choices: Choices) -> tuple[Plan, Run | None]:
         return own, None
     got = {rank: [cell.text for cell in cells] for rank, cells in done.result.items()}
     return own, done if got == {rank: [cell.text for cell in own.after[rank]] for rank in own.ranks} else None
-
-
-def _options_of(own: Plan) -> dict[str, Any]:
-    """A plan's title says how it was called: "reduce · max · dst 1"."""
-    how: dict[str, Any] = {}
-    for part in own.title.split(" · ")[1:]:
-        word, _, number = part.partition(" ")
-        if part in PAIRS:
-            how["op"] = part
-        elif part == "exclusive":
-            how["exclusive"] = True
-        elif word in ("src", "dst") and number.isdigit():
-            how[word] = int(number)
-    return how
 
 
 def _numbers(values: Sequence[Any]) -> list[Any] | None:

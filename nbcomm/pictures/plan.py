@@ -45,37 +45,6 @@ class Flow:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """One collective, ready to be drawn.
-
-    Attributes:
-        name: "all_reduce".
-        ranks: those that take part, in group order; all dicts below have them as keys.
-        law: what it does, in one line.
-        before: what each rank brings; an empty tuple where it brings nothing that is looked at.
-        after: what each rank gets; an empty tuple for nothing.
-        flows: what goes where.
-        hub: what stands in the middle, where everything meets: an op, or "all". Empty: flows go straight.
-        title: the call, in words: "all_reduce · sum".
-        notes: what else is to be said, as lines below it.
-        arrivals: seconds after the first rank at which each rank came, where that is known.
-        missing: ranks that never came.
-    """
-
-    name: str
-    ranks: tuple[int, ...]
-    law: str
-    before: dict[int, tuple[Cell, ...]]
-    after: dict[int, tuple[Cell, ...]]
-    flows: tuple[Flow, ...]
-    hub: str = ""
-    title: str = ""
-    notes: tuple[str, ...] = ()
-    arrivals: dict[int, float] = field(default_factory=dict)
-    missing: tuple[int, ...] = ()
-
-
-@dataclass(frozen=True)
 class How:
     """The options of a call.
 
@@ -94,6 +63,39 @@ class How:
     mode: str = "stack"
     exclusive: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One collective, ready to be drawn.
+
+    Attributes:
+        name: "all_reduce".
+        ranks: those that take part, in group order; all dicts below have them as keys.
+        law: what it does, in one line.
+        before: what each rank brings; an empty tuple where it brings nothing that is looked at.
+        after: what each rank gets; an empty tuple for nothing.
+        flows: what goes where.
+        hub: what stands in the middle, where everything meets: an op, or "all". Empty: flows go straight.
+        title: the call, in words: "all_reduce · sum".
+        notes: what else is to be said, as lines below it.
+        arrivals: seconds after the first rank at which each rank came, where that is known.
+        missing: ranks that never came.
+        how: the options of the call.
+    """
+
+    name: str
+    ranks: tuple[int, ...]
+    law: str
+    before: dict[int, tuple[Cell, ...]]
+    after: dict[int, tuple[Cell, ...]]
+    flows: tuple[Flow, ...]
+    hub: str = ""
+    title: str = ""
+    notes: tuple[str, ...] = ()
+    arrivals: dict[int, float] = field(default_factory=dict)
+    missing: tuple[int, ...] = ()
+    how: How = field(default_factory=How)
 
 
 @dataclass(frozen=True)
@@ -253,7 +255,8 @@ def assemble(
     ]
     hub = (how.op if name in REDUCING else "all") if name in _HUBS and len(ranks) > 1 else ""
     words = {"op": how.op, "src": how.src, "dst": how.dst, "upto": "before" if how.exclusive else "up to"}
-    return Plan(name, tuple(ranks), shape.law.format(**words), before, after, tuple(flows), hub, title_of(name, how))
+    law, title = shape.law.format(**words), title_of(name, how)
+    return Plan(name, tuple(ranks), law, before, after, tuple(flows), hub, title, how=how)
 
 
 def sources_of(name: str, rank: int, ranks: Sequence[int], how: How) -> list[tuple[int, ...]]:

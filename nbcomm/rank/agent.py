@@ -81,7 +81,8 @@ class Agent:
         self.world = World(self._send, lambda: self._shell.user_ns if self._shell is not None else None)
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
         self._info = home.read_link()
-        self._set_state("starting")
+        self._state, self._since = "starting", time.time()
+        self._running: int | None = None
         self._outbox: deque[list[Any]] = deque()
         self._history = History()
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later

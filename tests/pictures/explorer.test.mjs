@@ -3,16 +3,43 @@ import assert from "node:assert/strict";
 import test from "node:test";
 
 import {
-  chunkWords, colour, counters, fate, fold, isDark, many, named, right, score, stateAt, stepName, stepWords, stripes, whose,
+  chunkWords,
+  colour,
+  counters,
+  fate,
+  fold,
+  isDark,
+  many,
+  named,
+  right,
+  score,
+  stateAt,
+  stepName,
+  stepWords,
+  stripes,
+  whose,
 } from "../../nbcomm/pictures/explorer.js";
 
 const cell = (text, ...sources) => ({ text, sources });
 const cost = (steps, messages, busiest) => ({ steps, messages, busiest, received: busiest, total: "3" });
 const run = {
-  title: "a ring", formula: ["2(W−1)", "2(W−1)/W"], labels: ["chunk 0", "chunk 1"],
-  start: [[cell("1", 0), cell("1", 0)], [cell("2", 1), null]],
+  title: "a ring",
+  formula: ["2(W−1)", "2(W−1)/W"],
+  labels: ["chunk 0", "chunk 1"],
+  start: [
+    [cell("1", 0), cell("1", 0)],
+    [cell("2", 1), null],
+  ],
   stages: [
-    { name: "one", messages: [[0, 1, [0], true]], changes: [[0, 0, null], [1, 0, cell("3", 0, 1)]], cost: cost(1, 1, "0.5") },
+    {
+      name: "one",
+      messages: [[0, 1, [0], true]],
+      changes: [
+        [0, 0, null],
+        [1, 0, cell("3", 0, 1)],
+      ],
+      cost: cost(1, 1, "0.5"),
+    },
     { name: "two", messages: [[1, 0, [0, 1], false]], changes: [[0, 0, cell("3", 0, 1)]], cost: cost(2, 2, "1") },
   ],
   cost: cost(2, 2, "1"),
@@ -30,7 +57,10 @@ test("ranks are folded and named", () => {
 test("a state is the start and the changes up to a step, and leaves them alone", () => {
   const start = JSON.stringify(run.start);
   assert.deepEqual(stateAt(run, 0), run.start);
-  assert.deepEqual(stateAt(run, 1), [[null, cell("1", 0)], [cell("3", 0, 1), null]]);
+  assert.deepEqual(stateAt(run, 1), [
+    [null, cell("1", 0)],
+    [cell("3", 0, 1), null],
+  ]);
   assert.deepEqual(stateAt(run, 2)[0][0], cell("3", 0, 1));
   assert.deepEqual(stateAt(run, 99), stateAt(run, 2));
   assert.equal(JSON.stringify(run.start), start);
@@ -60,10 +90,29 @@ test("each of 16 ranks has a colour of its own, and a reduced cell stripes of al
 });
 
 test("predictions are compared as numbers", () => {
-  for (const [given, wanted] of [["10", "10"], [" 10.0 ", "10"], ["−3", "-3"], ["1.5", "1.5"], ["3.33333", "3.333"], ["[1, 2]", "[1 2]"], ["", ""], ["1e3", "1000"], ["inf", "inf"]]) {
+  for (const [given, wanted] of [
+    ["10", "10"],
+    [" 10.0 ", "10"],
+    ["−3", "-3"],
+    ["1.5", "1.5"],
+    ["3.33333", "3.333"],
+    ["[1, 2]", "[1 2]"],
+    ["", ""],
+    ["1e3", "1000"],
+    ["inf", "inf"],
+  ]) {
     assert.ok(right(given, wanted), `${given} is ${wanted}`);
   }
-  for (const [given, wanted] of [["", "10"], ["10", ""], ["11", "10"], ["10.001", "10"], ["1 2 3", "[1 2]"], ["a", "b"], ["-inf", "inf"], ["0x", "0"]]) {
+  for (const [given, wanted] of [
+    ["", "10"],
+    ["10", ""],
+    ["11", "10"],
+    ["10.001", "10"],
+    ["1 2 3", "[1 2]"],
+    ["a", "b"],
+    ["-inf", "inf"],
+    ["0x", "0"],
+  ]) {
     assert.ok(!right(given, wanted), `${given} is not ${wanted}`);
   }
   assert.equal(score([true, true]), "All 2 cells right.");
@@ -72,12 +121,18 @@ test("predictions are compared as numbers", () => {
 
 test("what a broken collective does to a rank has a glyph and a word", () => {
   const broken = { error: "HangError", text: "", remedy: "", waits: [0], missing: [1], refused: [3] };
-  assert.deepEqual([0, 1, 2, 3].map((rank) => fate(broken, rank)[1]), ["waits for ever", "never came", "goes on", "is refused"]);
+  assert.deepEqual(
+    [0, 1, 2, 3].map((rank) => fate(broken, rank)[1]),
+    ["waits for ever", "never came", "goes on", "is refused"],
+  );
   assert.equal(new Set([0, 1, 2, 3].map((rank) => fate(broken, rank)[0])).size, 4);
 });
 
 test("counters count up to the step, beside the whole and its formula", () => {
-  assert.deepEqual(counters(run, 0).map(([, value]) => value), ["0 of 2", "0 of 2", "0 of 1 n", "0 of 1 n", "0 of 3 n"]);
+  assert.deepEqual(
+    counters(run, 0).map(([, value]) => value),
+    ["0 of 2", "0 of 2", "0 of 1 n", "0 of 1 n", "0 of 3 n"],
+  );
   assert.deepEqual(counters(run, 1)[2], ["sent by the busiest rank", "0.5 of 1 n", "2(W−1)/W · n"]);
   assert.deepEqual(counters({ ...run, cost: null }, 1), []);
 });
