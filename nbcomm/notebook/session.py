@@ -23,6 +23,7 @@ from . import trace as tracing
 from .aftermath import Aftermath
 from .desk import TICK, Desk, unpack_answer
 from .generations import Generations
+from .headline import headline
 from .keeping import worlds_are_kept
 from .link import Link
 from .output import CellOutput
@@ -406,7 +407,8 @@ class Session:
     def _tell_panel(self) -> None:
         if self.panel is not None:
             ladder, timeline = self._stage.chronicle.story(len(self.ranks))
-            self.panel.update(self.views(), ladder=ladder, timeline=timeline)
+            views, waiting = self.views(), self._watch.waiting if self._watch is not None and self._stage.cell else ""
+            self.panel.update(views, headline(views, ladder, waiting), ladder=ladder, timeline=timeline)
 
     def _dead(self) -> list[int]:
         """The dead ranks, also those that die this instant: a process that is killed takes a while to end.

@@ -45,6 +45,9 @@ class Watch:
         chronicle: told what the ranks of the running cell do together.
         seen: the last request of which all has been heard.
         look: sees whether the ranks' processes live, where nobody else tells.
+
+    Attributes:
+        waiting: for whom ranks wait now, in words; often empty.
     """
 
     def __init__(  # noqa: PLR0913 - all but the first three by keyword
@@ -59,6 +62,7 @@ class Watch:
         seen: Callable[[], int],
         look: Callable[[], None],
     ) -> None:
+        self.waiting = ""
         self._seen = seen
         self._look = look
         self._link = link
@@ -110,7 +114,7 @@ class Watch:
                 self._chronicle.hear(rank, snapshot.steps)
 
     def _judge(self) -> None:
-        cell = self._cell()
+        cell, self.waiting = self._cell(), ""
         if cell is None:
             return
         request, output = cell
@@ -129,6 +133,7 @@ class Watch:
             self._generations.abort(request, "HangError", cut)
             return
         verdict = judge(standings)
+        self.waiting = verdict.text if verdict.waits and not verdict.hopeless else ""
         if verdict.hopeless:
             self._generations.abort(request, "HangError", verdict.text)
         if output is not None:

@@ -127,7 +127,7 @@ class Panel:
             if self._timer is not None:
                 self._timer.cancel()
             widget, self._widget = self._widget, None
-            self._feed.put(self._feed.views, self._feed.headline or "stopped; this was the last state")
+            self._feed.put(self._feed.views, "stopped; this was the last state")
             last = {**self._feed.keyframe(time.time()), "kind": "end"}
         if self.shown:
             _display(self._bundle(), self.display_id, update=True)

@@ -78,6 +78,7 @@ def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server:
     # A hang: the culprit's card is marked, and in the ladder it is the one that is missing.
     book.start(2)
     await_text(book, book.cell(2).locator(".jp-OutputArea-output"), "rank 2 has finished the cell")
+    await_text(book, panel(book).locator(".headline"), "rank 2 has not come to all_reduce #1; ranks 0-1,3 failed in it")
     ladder = panel(book).locator("table")
     ladder.wait_for()
     row = ladder.locator("tbody tr").nth(2)
@@ -153,6 +154,8 @@ def test_what_is_saved_is_whole_without_a_kernel_and_without_a_network(
         book.run(cell)
     explorer = book.page.locator(".nbcomm-explorer")
     explorer.first.wait_for()
+    for _ in range(2):
+        explorer.first.get_by_role("button", name="Next").click()
     shoot(book.cell(2), f"draw-{theme}")
     shoot(explorer.first, f"explorer-{theme}")
     book.run(4)

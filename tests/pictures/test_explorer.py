@@ -63,7 +63,7 @@ def test_every_choice_gives_a_plan(explorer: Explorer, name: str) -> None:
 
 def test_the_last_state_is_what_the_plan_gives(explorer: Explorer) -> None:
     answer = choose(explorer, name="all_gather", algorithm="recursive doubling", n=6)
-    assert state(answer) == [["0", "10", "20", "30", "40", "50"]] * 6
+    assert state(answer) == [["10", "20", "30", "40", "50", "60"]] * 6
     answer = choose(explorer, name="all_reduce", algorithm="ring", n=4, op="mean")
     assert state(answer) == [["2.5"] * 4] * 4
     assert state(answer, 0) == [[str(rank)] * 4 for rank in (1, 2, 3, 4)]
@@ -190,7 +190,7 @@ def test_what_is_stored_is_a_plain_table(explorer: Explorer) -> None:
     assert bundle["text/html"].count("<tr>") == 4
     for forbidden in ("<script", "style=", " id="):
         assert forbidden not in bundle["text/html"]
-    assert bundle["text/plain"].splitlines()[2] == "  rank 0: 0 → 0, 10, 20"
+    assert bundle["text/plain"].splitlines()[2] == "  rank 0: 10 → 10, 20, 30"
     nasty = plan("broadcast", ["<script>", 1])
     assert "&lt;script&gt;" in Explorer(Choices(own=0), [nasty]).bundle()["text/html"]
 

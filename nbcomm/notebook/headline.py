@@ -1,0 +1,29 @@
+"""The panel's one sentence, where more is known than the ranks' states tell: for whom they wait, who did not come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..panel import RankView
+from ..panel.story import Ladder
+from ..panel.words import ladder_line
+
+_MET = ("HangError", "MismatchError")
+
+
+def headline(views: Sequence[RankView], ladder: Ladder, waiting: str) -> str | None:
+    """Choose the sentence; None leaves it to the states.
+
+    Args:
+        views: all ranks.
+        ladder: of the cell that runs or ran last.
+        waiting: for whom ranks wait now, in words; often empty.
+    """
+    if any(view.state == "dead" for view in views):
+        return None  # the states name it first
+    if waiting:
+        return waiting
+    if any(view.state == "failed" and view.error.startswith(_MET) for view in views):
+        line = ladder_line(ladder)
+        return line if "not come" in line or "another" in line else None  # the error itself says more
+    return None
