@@ -7,14 +7,13 @@ page and asks nothing of the kernel; so it works while a cell runs, and nothing 
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from .esm import module
+
 _HERE = Path(__file__).parent
-_FILES = ["views_text.js", "views_draw.js", "views.js"]
-_IMPORT = re.compile(r'^import [^"]* from "\./views_\w+\.js";\n', re.MULTILINE)
 
 
 def open_views() -> Callable[[], None]:
@@ -34,18 +33,13 @@ def open_views() -> Callable[[], None]:
     return close
 
 
-def javascript() -> str:
-    """The views as one module: a widget's JavaScript can import no file that lies beside it."""
-    return "\n".join(_IMPORT.sub("", (_HERE / name).read_text(encoding="utf-8")) for name in _FILES)
-
-
 @functools.cache
 def _widget_class() -> type[Any]:
     """The widget without a view. Made late: anywidget takes longer to import than all of nbcomm."""
     import anywidget
 
     class ViewsWidget(anywidget.AnyWidget):
-        _esm = javascript()
+        _esm = module(_HERE / "views.js")
         _css = (_HERE / "views.css").read_text(encoding="utf-8")
 
     return ViewsWidget

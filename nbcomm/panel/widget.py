@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from . import static
+from .esm import module
 from .feed import Feed
 from .press import Presses
 from .story import Ladder, Timeline
@@ -214,7 +215,7 @@ def _widget_class() -> type[Any]:
     import traitlets
 
     class PanelWidget(anywidget.AnyWidget):
-        _esm = (_HERE / "panel.js").read_text(encoding="utf-8")
+        _esm = module(_HERE / "panel.js")
         _css = (_HERE / "panel.css").read_text(encoding="utf-8")
         # Sent when the widget opens and when a reloaded page asks for all widgets; never on change.
         snapshot = traitlets.Instance(_Current).tag(sync=True, to_json=lambda current, _widget: current.read())

@@ -1,0 +1,147 @@
+/**
+ * The ladder, the timeline, and what the kernel's messages make of them: pure.
+ */
+/** @import { Rank, Rung, Ladder, Bar, Timeline, World, Press } from "./panel_words.js" */
+import { brief, CARDS, KINDS, mood, named, UNHEARD } from "./panel_words.js";
+
+// ── the ladder and the timeline ──────────────────────────────────────────────────────────────────────────
+
+/** @param {Ladder | null} ladder @returns {Rung | undefined} the newest in which a rank failed, or only some ranks are */
+export function troubledRung(ladder) {
+  return ladder?.rungs.findLast(({ marks }) => marks.includes("f") || (marks.includes("a") && /[mo]/.test(marks)));
+}
+
+/** @param {string} marks @param {string} mark */
+const having = (marks, mark) => [...marks].flatMap((its, rank) => (its === mark ? [rank] : []));
+
+/** @param {Ladder | null} ladder @returns {string} what is wrong in it, culprits first; "" where nothing is */
+export function ladderLine(ladder) {
+  const rung = troubledRung(ladder);
+  if (!rung) return "";
+  /** @type {string[]} */
+  const parts = [];
+  for (const [mark, one, several] of [
+    ["m", "has not come to", "have not come to"],
+    ["o", "is in another collective than", "are in another collective than"],
+    ["f", "failed in", "failed in"],
+    ["a", "waits in", "wait in"],
+  ]) {
+    const some = having(rung.marks, mark);
+    const what = parts.length ? "it" : `${rung.name} #${rung.seq}`;
+    if (some.length) parts.push(`${named(some)} ${some.length > 1 ? several : one} ${what}`.replace(/ than it$/, ""));
+  }
+  return parts.join("; ");
+}
+
+/** @param {World} world @param {number} now @returns {number[]} the ranks that the others wait for, once that lasts */
+export function missing(world, now) {
+  const marks = troubledRung(world.ladder)?.marks ?? "";
+  const lasts = world.ranks.some(
+    (r) => (marks[r.rank] === "a" && mood(r, now) === "slow") || (marks[r.rank] === "f" && r.state === "failed"),
+  );
+  return lasts ? having(marks, "m") : [];
+}
+
+/** @param {World} world @param {number} now @returns {number} the rank that is worth a look, until somebody chooses one */
+export function worst(world, now) {
+  const at = (/** @type {string} */ state) => world.ranks.find((r) => r.state === state)?.rank;
+  return missing(world, now)[0] ?? at("dead") ?? at("failed") ?? world.ranks[0]?.rank ?? 0;
+}
+
+/** @param {World} world @param {number} now  whether there is something that the ladder may explain */
+export const troubled = (world, now) => world.ranks.some((r) => ["failed", "dead", "slow"].includes(mood(r, now)));
+
+/** One row for each rank, or for those that stand alike where there are many; who is in none of it has none.
+ * @param {Ladder} ladder @returns {{ranks: number[], marks: string[]}[]} */
+export function ladderRows({ rungs }) {
+  const size = rungs[0]?.marks.length ?? 0;
+  /** @type {Map<string | number, {ranks: number[], marks: string[]}>} */
+  const rows = new Map();
+  for (let rank = 0; rank < size; rank += 1) {
+    const marks = rungs.map((rung) => rung.marks[rank] ?? "-");
+    if (marks.every((mark) => mark === "-")) continue;
+    const key = size > CARDS ? marks.join("") : rank;
+    const row = rows.get(key) ?? { ranks: [], marks };
+    row.ranks.push(rank);
+    rows.set(key, row);
+  }
+  return [...rows.values()];
+}
+
+/** @param {Bar} bar  what a bar shows, in words */
+export const barLine = ({ rank, totals }) =>
+  `rank ${rank}: ${KINDS.map((kind, i) => `${kind} ${brief(totals[i])}`).join(", ")}`;
+
+/** @param {any} packed @returns {Ladder | null} */
+function unpackLadder(packed) {
+  if (!packed) return null;
+  const [group, rungs] = packed;
+  return { group, rungs: rungs.map((/** @type {any[]} */ [seq, name, line, marks]) => ({ seq, name, line, marks })) };
+}
+
+/** @param {any} packed @returns {Timeline | null} */
+function unpackTimeline(packed) {
+  if (!packed) return null;
+  const [cell, seconds, running, line, of, bars] = packed;
+  return { cell, seconds, running, sentence: line, of, bars: bars.map(unpackBar) };
+}
+
+/** A bar's stretches have no gaps: each begins where the one before it ended. @param {any[]} packed @returns {Bar} */
+function unpackBar([rank, totals, first, flat]) {
+  const spans = [];
+  for (let i = 0, start = first; i < flat.length; start = flat[i + 1], i += 3) {
+    spans.push({ kind: flat[i], start, end: flat[i + 1], name: flat[i + 2] });
+  }
+  return { rank, totals, spans };
+}
+
+// ── messages ─────────────────────────────────────────────────────────────────────────────────────────────
+
+/**
+ * The world after a message. A delta's rows are whole, so one that was lost is made good by the next keyframe.
+ *
+ * @param {World | null} world @param {any} message @returns {World | null}
+ */
+export function apply(world, message) {
+  if (message.kind === "delta") {
+    if (!world || world.ended || message.version <= world.version) return world;
+    const ranks = world.ranks.map((rank, i) => (message.rows[i] ? moved(rank, message.rows[i]) : rank));
+    const { version, now, headline } = message;
+    const next = { ...world, version, now, headline, ranks };
+    if ("ladder" in message) next.ladder = unpackLadder(message.ladder);
+    if ("timeline" in message) next.timeline = unpackTimeline(message.timeline);
+    return next;
+  }
+  if (message.kind !== "snapshot" && message.kind !== "end") return world;
+  if (world && (world.ended || message.version < world.version)) return world;
+  const ranks = message.ranks.map(
+    (/** @type {any[]} */ [rank, local, node, host, device, pid], /** @type {number} */ i) =>
+      moved({ rank, local, node, host, device, pid }, message.rows[i]),
+  );
+  const { version, now, meta, headline } = message;
+  const [ladder, timeline] = [unpackLadder(message.ladder), unpackTimeline(message.timeline)];
+  return { version, now, meta, headline, ranks, ladder, timeline, ended: message.kind === "end" };
+}
+
+/** @param {any} rank @param {any[]} row @returns {Rank} */
+function moved(rank, [state, since, memory, deviceMemory, deviceTotal, note, error = ""]) {
+  return { ...rank, state, since, memory, deviceMemory, deviceTotal, note, error };
+}
+
+/**
+ * A press after an answer of the kernel, or after a time without one. Another press's answer changes nothing; one that
+ * comes after the panel has given up does: the kernel acts, and the panel must not say otherwise.
+ *
+ * @param {Press | null} press @param {any} message @returns {Press | null}
+ */
+export function answered(press, message) {
+  if (!press || press.token !== message.token || press.stage === "done") return press;
+  if (message.kind === "heard") return { ...press, stage: "heard", text: "" };
+  if (message.kind === "done") return { ...press, stage: "done", text: message.text, ok: message.ok };
+  if (message.kind === "unheard" && press.stage === "sent")
+    return { ...press, stage: "lost", text: UNHEARD, ok: false };
+  return press;
+}
+
+/** @param {Press | null} press  whether it is under way */
+export const isUnderWay = (press) => press?.stage === "sent" || press?.stage === "heard";

@@ -1,0 +1,44 @@
+"""What a page gets is one module, made of several files."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from nbcomm.panel import esm
+
+PANEL = Path(esm.__file__).parent
+
+
+@pytest.mark.parametrize("name", ["panel.js", "views.js"])
+def test_its_files_are_one_module_without_imports(tmp_path: Path, name: str) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.fail("This test needs node 20 or newer, which is not on PATH: `apt-get install nodejs`.")
+    bundle = tmp_path / "bundle.mjs"
+    text = esm.module(PANEL / name)
+    bundle.write_text(text, encoding="utf-8")
+    assert "\nimport " not in text
+    # A name that two of the files have would be an error here.
+    read = "console.log(typeof module.default.initialize, module.fold([0, 1]))"
+    script = f"import({str(bundle)!r}).then((module) => {read})"
+    done = subprocess.run([node, "-e", script], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr) == ("function 0-1\n", "")
+
+
+@pytest.mark.parametrize("name", ["panel", "views"])
+def test_every_file_is_in_it(name: str) -> None:
+    text = esm.module(PANEL / f"{name}.js")
+    for path in PANEL.glob(f"{name}*.js"):
+        last = path.read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
+        assert last in text, path.name
+
+
+def test_a_file_comes_before_what_needs_it_and_once(tmp_path: Path) -> None:
+    (tmp_path / "a.js").write_text('import { b } from "./b.js";\nimport {\n  c,\n} from "./c.js";\na;\n')
+    (tmp_path / "b.js").write_text('import { c } from "./c.js";\nb;\n')
+    (tmp_path / "c.js").write_text("c;\n")
+    assert esm.module(tmp_path / "a.js").split() == ["c;", "b;", "a;"]
