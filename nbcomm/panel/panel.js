@@ -9,7 +9,7 @@
  * heard within 1.5 s or not at all, and the panel says which.
  */
 /** @import { Press } from "./panel_words.js" */
-import { make, write } from "./panel_parts.js";
+import { make, write } from "./page.js";
 import { answered, apply, isUnderWay, troubled, worst } from "./panel_story.js";
 import { View } from "./panel_view.js";
 import { ASKS, PATIENCE, SAID, SILENCE, spoken } from "./panel_words.js";

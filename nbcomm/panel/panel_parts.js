@@ -3,24 +3,11 @@
  */
 /** @import { Ladder, Bar, World } from "./panel_words.js" */
 /** @import { Live } from "./panel.js" */
+import { fold, make, write } from "./page.js";
 import { barLine, isUnderWay, ladderLine, ladderRows, troubled } from "./panel_story.js";
-import { ASKS, brief, DOING, fold, KINDS, MARKS, ORDER, TIPS } from "./panel_words.js";
+import { ASKS, brief, DOING, KINDS, MARKS, ORDER, TIPS } from "./panel_words.js";
 
 // ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
-
-/** @param {string} tag @param {string} name @param {(Node | string)[]} children */
-export function make(tag, name, ...children) {
-  const el = document.createElement(tag);
-  el.className = name;
-  el.append(...children);
-  return el;
-}
-
-/** Writes only what differs: at ten messages a second most of the page stays untouched.
- * @param {Element} el @param {string} text */
-export function write(el, text) {
-  if (el.textContent !== text) el.textContent = text;
-}
 
 /** @param {Element} el @param {string} name @param {string} value */
 export function mark(el, name, value) {

@@ -3,7 +3,8 @@
  */
 /** @import { Rank, World } from "./panel_words.js" */
 /** @import { Live } from "./panel.js" */
-import { Controls, LadderSection, make, mark, reachable, TimelineSection, write } from "./panel_parts.js";
+import { behind, isDark, make, write } from "./page.js";
+import { Controls, LadderSection, mark, reachable, TimelineSection } from "./panel_parts.js";
 import { missing, troubledRung } from "./panel_story.js";
 import {
   amount,
@@ -13,7 +14,6 @@ import {
   duration,
   GLYPHS,
   gpu,
-  isDark,
   mood,
   oneLine,
   place,
@@ -326,13 +326,4 @@ function status(r, now) {
   return [r.since ? `${r.state} for ${duration(now - r.since)}` : r.state, r.note, oneLine(r.error)]
     .filter(Boolean)
     .join(" · ");
-}
-
-/** The colour that is really behind the panel: a theme's name tells nothing. @param {Element} host */
-function behind(host) {
-  for (let el = /** @type {Element | null} */ (host); el; el = el.parentElement) {
-    const colour = getComputedStyle(el).backgroundColor;
-    if (isDark(colour) !== null) return colour;
-  }
-  return "rgb(255, 255, 255)";
 }

@@ -13,6 +13,7 @@
  *   ladder: Ladder | null, timeline: Timeline | null, ended: boolean}} World
  * @typedef {{action: string, token: string, stage: "sent" | "heard" | "lost" | "done", text: string, ok: boolean}} Press
  */
+import { fold, many } from "./page.js";
 
 /** What a state looks like besides its colour; glyphs that DejaVu and every system font have.
  * @type {Record<string, string>} */
@@ -63,18 +64,6 @@ export const UNHEARD = "The kernel is busy and cannot hear this; use the noteboo
 
 // ── pure: words and numbers; words.py has the same in Python ─────────────────────────────────────────────
 
-/** @param {number[]} ranks  `[0, 1, 2, 5]` → `"0-2,5"` */
-export function fold(ranks) {
-  /** @type {number[][]} */
-  const runs = [];
-  for (const rank of [...new Set(ranks)].sort((a, b) => a - b)) {
-    const last = runs.at(-1);
-    if (last && rank === last[1] + 1) last[1] = rank;
-    else runs.push([rank, rank]);
-  }
-  return runs.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
-}
-
 /** @param {number} seconds */
 export function duration(seconds) {
   const s = Math.max(0, Math.floor(seconds));
@@ -91,9 +80,6 @@ export function amount(size) {
   const tenths = Math.floor((mib / 1024) * 10 + 0.5);
   return tenths < 1000 ? `${Math.floor(tenths / 10)}.${tenths % 10} GiB` : `${Math.floor(mib / 1024 + 0.5)} GiB`;
 }
-
-/** @param {number} n @param {string} word */
-export const many = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
 
 /** @param {Rank[]} ranks @param {number} now  @returns {string} what the ranks do, culprits first */
 export function sentence(ranks, now) {
@@ -187,11 +173,4 @@ export const gpu = (r) => (r.deviceTotal ? `GPU ${amount(r.deviceMemory)} of ${a
 /** @param {Rank} r @param {number} now  the class that colours it: a wait is amber only when it lasts */
 export function mood(r, now) {
   return r.state === "waiting" && now - r.since >= SLOW ? "slow" : r.state;
-}
-
-/** @param {string} colour  as getComputedStyle writes it @returns {boolean | null}  null: transparent, ask further out */
-export function isDark(colour) {
-  const [r, g, b, a = 1] = (colour.match(/[\d.]+/g) ?? []).map(Number);
-  if (b === undefined || a === 0) return null;
-  return 0.2126 * r + 0.7152 * g + 0.0722 * b < 128;
 }

@@ -10,8 +10,9 @@
  * @import { Item, Output, Parsed } from "./views_text.js"
  */
 
-import { block, choose, control, drawn, drawnDiff, isSame, make, outputsOf, rove, themeOf } from "./views_draw.js";
-import { byValue, isMixed, isOurs, itemsOf, named, ofNobody, ofRank, parse, speakers } from "./views_text.js";
+import { make, ranksInWords, themeOf } from "./page.js";
+import { block, choose, control, drawn, drawnDiff, isSame, outputsOf, rove } from "./views_draw.js";
+import { byValue, isMixed, isOurs, itemsOf, ofNobody, ofRank, parse, speakers } from "./views_text.js";
 
 const VIEWS = ["merged", "by rank", "by value", "diff"];
 const SLOWEST = 10; // drawing takes at most one part in so many of the browser's time
@@ -169,7 +170,7 @@ class CellViews {
   /** @param {Item[]} items @param {number[]} ranks @returns {Element[]} */
   content(items, ranks) {
     const side = this.side;
-    if (this.view === "by value") return byValue(items).map((one) => block(named(one.ranks), drawn(one.items)));
+    if (this.view === "by value") return byValue(items).map((one) => block(ranksInWords(one.ranks), drawn(one.items)));
     if (this.view === "diff") {
       this.drawPair(ranks);
       return drawnDiff(items, this.pair[0], this.pair[1], side);
@@ -177,7 +178,7 @@ class CellViews {
     if (this.view === "merged") return drawn(items, { prefixes: true, side });
     if (side) {
       this.head.replaceChildren();
-      return ranks.map((rank) => block(named([rank]), drawn(ofRank(items, rank))));
+      return ranks.map((rank) => block(ranksInWords([rank]), drawn(ofRank(items, rank))));
     }
     this.drawTabs(ranks);
     return drawn(ofRank(items, this.rank));

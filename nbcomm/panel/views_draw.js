@@ -4,7 +4,8 @@
  * @import { Item, Output, RichOutput, TextOutput } from "./views_text.js"
  */
 
-import { diff, fold, keys, named, ofRank } from "./views_text.js";
+import { fold, make, ranksInWords } from "./page.js";
+import { diff, keys, ofRank } from "./views_text.js";
 
 const CONTEXT = 3; // equal lines shown around a difference
 
@@ -104,14 +105,6 @@ export function isSame(a, b) {
 
 // ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** @param {string} tag @param {string} name @param {(Node | string)[]} children */
-export function make(tag, name, ...children) {
-  const el = document.createElement(tag);
-  el.className = name;
-  el.append(...children);
-  return el;
-}
-
 /** Something that takes the keyboard. The attribute must be on the element itself, or the notebook takes typed
  * letters for its shortcuts, and "d d" deletes the cell.
  * @param {string} tag @param {string} name @param {(Node | string)[]} children */
@@ -136,9 +129,9 @@ function copyOf(node) {
 /** @param {Item} item @param {boolean} told  whether it says whose it is */
 function figure(item, told = true) {
   const el = make("figure", "figure", ...copyOf(/** @type {Element} */ (/** @type {RichOutput} */ (item.from).node)));
-  const ranks = told && item.ranks.length ? named(item.ranks) : "";
+  const ranks = told && item.ranks.length ? ranksInWords(item.ranks) : "";
   for (const image of el.querySelectorAll("img:not([alt])"))
-    image.setAttribute("alt", `figure of ${named(item.ranks)}`);
+    image.setAttribute("alt", `figure of ${ranksInWords(item.ranks)}`);
   if (ranks) el.prepend(make("figcaption", "who", item.late ? `${ranks} (late)` : ranks));
   return el;
 }
@@ -338,13 +331,4 @@ export function choose(all, isChosen, attribute) {
     el.setAttribute(attribute, `${isChosen(el)}`);
     el.tabIndex = isChosen(el) ? 0 : -1;
   }
-}
-
-/** By what is really behind it: a theme's name tells nothing. @param {Element} host */
-export function themeOf(host) {
-  for (let el = /** @type {Element | null} */ (host); el; el = el.parentElement) {
-    const [r, g, b, a = 1] = (getComputedStyle(el).backgroundColor.match(/[\d.]+/g) ?? []).map(Number);
-    if (b !== undefined && a > 0) return 0.2126 * r + 0.7152 * g + 0.0722 * b < 128 ? "dark" : "light";
-  }
-  return "light";
 }

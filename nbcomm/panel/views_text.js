@@ -12,6 +12,7 @@
  *   a piece in its output; a figure and its like has no lines
  * @typedef {{sign: " " | "-" | "+", at: number}} Change  `at` counts in the second list for "+", else in the first
  */
+import { fold } from "./page.js";
 
 const PREFIX = /^\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]( \(late\))?(?= |$)/;
 const START = /^\[([\d,-]+)\](?: |$)/gm;
@@ -35,21 +36,6 @@ export function unfold(text) {
   }
   return ranks;
 }
-
-/** @param {number[]} ranks  ascending */
-export function fold(ranks) {
-  /** @type {number[][]} */
-  const runs = [];
-  for (const rank of ranks) {
-    const last = runs.at(-1);
-    if (last && rank === last[1] + 1) last[1] = rank;
-    else runs.push([rank, rank]);
-  }
-  return runs.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
-}
-
-/** @param {number[]} ranks */
-export const named = (ranks) => `rank${ranks.length > 1 ? "s" : ""} ${fold(ranks)}`;
 
 /**
  * The pieces of a text. A text that only grew is read from where it ended, or 20,000 lines would be read anew

@@ -23,6 +23,7 @@ from typing import Any
 
 from ..errors import CollectiveError, NbcommError
 from ..laws import PAIRS
+from ..panel.esm import module
 from . import breaking
 from .algorithms import ALGORITHMS, Run, run
 from .board import Cost, Message, Stage
@@ -408,7 +409,7 @@ def _widget_class() -> type[Any]:
     import traitlets
 
     class ExplorerWidget(anywidget.AnyWidget):
-        _esm = (_HERE / "explorer.js").read_text(encoding="utf-8")
+        _esm = module(_HERE / "explorer.js")
         _css = (_HERE / "explorer.css").read_text(encoding="utf-8")
         # Sent when the widget opens and when a reloaded page asks for all widgets; never on change.
         snapshot = traitlets.Instance(_Current).tag(sync=True, to_json=lambda current, _widget: current.read())

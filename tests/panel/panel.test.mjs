@@ -4,6 +4,7 @@ import { readFile } from "node:fs/promises";
 import test from "node:test";
 
 const panel = {
+  ...(await import("../../nbcomm/panel/page.js")),
   ...(await import("../../nbcomm/panel/panel_words.js")),
   ...(await import("../../nbcomm/panel/panel_story.js")),
 };

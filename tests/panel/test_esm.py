@@ -13,7 +13,7 @@ from nbcomm.panel import esm
 PANEL = Path(esm.__file__).parent
 
 
-@pytest.mark.parametrize("name", ["panel.js", "views.js"])
+@pytest.mark.parametrize("name", ["panel.js", "views.js", "../pictures/explorer.js"])
 def test_its_files_are_one_module_without_imports(tmp_path: Path, name: str) -> None:
     node = shutil.which("node")
     if node is None:
@@ -29,10 +29,11 @@ def test_its_files_are_one_module_without_imports(tmp_path: Path, name: str) -> 
     assert (done.stdout, done.stderr) == ("function 0-1\n", "")
 
 
-@pytest.mark.parametrize("name", ["panel", "views"])
+@pytest.mark.parametrize("name", ["panel", "views", "../pictures/explorer"])
 def test_every_file_is_in_it(name: str) -> None:
-    text = esm.module(PANEL / f"{name}.js")
-    for path in PANEL.glob(f"{name}*.js"):
+    main = PANEL / f"{name}.js"
+    text = esm.module(main)
+    for path in main.parent.glob(f"{main.stem}*.js"):
         last = path.read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
         assert last in text, path.name
 

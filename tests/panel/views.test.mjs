@@ -1,6 +1,7 @@
 // From the merged output to what each rank has said: the pure half of the views.
 import assert from "node:assert/strict";
 import test from "node:test";
+import { fold } from "../../nbcomm/panel/page.js";
 import * as views from "../../nbcomm/panel/views_text.js";
 
 const out = (text) => ({ text, stream: "stdout" });
@@ -8,9 +9,9 @@ const err = (text) => ({ text, stream: "stderr" });
 const fig = (key) => ({ key });
 const said = ({ from, late, lines }) =>
   lines.length ? lines.map(([a, b]) => (late ? "late: " : "") + from.text.slice(a, b)).join("|") : `<${from.key}>`;
-const all = (...outputs) => views.itemsOf(outputs).map((item) => [views.fold(item.ranks), said(item)]);
+const all = (...outputs) => views.itemsOf(outputs).map((item) => [fold(item.ranks), said(item)]);
 const rank = (n, ...outputs) => views.ofRank(views.itemsOf(outputs), n).map(said);
-const groups = (...outputs) => views.byValue(views.itemsOf(outputs)).map((group) => views.fold(group.ranks));
+const groups = (...outputs) => views.byValue(views.itemsOf(outputs)).map((group) => fold(group.ranks));
 
 test("ranks are read only as nbcomm writes them", () => {
   assert.deepEqual(views.unfold("0-2,5"), [0, 1, 2, 5]);

@@ -1,16 +1,13 @@
-// The pure functions of explorer.js. Run with `node --test`; test_javascript.py does.
+// The explorer's pure functions.
 import assert from "node:assert/strict";
 import test from "node:test";
 
+import { fold, isDark, many, ranksInWords } from "../../nbcomm/panel/page.js";
 import {
   chunkWords,
   colour,
   counters,
   fate,
-  fold,
-  isDark,
-  many,
-  named,
   right,
   score,
   stateAt,
@@ -18,7 +15,7 @@ import {
   stepWords,
   stripes,
   whose,
-} from "../../nbcomm/pictures/explorer.js";
+} from "../../nbcomm/pictures/explorer_words.js";
 
 const cell = (text, ...sources) => ({ text, sources });
 const cost = (steps, messages, busiest) => ({ steps, messages, busiest, received: busiest, total: "3" });
@@ -47,8 +44,8 @@ const run = {
 
 test("ranks are folded and named", () => {
   assert.equal(fold([5, 0, 1, 2]), "0-2,5");
-  assert.equal(named([3]), "rank 3");
-  assert.equal(named([0, 1]), "ranks 0-1");
+  assert.equal(ranksInWords([3]), "rank 3");
+  assert.equal(ranksInWords([0, 1]), "ranks 0-1");
   assert.deepEqual([whose([]), whose([0, 1, 2, 3]), whose([0, 4, 8, 12])], ["–", "0-3", "of 4"]);
   assert.equal(many(1, "cell"), "1 cell");
   assert.equal(many(0, "cell"), "0 cells");

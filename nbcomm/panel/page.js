@@ -1,0 +1,54 @@
+/**
+ * What everything that nbcomm draws in a page needs: ranks in words, elements, and whether the page is dark.
+ */
+
+/** @param {number[]} ranks  `[0, 1, 2, 5]` → `"0-2,5"` */
+export function fold(ranks) {
+  /** @type {number[][]} */
+  const runs = [];
+  for (const rank of [...new Set(ranks)].sort((a, b) => a - b)) {
+    const last = runs.at(-1);
+    if (last && rank === last[1] + 1) last[1] = rank;
+    else runs.push([rank, rank]);
+  }
+  return runs.map(([a, b]) => (a === b ? `${a}` : `${a}-${b}`)).join(",");
+}
+
+/** @param {number[]} ranks  `"rank 3"`, `"ranks 0-2"` */
+export const ranksInWords = (ranks) => `rank${new Set(ranks).size > 1 ? "s" : ""} ${fold(ranks)}`;
+
+/** @param {number} n @param {string} word */
+export const many = (n, word) => `${n} ${word}${n === 1 ? "" : "s"}`;
+
+/** @param {string} tag @param {string} name @param {(Node | string)[]} children */
+export function make(tag, name, ...children) {
+  const el = document.createElement(tag);
+  if (name) el.className = name;
+  el.append(...children);
+  return el;
+}
+
+/** Writes only what differs: at ten messages a second most of the page stays untouched.
+ * @param {Element} el @param {string} text */
+export function write(el, text) {
+  if (el.textContent !== text) el.textContent = text;
+}
+
+/** @param {string} colour  as getComputedStyle writes it @returns {boolean | null}  null: transparent, ask further out */
+export function isDark(colour) {
+  const [r, g, b, a = 1] = (colour.match(/[\d.]+/g) ?? []).map(Number);
+  if (b === undefined || a === 0) return null;
+  return 0.2126 * r + 0.7152 * g + 0.0722 * b < 128;
+}
+
+/** @param {Element} host @returns {string} the colour behind it, whatever the notebook's theme is called */
+export function behind(host) {
+  for (let el = /** @type {Element | null} */ (host); el; el = el.parentElement) {
+    const colour = getComputedStyle(el).backgroundColor;
+    if (isDark(colour) !== null) return colour;
+  }
+  return "rgb(255, 255, 255)";
+}
+
+/** @param {Element} host */
+export const themeOf = (host) => (isDark(behind(host)) ? "dark" : "light");
