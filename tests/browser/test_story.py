@@ -68,7 +68,7 @@ def await_text(book: Notebook, locator: Any, text: str, timeout: float = 20_000)
 def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server: Server, app: str, theme: str) -> None:
     server.choose_theme(theme)
     cells = [LOAD, START, HANG, LATE, ENDLESS, KILL, AGAIN, STOP]
-    book = notebook(f"story-{theme}.ipynb", *cells, viewport={"width": 1200, "height": 1000})
+    book = notebook(f"story-{theme}.ipynb", *cells, viewport={"width": 1200 if app == "lab" else 880, "height": 1000})
     book.page.set_default_timeout(30_000)
     book.open(app=app)
     book.run(0)
