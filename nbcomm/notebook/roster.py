@@ -142,6 +142,11 @@ class Roster:
                 first = failure.message.strip().partition("\n")[0]
                 self._errors[rank] = f"{failure.name}: {first}" if first else failure.name
 
+    def forget_errors(self) -> None:
+        """What went wrong before is mended."""
+        with self._changed:
+            self._errors.clear()
+
     def dead_among(self, ranks: Iterable[int]) -> list[int]:
         """Those of some ranks whose process has ended."""
         return [rank for rank in ranks if rank in self.dead]

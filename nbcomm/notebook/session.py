@@ -399,6 +399,9 @@ class Session:
                 self._generations.renew()
             if presses.pressed:
                 raise Interrupted
+        if replaced:
+            self._roster.forget_errors()
+        self._ask(_STATUS_PATIENCE)
         self._tell_panel()
         if self.panel is not None:
             self.panel.settle()

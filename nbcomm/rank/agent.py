@@ -145,7 +145,8 @@ class Agent:
         if os.getpid() != self._process.pid:
             os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
         with self._closing:
-            if isinstance(message, Run | Call) or before[0] == "starting":
+            healed = isinstance(message, Form) and bool(message.newcomers)
+            if isinstance(message, Run | Call) or before[0] == "starting" or healed:
                 self._set_state("interrupted" if done.interrupted else "failed" if done.failure else "idle")
             else:  # groups that are formed anew, values that come and go: how the last cell ended stays to be seen
                 self._set_state(before[0])

@@ -145,7 +145,7 @@ def test_it_is_predicted_and_broken(notebook: Make) -> None:
     it.tab_to("Predict it")
     it.press("Enter")
     it.root.get_by_label("after, rank 0, cell 0").focus()
-    for text in ("0", "10.0", "21"):
+    for text in ("10", "20.0", "31"):
         it.page.keyboard.type(text)
         it.press("Tab")
     it.tab_to("Check")
@@ -155,7 +155,7 @@ def test_it_is_predicted_and_broken(notebook: Make) -> None:
     assert marks == ["✓ right", "✓ right", "✕ wrong", *["✓ right"] * 6]
     assert it.barriers() == []
     it.press("Tab", "Enter")
-    assert it.root.get_by_label("after, rank 0, cell 2").input_value() == "20"
+    assert it.root.get_by_label("after, rank 0, cell 2").input_value() == "30"
 
     it.root.get_by_role("button", name="Break it").focus()
     it.press("Enter")
