@@ -55,9 +55,11 @@ def _plan(meeting: Meeting) -> Plan:
     arrivals = {rank: step.began - since for rank, step in meeting.steps.items()}
     plan = replace(plan, arrivals=arrivals, missing=tuple(meeting.missing))
     failed = [rank for rank, step in meeting.steps.items() if step.failed]
+    others = meeting.others.items()
     notes = [
         meeting.line if len(meeting.line) <= _LINE else meeting.line[: _LINE - 1] + "…",
         f"{named(meeting.missing)} never came." if meeting.missing else lateness(plan),
+        *(f"{named(ranks)[0].upper()}{named(ranks)[1:]} called {other} in its place." for other, ranks in others),
         f"It failed on {named(failed)}." if failed else "",
     ]
     title = f"{plan.title.replace(name, meeting.name, 1)} · #{meeting.seq}"

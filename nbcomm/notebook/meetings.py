@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,6 +32,15 @@ class Meeting:
     def missing(self) -> list[int]:
         """Members that never came."""
         return [rank for rank in self.members if rank not in self.steps]
+
+    @property
+    def others(self) -> dict[str, list[int]]:
+        """Members that called something else in its place: what, and which."""
+        different: dict[str, list[int]] = {}
+        for rank, step in sorted(self.steps.items()):
+            if step.name != self.name and step.kind == "collective":
+                different.setdefault(step.name, []).append(rank)
+        return different
 
     @property
     def began(self) -> float:
@@ -71,4 +81,7 @@ def meetings(steps: Mapping[int, Sequence[Step]]) -> list[Meeting]:
             name = "send" if key[0] == "message" else step.name
             meeting = found.setdefault(key, Meeting(name, step.group, members, seq))
             meeting.steps[rank] = step
-    return sorted((meeting for meeting in found.values()), key=lambda meeting: meeting.began)
+    for key, meeting in found.items():
+        if key[0] == "collective":  # where the ranks disagree, it is what most of them called
+            meeting.name = Counter(step.name for step in meeting.steps.values()).most_common(1)[0][0]
+    return sorted(found.values(), key=lambda meeting: meeting.began)

@@ -26,6 +26,8 @@ def check(path: str) -> Path:
     Raises:
         SpecError: its folder is not there, or it is a folder itself.
     """
+    if not path.strip():
+        raise SpecError("The trace needs a file's name, such as trace.json.")
     file = Path(path).expanduser()
     if file.is_dir():
         raise SpecError(f"{path!r} is a folder; name a file for the trace, such as trace.json.")

@@ -200,6 +200,8 @@ class RankGroup(dist.ProcessGroup):
         said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
         different = board.compare(0, self._id, seq, said, self._seen) or self._uneven(seq, splits)
         if different:
+            call = Call("collective", calls.NAMES.get(method, method), self._log, seq, said)
+            self._hub.record.journal.follow(call, failed=True)
             raise self._mismatch(method, seq, said, different)
         return said
 
@@ -347,25 +349,27 @@ def _passing(method: str) -> Callable[..., Any]:
         if hub.record.busy_beside:
             hub.await_turn(self)
         seq = next(log.positions)
-        said = describe(method, args, kwargs)
+        said, journal = describe(method, args, kwargs), hub.record.journal
         if not seen:
             pass  # alone in the group, or with ranks on other machines only
         elif uneven:
             said = self._compare_uneven(method, seq, said, args)
         elif different := hub.board.compare(0, self._id, seq, said, seen):  # type: ignore[union-attr]
+            journal.follow(Call("collective", name, log, seq, said), failed=True)
             raise self._mismatch(method, seq, said, different)
         log.issued = seq
-        journal = hub.record.journal
         drawn = journal.look_at(method, args, self.members, hub.rank) if journal.curious else None
         if blocking or self._may_block:
             entered = Call("collective", name, log, seq, said)
             entered.limited = blocking
-            return self._pass_on(method, args, kwargs, entered)
+            work = self._pass_on(method, args, kwargs, entered)
+            journal.complete(entered.entry, drawn, args, work)
+            return work
         # Nearly all calls: what can be noted later is noted while the data is on its way.
         try:
             work = getattr(self._inner, method)(*args, **kwargs)
         except RuntimeError as error:
-            hub.record.follow(None, Call("collective", name, log, seq, said))
+            hub.record.follow(None, Call("collective", name, log, seq, said), failed=True)
             raise hub.explain(error) from None
         made = Call("collective", name, log, seq, said)
         hub.record.follow(work, made)

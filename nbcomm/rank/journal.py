@@ -151,15 +151,15 @@ class Journal:
             return None
         return sketches.of_torch(method, args, members, rank)
 
-    def follow(self, call: Any) -> None:
-        """Torch has been called: within a Communicator's method, or by the cell or a library."""
+    def follow(self, call: Any, *, failed: bool = False) -> None:
+        """Torch has been called, or is not since it would fail: within a Communicator's method, or by somebody else."""
         entry = self._current.get(threading.get_ident())
         if entry is None:
             entry = Entry(call.name, call.kind, None)
             entry.began = call.since
             entry.peer, entry.tag = call.peer, call.tag
             entry.first = entry.last = call.seq
-            entry.log = call.log
+            entry.log, entry.failed = call.log, failed
             call.entry = entry
             self._add(entry)
         elif entry.log is None:

@@ -159,13 +159,13 @@ class Record:
         finally:
             self._inside = before
 
-    def follow(self, work: Any, call: Call) -> None:
+    def follow(self, work: Any, call: Call, *, failed: bool = False) -> None:
         """Keep what a handle stands for until it is waited for, or has ended.
 
         The handle itself is kept: C++ often holds no more than its future.
         """
         self._last = call
-        self.journal.follow(call)
+        self.journal.follow(call, failed=failed)
         if work is not None:
             self._live[id(work)] = (work, call)
             if len(self._live) > _MANY:

@@ -186,6 +186,16 @@ def test_what_was_not_kept_is_counted_and_nothing_at_all_is_said() -> None:
     assert drawing.plans({0: []}) == ([], "This cell made no collective, so there is nothing to draw.")
 
 
+def test_who_called_something_else_is_in_the_picture() -> None:
+    drawn = {"how": {"op": "sum"}, "before": ["1"], "after": None, "failed": True}
+    steps = {rank: [step("all_reduce", 1, 1.0, **drawn)] for rank in range(1, 4)}
+    steps[0] = [step("broadcast", 1, 0.5, **{**drawn, "how": {"src": 0}})]
+    [plan], _ = drawing.plans(steps)
+    assert plan.title == "all_reduce · sum · #1"
+    assert "Rank 0 called broadcast in its place." in plan.notes
+    assert plan.missing == ()
+
+
 def test_who_never_came_is_in_the_picture() -> None:
     drawn = {"how": {"op": "sum"}, "before": ["1"], "after": None, "failed": True}
     steps = {rank: [step("all_reduce", 1, 1.0, **drawn)] for rank in (0, 1, 3)}
@@ -233,6 +243,8 @@ def test_a_trace_has_a_track_for_each_rank_with_waits_apart(tmp_path: Path) -> N
 
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(SpecError, match="needs a file's name"):
+        trace.check(" ")
     with pytest.raises(SpecError, match="is a folder"):
         trace.check(str(tmp_path))
     with pytest.raises(SpecError, match="There is no folder"):

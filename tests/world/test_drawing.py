@@ -106,6 +106,22 @@ def test_a_hang_is_drawn_with_the_one_who_never_came(four: Notebook) -> None:
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 
+@pytest.mark.parametrize(
+    ("code", "note"),
+    [
+        ("all_reduce(torch.ones(3 + (rank == 2)))", "It failed on ranks 0-3."),
+        ("all_reduce(torch.ones(3)) if rank else broadcast(1)", "Rank 0 called broadcast in its place."),
+    ],
+)
+def test_ranks_that_disagree_are_in_one_picture(four: Notebook, code: str, note: str) -> None:
+    cell = four.run(f"%%distributed --draw\n{code}", fails=True)
+    assert "MismatchError" in cell.error_text
+    [words] = pictures(cell)
+    assert words.startswith("all_reduce · sum")
+    assert note in words
+    assert "never came" not in words
+
+
 def test_hundreds_are_not_drawn_and_nothing_is_said_to_be_nothing(four: Notebook) -> None:
     cell = four.run("%%distributed --draw\nfor i in range(300): all_reduce(i)")
     assert len(pictures(cell)) == 12
