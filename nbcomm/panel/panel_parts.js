@@ -236,7 +236,8 @@ export class TimelineSection extends Section {
   /** @param {World} world */
   draw({ timeline }) {
     const about =
-      timeline && `In [${timeline.cell}] ${timeline.running ? "runs for" : "took"} ${brief(timeline.seconds)}`;
+      timeline &&
+      `${timeline.cell ? `In [${timeline.cell}]` : "the call"} ${timeline.running ? "runs for" : "took"} ${brief(timeline.seconds)}`;
     const line = [about, timeline?.sentence].filter(Boolean).join(" · ");
     if (!this.due(!!timeline?.bars.length, line, () => timeline) || !timeline) return;
     const { bars, of, seconds } = timeline;

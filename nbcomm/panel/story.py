@@ -77,7 +77,7 @@ class Timeline:
     """Where the time of one cell went.
 
     Attributes:
-        cell: the notebook's In[number].
+        cell: the notebook's In[number]; 0 where it was no cell, but a call from Python.
         seconds: how long the cell has taken, or takes so far.
         running: whether it still runs.
         spans: for each rank that ran it, its spans in order, without gaps; neighbours of one kind are joined.
