@@ -27,6 +27,8 @@ import pytest
 from jupyter_core.paths import jupyter_path
 
 TOKEN = secrets.token_hex(8)
+THEMES = ["light", "dark"] if os.environ.get("NBCOMM_SCREENSHOTS") else ["light"]
+"""Where a story is told for its pictures it is told twice; the dark one has tests of its own."""
 DEADLINE = 30.0
 INSTALL = "install it with `apt-get install chromium fonts-dejavu-core` and `pip install playwright`"
 EXTENSIONS = ["@jupyter-widgets/jupyterlab-manager", "anywidget"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Notebook, Server
+from .conftest import THEMES, Notebook, Server
 from .test_world import shoot
 
 CELLS = [
@@ -27,7 +27,7 @@ def _cards(page: Any, mood: str, count: int) -> None:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_waits_verdicts_and_deaths_are_seen_and_mended(
     notebook: Callable[..., Notebook], server: Server, theme: str
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Notebook, Server
+from .conftest import THEMES, Notebook, Server
 
 LOAD = "%load_ext nbcomm"
 START = "%distributed start -n 4"
@@ -141,7 +141,7 @@ def test_the_panels_stop_and_restart_ask_first_and_show_the_new_world_in_place(n
 
 
 @pytest.mark.timeout(120)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_what_is_saved_is_whole_without_a_kernel_and_without_a_network(
     notebook: Make, server: Server, browser: Any, theme: str
 ) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Notebook, Server
+from .conftest import THEMES, Notebook, Server
 
 LOAD = "%load_ext nbcomm"
 START = "%distributed start -n 4"
@@ -42,7 +42,7 @@ def shoot(page: Any, name: str) -> None:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", THEMES)
 def test_the_path_of_a_newcomer(notebook: Callable[..., Notebook], server: Server, theme: str) -> None:
     server.choose_theme(theme)
     go = server.root / f"go-{theme}"
