@@ -182,13 +182,14 @@ def test_a_trace_has_each_collective_of_each_rank(four: Notebook) -> None:
 def test_what_torch_waits_for_in_cpp_has_an_end_too(four: Notebook) -> None:
     code = (
         "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))\n"
-        "model(torch.ones(2, 64)).sum().backward()"
+        "model(torch.ones(2, 64)).sum().backward()\n"
+        "import time; time.sleep(0.3)  # what torch tells, it tells on a thread of its own"
     )
     four.run(f"%%distributed --trace ddp.json\n{code}", timeout=60)
     events = [event for event in read(four, "ddp.json") if event.get("ph") == "X"]
     [cell] = [event for event in events if event["name"].startswith("cell") and event["tid"] == 1]
     last = [event for event in events if event["tid"] == 1 and event["name"] == "all_reduce"][-1]
-    assert last["ts"] + last["dur"] < cell["ts"] + cell["dur"]
+    assert last["ts"] + last["dur"] < cell["ts"] + cell["dur"] - 100_000
     assert last["args"]["bytes"] == 4 * (64 * 64 + 64)
 
 
