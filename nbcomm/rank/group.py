@@ -193,6 +193,21 @@ class RankGroup(dist.ProcessGroup):
 
             raise CollectiveError(self.lost or "This process group is not formed.")
 
+    def _object_to_collective(self, method: str, args: tuple[Any, ...]) -> None:
+        try:
+            self._object(method, None)
+        except RuntimeError:
+            self._note_refused(method, args, self._log.issued + 1, None)
+            raise
+
+    def _note_refused(self, method: str, args: tuple[Any, ...], seq: int, said: Entry | None) -> None:
+        """The journal has what was refused, in the place where it would have been: the others may be there."""
+        journal = self._hub.record.journal
+        call = Call("collective", calls.NAMES.get(method, method), self._log, seq, said)
+        drawn = journal.look_at(method, args, self.members, self._hub.rank)
+        journal.follow(call, failed=True)
+        journal.complete(call.entry, drawn, args, None)
+
     def _compare_uneven(self, method: str, seq: int, said: Entry, args: tuple[Any, ...]) -> Entry:
         """Compare an all-to-all, whose parts differ from rank to rank; return what was said of it."""
         board: Board = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
@@ -200,8 +215,7 @@ class RankGroup(dist.ProcessGroup):
         said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
         different = board.compare(0, self._id, seq, said, self._seen) or self._uneven(seq, splits)
         if different:
-            call = Call("collective", calls.NAMES.get(method, method), self._log, seq, said)
-            self._hub.record.journal.follow(call, failed=True)
+            self._note_refused(method, args, seq, said)
             raise self._mismatch(method, seq, said, different)
         return said
 
@@ -345,7 +359,7 @@ def _passing(method: str) -> Callable[..., Any]:
         # No variable for the inside: a traceback, which IPython keeps, would keep it alive beyond its time.
         hub, log, seen = self._hub, self._log, self._seen
         if hub.alert or self._inner is None:
-            self._object(method, None)
+            self._object_to_collective(method, args)
         if hub.record.busy_beside:
             hub.await_turn(self)
         seq = next(log.positions)
@@ -355,7 +369,7 @@ def _passing(method: str) -> Callable[..., Any]:
         elif uneven:
             said = self._compare_uneven(method, seq, said, args)
         elif different := hub.board.compare(0, self._id, seq, said, seen):  # type: ignore[union-attr]
-            journal.follow(Call("collective", name, log, seq, said), failed=True)
+            self._note_refused(method, args, seq, said)
             raise self._mismatch(method, seq, said, different)
         log.issued = seq
         drawn = journal.look_at(method, args, self.members, hub.rank) if journal.curious else None
