@@ -52,3 +52,26 @@ export function behind(host) {
 
 /** @param {Element} host */
 export const themeOf = (host) => (isDark(behind(host)) ? "dark" : "light");
+
+/**
+ * What a widget without a view exports. A page loads its module once for each widget, so it holds one.
+ *
+ * @template {{selector: string, close: () => void, hydrate: (el: HTMLElement) => any}} Life
+ * @param {(model: any) => Life} begin
+ */
+export function withoutView(begin) {
+  /** @type {Life | undefined} */
+  let life;
+  return {
+    /** @param {{model: any}} context */
+    initialize({ model }) {
+      life = begin(model);
+      return () => life?.close();
+    },
+    /** For a frontend that shows widgets, but not their neighbours in the page. @param {{el: HTMLElement}} context */
+    render({ el }) {
+      if (life) el.classList.add(life.selector.slice(1)); // it is put into the page later, and found then
+      return life?.hydrate(el);
+    },
+  };
+}

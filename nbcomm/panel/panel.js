@@ -9,7 +9,7 @@
  * heard within 1.5 s or not at all, and the panel says which.
  */
 /** @import { Press } from "./panel_words.js" */
-import { make, write } from "./page.js";
+import { make, withoutView, write } from "./page.js";
 import { answered, apply, isUnderWay, troubled, worst } from "./panel_story.js";
 import { View } from "./panel_view.js";
 import { ASKS, PATIENCE, SAID, SILENCE, spoken } from "./panel_words.js";
@@ -194,19 +194,4 @@ export class Live {
   }
 }
 
-/** This module is loaded once for each widget, so it holds one world. @type {Live | undefined} */
-let live;
-
-/** @param {{model: any}} context */
-function initialize({ model }) {
-  live = new Live(model);
-  return () => live?.close();
-}
-
-/** For a frontend that shows widgets, but not their neighbours in the page. @param {{el: HTMLElement}} context */
-function render({ el }) {
-  if (live) el.classList.add(live.selector.slice(1)); // it is put into the page later, and found then
-  return live?.hydrate(el);
-}
-
-export default { initialize, render };
+export default withoutView((model) => new Live(model));

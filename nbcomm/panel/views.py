@@ -9,9 +9,8 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from .esm import module
+from .beside import close_widget, open_widget
 
 _HERE = Path(__file__).parent
 
@@ -24,22 +23,4 @@ def open_views() -> Callable[[], None]:
     Returns:
         Closes the widget.
     """
-    widget = _widget_class()()
-
-    def close() -> None:
-        widget.layout.close()  # a widget of its own, which nobody else closes
-        widget.close()
-
-    return close
-
-
-@functools.cache
-def _widget_class() -> type[Any]:
-    """The widget without a view. Made late: anywidget takes longer to import than all of nbcomm."""
-    import anywidget
-
-    class ViewsWidget(anywidget.AnyWidget):
-        _esm = module(_HERE / "views.js")
-        _css = (_HERE / "views.css").read_text(encoding="utf-8")
-
-    return ViewsWidget
+    return functools.partial(close_widget, open_widget(_HERE / "views.js"))

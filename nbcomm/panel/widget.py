@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from . import static
-from .esm import module
+from .beside import close_widget, in_kernel, open_widget
 from .feed import Feed
 from .press import Presses
 from .story import Ladder, Timeline
@@ -134,15 +134,13 @@ class Panel:
             _display(self._bundle(), self.display_id, update=True)
         if widget is not None:
             _quietly(widget.send, last)
-            # Its layout is a widget of its own, which nobody else closes.
-            _quietly(widget.layout.close)
-            _quietly(widget.close)
+            _quietly(close_widget, widget)
             _quietly(self._close_views)
 
     def _open(self) -> None:
-        if self._widget is not None or self._closed or not _in_kernel():
+        if self._widget is not None or self._closed or not in_kernel():
             return
-        self._widget = _widget_class()(snapshot=_Current(self._current))
+        self._widget = open_widget(_HERE / "panel.js", self._current)
         presses = Presses(self._actions, functools.partial(_quietly, self._widget.send))
         self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
         self._close_views = open_views()
@@ -201,38 +199,10 @@ def _step(memory: int) -> int:
     return memory.bit_length() * 4 + (memory >> max(0, memory.bit_length() - 3) & 3)
 
 
-class _Current:
-    """The value of the widget's one trait: whoever reads the widget's state gets the state of now."""
-
-    def __init__(self, read: Callable[[], dict[str, Any]]) -> None:
-        self.read = read
-
-
-@functools.cache
-def _widget_class() -> type[Any]:
-    """The widget without a view. Made late: anywidget takes longer to import than all of nbcomm."""
-    import anywidget
-    import traitlets
-
-    class PanelWidget(anywidget.AnyWidget):
-        _esm = module(_HERE / "panel.js")
-        _css = (_HERE / "panel.css").read_text(encoding="utf-8")
-        # Sent when the widget opens and when a reloaded page asks for all widgets; never on change.
-        snapshot = traitlets.Instance(_Current).tag(sync=True, to_json=lambda current, _widget: current.read())
-
-    return PanelWidget
-
-
-def _in_kernel() -> bool:
-    from IPython.core.getipython import get_ipython
-
-    return getattr(get_ipython(), "kernel", None) is not None
-
-
 def _display(bundle: dict[str, str], display_id: str, *, update: bool) -> None:
     from IPython.display import display
 
-    if _in_kernel():
+    if in_kernel():
         display(bundle, raw=True, display_id=f"nbcomm-{display_id}", update=update)
     elif not update:  # a terminal cannot take back what it has printed
         sys.stdout.write(bundle["text/plain"] + "\n")

@@ -5,6 +5,7 @@
  * kept, so going back is instant even while the kernel runs a cell.
  */
 /** @import { Choices, Answer } from "./explorer_words.js" */
+import { withoutView } from "../panel/page.js";
 import { View } from "./explorer_view.js";
 import { BUSY, GONE, KEPT, PATIENCE, stepWords, TURN } from "./explorer_words.js";
 
@@ -147,19 +148,4 @@ export class Live {
   }
 }
 
-/** This module is loaded once for each widget. @type {Live | undefined} */
-let live;
-
-/** @param {{model: any}} context */
-function initialize({ model }) {
-  live = new Live(model);
-  return () => live?.close();
-}
-
-/** For a frontend that shows widgets, but not their neighbours in the page. @param {{el: HTMLElement}} context */
-function render({ el }) {
-  if (live) el.classList.add(live.selector.slice(1)); // it is put into the page later, and found then
-  return live?.hydrate(el);
-}
-
-export default { initialize, render };
+export default withoutView((model) => new Live(model));

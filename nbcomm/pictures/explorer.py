@@ -16,14 +16,14 @@ import html
 import secrets
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import CollectiveError, NbcommError
 from ..laws import PAIRS
-from ..panel.esm import module
+from ..panel.beside import close_widget, in_kernel, open_widget
 from . import breaking
 from .algorithms import ALGORITHMS, Run, run
 from .board import Cost, Message, Stage
@@ -71,15 +71,15 @@ def explore(name: str = "all_reduce", *, n: int = 4, steps: Sequence[Plan] | Non
         raise CollectiveError(f"The explorer shows {LEAST} to {MOST} ranks, not {n}.")
     explorer = Explorer(Choices(name, n, own=0 if steps else None), steps)
     bundle = explorer.bundle()
-    if not _in_kernel():
+    if not in_kernel():
         sys.stdout.write(bundle["text/plain"] + "\n")
         return
     from IPython.display import display
 
-    widget = _widget_class()(snapshot=_Current(lambda: explorer.last))
+    widget = open_widget(_HERE / "explorer.js", lambda: explorer.last)
     widget.on_msg(functools.partial(_heard, explorer))
     if len(_open) == _open.maxlen:
-        _close(_open.popleft())
+        close_widget(_open.popleft())
     _open.append(widget)
     display(bundle, raw=True)  # type: ignore[no-untyped-call,unused-ignore]
 
@@ -395,41 +395,7 @@ def _broken(choices: Choices) -> dict[str, Any]:
 # ── the widget ──────────────────────────────────────────────────────────────────────────────────────
 
 
-class _Current:
-    """The value of the widget's one trait: whoever reads the widget's state gets the newest answer."""
-
-    def __init__(self, read: Callable[[], dict[str, Any]]) -> None:
-        self.read = read
-
-
-@functools.cache
-def _widget_class() -> type[Any]:
-    """The widget without a view. Made late: anywidget takes longer to import than all of nbcomm."""
-    import anywidget
-    import traitlets
-
-    class ExplorerWidget(anywidget.AnyWidget):
-        _esm = module(_HERE / "explorer.js")
-        _css = (_HERE / "explorer.css").read_text(encoding="utf-8")
-        # Sent when the widget opens and when a reloaded page asks for all widgets; never on change.
-        snapshot = traitlets.Instance(_Current).tag(sync=True, to_json=lambda current, _widget: current.read())
-
-    return ExplorerWidget
-
-
 def _heard(explorer: Explorer, widget: Any, message: Any, _buffers: Any) -> None:
     answer = explorer.hear(message)
     if answer is not None:
         widget.send(answer)
-
-
-def _close(widget: Any) -> None:
-    # Its layout is a widget of its own, which nobody else closes.
-    widget.layout.close()
-    widget.close()
-
-
-def _in_kernel() -> bool:
-    from IPython.core.getipython import get_ipython
-
-    return getattr(get_ipython(), "kernel", None) is not None

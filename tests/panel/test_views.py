@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from nbcomm.panel import views
-
-PANEL = Path(views.__file__).parent
 
 
 def test_it_leaves_no_widget_behind() -> None:
-    from ipywidgets import Widget
     from ipywidgets.widgets.widget import _instances
 
     before = set(_instances)
@@ -18,4 +13,3 @@ def test_it_leaves_no_widget_behind() -> None:
     assert len(set(_instances) - before) == 2  # it and its layout
     close()
     assert set(_instances) == before
-    assert issubclass(views._widget_class(), Widget)

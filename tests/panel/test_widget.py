@@ -23,8 +23,8 @@ def world(*states: str, pid: int = 100, memory: int = 0, since: float = 5.0) -> 
 class Recorder:
     """Stands for the widget; `sent` grows with each message, and `news` tells of it."""
 
-    def __init__(self, snapshot: Any) -> None:
-        self.snapshot = snapshot
+    def __init__(self, read: Any) -> None:
+        self.read = read
         self.sent: list[dict[str, Any]] = []
         self.news = threading.Semaphore(0)
         self.layout = self
@@ -45,8 +45,8 @@ class Recorder:
 @pytest.fixture
 def displays(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, dict[str, str]]]:
     shown: list[tuple[bool, dict[str, str]]] = []
-    monkeypatch.setattr(widget, "_in_kernel", lambda: True)
-    monkeypatch.setattr(widget, "_widget_class", lambda: Recorder)
+    monkeypatch.setattr(widget, "in_kernel", lambda: True)
+    monkeypatch.setattr(widget, "open_widget", lambda _main, read: Recorder(read))
     monkeypatch.setattr(widget, "_display", lambda bundle, _id, *, update: shown.append((update, bundle)))
     return shown
 
@@ -73,7 +73,7 @@ def test_whoever_reads_the_widgets_state_gets_the_state_of_now(displays: list[tu
     panel = Panel("w", "gloo", world("idle"))
     panel.show()
     panel.update(world("running"))
-    assert panel._widget.snapshot.read()["rows"][0][0] == "running"
+    assert panel._widget.read()["rows"][0][0] == "running"
 
 
 def test_the_last_of_a_burst_arrives_without_another_call(displays: list[tuple[bool, dict[str, str]]]) -> None:
@@ -174,7 +174,7 @@ def test_an_action_that_stops_the_world_cannot_answer_and_need_not(
 def test_the_page_is_told_which_buttons_there_are(displays: list[tuple[bool, dict[str, str]]]) -> None:
     panel = Panel("w", "gloo", world("idle"), actions={"heal": str, "stop": str}, controls=False)
     panel.show()
-    meta = panel._widget.snapshot.read()["meta"]
+    meta = panel._widget.read()["meta"]
     assert (meta["actions"], meta["controls"]) == (["heal", "stop"], False)
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.panel import esm
+from nbcomm.panel import beside
 
-PANEL = Path(esm.__file__).parent
+PANEL = Path(beside.__file__).parent
 
 
 @pytest.mark.parametrize("name", ["panel.js", "views.js", "../pictures/explorer.js"])
@@ -19,7 +19,7 @@ def test_its_files_are_one_module_without_imports(tmp_path: Path, name: str) -> 
     if node is None:
         pytest.fail("This test needs node 20 or newer, which is not on PATH: `apt-get install nodejs`.")
     bundle = tmp_path / "bundle.mjs"
-    text = esm.module(PANEL / name)
+    text = beside.module(PANEL / name)
     bundle.write_text(text, encoding="utf-8")
     assert "\nimport " not in text
     # A name that two of the files have would be an error here.
@@ -32,7 +32,7 @@ def test_its_files_are_one_module_without_imports(tmp_path: Path, name: str) -> 
 @pytest.mark.parametrize("name", ["panel", "views", "../pictures/explorer"])
 def test_every_file_is_in_it(name: str) -> None:
     main = PANEL / f"{name}.js"
-    text = esm.module(main)
+    text = beside.module(main)
     for path in main.parent.glob(f"{main.stem}*.js"):
         last = path.read_text(encoding="utf-8").rstrip().rpartition("\n\n")[2]
         assert last in text, path.name
@@ -42,4 +42,4 @@ def test_a_file_comes_before_what_needs_it_and_once(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text('import { b } from "./b.js";\nimport {\n  c,\n} from "./c.js";\na;\n')
     (tmp_path / "b.js").write_text('import { c } from "./c.js";\nb;\n')
     (tmp_path / "c.js").write_text("c;\n")
-    assert esm.module(tmp_path / "a.js").split() == ["c;", "b;", "a;"]
+    assert beside.module(tmp_path / "a.js").split() == ["c;", "b;", "a;"]

@@ -1,0 +1,81 @@
+"""Widgets without a view: they stand beside what the notebook's file keeps, and their JavaScript draws over that.
+
+A page gets a widget's JavaScript as one module, which can import no file that lies beside it. So the files are joined.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+_IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[\w./]+\.js)";\n', re.MULTILINE)
+
+
+def module(main: Path) -> str:
+    """A module's text with all that it imports by relative paths in front of it, each file once.
+
+    Names at the top of the files must differ. What they export stays exported: tests call it.
+
+    Args:
+        main: the file with the default export.
+    """
+    parts: dict[Path, str] = {}
+    _collect(main.resolve(), parts)
+    return "\n".join(parts.values())
+
+
+def _collect(file: Path, parts: dict[Path, str]) -> None:
+    text = file.read_text(encoding="utf-8")
+    for path in _IMPORT.findall(text):
+        needed = (file.parent / path).resolve()
+        if needed not in parts:
+            _collect(needed, parts)
+    parts[file] = _IMPORT.sub("", text)
+
+
+def in_kernel() -> bool:
+    """Whether a notebook's front end may listen."""
+    from IPython.core.getipython import get_ipython
+
+    return getattr(get_ipython(), "kernel", None) is not None
+
+
+def open_widget(main: Path, read: Callable[[], dict[str, Any]] = dict) -> Any:
+    """Open a widget without a view.
+
+    Args:
+        main: its JavaScript; the styles lie beside it, with the ending ``.css``.
+        read: what the page is to know when it opens, and when it was reloaded: asked for whenever somebody reads the
+            widget's state, and never sent on change.
+    """
+    return _widget_class(main)(snapshot=_Current(read))
+
+
+def close_widget(widget: Any) -> None:
+    """Close it, and its layout: that is a widget of its own, which nobody else closes."""
+    widget.layout.close()
+    widget.close()
+
+
+class _Current:
+    """The value of the widget's one trait: whoever reads the widget's state gets the state of now."""
+
+    def __init__(self, read: Callable[[], dict[str, Any]]) -> None:
+        self.read = read
+
+
+@functools.cache
+def _widget_class(main: Path) -> type[Any]:
+    """Made late: anywidget takes longer to import than all of nbcomm."""
+    import anywidget
+    import traitlets
+
+    class Viewless(anywidget.AnyWidget):
+        _esm = module(main)
+        _css = main.with_suffix(".css").read_text(encoding="utf-8")
+        snapshot = traitlets.Instance(_Current).tag(sync=True, to_json=lambda current, _widget: current.read())
+
+    return Viewless
