@@ -1,6 +1,7 @@
 """Other views of a distributed cell's output, in a real JupyterLab and a real Notebook 7, with four real ranks.
 
-With NBCOMM_VIEWS_SCREENSHOTS=FOLDER pictures are taken on the way.
+With NBCOMM_SCREENSHOTS=FOLDER the pictures of the docs are taken on the way (``make screenshots``); with
+NBCOMM_VIEWS_SCREENSHOTS=FOLDER one of every view.
 """
 
 from __future__ import annotations
@@ -49,16 +50,19 @@ SAME = """%%distributed
 print("same")"""
 LOCAL = "print('[0] a')\nprint('b')"
 
+PICTURED = ("figures-side", "text-diff")
 AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
 Make = Callable[..., Notebook]
 
 
 def shoot(book: Notebook, name: str, cell: int) -> None:
     """Take a picture of a cell, if that is asked for."""
-    folder = os.environ.get("NBCOMM_VIEWS_SCREENSHOTS")
-    if folder:
+    folders = [os.environ.get("NBCOMM_VIEWS_SCREENSHOTS")]
+    if name in PICTURED:
+        folders.append(os.environ.get("NBCOMM_SCREENSHOTS"))
+    for folder in filter(None, folders):
         book.page.mouse.move(5, 5)
-        book.cell(cell).screenshot(path=Path(folder) / f"{name}.png")
+        book.cell(cell).screenshot(path=Path(folder) / f"views-{name}.png")
 
 
 def choose(book: Notebook, cell: int, view: str) -> None:
