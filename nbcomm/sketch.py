@@ -36,11 +36,6 @@ def sketch(value: Any, depth: int = 3) -> str:
     return _plain(value) if isinstance(value, bool | int | float | complex | None) else _cut(_text(value))
 
 
-def rows(value: Any) -> list[Any]:
-    """The items of a list, tuple, tensor or array along its first dimension."""
-    return list(value)
-
-
 def _array(value: Any) -> str:
     shape = tuple(value.shape)
     count = 1
