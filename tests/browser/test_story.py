@@ -28,7 +28,7 @@ all_gather(share, mode="cat")"""
 LATE = """%%distributed
 import time
 for step in range(4):
-    time.sleep(0.5 if rank == 1 else 0.1)
+    time.sleep(0.9 if rank == 1 else 0.1)
     all_reduce(step)"""
 ENDLESS = """%%distributed
 print("begun", rank, flush=True)

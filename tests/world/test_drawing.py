@@ -92,8 +92,8 @@ def test_a_group_has_its_own_ranks_and_a_message_two(four: Notebook) -> None:
 
 
 def test_who_comes_late_is_named(four: Notebook) -> None:
-    [words] = pictures(four.run("%%distributed --draw\nimport time\nif rank == 2: time.sleep(0.4)\nbarrier()"))
-    assert "rank 2 came last, 0." in words
+    [words] = pictures(four.run("%%distributed --draw\nimport time\nif rank == 2: time.sleep(1.5)\nbarrier()"))
+    assert "\nrank 2 came last, " in words
 
 
 def test_a_hang_is_drawn_with_the_one_who_never_came(four: Notebook) -> None:
@@ -164,18 +164,17 @@ def read(four: Notebook, name: str) -> list[dict[str, Any]]:
 
 
 def test_a_trace_has_each_collective_of_each_rank(four: Notebook) -> None:
-    code = "import time\nif rank == 3: time.sleep(0.3)\nx = all_reduce(torch.ones(250_000))\ny = dist.all_reduce(x)"
+    code = "import time\nif rank == 3: time.sleep(1.5)\nx = all_reduce(torch.ones(250_000))\ny = dist.all_reduce(x)"
     cell = four.run(f"%%distributed --trace cell.json\n{code}")
     assert "written to cell.json" in cell.text
     assert "https://ui.perfetto.dev" in cell.text
     calls = [event for event in read(four, "cell.json") if event.get("cat") == "collective"]
-    assert [(event["tid"], event["args"]["bytes"]) for event in sorted(calls, key=lambda e: (e["ts"], e["tid"]))]
     for rank in range(4):
         own = [event for event in calls if event["tid"] == rank]
         assert [event["name"] for event in own] == ["all_reduce", "all_reduce"]
         assert [event["args"]["bytes"] for event in own] == [1_000_000] * 2
         assert all(event["args"]["bus bandwidth (GB/s)"] > 0 for event in own)
-    waits = {e["tid"]: e["dur"] for e in read(four, "cell.json") if e["name"] == "waiting" and e["dur"] > 200_000}
+    waits = {e["tid"]: e["dur"] for e in read(four, "cell.json") if e["name"] == "waiting" and e["dur"] > 700_000}
     assert set(waits) == {0, 1, 2}
 
 
