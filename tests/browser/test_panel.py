@@ -370,8 +370,12 @@ def expect_ladder(book: Notebook) -> None:
     """The hang of `HANG`, open by itself in two places, with its culprit."""
     book.page.wait_for_function("document.querySelectorAll('.nbcomm-live details.ladder[open] table').length === 2")
     table = book.page.locator(".nbcomm-live details.ladder table").first
-    column = [row.locator("td").last.inner_text().split() for row in table.locator("tbody tr").all()]
-    assert [mark for mark, *_words in column] == ["◐", "◐", "◐", "○"]
+    assert [row.locator("td .sign").last.inner_text() for row in table.locator("tbody tr").all()] == [
+        "◐",
+        "◐",
+        "◐",
+        "○",
+    ]
     assert table.get_by_role("row", name="rank 3").get_by_text("has not come").count() == 1
     assert book.page.locator(".nbcomm-live .card[data-blamed=true]").count() == 2
     assert "has not come to all_reduce #2" in book.page.locator(".nbcomm-live [data-blamed=true]").first.inner_text()

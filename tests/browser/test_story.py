@@ -109,7 +109,7 @@ def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server:
     panel(book).get_by_role("button", name="heal").click()
     await_text(book, panel(book), "Rank 3 is back")
     book.run(6)
-    assert "[0-3] 4" in book.cell(6).inner_text()
+    await_text(book, book.cell(6).locator(".jp-OutputArea-output"), "[0-3] 4")
     book.run(7)
     assert book.errors == []
 
@@ -133,7 +133,7 @@ def test_the_panels_stop_and_restart_ask_first_and_show_the_new_world_in_place(n
     )
     await_text(book, panel(book), "4 ranks idle", 60_000)
     book.run(2)
-    assert "[0-3] 4" in book.cell(2).inner_text()
+    await_text(book, book.cell(2).locator(".jp-OutputArea-output"), "[0-3] 4")
     panel(book).get_by_role("button", name="stop").click()
     panel(book).get_by_role("button", name="Yes").click()
     await_text(book, book.page.locator(".nbcomm-panel"), "stopped; this was the last state")
