@@ -78,4 +78,6 @@ def _widget_class(main: Path) -> type[Any]:
         _css = main.with_suffix(".css").read_text(encoding="utf-8")
         snapshot = traitlets.Instance(_Current).tag(sync=True, to_json=lambda current, _widget: current.read())
 
+    # By its class's name a page knows whose styles these are: under one name, each widget's would replace the others'.
+    Viewless.__name__ = f"Viewless_{main.stem}"
     return Viewless

@@ -38,6 +38,16 @@ def test_every_file_is_in_it(name: str) -> None:
         assert last in text, path.name
 
 
+def test_each_widget_has_its_own_styles_in_the_page() -> None:
+    opened = [beside.open_widget(PANEL / name) for name in ("panel.js", "views.js", "../pictures/explorer.js")]
+    try:
+        assert len({widget._anywidget_id for widget in opened}) == 3
+        assert len({widget._css for widget in opened}) == 3
+    finally:
+        for widget in opened:
+            beside.close_widget(widget)
+
+
 def test_a_file_comes_before_what_needs_it_and_once(tmp_path: Path) -> None:
     (tmp_path / "a.js").write_text('import { b } from "./b.js";\nimport {\n  c,\n} from "./c.js";\na;\n')
     (tmp_path / "b.js").write_text('import { c } from "./c.js";\nb;\n')
