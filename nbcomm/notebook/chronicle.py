@@ -11,6 +11,9 @@ from ..panel.story import Ladder, Timeline
 from . import ladder, timeline
 from .meetings import Meeting, meetings
 
+_HEARD = 256
+"""So many steps of a rank are kept while its cell runs: all of them are paired anew several times a second."""
+
 
 class Chronicle:
     """Collects steps while a cell runs; what the ranks tell at its end replaces them."""
@@ -41,6 +44,8 @@ class Chronicle:
             for step in steps:
                 if step.began >= self._began[rank] - 1:  # not of the cell before
                     own[step.name, step.group, step.first, step.began] = step
+            while len(own) > _HEARD:
+                del own[next(iter(own))]
             self._told = None
 
     def end(self, answers: Mapping[int, Done]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..panel import RankView
 from ..panel.story import Ladder
-from ..panel.words import ladder_line
+from ..panel.words import ladder_line, troubled_rung
 
 _MET = ("HangError", "MismatchError")
 
@@ -24,6 +24,7 @@ def headline(views: Sequence[RankView], ladder: Ladder, waiting: str) -> str | N
     if waiting:
         return waiting
     if any(view.state == "failed" and view.error.startswith(_MET) for view in views):
-        line = ladder_line(ladder)
-        return line if "not come" in line or "another" in line else None  # the error itself says more
+        rung = troubled_rung(ladder)
+        # Where all failed alike, the error itself says more.
+        return ladder_line(ladder) if rung is not None and {"missing", "other"} & {*rung.marks} else None
     return None

@@ -232,32 +232,28 @@ def _filled(board: Board, place: int) -> list[int]:
 # ── the algorithms ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _naive(board: Board, job: Job) -> None:
-    """Everything through one rank, which handles one message at a time."""
+def _through_hub(inwards: Callable[..., None], outwards: Callable[..., None], board: Board, job: Job) -> None:
+    """To one rank, from one rank, or both: first inwards, then outwards."""
     everything = lambda _v, _n: _all(board)  # noqa: E731 - the same for each phase
     of_each = lambda v, n: _own(job, v, n)  # noqa: E731
     if job.name in ("gather", "all_gather"):
-        _to_hub(board, job, "gather", of_each, adds=False)
+        inwards(board, job, "gather", of_each, adds=False)
     elif job.name not in ("broadcast", "scatter"):
-        _to_hub(board, job, "arrive" if job.name == "barrier" else "reduce", everything, adds=True)
+        inwards(board, job, "arrive" if job.name == "barrier" else "reduce", everything, adds=True)
     if job.name in ("scatter", "reduce_scatter"):
-        _from_hub(board, job, "scatter", of_each, moves=True)
+        outwards(board, job, "scatter", of_each, moves=True)
     elif job.name not in ("gather", "reduce"):
-        _from_hub(board, job, "go on" if job.name == "barrier" else "broadcast", everything)
+        outwards(board, job, "go on" if job.name == "barrier" else "broadcast", everything)
+
+
+def _naive(board: Board, job: Job) -> None:
+    """Everything through one rank, which handles one message at a time."""
+    _through_hub(_to_hub, _from_hub, board, job)
 
 
 def _tree(board: Board, job: Job) -> None:
     """The same through a binomial tree."""
-    everything = lambda _v, _n: _all(board)  # noqa: E731
-    of_each = lambda v, n: _own(job, v, n)  # noqa: E731
-    if job.name in ("gather", "all_gather"):
-        _up(board, job, "gather", of_each, adds=False)
-    elif job.name not in ("broadcast", "scatter"):
-        _up(board, job, "arrive" if job.name == "barrier" else "reduce", everything, adds=True)
-    if job.name in ("scatter", "reduce_scatter"):
-        _down(board, job, "scatter", of_each, moves=True)
-    elif job.name not in ("gather", "reduce"):
-        _down(board, job, "go on" if job.name == "barrier" else "broadcast", everything)
+    _through_hub(_up, _down, board, job)
 
 
 def _rings(board: Board, job: Job) -> None:

@@ -124,7 +124,9 @@ class Journal:
 
     def _closely(self, entry: Entry, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         comm, *given = args
-        asked = dict(_signature(method).bind(*args, **kwargs).arguments) if self._fits(method, args, kwargs) else {}
+        asked: dict[str, Any] = {}
+        with suppress(TypeError):  # they do not fit: the method itself will say so
+            asked = dict(_signature(method).bind(*args, **kwargs).arguments)
         if self.tracing:
             entry.nbytes = size_of(given[0]) if given else size_of(asked.get("data"))
         if self.drawing and self._count < _DRAWN:
@@ -136,14 +138,6 @@ class Journal:
         if entry.drawn is not None:
             entry.drawn.finish(result)
         return result
-
-    @staticmethod
-    def _fits(method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-        try:
-            _signature(method).bind(*args, **kwargs)
-        except TypeError:  # the method itself will say so
-            return False
-        return True
 
     def look_at(self, method: str, args: tuple[Any, ...], members: list[int], rank: int) -> Drawn | None:
         """What torch is about to be called with, if that is to be drawn."""
