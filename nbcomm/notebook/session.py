@@ -82,9 +82,7 @@ class Session:
         self._processes = Processes(forkserver, self._roster, self._process_ended)
         self._startup = Startup(wishes, self._processes, self._roster, progress)
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
-        self._stage = Stage(
-            self._desk, self._generations, lambda: len(self.ranks), lambda: self.panel, self._tell_panel, self._hurry
-        )
+        self._stage = Stage(self._desk, self._generations, lambda: len(self.ranks), self._settle_panel, self._hurry)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -402,10 +400,15 @@ class Session:
         if replaced:
             self._roster.forget_errors()
         self._ask(_STATUS_PATIENCE)
-        self._tell_panel()
+        self._settle_panel(changed=True)
+        return replaced
+
+    def _settle_panel(self, changed: bool) -> None:  # noqa: FBT001 - a hook of the stage's
+        """Let the notebook's file hold the panel's state; where something has changed, that of now."""
+        if changed:
+            self._tell_panel()
         if self.panel is not None:
             self.panel.settle()
-        return replaced
 
     def _tell_panel(self) -> None:
         if self.panel is not None:

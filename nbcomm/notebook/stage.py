@@ -18,7 +18,6 @@ from .requests import Request
 
 if TYPE_CHECKING:
     from ..messages import Failure
-    from ..panel import Panel
     from .desk import Desk
     from .generations import Generations
 
@@ -36,8 +35,7 @@ class Stage:
         desk: asks, and waits for answers.
         generations: makes the groups good between cells.
         size: how many ranks the world has.
-        panel: what to settle at a cell's end; may come later.
-        news: tells the panel how things stand.
+        settle: lets the notebook's file hold the panel's state; told whether the cell has failed.
         hurry: told when something begins to run.
 
     Attributes:
@@ -45,13 +43,12 @@ class Stage:
         chronicle: what is known of its collectives, or of the last one's.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - all but the first two are hooks of the session
+    def __init__(
         self,
         desk: Desk,
         generations: Generations,
         size: Callable[[], int],
-        panel: Callable[[], Panel | None],
-        news: Callable[[], None],
+        settle: Callable[[bool], None],
         hurry: Callable[[], None],
     ) -> None:
         self.cell: tuple[Request, CellOutput | None] | None = None
@@ -59,8 +56,7 @@ class Stage:
         self._desk = desk
         self._generations = generations
         self._size = size
-        self._panel = panel
-        self._news = news
+        self._settle = settle
         self._hurry = hurry
         self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
         self._lock = threading.Lock()  # one cell at a time, whatever thread asks
@@ -125,18 +121,14 @@ class Stage:
             answers = request.answers()
             output.close(failures)
             self.chronicle.end(answers)
-            panel = self._panel()
-            if panel is not None:
-                if failures:  # the notebook's file keeps who was missing where
-                    self._news()
-                panel.settle()
+            self._settle(bool(failures))
             self._generations.look_back(answers)
             if not request.waiting_for():
                 with suppress(StateError):  # the next cell tries again, and says so
                     self._generations.renew()
             aftermath(answers)
         if failures:
-            interrupted = [rank for rank, done in request.answers().items() if done.interrupted]
+            interrupted = [rank for rank, done in answers.items() if done.interrupted]
             error = cell_error(failures, range(self._size()))
             if len(interrupted) == len(failures) and request.interrupted:
                 raise Interrupted(f"the cell was interrupted on rank {rank_specs.fold(interrupted)}.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..panel.story import Span, Timeline
+from ..panel.story import Span, Timeline, abridged
 from ..ranks import named
 from .meetings import Meeting
 
@@ -85,7 +85,7 @@ def _bar(rank: int, window: tuple[float, float], met: Sequence[Meeting], zero: f
         add("transfer", meeting.met, until, name)
     if ended > at:
         spans.append(Span("compute", at - zero, ended - zero))
-    return tuple(_coarse(_joined(spans)))
+    return tuple(abridged(_joined(spans), _SPANS))
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
@@ -99,25 +99,3 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
         else:
             joined.append(span)
     return joined
-
-
-def _coarse(spans: list[Span]) -> list[Span]:
-    """Of too many spans, slices of equal length, each of the kind that fills most of it."""
-    if len(spans) <= _SPANS:
-        return spans
-    start, end = spans[0].start, spans[-1].end
-    width = (end - start) / _SPANS
-    shares: list[dict[str, float]] = [{} for _ in range(_SPANS)]
-    for span in spans:
-        first, last = int((span.start - start) / width), int((span.end - start) / width)
-        for place in range(first, min(last, _SPANS - 1) + 1):
-            low, high = start + place * width, start + (place + 1) * width
-            part = min(span.end, high) - max(span.start, low)
-            shares[place][span.kind] = shares[place].get(span.kind, 0.0) + part
-    return _joined(
-        [
-            Span(max(share, key=lambda kind: share[kind]), start + place * width, start + (place + 1) * width)
-            for place, share in enumerate(shares)
-            if share
-        ]
-    )

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from .story import KINDS, Ladder, Span, Timeline
+from .story import KINDS, Ladder, Span, Timeline, abridged
 from .words import RankView
 
 INTERVAL = 0.1
@@ -161,7 +161,7 @@ def packed_timeline(timeline: Timeline | None) -> list[Any] | None:
     totals = {rank: _totals(spans) for rank, spans in timeline.spans.items()}
     bars = []
     for rank in most_different(totals):
-        spans = abridged(timeline.spans[rank], timeline.seconds)
+        spans = abridged(timeline.spans[rank], _SPANS)
         start = round(spans[0].start, 5) if spans else 0.0
         flat = [part for span in spans for part in (_KIND.get(span.kind, 0), round(span.end, 5), span.name)]
         bars.append([rank, [round(total, 5) for total in totals[rank]], start, flat])
@@ -188,25 +188,3 @@ def most_different(totals: dict[int, list[float]]) -> list[int]:
         return sorted(totals)
     by_wait = sorted(totals, key=lambda rank: (totals[rank][1], rank))
     return sorted(by_wait[: BARS // 2] + by_wait[-BARS // 2 :])
-
-
-def abridged(spans: Sequence[Span], seconds: float) -> Sequence[Span]:
-    """The same picture with fewer stretches: each of equal steps becomes what it was mostly filled with."""
-    if len(spans) <= _SPANS or seconds <= 0:
-        return spans
-    start, end = spans[0].start, spans[-1].end
-    step = (end - start) / _SPANS or 1.0
-    shares = [[0.0] * len(KINDS) for _ in range(_SPANS)]
-    for span in spans:
-        at, last = (min(_SPANS - 1, int((edge - start) / step)) for edge in (span.start, span.end))
-        for index in range(at, last + 1):
-            inside = min(span.end, start + (index + 1) * step) - max(span.start, start + index * step)
-            shares[index][_KIND.get(span.kind, 0)] += inside
-    made: list[Span] = []
-    for index, share in enumerate(shares):
-        kind, until = KINDS[share.index(max(share))], start + (index + 1) * step
-        if made and made[-1].kind == kind:
-            made[-1] = Span(kind, made[-1].start, until)
-        else:
-            made.append(Span(kind, start + index * step, until))
-    return made

@@ -5,6 +5,7 @@ Plain data; `nbcomm.notebook.ladder` and `nbcomm.notebook.timeline` make it from
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 MARKS = {"done": "●", "arrived": "◐", "missing": "○", "other": "◆", "failed": "✕", "out": ""}
@@ -90,3 +91,25 @@ class Timeline:
     running: bool
     spans: dict[int, tuple[Span, ...]]
     sentence: str = ""
+
+
+def abridged(spans: Sequence[Span], most: int) -> Sequence[Span]:
+    """The same picture with fewer stretches: each of ``most`` equal steps becomes what it was mostly filled with."""
+    if len(spans) <= most:
+        return spans
+    start, end = spans[0].start, spans[-1].end
+    step = (end - start) / most or 1.0
+    shares = [[0.0] * len(KINDS) for _ in range(most)]
+    for span in spans:
+        at, last = (min(most - 1, int((edge - start) / step)) for edge in (span.start, span.end))
+        for index in range(at, last + 1):
+            inside = min(span.end, start + (index + 1) * step) - max(span.start, start + index * step)
+            shares[index][KINDS.index(span.kind) if span.kind in KINDS else 0] += inside
+    made: list[Span] = []
+    for index, share in enumerate(shares):
+        kind, until = KINDS[share.index(max(share))], start + (index + 1) * step
+        if made and made[-1].kind == kind:
+            made[-1] = Span(kind, made[-1].start, until)
+        else:
+            made.append(Span(kind, start + index * step, until))
+    return made

@@ -6,7 +6,8 @@ import itertools
 import json
 
 from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
-from nbcomm.panel.feed import BARS, Feed, abridged, most_different, packed_ladder, packed_timeline
+from nbcomm.panel.feed import BARS, Feed, most_different, packed_ladder, packed_timeline
+from nbcomm.panel.story import abridged
 
 META = {"id": "ab", "title": "w", "backend": "gloo"}
 
@@ -165,7 +166,7 @@ def test_of_many_ranks_those_that_waited_least_and_longest_have_bars() -> None:
 def test_a_bar_of_many_stretches_is_abridged_without_gaps_and_keeps_its_shape() -> None:
     fine = [Span("compute", i / 1000, (i + 1) / 1000) for i in range(900)]
     fine += [Span("compute" if i % 2 else "waiting", i / 1000, (i + 1) / 1000) for i in range(900, 1000)]
-    short = abridged(fine, 1.0)
+    short = abridged(fine, 96)
     assert len(short) < 100
     assert (short[0].start, short[-1].end) == (0.0, 1.0)
     assert all(a.end == b.start for a, b in itertools.pairwise(short))
