@@ -182,6 +182,14 @@ def browser() -> Iterator[Any]:
             running.close()
 
 
+def bring_axe(page: Any) -> None:
+    """Let axe-core judge a page: whoever calls this asks ``axe.run`` then."""
+    file = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
+    if not file.exists():
+        pytest.fail("This test needs axe-core, which `make javascript-tools` installs.")
+    page.evaluate(file.read_text(encoding="utf-8"))
+
+
 @dataclass
 class Notebook:
     """One notebook in one page, of JupyterLab or Notebook 7; their selectors are the same."""

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Notebook, Server
+from .conftest import Notebook, Server, bring_axe
 
 CELL = "from nbcomm.pictures.explorer import explore\nexplore({})"
 # A kernel with subshells answers while a cell runs; not while C code in that cell holds Python's lock.
@@ -20,7 +19,6 @@ gate = os.open("gate", os.O_RDWR)
 pathlib.Path("blocked").touch()
 ctypes.PyDLL(None).read(gate, ctypes.create_string_buffer(1), 1)
 """
-AXE = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 
 Make = Callable[..., Notebook]
 
@@ -82,9 +80,7 @@ class Explored:
 
     def barriers(self) -> list[str]:
         """What axe-core finds that keeps people out, here and now."""
-        if not AXE.exists():
-            pytest.fail("This test needs axe-core: run `npm install --no-save axe-core@4.14.1` in the repository.")
-        self.page.evaluate(AXE.read_text(encoding="utf-8"))
+        bring_axe(self.page)
         # What still fades in has a contrast of its own.
         self.page.evaluate("Promise.all(document.getAnimations().map((animation) => animation.finished))")
         found = self.page.evaluate("axe.run('.nbcomm-live-explorer').then((result) => result.violations)")

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .conftest import Notebook, Server
+from .conftest import Notebook, Server, bring_axe
 
 NAMES = """
 import os, threading, time
@@ -386,9 +385,6 @@ def expect_ladder(book: Notebook) -> None:
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
-    axe = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
-    if not axe.exists():
-        pytest.fail(f"This test needs {axe}: run `npm install --no-save axe-core@4.14.1` in the checkout.")
     server.choose_theme(theme)
     book = notebook(f"axe-{theme}.ipynb", ACTIONS, HANG, MANY)
     book.open()
@@ -398,7 +394,7 @@ def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
     for summary in book.page.locator(".nbcomm-live details:not([open]) summary:visible").all():
         summary.click()
     press(book, "stop")
-    book.page.evaluate(axe.read_text(encoding="utf-8"))
+    bring_axe(book.page)
     found = book.page.evaluate(
         "axe.run({include: [['.nbcomm-live']]}).then(({violations, passes}) => [violations, passes.length])"
     )

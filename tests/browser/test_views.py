@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Notebook, Server
+from .conftest import Notebook, Server, bring_axe
 
 LOAD = "%load_ext nbcomm"
 START = "%distributed start -n 4"
@@ -51,7 +51,6 @@ print("same")"""
 LOCAL = "print('[0] a')\nprint('b')"
 
 PICTURED = ("figures-side", "text-diff")
-AXE = Path(__file__).parents[2] / "node_modules/axe-core/axe.min.js"
 Make = Callable[..., Notebook]
 
 
@@ -86,9 +85,7 @@ def says(book: Notebook, cell: int, *texts: str, never: str = "\0") -> str:
 
 def audit(book: Notebook, cell: int) -> None:
     """Let axe judge the controls and each view of a cell, as a screen reader and a keyboard meet them."""
-    if not AXE.exists():
-        pytest.skip("axe-core is not there to judge the views: `make javascript-tools` installs it.")
-    book.page.evaluate(AXE.read_text(encoding="utf-8"))
+    bring_axe(book.page)
     for name in ["merged", "by rank", "by value", "diff"]:
         choose(book, cell, name)
         found = book.page.evaluate(
