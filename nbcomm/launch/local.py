@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
 import ipyparallel
+import zmq
 
+from ..home import private_file
 from .client import ForkServerClient
 from .launchers import launchers_for
 
@@ -75,8 +78,26 @@ class LocalCluster:
 
     def start(self, n: int) -> None:
         """Start the controller and n engines; returns when their processes are started, not yet ready."""
+        self._write_keys()
         self._do(self._cluster.start_cluster(n))
         self._environment = dict(self._cluster.engine_set.environment)
+
+    def _write_keys(self) -> None:
+        """Give the controller its keys: CURVE's, which it asks everybody for who connects, and the one it signs with.
+
+        Without CURVE any user of the machine could connect, and one short word would stop ipyparallel's queues: they
+        read a message's parts without counting them. The keys are in a file, so that a controller that takes another's
+        place has the same, and engines find it again. Signed as well, for clients warn of what is not signed.
+        """
+        public, secret = zmq.curve_keypair()
+        with private_file(self._home.profile / "ipcontroller_config.py") as file:
+            settings = {
+                "IPController.curve_publickey": public,
+                "IPController.curve_secretkey": secret,
+                "IPController.enable_curve": True,
+                "Session.key": secrets.token_hex(32).encode(),
+            }
+            file.write("".join(f"c.{name} = {value!r}\n" for name, value in settings.items()).encode())
 
     def start_engine(self, rank: int) -> None:
         """Start an engine in the place of one that has ended; returns when its process is started."""
