@@ -9,8 +9,9 @@ from typing import Any
 import zmq
 
 from nbcomm.home import Home
-from nbcomm.messages import Done, Hello, Probe, encode
+from nbcomm.messages import Done, Hello, Probe
 from nbcomm.notebook.link import Link
+from nbcomm.wire import encode
 
 from .rows import Row, interleaved
 

@@ -1,4 +1,4 @@
-"""What travels on the link between the notebook and a rank: typed structs, encoded with msgpack.
+"""What travels on the link between the notebook and a rank: typed structs; `nbcomm.wire` encodes them.
 
 A message is one ZMQ multipart: the encoded struct first, then the raw buffers that belong to it (the
 tensors of a `Push`, say), which are never copied into the struct.
@@ -6,8 +6,6 @@ tensors of a `Push`, say), which are never copied into the struct.
 
 from __future__ import annotations
 
-import numbers
-from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -386,70 +384,3 @@ class Snapshot(_Message):
 
 ToRank = Form | Run | Push | Pull | Call | Interrupt | Abort | Probe | Stop
 FromRank = Hello | Attached | Resume | Output | Done | Mismatch | Snapshot
-
-_DEEPEST = 100
-"""Levels of nesting that are kept where not all can be encoded."""
-
-_NO_MESSAGE = (UnicodeDecodeError, RecursionError)
-"""What msgspec raises beside its own DecodeError: for a text that is none, and for what is nested too deep."""
-
-_encoder = msgspec.msgpack.Encoder()
-_to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
-_from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
-
-
-def encode(message: ToRank | FromRank) -> bytes:
-    """Encode one message's first frame.
-
-    Whatever a user's program prints, raises or displays can be encoded: what has no place in msgpack is replaced.
-    """
-    try:
-        return _encoder.encode(message)
-    except (UnicodeEncodeError, TypeError, OverflowError, RecursionError):
-        return _encoder.encode(_encodable(message, 0))
-
-
-def _encodable(value: Any, depth: int) -> Any:  # noqa: PLR0911 - a table of kinds, one line each
-    """Replace half characters, huge integers, unknown objects, and what is nested too deep."""
-    if value is None or isinstance(value, bool | float | bytes):
-        return value
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, numbers.Integral):
-        number = int(value)
-        return number if -(1 << 63) <= number < 1 << 64 else str(number)
-    if isinstance(value, numbers.Real):
-        return float(value)
-    if depth > _DEEPEST:
-        return "…"
-    if isinstance(value, msgspec.Struct):
-        return type(value)(*(_encodable(getattr(value, name), depth + 1) for name in value.__struct_fields__))
-    if isinstance(value, dict):
-        return {_key(key): _encodable(item, depth + 1) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_encodable(item, depth + 1) for item in value]
-    return str(value).encode(errors="replace").decode()
-
-
-def _key(key: Any) -> Any:
-    return key if isinstance(key, int | float | bytes | None) else str(key).encode(errors="replace").decode()
-
-
-def decode_to_rank(frame: bytes | memoryview) -> ToRank:
-    """Decode what the notebook sent; raises `msgspec.DecodeError` on anything else."""
-    try:
-        return _to_rank.decode(frame)
-    except _NO_MESSAGE as error:
-        raise msgspec.DecodeError(str(error)) from error
-
-
-def decode_from_rank(frame: bytes | memoryview) -> FromRank:
-    """Decode what a rank sent; raises `msgspec.DecodeError` on anything else."""
-    try:
-        return _from_rank.decode(frame)
-    except _NO_MESSAGE as error:
-        raise msgspec.DecodeError(str(error)) from error
-
-
-Buffers = Sequence[Any]
-"""Raw buffers behind a message: anything with the buffer protocol."""

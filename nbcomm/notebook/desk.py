@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
-from ..errors import Interrupted, TransferError
-from ..messages import Blob, Done, Failure, Interrupt
-from ..values import release, unpack
+from ..errors import Interrupted
+from ..messages import Done, Failure, Interrupt
 from .presses import Presses
 from .requests import Request
 
@@ -142,39 +141,6 @@ class Desk:
                     "process in its place (its variables are lost), or %distributed restart."
                 )
                 raise Interrupted
-
-    def wait_for_transfer(self, request: Request) -> None:
-        """Wait until values have gone over, to the ranks or from them.
-
-        Raises:
-            TransferError: on some rank they could not be sent, or rebuilt.
-            Interrupted: ■ was pressed.
-        """
-        with Presses() as presses:
-            self.wait(request, presses)
-        failures = request.failures()
-        if failures:
-            for rank in set(request.answers()) - set(failures):
-                release(request.answers()[rank].blob or Blob(b""))
-            said: dict[str, list[int]] = {}
-            for rank, failure in failures.items():
-                said.setdefault(failure.message.rstrip(".") or failure.name, []).append(rank)
-            raise TransferError(
-                " ".join(f"{message} (rank {rank_specs.fold(ranks)})." for message, ranks in said.items())
-            )
-
-
-def unpack_answer(request: Request, rank: int) -> Any:
-    """The value that a rank has answered with.
-
-    Raises:
-        TransferError: it cannot be rebuilt here.
-    """
-    blob, frames = request.value(rank)
-    try:
-        return unpack(blob, frames)
-    finally:
-        release(blob)
 
 
 def lost(identity: int, cause: str, rank: int | None = None) -> Done:

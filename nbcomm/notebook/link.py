@@ -21,7 +21,8 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from ..home import Home, LinkInfo
-from ..messages import FromRank, ToRank, decode_from_rank, encode
+from ..messages import FromRank, ToRank
+from ..wire import decode_from_rank, encode
 
 Receiver = Callable[[int, FromRank, Sequence[Any]], None]
 """Called with the rank, its message, and the raw frames behind it."""

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from .. import ranks as rank_specs
 from ..errors import Interrupted, RankDiedError, SpecError, StateError
 from ..home import WorldInfo
-from ..messages import Call, Done, FromRank, Mismatch, Output, Probe, Pull, Push, Run, Stop
+from ..messages import Done, FromRank, Mismatch, Output, Probe, Run, Stop
 from ..panel import Panel, RankView
-from ..values import pack, release
 from . import buttons
 from . import trace as tracing
 from .aftermath import Aftermath
-from .desk import TICK, Desk, unpack_answer
+from .desk import TICK, Desk
 from .generations import Generations
 from .headline import headline
 from .keeping import worlds_are_kept
@@ -33,6 +32,7 @@ from .resumption import Resumption
 from .roster import Roster
 from .stage import Stage
 from .startup import Progress, Startup, Wishes
+from .transfers import Transfers
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class Session:
         self._startup = Startup(wishes, self._processes, self._roster, progress)
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
         self._stage = Stage(self._desk, self._generations, lambda: len(self.ranks), self._settle_panel, self._hurry)
+        self._transfers = Transfers(self._desk, self._stage, self.home.bulk)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -306,31 +307,14 @@ class Session:
             CellError: it raised on some rank.
             TransferError: the function, an argument or a result cannot be pickled.
         """
-        return self._call(function, args, kwargs, self._choose(ranks))
+        return self._transfers.call(function, args, kwargs, self._choose(ranks))
 
     def spawn(
         self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
         """Call ``function(local_rank, *args, **kwargs)`` on every rank; see `nbcomm.spawn`."""
-        return self._call(function, tuple(args), dict(kwargs or {}), self._choose(None), local_rank=True)
-
-    def _call(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        chosen: list[int],
-        *,
-        local_rank: bool = False,
-    ) -> list[Any]:
-        blob, buffers = pack((function, args, kwargs), self.home.bulk)
-        try:
-            with self._stage.alone():
-                order = Call(self._desk.next_id(), blob, chosen, local_rank)
-                request = self._stage.perform(order, CellOutput(chosen), buffers=buffers)
-                return [unpack_answer(request, rank) for rank in chosen]
-        finally:
-            release(blob)
+        chosen = self._choose(None)
+        return self._transfers.call(function, tuple(args), dict(kwargs or {}), chosen, local_rank=True)
 
     def push(self, ranks: str | Iterable[int] | None = None, **variables: Any) -> None:
         """Bind variables on ranks; each rank gets a copy of its own.
@@ -338,14 +322,7 @@ class Session:
         Raises:
             TransferError: a value cannot be pickled (nothing was sent then), or cannot be rebuilt there.
         """
-        chosen = self._choose(ranks)
-        blob, buffers = pack(variables, self.home.bulk)
-        try:
-            with self._stage.alone():
-                request = self._desk.expect(chosen)
-                self._desk.wait_for_transfer(self._desk.ask(request, Push(request.id, blob), buffers))
-        finally:
-            release(blob)
+        self._transfers.push(variables, self._choose(ranks))
 
     def pull(self, name: str, ranks: str | Iterable[int] | None = None) -> list[Any]:
         """Fetch a variable from ranks.
@@ -360,12 +337,7 @@ class Session:
 
     def pull_many(self, names: Sequence[str], ranks: str | Iterable[int] | None = None) -> dict[str, list[Any]]:
         """Fetch several variables at once, as `pull` does each."""
-        chosen = self._choose(ranks)
-        with self._stage.alone():
-            request = self._desk.expect(chosen)
-            self._desk.wait_for_transfer(self._desk.ask(request, Pull(request.id, list(names))))
-            values = [unpack_answer(request, rank) for rank in chosen]
-            return {name: [value[name] for value in values] for name in names}
+        return self._transfers.pull(names, self._choose(ranks))
 
     def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import socket
 import threading
 import time
@@ -17,7 +16,6 @@ import traceback
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -46,12 +44,12 @@ from ..messages import (
     Snapshot,
     Stop,
     ToRank,
-    decode_to_rank,
-    encode,
 )
 from ..values import pack, unpack
+from ..wire import decode_to_rank, encode
 from . import names, script
 from .cells import CellRunner, handle_interrupts
+from .ending import Ending
 from .history import History
 from .streams import Capture, follow_threads, route_displays
 from .world import World, device_memory
@@ -61,10 +59,6 @@ _FLUSH_BUSY = 50
 
 _FLUSH_IDLE = 250
 """The same between cells, when only background threads can print."""
-
-
-_INSIST, _HURRY = 0.3, 0.05
-"""Seconds after which a cell that was told to end, and did not, is told again."""
 
 
 class Agent:
@@ -96,7 +90,6 @@ class Agent:
         self._process = psutil.Process()
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
-        self._main = threading.main_thread().ident
         threading.Thread(target=self._serve, name="nbcomm-agent", daemon=True).start()
 
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
@@ -322,40 +315,13 @@ class Agent:
     def _press(self) -> None:
         """While a request is to end: free it from what it waits for, or interrupt what it does."""
         with self._closing:  # its answer must say whether that broke the groups, and no signal may hit the next one
-            if self._ending is not None:
-                self._press_for(self._ending)
-
-    def _press_for(self, ending: Ending) -> None:
-        runner = self._runner
-        if ending.run != self._running or runner is None:
-            self._ending = None
-            return
-        blocked = self.world.record.blocked()
-        if ending.error is None:
-            if runner.interrupted:
+            ending = self._ending
+            if ending is None:
                 return
-            deaf = bool(ending.signalled) and time.monotonic() - ending.signalled > _INSIST
-            if deaf or not ending.signalled:  # os.system ignores it for as long as its child runs
-                ending.signalled = time.monotonic()
-                self._signal_main()
-                _signal_children()
-            if blocked or deaf:  # the signal waits behind C++, which is to let go
-                self.world.abort(ending.generation, KeyboardInterrupt())
-                self.world.free_again()
-        elif blocked:
-            self.world.free_again()
-            ending.signalled = time.monotonic()  # it fails by itself now, unless it catches that
-            ending.told = True
-        elif time.monotonic() - max(ending.signalled, self.world.told) > (_HURRY if ending.insisted else _INSIST):
-            ending.signalled = time.monotonic()
-            ending.insisted = ending.told or self.world.told > 0  # it has caught that, and gone on
-            ending.told = True
-            runner.end_with(ending.error, insist=ending.insisted)
-            self._signal_main()
-
-    def _signal_main(self) -> None:
-        if self._main is not None:
-            signal.pthread_kill(self._main, signal.SIGINT)
+            if ending.run != self._running or self._runner is None:
+                self._ending = None
+            else:
+                ending.press(self.world, self._runner)
 
     def _hello(self) -> Hello:
         import torch
@@ -381,36 +347,6 @@ class Agent:
             question,
             world.record.journal.recent() if self._running is not None else [],
         )
-
-
-@dataclass
-class Ending:
-    """A request that is to end.
-
-    Attributes:
-        run: the request.
-        generation: of the groups that may have to be aborted for it.
-        error: what it raises; None for KeyboardInterrupt.
-        signalled: when the main thread was signalled last, in seconds; 0 if it was not.
-        told: the cell has been given the error once.
-        insisted: it has been ended in a way that ``except Exception`` does not catch.
-    """
-
-    run: int
-    generation: int
-    error: BaseException | None = None
-    signalled: float = 0.0
-    told: bool = False
-    insisted: bool = False
-
-
-def _signal_children() -> None:
-    """Interrupt what the cell has started, as a terminal does: Python may wait for a child without hearing us."""
-    with suppress(psutil.Error):
-        for child in psutil.Process().children(recursive=True):
-            with suppress(psutil.Error, OSError):
-                if os.getpgid(child.pid) == os.getpgid(0):
-                    child.send_signal(signal.SIGINT)
 
 
 def _configure(link: zmq.Socket[bytes], info: LinkInfo, rank: int) -> None:

@@ -13,8 +13,9 @@ import pytest
 from nbcomm.errors import Interrupted, TransferError
 from nbcomm.messages import Call, Done, Failure, Interrupt, Pull
 from nbcomm.notebook import desk as module
-from nbcomm.notebook.desk import Desk, unpack_answer
+from nbcomm.notebook.desk import Desk
 from nbcomm.notebook.presses import Presses
+from nbcomm.notebook.transfers import unpack_answer, wait_for_transfer
 from nbcomm.values import pack
 
 
@@ -202,7 +203,7 @@ def test_values_come_back_and_what_could_not_is_told_once(desk: Desk, tmp_path: 
     for rank in (1, 2):
         desk.hear(rank, Done(request.id, failure=Failure("TransferError", "x is not defined.", "…")))
     with pytest.raises(TransferError, match=r"^x is not defined \(rank 1-2\)\.$"):
-        desk.wait_for_transfer(request)
+        wait_for_transfer(desk, request)
     assert unpack_answer(request, 0) == {"x": 1}
 
 
@@ -210,7 +211,7 @@ def test_an_answer_on_another_thread_ends_the_wait(desk: Desk) -> None:
     request = desk.expect([0])
     thread = threading.Timer(0.05, desk.hear, (0, Done(request.id)))
     thread.start()
-    desk.wait_for_transfer(request)
+    wait_for_transfer(desk, request)
     thread.join()
     assert not desk.open()
 

@@ -30,10 +30,9 @@ from nbcomm.messages import (
     Push,
     Snapshot,
     ToRank,
-    decode_to_rank,
-    encode,
 )
 from nbcomm.notebook.link import Link
+from nbcomm.wire import decode_to_rank, encode
 
 PATIENCE = 10_000
 """Milliseconds that a test waits for a message that must come."""

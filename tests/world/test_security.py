@@ -30,7 +30,8 @@ import zmq
 from jupyter_client.session import Session
 
 from nbcomm.home import Home
-from nbcomm.messages import Hello, Output, Text, encode
+from nbcomm.messages import Hello, Output, Text
+from nbcomm.wire import encode
 
 from .notebook import Notebook
 

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm import messages
-from nbcomm.messages import FromRank, ToRank, decode_from_rank, decode_to_rank, encode
+from nbcomm.messages import FromRank, ToRank
+from nbcomm.wire import decode_from_rank, decode_to_rank, encode
 
 PLACE = messages.Place(1, 4, 1, 4, 0, 1, "cuda:1", "cpu:gloo,cuda:nccl", 2)
 BLOB = messages.Blob(b"\x80\x05N.", [3, 0], "where/it/lies")
@@ -127,7 +128,7 @@ def test_text_keeps_every_character(text: str, late: bool) -> None:
 def test_what_has_no_place_in_msgpack_is_replaced_and_never_lost() -> None:
     data = {"text/plain": "x", "n": 2**70, "o": {1j}}
     items = [messages.Text("stdout", "half \ud800 character"), messages.Result(data)]
-    output = messages.decode_from_rank(messages.encode(messages.Output(1, items)))
+    output = decode_from_rank(encode(messages.Output(1, items)))
     assert isinstance(output, messages.Output)
     assert output.items == [
         messages.Text("stdout", "half ? character"),

@@ -1,0 +1,103 @@
+"""Values on their way to the ranks and back, and calls of functions, which bring both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import ranks as rank_specs
+from ..errors import TransferError
+from ..messages import Blob, Call, Pull, Push
+from ..values import pack, release, unpack
+from .output import CellOutput
+from .presses import Presses
+
+if TYPE_CHECKING:
+    from .desk import Desk
+    from .requests import Request
+    from .stage import Stage
+
+
+class Transfers:
+    """Values to and from ranks that are there.
+
+    Args:
+        desk: asks, and waits for answers.
+        stage: one thing at a time.
+        bulk: where large buffers pass from process to process.
+    """
+
+    def __init__(self, desk: Desk, stage: Stage, bulk: Path) -> None:
+        self._desk = desk
+        self._stage = stage
+        self._bulk = bulk
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        ranks: list[int],
+        *,
+        local_rank: bool = False,
+    ) -> list[Any]:
+        """Call a function on ranks; see `Session.call`."""
+        blob, buffers = pack((function, args, kwargs), self._bulk)
+        try:
+            with self._stage.alone():
+                order = Call(self._desk.next_id(), blob, ranks, local_rank)
+                request = self._stage.perform(order, CellOutput(ranks), buffers=buffers)
+                return [unpack_answer(request, rank) for rank in ranks]
+        finally:
+            release(blob)
+
+    def push(self, variables: dict[str, Any], ranks: list[int]) -> None:
+        """Bind variables on ranks; see `Session.push`."""
+        blob, buffers = pack(variables, self._bulk)
+        try:
+            with self._stage.alone():
+                request = self._desk.expect(ranks)
+                wait_for_transfer(self._desk, self._desk.ask(request, Push(request.id, blob), buffers))
+        finally:
+            release(blob)
+
+    def pull(self, names: Sequence[str], ranks: list[int]) -> dict[str, list[Any]]:
+        """Fetch variables from ranks; see `Session.pull`."""
+        with self._stage.alone():
+            request = self._desk.expect(ranks)
+            wait_for_transfer(self._desk, self._desk.ask(request, Pull(request.id, list(names))))
+            values = [unpack_answer(request, rank) for rank in ranks]
+            return {name: [value[name] for value in values] for name in names}
+
+
+def wait_for_transfer(desk: Desk, request: Request) -> None:
+    """Wait until values have gone over, to the ranks or from them.
+
+    Raises:
+        TransferError: on some rank they could not be sent, or rebuilt.
+        Interrupted: ■ was pressed.
+    """
+    with Presses() as presses:
+        desk.wait(request, presses)
+    failures = request.failures()
+    if failures:
+        for rank in set(request.answers()) - set(failures):
+            release(request.answers()[rank].blob or Blob(b""))
+        said: dict[str, list[int]] = {}
+        for rank, failure in failures.items():
+            said.setdefault(failure.message.rstrip(".") or failure.name, []).append(rank)
+        raise TransferError(" ".join(f"{message} (rank {rank_specs.fold(ranks)})." for message, ranks in said.items()))
+
+
+def unpack_answer(request: Request, rank: int) -> Any:
+    """The value that a rank has answered with.
+
+    Raises:
+        TransferError: it cannot be rebuilt here.
+    """
+    blob, frames = request.value(rank)
+    try:
+        return unpack(blob, frames)
+    finally:
+        release(blob)

@@ -1,0 +1,92 @@
+"""What can be typed behind ``%distributed`` and ``%%distributed``."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from typing import NoReturn
+
+from ..errors import SteeringError
+from .startup import Wishes
+
+
+class _Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises a sentence instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}. {' '.join(self.format_usage().split())}")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # noqa: ARG002 - argparse's signature
+        raise Helped
+
+
+class UsageError(SteeringError, ValueError):
+    """A line is not understood; nothing was done."""
+
+
+class Helped(Exception):  # noqa: N818 - not an error: the help was printed
+    """Ends parsing after ``--help``."""
+
+
+def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of ``%distributed``, and those of its words."""
+    parser = _Parser(prog="%distributed", description="Steer the world of ranks that %%distributed cells run on.")
+    words = parser.add_subparsers(dest="word")
+    made: dict[str, argparse.ArgumentParser] = {}
+
+    def word(name: str, does: str) -> argparse.ArgumentParser:
+        made[name] = words.add_parser(name, help=does, description=does)
+        return made[name]
+
+    start = word("start", "Start a world.")
+    start.add_argument("-n", type=int, help="ranks; by default one per GPU, or 4 on the CPU")
+    start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what the ranks run on")
+    start.add_argument("--backend", help="a torch.distributed backend in place of the usual one")
+    start.add_argument("--timeout", type=float, default=Wishes.timeout, help="seconds that the start may take")
+    start.add_argument(
+        "--grace", type=float, default=Wishes.grace, help="seconds that the world lives on when the notebook has died"
+    )
+    word("status", "Say what each rank is and does.")
+    word("panel", "Show the live panel here.")
+    word("stop", "End the world: processes, sockets and files.")
+    word("restart", "End the world and start another like it; variables are lost.")
+    attach = word("attach", "Take up a world that a kernel before this one has left, with the cell that runs on it.")
+    attach.add_argument("id", nargs="?", metavar="ID", help="which, if there are several")
+    word("interrupt", "End the running cell with KeyboardInterrupt.")
+    heal = word("heal", "Put new processes in the places of dead ranks; the others keep their variables.")
+    heal.add_argument(
+        "ranks", nargs="?", metavar="SPEC", help="replace these, dead or alive; by default all that are dead"
+    )
+    push = word("push", "Copy variables of the notebook to every rank.")
+    push.add_argument("names", nargs="+", metavar="NAME")
+    pull = word("pull", "Bind each name here to the list of its values on the ranks.")
+    pull.add_argument("names", nargs="+", metavar="NAME")
+    pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
+    log = word("log", "Show the end of a rank's log.")
+    log.add_argument("rank", type=int, metavar="RANK")
+    word("help", "Show this.")
+    return parser, made
+
+
+def cell_parser() -> argparse.ArgumentParser:
+    """The parser of ``%%distributed``."""
+    parser = _Parser(prog="%%distributed", description="Run this cell on every rank.")
+    parser.add_argument("-r", "--ranks", metavar="SPEC", help="on these ranks only: 0 | 0,2 | 0-3 | 0:8:2 | !1 | all")
+    parser.add_argument("--by-rank", action="store_true", help="show all of rank 0's output, then rank 1's, and so on")
+    parser.add_argument("--no-fold", action="store_true", help="show each rank's lines even where ranks agree")
+    parser.add_argument("--quiet", action="store_true", help="show no output; failures are still raised")
+    parser.add_argument("--draw", action="store_true", help="show a picture of each collective, with its real values")
+    parser.add_argument("--trace", metavar="FILE", help="write a trace of the cell, for https://ui.perfetto.dev")
+    return parser
+
+
+def split(line: str) -> list[str]:
+    """Split a line as a shell does.
+
+    Raises:
+        UsageError: a quotation does not end.
+    """
+    try:
+        return shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"The line {line!r} is not understood: {str(error).lower()}.") from None
