@@ -88,6 +88,27 @@ class Clear(msgspec.Struct, tag="c", array_like=True, frozen=True):
     wait: bool = False
 
 
+class Comm(msgspec.Struct, tag="m", array_like=True, frozen=True):
+    """What a comm made on the rank (a widget's, say) tells its other half in the page.
+
+    Attributes:
+        kind: "open", "msg" or "close".
+        comm: its id.
+        data: as in Jupyter's own messages; so is ``metadata``.
+        target: who is to answer an "open": "jupyter.widget" for widgets.
+        buffers: binary parts, which ``data`` refers to.
+        late: it came after its cell had ended.
+    """
+
+    kind: str
+    comm: str
+    data: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    target: str = ""
+    buffers: list[bytes] = []
+    late: bool = False
+
+
 Item = Text | Display | Result | Clear
 
 
@@ -264,6 +285,56 @@ class Call(_Message):
     local_rank: bool = False
 
 
+class Survey(_Message):
+    """Send back what the user's variables are, in a dict; ``names`` empty: all of them."""
+
+    id: int
+    names: list[str] = []
+
+
+class Compare(_Message):
+    """Say how the variable ``name`` differs from the blob's value, which is another rank's."""
+
+    id: int
+    name: str
+    blob: Blob
+
+
+class Ask(_Message):
+    """Answer with a `Told`, also while the main thread is busy: what a person asks while typing.
+
+    ``kind`` is "complete" or "inspect"; ``cursor`` is a position in ``code``, in characters; ``detail`` 1 means ``??``.
+    """
+
+    id: int
+    kind: str
+    code: str
+    cursor: int
+    detail: int = 0
+
+
+class Reply(_Message):
+    """The answer to an `Asking` of the same run and number.
+
+    ``error`` is the name of what is to be raised instead ("EOFError", "KeyboardInterrupt", …), with ``text``.
+    """
+
+    run: int
+    number: int
+    text: str
+    error: str = ""
+
+
+class Heard(_Message):
+    """What the page says to a comm of this rank; the fields are those of `Comm`."""
+
+    kind: str
+    comm: str
+    data: dict[str, Any] = {}
+    metadata: dict[str, Any] = {}
+    buffers: list[bytes] = []
+
+
 class Interrupt(_Message):
     """Raise KeyboardInterrupt in the main thread if it runs the cell ``run``; else nothing."""
 
@@ -362,6 +433,25 @@ class Mismatch(_Message):
     text: str
 
 
+class Told(_Message):
+    """The answer to an `Ask`; as in Jupyter's own ``complete_reply`` or ``inspect_reply``."""
+
+    id: int
+    content: dict[str, Any]
+
+
+class Asking(_Message):
+    """The main thread waits for a line that a person types: `input`, `getpass`, a debugger. Answered by a `Reply`.
+
+    ``number`` counts the questions of the rank; ``hidden``: what is typed must not be seen.
+    """
+
+    run: int
+    number: int
+    prompt: str
+    hidden: bool = False
+
+
 class Snapshot(_Message):
     """What a rank is doing now. Bytes of memory; ``since`` is the rank's clock (`time.time`) in seconds.
 
@@ -382,5 +472,8 @@ class Snapshot(_Message):
     steps: list[Step] = []
 
 
-ToRank = Form | Run | Push | Pull | Call | Interrupt | Abort | Probe | Stop
+Request = Form | Run | Push | Pull | Call
+"""What the main loop does, one after the other, and answers with a `Done`."""
+
+ToRank = Request | Interrupt | Abort | Probe | Stop
 FromRank = Hello | Attached | Resume | Output | Done | Mismatch | Snapshot

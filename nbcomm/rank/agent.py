@@ -40,6 +40,7 @@ from ..messages import (
     Probe,
     Pull,
     Push,
+    Request,
     Run,
     Snapshot,
     Stop,
@@ -80,8 +81,8 @@ class Agent:
         self._outbox: deque[list[Any]] = deque()
         self._history = History()
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
-        self._waiting: list[tuple[ToRank, Sequence[Any]]] = []
-        self._inbox: asyncio.Queue[tuple[ToRank, Sequence[Any]]] | None = None
+        self._waiting: list[tuple[Request, Sequence[Any]]] = []
+        self._inbox: asyncio.Queue[tuple[Request, Sequence[Any]]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: CellRunner | None = None
         self._shell: Any = None
@@ -106,15 +107,13 @@ class Agent:
         self._work = asyncio.ensure_future(self._serve_requests(self._inbox))
         self._send(Attached(self.rank))
 
-    async def _serve_requests(self, inbox: asyncio.Queue[tuple[ToRank, Sequence[Any]]]) -> None:
+    async def _serve_requests(self, inbox: asyncio.Queue[tuple[Request, Sequence[Any]]]) -> None:
         while True:
             message, frames = await inbox.get()
             with suppress(KeyboardInterrupt):  # a late one, between two requests: there is nothing left to end
                 await self._handle(message, frames)
 
-    async def _handle(self, message: ToRank, frames: Sequence[Any]) -> None:
-        if isinstance(message, Probe | Interrupt | Abort | Stop):
-            return  # the agent's thread has dealt with them
+    async def _handle(self, message: Request, frames: Sequence[Any]) -> None:
         began, since = time.perf_counter(), time.time()
         before = self._state, self._since
         done = Done(message.id)
