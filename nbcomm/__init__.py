@@ -65,7 +65,8 @@ def start(n: int | None = None, **options: Any) -> Session:
 
     Args:
         n: number of ranks; by default one per GPU, or 4 on the CPU.
-        **options: ``device`` ("auto", "cpu" or "cuda"), ``backend``, ``timeout`` and ``grace`` in seconds.
+        **options: ``device`` ("auto", "cpu" or "cuda"), ``backend``, ``timeout`` and ``grace`` in seconds, and
+            ``name``, which its title begins with.
 
     Raises:
         StartError: the world did not come up; nothing of it is left.

@@ -23,6 +23,7 @@ A message is a full sentence: what happened, on which ranks, and what to do.
 from __future__ import annotations
 
 import traceback
+from collections.abc import Callable
 
 __all__ = [
     "CellError",
@@ -44,6 +45,10 @@ __all__ = [
 
 class NbcommError(Exception):
     """The root: catch this to catch whatever nbcomm raises on purpose."""
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Change the text."""
+        self.args = tuple(change(argument) if isinstance(argument, str) else argument for argument in self.args)
 
 
 class SteeringError(NbcommError):
@@ -96,6 +101,11 @@ class CellError(NbcommError):
         self.tracebacks = dict(sorted(tracebacks.items()))
         self.ranks = list(self.tracebacks)
         self._rendered = rendered
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Change the text, and what is shown above it."""
+        super().reword(change)
+        self._rendered = change(self._rendered) if self._rendered else None
 
     def _render_traceback_(self) -> list[str]:
         lines = self._rendered.splitlines() if self._rendered else []

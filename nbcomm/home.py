@@ -54,6 +54,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
         grace: seconds that the world lives on without a notebook.
         started: when, in seconds of `time.time`.
         cwd: in which directory.
+        name: what that notebook called it; often empty.
     """
 
     title: str
@@ -63,6 +64,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
     grace: float
     started: float
     cwd: str
+    name: str = ""
 
 
 class Home:

@@ -41,9 +41,13 @@ class Desk:
     Args:
         link: to send by.
         roster: who has been silent, and for how long.
+        addressed: lets the remedies in a text name this world.
     """
 
-    def __init__(self, link: Callable[[], Link], roster: Roster) -> None:
+    def __init__(
+        self, link: Callable[[], Link], roster: Roster, addressed: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._addressed = addressed
         self.seen = 0
         """The last request of which all has been heard; ranks need not keep what they said of it."""
         self._link = link
@@ -136,9 +140,11 @@ class Desk:
                 who = rank_specs.fold(stuck)
                 why = "C code there holds Python's lock" if deaf == stuck else "its code goes on in spite of it"
                 print(
-                    f"Rank {who} does not react to the interrupt: {why}. It goes on in the background, and until it "
-                    f"ends cells cannot run on it. Type %distributed heal {who} to put a new "
-                    "process in its place (its variables are lost), or %distributed restart."
+                    self._addressed(
+                        f"Rank {who} does not react to the interrupt: {why}. It goes on in the background, and until "
+                        f"it ends cells cannot run on it. Type %distributed heal {who} to put a new "
+                        "process in its place (its variables are lost), or %distributed restart."
+                    )
                 )
                 raise Interrupted
 

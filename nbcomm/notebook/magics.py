@@ -7,17 +7,18 @@ import ast
 import difflib
 import signal
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
 
-from ..errors import CellSyntaxError, SpecError, StateError, TransferError
+from ..errors import CellSyntaxError, NbcommError, SpecError, StateError, TransferError
 from ..panel import table_text
 from . import buttons, keeping, worlds
+from .naming import addressed
 from .progress import StartProgress
 from .session import Session
 from .usage import Helped, UsageError, cell_parser, line_parser, split
@@ -51,7 +52,11 @@ class DistributedMagics(Magics):
         if not cell.strip():
             raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
         check_syntax(cell)
-        session = self._session_for(options.ranks)
+        with _addressed_to(options.world):
+            self._perform(options, cell)
+
+    def _perform(self, options: argparse.Namespace, cell: str) -> None:
+        session = self._session_for(options.ranks, options.world)
         try:
             session.run(
                 cell,
@@ -82,10 +87,12 @@ class DistributedMagics(Magics):
 
             self._shell.events.register("post_run_cell", restore)
 
-    def _session_for(self, spec: str | None) -> Session:
+    def _session_for(self, spec: str | None, name: str) -> Session:
         try:
-            return worlds.current()
+            return worlds.current(name)
         except StateError:
+            if name:  # it may be a slip of the pen: nobody wants a second world for that
+                raise
             if spec is not None:
                 _check_shape(spec)
             return self._start({}, panel=False)
@@ -93,7 +100,9 @@ class DistributedMagics(Magics):
     # ── %distributed ────────────────────────────────────────────────────────────────────────────────
 
     def _steer(self, line: str) -> None:
-        words = split(line) or ["status"]
+        words = split(line)
+        if not words or words[0].startswith("--world"):
+            words = ["status", *words]
         if words[0] in ("-h", "--help", "help"):
             self._parser.print_help()
             return
@@ -102,20 +111,22 @@ class DistributedMagics(Magics):
             raise UsageError(f"%distributed knows no {words[0]!r}; did you mean {' or '.join(near)}?")
         options = self._parser.parse_args(words)
         act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
-        act(options)
+        with _addressed_to(options.world):
+            act(options)
 
     def _do_start(self, options: argparse.Namespace) -> None:
         try:
-            running = worlds.current()
+            running = worlds.current(options.world)
         except StateError:
             pass
         else:
             raise StateError(
                 f"A world of {running.title} is running already; "
-                "go on with it, or type %distributed stop first, or %distributed restart."
+                "go on with it, or type %distributed stop first, or %distributed restart. "
+                "Another one beside it needs a name: %distributed start --world NAME."
             )
-        chosen = {name: value for name, value in vars(options).items() if name != "word"}
-        self._start(chosen, panel=True)
+        chosen = {name: value for name, value in vars(options).items() if name not in ("word", "world")}
+        self._start({**chosen, "name": options.world}, panel=True)
 
     def _start(self, options: dict[str, Any], *, panel: bool) -> Session:
         return self._show_start(lambda progress: worlds.start(progress=progress, **options), panel=panel)
@@ -136,42 +147,38 @@ class DistributedMagics(Magics):
             session.panel.show()
         return session
 
-    def _do_status(self, _options: argparse.Namespace) -> None:
+    def _do_status(self, options: argparse.Namespace) -> None:
         try:
-            session = worlds.current()
-        except StateError:
-            print("No world is running; start one with %distributed start, or run a %%distributed cell.")
+            session = worlds.current(options.world)
+        except StateError as error:
+            print(error)
             return
         print(table_text(session.status(), session.title))
         for trouble in session.troubles:
             print(trouble)
+        others = [f"  {other.title}" for other in worlds.running() if other is not session]
+        if others:
+            print("\n".join(["Beside it:", *others]))
 
-    def _do_panel(self, _options: argparse.Namespace) -> None:
-        panel = worlds.current().panel
+    def _do_panel(self, options: argparse.Namespace) -> None:
+        panel = worlds.current(options.world).panel
         if panel is not None:
             panel.show()
 
-    def _do_stop(self, _options: argparse.Namespace) -> None:
-        print(buttons.stop(worlds.current()))
+    def _do_stop(self, options: argparse.Namespace) -> None:
+        print(buttons.stop(worlds.current(options.world)))
 
-    def _do_restart(self, _options: argparse.Namespace) -> None:
-        self._show_start(lambda progress: worlds.restart(worlds.current(), progress=progress), panel=True)
+    def _do_restart(self, options: argparse.Namespace) -> None:
+        self._show_start(lambda progress: worlds.restart(worlds.current(options.world), progress=progress), panel=True)
 
-    def _do_interrupt(self, _options: argparse.Namespace) -> None:
-        worlds.current().interrupt()
+    def _do_interrupt(self, options: argparse.Namespace) -> None:
+        worlds.current(options.world).interrupt()
 
     def _do_heal(self, options: argparse.Namespace) -> None:
-        print(buttons.heal(worlds.current(), options.ranks))
+        print(buttons.heal(worlds.current(options.world), options.ranks))
 
     def _do_attach(self, options: argparse.Namespace) -> None:
-        try:
-            running = worlds.current()
-        except StateError:
-            pass
-        else:
-            raise StateError(f"This notebook steers a world of {running.title} already; type %distributed stop first.")
-        session = worlds.attach(options.id)
-        worlds.use(session)
+        session = worlds.attach_and_use(options.id, options.world)
         print(f"Attached to {session.title}, {session.backend}.")
         if session.panel is not None:
             session.panel.show()
@@ -185,16 +192,26 @@ class DistributedMagics(Magics):
         missing = [name for name in options.names if name not in self._shell.user_ns]
         if missing:
             raise TransferError(f"{', '.join(missing)} is not defined in the notebook; nothing was pushed.")
-        worlds.current().push(**{name: self._shell.user_ns[name] for name in options.names})
+        worlds.current(options.world).push(**{name: self._shell.user_ns[name] for name in options.names})
 
     def _do_pull(self, options: argparse.Namespace) -> None:
-        self._shell.user_ns.update(worlds.current().pull_many(options.names, options.ranks))
+        self._shell.user_ns.update(worlds.current(options.world).pull_many(options.names, options.ranks))
 
     def _do_log(self, options: argparse.Namespace) -> None:
-        session = worlds.current()
+        session = worlds.current(options.world)
         if options.rank not in session.ranks:
             raise SpecError(f"There is no rank {options.rank} in this world of {len(session.ranks)}.")
         print(session.log(options.rank))
+
+
+@contextmanager
+def _addressed_to(name: str) -> Iterator[None]:
+    """Errors of the world of this name tell remedies that are for it."""
+    try:
+        yield
+    except NbcommError as error:
+        error.reword(lambda text: addressed(text, name))
+        raise
 
 
 def _number_of_running_cell(shell: InteractiveShell) -> int:
@@ -248,9 +265,9 @@ def load(shell: InteractiveShell) -> None:
 
 def unload(shell: InteractiveShell) -> None:
     """Stop what runs and take the magics away."""
-    with suppress(StateError):
-        worlds.current().stop()
-    worlds.use(None)
+    for session in worlds.running():
+        session.stop()
+        worlds.leave(session)
     worlds.cool_down()
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("distributed", None)

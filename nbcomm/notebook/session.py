@@ -9,6 +9,7 @@ import atexit
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,7 @@ from .generations import Generations
 from .headline import headline
 from .keeping import worlds_are_kept
 from .link import Link
+from .naming import addressed
 from .output import CellOutput
 from .presses import Presses
 from .processes import Processes
@@ -57,6 +59,7 @@ class Session:
         existing: what is known of a world that lives already; then nothing is started.
 
     Attributes:
+        name: what the notebook calls this world; empty for the one that it uses where it names none.
         wishes: what another world like this one would have to be.
 
     Raises:
@@ -71,12 +74,14 @@ class Session:
         progress: Progress = lambda *_: None,
         existing: WorldInfo | None = None,
     ) -> None:
-        self.wishes = wishes = wishes or Wishes()
+        wishes = wishes or Wishes()
+        self.name = wishes.name or (existing.name if existing is not None else "")
+        self.wishes = replace(wishes, name=self.name)
         self.home = forkserver.home
         self.panel: Panel | None = None
         self._roster = Roster(self.home)
         self._numbers = itertools.count(1)
-        self._desk = Desk(lambda: self.link, self._roster)
+        self._desk = Desk(lambda: self.link, self._roster, self.addressed)
         self._stopped = False
         self._watch: Watch | None = None
         self._processes = Processes(forkserver, self._roster, self._process_ended)
@@ -113,6 +118,7 @@ class Session:
             chronicle=self._stage.chronicle,
             seen=lambda: self._desk.seen,
             look=self._processes.look,
+            addressed=self.addressed,
         )
 
     def _take_up(self, info: WorldInfo) -> None:
@@ -120,7 +126,8 @@ class Session:
         self._started = info.started
         self._processes.take_up(info)
         first = self._roster.places[0]
-        self.wishes = Wishes(len(info.places), first.device.partition(":")[0], first.backend, grace=info.grace)
+        device = first.device.partition(":")[0]
+        self.wishes = Wishes(len(info.places), device, first.backend, grace=info.grace, name=self.name)
         self.link.send(self._roster.living, Probe())
         resumption = self._resumption
         assert resumption is not None  # noqa: S101 - for mypy
@@ -154,7 +161,16 @@ class Session:
         hellos = [self._roster.hellos[rank] for rank in self.ranks]
         cwd = str(Path.cwd())
         self.home.write_world(
-            WorldInfo(self.title, self._roster.places, hellos, self._generations.port, self._grace, self._started, cwd)
+            WorldInfo(
+                self._roster.title,
+                self._roster.places,
+                hellos,
+                self._generations.port,
+                self._grace,
+                self._started,
+                cwd,
+                self.name,
+            )
         )
 
     # ── start and stop ──────────────────────────────────────────────────────────────────────────────
@@ -216,8 +232,12 @@ class Session:
 
     @property
     def title(self) -> str:
-        """How many ranks, on what."""
-        return self._roster.title
+        """How many ranks, on what; its name first, if it has one."""
+        return f"{self.name}: {self._roster.title}" if self.name else self._roster.title
+
+    def addressed(self, text: str) -> str:
+        """Let the remedies in a text name this world."""
+        return addressed(text, self.name)
 
     @property
     def backend(self) -> str:
@@ -232,7 +252,7 @@ class Session:
     @property
     def troubles(self) -> list[str]:
         """What has happened to the processes that serve the ranks, in sentences; `heal` mends it."""
-        return self._processes.troubles
+        return [self.addressed(trouble) for trouble in self._processes.troubles]
 
     @property
     def client(self) -> Any:

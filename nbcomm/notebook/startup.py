@@ -33,6 +33,7 @@ class Wishes:
         backend: a `torch.distributed` backend in place of the one that suits the device.
         timeout: seconds that the start may take.
         grace: seconds that the world lives on when its notebook has died.
+        name: what the notebook calls the world; empty for the one that it uses where it names none.
     """
 
     n: int | None = None
@@ -40,6 +41,7 @@ class Wishes:
     backend: str | None = None
     timeout: float = 120.0
     grace: float = 60.0
+    name: str = ""
 
 
 class Startup:

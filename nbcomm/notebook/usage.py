@@ -6,7 +6,8 @@ import argparse
 import shlex
 from typing import NoReturn
 
-from ..errors import SteeringError
+from ..errors import SpecError, SteeringError
+from .naming import check_name
 from .startup import Wishes
 
 
@@ -36,6 +37,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
 
     def word(name: str, does: str) -> argparse.ArgumentParser:
         made[name] = words.add_parser(name, help=does, description=does)
+        _add_world(made[name])
         return made[name]
 
     start = word("start", "Start a world.")
@@ -68,10 +70,22 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     return parser, made
 
 
+def _add_world(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--world", metavar="NAME", type=_world, default="", help="the world of this name")
+
+
+def _world(text: str) -> str:
+    try:
+        return check_name(text) if text else ""
+    except SpecError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def cell_parser() -> argparse.ArgumentParser:
     """The parser of ``%%distributed``."""
     parser = _Parser(prog="%%distributed", description="Run this cell on every rank.")
     parser.add_argument("-r", "--ranks", metavar="SPEC", help="on these ranks only: 0 | 0,2 | 0-3 | 0:8:2 | !1 | all")
+    _add_world(parser)
     parser.add_argument("--by-rank", action="store_true", help="show all of rank 0's output, then rank 1's, and so on")
     parser.add_argument("--no-fold", action="store_true", help="show each rank's lines even where ranks agree")
     parser.add_argument("--quiet", action="store_true", help="show no output; failures are still raised")

@@ -45,6 +45,7 @@ class Watch:
         chronicle: told what the ranks of the running cell do together.
         seen: the last request of which all has been heard.
         look: sees whether the ranks' processes live, where nobody else tells.
+        addressed: lets the remedies in a text name this world.
 
     Attributes:
         waiting: for whom ranks wait now, in words; often empty.
@@ -61,7 +62,9 @@ class Watch:
         chronicle: Chronicle,
         seen: Callable[[], int],
         look: Callable[[], None],
+        addressed: Callable[[str], str],
     ) -> None:
+        self._addressed = addressed
         self.waiting = ""
         self._seen = seen
         self._look = look
@@ -123,9 +126,8 @@ class Watch:
             return
         if self._generations.ending_for(request) > _SHOW_AFTER and output is not None:
             late = rank_specs.fold(request.waiting_for())
-            output.notice(
-                f"rank {late} does not react to the end of this cell; press ■, then type %distributed heal {late}"
-            )
+            remedy = self._addressed(f"%distributed heal {late}")
+            output.notice(f"rank {late} does not react to the end of this cell; press ■, then type {remedy}")
             return
         standings = {rank: self._standing(rank, request, answers) for rank in self._roster.ranks}
         cut = _cut_off(standings)

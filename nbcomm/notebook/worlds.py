@@ -1,4 +1,4 @@
-"""Which worlds this process steers: the one that the magics use, and the fork server that warms up for it."""
+"""Which worlds this process steers: those that the magics use, by name, and the fork server that warms up for one."""
 
 from __future__ import annotations
 
@@ -11,12 +11,14 @@ from ..errors import StateError
 from ..home import Home
 from ..launch.client import ForkServerClient
 from ..launch.found import FoundWorld, find_worlds
+from .naming import check_name
 from .session import Session
 from .startup import Progress, Wishes
 
-# ruff: noqa: PLW0603 - one process steers one world by magics: this module is that fact
+# ruff: noqa: PLW0603 - one process warms up one fork server
 _warm: ForkServerClient | None = None
-_current: Session | None = None
+_used: dict[str, Session] = {}
+"""By name; that of the world that cells use where they name none is empty."""
 
 
 def warm_up() -> None:
@@ -39,14 +41,17 @@ def cool_down() -> None:
 def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishes: Any) -> Session:
     """Start a world of its own, from the warm fork server if there is one; see `startup.Wishes`."""
     global _warm
+    wanted = Wishes(n, **wishes)
+    if wanted.name:
+        check_name(wanted.name)
     forkserver, _warm = _warm or ForkServerClient(Home.create()), None
     atexit.unregister(cool_down)
-    return Session(forkserver, Wishes(n, **wishes), progress)
+    return Session(forkserver, wanted, progress)
 
 
 def restart(session: Session, *, progress: Progress = lambda *_: None) -> Session:
     """End a world, and start another like it, which the magics use if they used that one."""
-    used = _current is session
+    used = _used.get(session.name) is session
     session.stop()
     leave(session)
     made = start(progress=progress, **vars(session.wishes))
@@ -57,15 +62,15 @@ def restart(session: Session, *, progress: Progress = lambda *_: None) -> Sessio
 
 def leave(session: Session) -> None:
     """The magics use this world no longer, if they did."""
-    if _current is session:
-        use(None)
+    if _used.get(session.name) is session:
+        del _used[session.name]
 
 
 def spawn(
     function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, nproc_per_node: int | None
 ) -> list[Any]:
     """Call a function on the ranks that are there, or on others for the while; see `nbcomm.spawn`."""
-    here = _current if _current is not None and _current.running else None
+    here = next((session for session in running() if not session.name), None)
     if here is not None and nproc_per_node in (None, len(here.ranks)):
         return here.spawn(function, args, kwargs)
     with start(nproc_per_node) as session:
@@ -78,6 +83,37 @@ def attach(identity: str | None = None) -> Session:
     Raises:
         StateError: there is none, there are several, or another notebook steers it.
     """
+    return _take_up(_choose(identity), "")
+
+
+def attach_and_use(identity: str | None = None, name: str = "") -> Session:
+    """Take up a world for the magics.
+
+    Args:
+        identity: which, if there are several.
+        name: what this notebook calls it; by default what the other one did.
+
+    Raises:
+        StateError: there is none, there are several, another notebook steers it, or the name is taken.
+    """
+    world = _choose(identity)
+    name = name or world.info.name
+    if _used.get(name) in running():
+        raise StateError(
+            f"This notebook steers a world of {_used[name].title} already; type %distributed stop first, or give this "
+            "one a name of its own: %distributed attach --world NAME."
+        )
+    session = _take_up(world, name)
+    use(session)
+    return session
+
+
+def _take_up(world: FoundWorld, name: str) -> Session:
+    cool_down()
+    return Session(ForkServerClient(world.home, running=True), Wishes(name=name), existing=world.info)
+
+
+def _choose(identity: str | None) -> FoundWorld:
     found = find_worlds()
     if identity is not None:
         chosen = [world for world in found if world.home.id == identity]
@@ -98,8 +134,7 @@ def attach(identity: str | None = None) -> Session:
         raise StateError(
             f"The world {world.home.id} is in use by the notebook of process {world.holder}; end that kernel first."
         )
-    cool_down()
-    return Session(ForkServerClient(world.home, running=True), existing=world.info)
+    return world
 
 
 def left_behind() -> list[FoundWorld]:
@@ -115,18 +150,29 @@ def _are(count: int, what: str) -> str:
     return f"is one {what}" if count == 1 else f"are {count} {what}s"
 
 
-def current() -> Session:
-    """Return the world that the magics use.
+def running() -> list[Session]:
+    """The worlds that the magics use, by name; the one without a name first."""
+    return [session for _, session in sorted(_used.items()) if session.running]
+
+
+def current(name: str = "") -> Session:
+    """Return the world of this name that the magics use; by default the one that has none.
 
     Raises:
         StateError: there is none.
     """
-    if _current is None or not _current.running:
-        raise StateError("No world is running; start one with %distributed start, or run a %%distributed cell.")
-    return _current
+    session = _used.get(name)
+    if session is not None and session.running:
+        return session
+    if name:
+        others = ", ".join(session.name for session in running() if session.name)
+        there = f" There {_are(len(others.split(', ')), 'world')} with a name: {others}." if others else ""
+        raise StateError(f"No world {name!r} is running; start it with %distributed start --world {name}.{there}")
+    named = ", ".join(f"--world {session.name}" for session in running())
+    there = f" (There is {named}.)" if named else ""
+    raise StateError(f"No world is running; start one with %distributed start, or run a %%distributed cell.{there}")
 
 
-def use(session: Session | None) -> None:
-    """Let the magics use this world."""
-    global _current
-    _current = session
+def use(session: Session) -> None:
+    """Let the magics use this world, under its name."""
+    _used[session.name] = session
