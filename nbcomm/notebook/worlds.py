@@ -96,16 +96,22 @@ def attach_and_use(identity: str | None = None, name: str = "") -> Session:
     Raises:
         StateError: there is none, there are several, another notebook steers it, or the name is taken.
     """
+    if not any(world.info.name for world in left_behind()):  # else the name is not known yet
+        _check_free(name)
     world = _choose(identity)
     name = name or world.info.name
+    _check_free(name)
+    session = _take_up(world, name)
+    use(session)
+    return session
+
+
+def _check_free(name: str) -> None:
     if _used.get(name) in running():
         raise StateError(
             f"This notebook steers a world of {_used[name].title} already; type %distributed stop first, or give this "
             "one a name of its own: %distributed attach --world NAME."
         )
-    session = _take_up(world, name)
-    use(session)
-    return session
 
 
 def _take_up(world: FoundWorld, name: str) -> Session:
