@@ -1,0 +1,247 @@
+"""Decides where a cell runs: on the ranks, or in the notebook's own process.
+
+With auto on, a person's cell that says nothing else goes to the ranks, as if ``%%distributed`` stood above it. That is
+done to the text, where IPython lets extensions change it: history, completeness and errors stay IPython's own.
+
+What is a person's cell cannot be read off its text: code that runs here may call ``run_cell`` too (``%run file.ipy``,
+an extension's hook), and front ends send code of their own. So a cell is a person's if it was asked for from outside
+(a request to the kernel, a terminal's prompt), goes into the history, and has not begun: from then on, whatever is
+transformed is the doing of code that runs.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from enum import Enum
+from typing import Any
+
+from IPython.core.inputtransformer2 import leading_indent
+from IPython.core.interactiveshell import InteractiveShell
+
+from .usage import UsageError
+
+_STEERS = re.compile(
+    r"\?{0,2}%distributed\b"
+    r"|\?{1,2}%%(?:distributed|local)\b|%%(?:distributed|local)\?"  # asks for their help
+    r"|%(?:re|un)?load_ext\s+nbcomm\b"
+)
+_LEAVES = re.compile(r"(?:exit|quit)(?:\s*\(\s*\))?\s*;?")
+_MARK = re.compile(r"%%(distributed|local)\b")
+_MARKS = ("%%distributed", "%%local", "%distributed")
+
+
+class Kind(Enum):
+    """What the text of a cell says of where it runs."""
+
+    NOTHING = "it is empty, or comments only"
+    STEERING = "its first line steers nbcomm, or leaves IPython: it runs here, whatever auto is"
+    LOCAL = "%%local: the rest runs here"
+    DISTRIBUTED = "%%distributed: the rest runs on ranks"
+    PLAIN = "any other: it runs on all ranks if auto is on, else here"
+
+
+def kind_of(lines: Sequence[str]) -> tuple[Kind, int]:
+    """What a cell says of where it runs, and the index of the line that says so: its first line of code.
+
+    ``%%distributed`` has to be the first line, as every cell magic; above ``%%local`` there may be comments.
+    """
+    commented = False
+    for index, line in enumerate(lines):
+        text = line.strip()
+        if not text or text.startswith("#"):
+            commented |= bool(text)
+            continue
+        if _STEERS.match(text) or (_LEAVES.fullmatch(text) and not any(map(str.strip, lines[index + 1 :]))):
+            return Kind.STEERING, index
+        mark = _MARK.match(text)
+        if mark is None:
+            return Kind.PLAIN, index
+        if mark[1] == "local":
+            return Kind.LOCAL, index
+        # Below a comment IPython does not know it, and says so: here, once.
+        return (Kind.STEERING if commented else Kind.DISTRIBUTED), index
+    return Kind.NOTHING, len(lines)
+
+
+def part_for_ranks(code: str, *, plain: bool | None = None) -> tuple[str, int] | None:
+    r"""The part of a cell that goes to the ranks, and where in the cell it begins; None if the cell runs here.
+
+    It changes nothing and asks nobody, so that it can be called at each key: for completion and inspection.
+
+    Args:
+        code: the cell as it is typed, maybe not to its end.
+        plain: whether a cell that says nothing goes to the ranks; by default, whether auto is on.
+
+    >>> part_for_ranks("%%distributed -r 0\nx = rank")
+    ('x = rank', 19)
+    >>> part_for_ranks("x = rank", plain=True)
+    ('x = rank', 0)
+    >>> part_for_ranks("%%local\nx = 1", plain=True)
+    """
+    lines = code.splitlines(keepends=True)
+    kind, index = kind_of(lines)
+    if kind is Kind.DISTRIBUTED and lines[index].endswith(("\n", "\r")):
+        offset = sum(map(len, lines[: index + 1]))
+        return code[offset:], offset
+    if kind is not Kind.PLAIN or not (is_on() if plain is None else plain):
+        return None
+    first = lines[index].strip()
+    # "%dis" may become a line that runs here; its completions are to be found here.
+    unfinished = index == len(lines) - 1 and any(mark.startswith(first) for mark in _MARKS)
+    return None if unfinished else (code, 0)
+
+
+class _Asked:
+    """What was asked for from outside; once it has begun, no further cell is a person's. A program's has, at once."""
+
+    def __init__(self, *, begun: bool) -> None:
+        self.begun = begun
+
+
+_asked: ContextVar[_Asked | None] = ContextVar("nbcomm_asked", default=None)
+
+
+class Auto:
+    """The transform of one shell's cells.
+
+    Attributes:
+        on: whether a plain cell goes to the ranks.
+    """
+
+    has_side_effects = True
+    """IPython leaves such a transform out when it asks whether a text is a complete cell."""
+
+    def __init__(self, shell: InteractiveShell, *, on: bool = False) -> None:
+        self.on = on
+        self._shell = shell
+
+    def __call__(self, lines: list[str]) -> list[str]:
+        """Change the lines of a cell, so that it runs where it is to."""
+        kind, index = kind_of(lines)
+        if kind is Kind.LOCAL:
+            return _without_mark(lines, index)
+        asked = _asked.get()
+        if kind is Kind.PLAIN and self.on and asked is not None and not asked.begun:
+            return ["%%distributed\n", *lines]
+        return lines
+
+    def install(self) -> None:
+        """Take part in the shell's transforms, and notice what a person asks for."""
+        shell, kernel = self._shell, getattr(self._shell, "kernel", None)
+        shell.input_transformers_cleanup.append(self)
+        shell.events.register("pre_execute", _begin)
+        if kernel is None:
+            _replace(shell, "run_cell", _of_terminal)
+        else:
+            _replace(kernel, "do_execute", _of_kernel)
+
+    def remove(self) -> None:
+        """Leave the shell as it was before `install`."""
+        shell, kernel = self._shell, getattr(self._shell, "kernel", None)
+        if self in shell.input_transformers_cleanup:
+            shell.input_transformers_cleanup.remove(self)
+            shell.events.unregister("pre_execute", _begin)
+        _restore(shell, "run_cell")
+        _restore(kernel, "do_execute")
+
+
+_installed: Auto | None = None
+
+
+def follow(shell: InteractiveShell, *, on: bool = False) -> Auto:
+    """Decide for this shell from now on, in place of one that was followed before."""
+    global _installed  # noqa: PLW0603 - a process has one shell
+    forget()
+    _installed = Auto(shell, on=on)
+    _installed.install()
+    return _installed
+
+
+def forget() -> None:
+    """Decide nothing any more."""
+    global _installed  # noqa: PLW0603
+    if _installed is not None:
+        _installed.remove()
+        _installed = None
+
+
+def is_on() -> bool:
+    """Whether a cell that says nothing goes to the ranks."""
+    return _installed is not None and _installed.on
+
+
+# ── the text ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _without_mark(lines: list[str], index: int) -> list[str]:
+    """The cell below ``%%local``, as IPython takes any cell; its lines keep their numbers, for tracebacks."""
+    behind = lines[index].strip().removeprefix("%%local").strip()
+    if behind and not behind.startswith("#"):
+        raise UsageError("%%local takes nothing behind it, so nothing was run; write the code below its line.")
+    above, below = [*lines[:index], "\n"], lines[index + 1 :]
+    while below and not below[0].strip():
+        above.append(below.pop(0))
+    below = list(leading_indent(below))
+    # A cell magic is one only in the first line.
+    return below if below and below[0].startswith("%%") else above + below
+
+
+# ── whose cell it is ────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def _asking(*, for_person: bool) -> Iterator[None]:
+    token = _asked.set(_Asked(begun=not for_person))
+    try:
+        yield
+    finally:
+        _asked.reset(token)
+
+
+def _begin() -> None:
+    """A cell's own code is about to run."""
+    asked = _asked.get()
+    if asked is not None:
+        asked.begun = True
+
+
+def _of_kernel(execute: Callable[..., Any]) -> Callable[..., Any]:
+    """Around ``do_execute``: what front ends do on their own account is silent, or kept out of the history."""
+
+    @functools.wraps(execute)
+    async def do_execute(code: str, silent: bool, store_history: bool = True, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002 - ipykernel's
+        with _asking(for_person=store_history and not silent):
+            reply = execute(code, silent, store_history, *args, **kwargs)
+            return await reply if inspect.isawaitable(reply) else reply
+
+    return do_execute
+
+
+def _of_terminal(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Around ``run_cell``, which a terminal's prompt calls, and code that runs may call too."""
+
+    @functools.wraps(run)
+    def run_cell(raw_cell: str, store_history: bool = False, silent: bool = False, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002 - IPython's
+        if _asked.get() is not None:  # code that runs calls it
+            return run(raw_cell, store_history, silent, *args, **kwargs)
+        with _asking(for_person=store_history and not silent):
+            return run(raw_cell, store_history, silent, *args, **kwargs)
+
+    return run_cell
+
+
+def _replace(owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+    made: Any = around(getattr(owner, name))
+    made._nbcomm = True  # noqa: SLF001
+    setattr(owner, name, made)
+
+
+def _restore(owner: Any, name: str) -> None:
+    """Take our replacement away, unless somebody has replaced it in turn; then it does nothing."""
+    if getattr(vars(owner).get(name), "_nbcomm", False) if owner is not None else False:
+        delattr(owner, name)
