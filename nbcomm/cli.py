@@ -1,4 +1,4 @@
-"""The ``nbcomm`` command: a tour that needs no browser, and a look at what this machine can do."""
+"""The ``nbcomm`` command: a tour that needs no browser, a look at what this machine can do, and the kernel's spec."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from . import __version__, doctor
+from .errors import SteeringError
 
 if TYPE_CHECKING:
     # Loaded only by the command that plays a notebook: `nbcomm --help` answers at once.
@@ -45,11 +46,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "doctor",
         help="check that this machine has what nbcomm needs, and say what to do where it has not",
     ).set_defaults(run=examine)
+    kernel = commands.add_parser("kernel", help="add or remove a Jupyter kernel in which every cell runs on all ranks")
+    _describe_kernel(kernel)
     options = parser.parse_args(arguments)
     if "run" not in options:
         parser.print_help()
         return 0
-    return int(options.run())
+    return int(options.run(options) if "name" in options else options.run())
 
 
 def tour(package: Path = Path(__file__).parent) -> Path:
@@ -82,6 +85,56 @@ def examine() -> int:
         else "\nnbcomm can run here. `nbcomm demo` shows it at work."
     )
     return 1 if failures else 0
+
+
+# ── kernel ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _describe_kernel(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
+    install = actions.add_parser("install", help="add it, in place of an earlier one of that name")
+    install.add_argument("-n", type=int, help="ranks; by default one per GPU, or 4 on the CPU")
+    install.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what the ranks run on")
+    remove = actions.add_parser("remove", help="take it away")
+    for action, run in ((install, install_kernel), (remove, remove_kernel)):
+        action.add_argument("--name", default="nbcomm", help="what Jupyter calls it; by default nbcomm")
+        where = action.add_mutually_exclusive_group()
+        where.add_argument("--user", action="store_true", help="among this user's kernels")
+        where.add_argument(
+            "--sys-prefix", dest="prefix", action="store_const", const=sys.prefix, help="in this Python's environment"
+        )
+        where.add_argument("--prefix", help="in another environment")
+        action.set_defaults(run=run)
+
+
+def install_kernel(options: argparse.Namespace) -> int:
+    """Install the kernel's spec, and say where."""
+    from .kernel import spec
+
+    try:
+        place = spec.install(
+            spec.kernels_of(options.prefix, user=options.user), options.n, device=options.device, name=options.name
+        )
+    except SteeringError as error:
+        print(error, file=sys.stderr)
+        return 1
+    shown = spec.described(options.n, options.device)["display_name"]
+    print(f"Installed in {place}: choose {shown!r} in Jupyter, or type jupyter console --kernel {place.name}.")
+    return 0
+
+
+def remove_kernel(options: argparse.Namespace) -> int:
+    """Remove the kernel's spec, and say which."""
+    from .kernel import spec
+
+    try:
+        chosen = options.user or options.prefix is not None
+        place = spec.remove(options.name, spec.kernels_of(options.prefix, user=options.user) if chosen else None)
+    except SteeringError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print(f"Removed {place}.")
+    return 0
 
 
 # ── demo ────────────────────────────────────────────────────────────────────────────────────────────

@@ -175,6 +175,12 @@ def is_on() -> bool:
     return _installed is not None and _installed.on
 
 
+def turn(*, on: bool) -> None:
+    """Let cells that say nothing go to the ranks, or run here."""
+    if _installed is not None:
+        _installed.on = on
+
+
 # ── the text ────────────────────────────────────────────────────────────────────────────────────────
 
 

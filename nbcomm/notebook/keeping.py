@@ -1,7 +1,8 @@
 """Whether this process ends to make room for another kernel of the same notebook.
 
 A kernel that is shut down takes its world along. One that is restarted leaves it for `attach`: ipykernel is told
-which of the two it is before Python's own end begins.
+which of the two it is before Python's own end begins. Where all cells run on the ranks, a restart is the way to have
+them fresh, so that such a kernel says (by an attribute ``keeps_worlds``) that it leaves nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def follow(kernel: Any) -> None:
 
     def do_shutdown(restart: bool) -> Any:  # noqa: FBT001 - ipykernel's signature
         global _restarting  # noqa: PLW0603 - a process ends once
-        _restarting = bool(restart)
+        _restarting = bool(restart) and getattr(kernel, "keeps_worlds", True)
         return shut_down(restart)
 
     do_shutdown._nbcomm = True  # type: ignore[attr-defined]  # noqa: SLF001

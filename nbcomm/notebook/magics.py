@@ -13,14 +13,15 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 
 from ..errors import CellSyntaxError, NbcommError, SpecError, StateError, TransferError
 from ..panel import table_text
-from . import buttons, keeping, worlds
+from . import auto, buttons, keeping, worlds
 from .naming import addressed
 from .progress import StartProgress
 from .session import Session
+from .startup import Wishes
 from .usage import Helped, UsageError, cell_parser, line_parser, split
 
 
@@ -32,7 +33,10 @@ class DistributedMagics(Magics):
         super().__init__(shell)
         self._shell = shell
         self._parser, self._words = line_parser()
+        self._words["start"].set_defaults(**worlds.defaults())
         self._cell_parser = cell_parser()
+        self._begun_by_cell: Session | None = None
+        self._announced = False
 
     @line_cell_magic("distributed")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
     def distributed(self, line: str, cell: str | None = None) -> None:
@@ -44,6 +48,12 @@ class DistributedMagics(Magics):
                 self._run(line, cell)
         except Helped:
             pass
+
+    @cell_magic("local")  # type: ignore[arg-type]
+    def local(self, line: str, cell: str) -> None:  # noqa: ARG002 - IPython's signature
+        """Run this cell in the notebook's own process, where %distributed auto is on too."""
+        # Reached by run_cell_magic only: of a cell that is typed `auto` takes the line away.
+        self._shell.run_cell(cell)
 
     # ── %%distributed ───────────────────────────────────────────────────────────────────────────────
 
@@ -95,7 +105,21 @@ class DistributedMagics(Magics):
                 raise
             if spec is not None:
                 _check_shape(spec)
-            return self._start({}, panel=False)
+            self.announce()
+            self._begun_by_cell = self._start(worlds.defaults(), panel=False)
+            return self._begun_by_cell
+
+    def announce(self) -> None:
+        """Say, once, which worlds could be taken up."""
+        if self._announced:
+            return
+        self._announced = True
+        for world in worlds.left_behind():
+            title = f"{world.info.title[0].upper()}{world.info.title[1:]}"
+            print(
+                f"{title} of an earlier kernel live on for {world.left:.0f} s: "
+                f"%distributed attach {world.home.id} takes them up again."
+            )
 
     # ── %distributed ────────────────────────────────────────────────────────────────────────────────
 
@@ -115,18 +139,26 @@ class DistributedMagics(Magics):
             act(options)
 
     def _do_start(self, options: argparse.Namespace) -> None:
+        chosen = {name: value for name, value in vars(options).items() if name not in ("word", "world")}
+        chosen["name"] = options.world
         try:
             running = worlds.current(options.world)
         except StateError:
             pass
         else:
+            if running is self._begun_by_cell and worlds.serves(running, Wishes(**chosen)):
+                # Nobody asked for it yet: a notebook may have cells above this one that run on ranks in one kernel
+                # and not in another, and is to run in both.
+                self._begun_by_cell = None
+                print(f"{running.title}, {running.backend}, ready since the first cell.")
+                _show_panel(running)
+                return
             raise StateError(
                 f"A world of {running.title} is running already; "
                 "go on with it, or type %distributed stop first, or %distributed restart. "
                 "Another one beside it needs a name: %distributed start --world NAME."
             )
-        chosen = {name: value for name, value in vars(options).items() if name not in ("word", "world")}
-        self._start({**chosen, "name": options.world}, panel=True)
+        self._start(chosen, panel=True)
 
     def _start(self, options: dict[str, Any], *, panel: bool) -> Session:
         return self._show_start(lambda progress: worlds.start(progress=progress, **options), panel=panel)
@@ -143,8 +175,8 @@ class DistributedMagics(Magics):
         progress.finish(f"{session.title}, {session.backend}, ready in {progress.seconds:.1f} s.")
         if session.notice:
             print(session.notice)
-        if panel and session.panel is not None:
-            session.panel.show()
+        if panel:
+            _show_panel(session)
         return session
 
     def _do_status(self, options: argparse.Namespace) -> None:
@@ -161,9 +193,7 @@ class DistributedMagics(Magics):
             print("\n".join(["Beside it:", *others]))
 
     def _do_panel(self, options: argparse.Namespace) -> None:
-        panel = worlds.current(options.world).panel
-        if panel is not None:
-            panel.show()
+        _show_panel(worlds.current(options.world))
 
     def _do_stop(self, options: argparse.Namespace) -> None:
         print(buttons.stop(worlds.current(options.world)))
@@ -180,8 +210,7 @@ class DistributedMagics(Magics):
     def _do_attach(self, options: argparse.Namespace) -> None:
         session = worlds.attach_and_use(options.id, options.world)
         print(f"Attached to {session.title}, {session.backend}.")
-        if session.panel is not None:
-            session.panel.show()
+        _show_panel(session)
         try:
             session.resume()
         except KeyboardInterrupt:
@@ -196,6 +225,15 @@ class DistributedMagics(Magics):
 
     def _do_pull(self, options: argparse.Namespace) -> None:
         self._shell.user_ns.update(worlds.current(options.world).pull_many(options.names, options.ranks))
+
+    def _do_auto(self, options: argparse.Namespace) -> None:
+        if options.state is not None:
+            auto.turn(on=options.state == "on")
+        print(
+            "Every cell runs on all ranks; one that begins with %%local runs here."
+            if auto.is_on()
+            else "Cells run here; one that begins with %%distributed runs on the ranks."
+        )
 
     def _do_log(self, options: argparse.Namespace) -> None:
         session = worlds.current(options.world)
@@ -212,6 +250,11 @@ def _addressed_to(name: str) -> Iterator[None]:
     except NbcommError as error:
         error.reword(lambda text: addressed(text, name))
         raise
+
+
+def _show_panel(session: Session) -> None:
+    if session.panel is not None:
+        session.panel.show()
 
 
 def _number_of_running_cell(shell: InteractiveShell) -> int:
@@ -249,25 +292,34 @@ def _check_shape(spec: str) -> None:
 _loaded: DistributedMagics | None = None
 
 
-def load(shell: InteractiveShell) -> None:
-    """Register the magics in a shell and warm up the fork server."""
-    global _loaded  # noqa: PLW0603 - kept so that a second %load_ext replaces it
-    _loaded = DistributedMagics(shell)
-    shell.register_magics(_loaded)
-    keeping.follow(getattr(shell, "kernel", None))
-    for world in worlds.left_behind():
-        print(
-            f"{world.info.title[0].upper()}{world.info.title[1:]} of an earlier kernel live on for {world.left:.0f} s: "
-            f"%distributed attach {world.home.id} takes them up again."
-        )
-    worlds.warm_up()
+def load(shell: InteractiveShell, *, announce: bool = True) -> None:
+    """Register the magics in a shell and warm up the fork server.
+
+    Args:
+        shell: if it has them already, as that of a cluster kernel has, a second time changes nothing.
+        announce: say now which worlds could be taken up, and not before the first cell that needs one.
+    """
+    global _loaded  # noqa: PLW0603 - one shell at a time has them
+    if _loaded is None or _loaded.shell is not shell:
+        kernel = getattr(shell, "kernel", None)
+        _loaded = DistributedMagics(shell)
+        shell.register_magics(_loaded)
+        auto.follow(shell, on=getattr(kernel, "distributes_cells", False))
+        keeping.follow(kernel)
+        worlds.warm_up()
+    if announce:
+        _loaded.announce()
 
 
 def unload(shell: InteractiveShell) -> None:
     """Stop what runs and take the magics away."""
+    global _loaded  # noqa: PLW0603
+    _loaded = None
+    auto.forget()
     for session in worlds.running():
         session.stop()
         worlds.leave(session)
     worlds.cool_down()
     for kind in ("line", "cell"):
-        shell.magics_manager.magics[kind].pop("distributed", None)
+        for name in ("distributed", "local"):
+            shell.magics_manager.magics[kind].pop(name, None)

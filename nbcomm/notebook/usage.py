@@ -64,6 +64,10 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     pull = word("pull", "Bind each name here to the list of its values on the ranks.")
     pull.add_argument("names", nargs="+", metavar="NAME")
     pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
+    auto = word(
+        "auto", "Say whether every cell runs on the ranks, or choose; %%local at the top of a cell keeps it here."
+    )
+    auto.add_argument("state", nargs="?", choices=("on", "off"))
     log = word("log", "Show the end of a rank's log.")
     log.add_argument("rank", type=int, metavar="RANK")
     word("help", "Show this.")

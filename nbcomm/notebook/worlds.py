@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ..errors import StateError
@@ -17,6 +18,7 @@ from .startup import Progress, Wishes
 
 # ruff: noqa: PLW0603 - one process warms up one fork server
 _warm: ForkServerClient | None = None
+_defaults: dict[str, Any] = {}
 _used: dict[str, Session] = {}
 """By name; that of the world that cells use where they name none is empty."""
 
@@ -47,6 +49,23 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
     forkserver, _warm = _warm or ForkServerClient(Home.create()), None
     atexit.unregister(cool_down)
     return Session(forkserver, wanted, progress)
+
+
+def defaults() -> dict[str, Any]:
+    """What a world is like that a cell starts by itself, and any other where a start says nothing: `startup.Wishes`."""
+    return dict(_defaults)
+
+
+def set_defaults(**wishes: Any) -> None:
+    """Say what worlds are like where a start says nothing."""
+    global _defaults
+    _defaults = wishes
+
+
+def serves(session: Session, wishes: Wishes) -> bool:
+    """Whether a world is as good as one that would be started with these wishes."""
+    n = len(session.ranks)
+    return replace(wishes, n=wishes.n or n) == replace(session.wishes, n=n)
 
 
 def restart(session: Session, *, progress: Progress = lambda *_: None) -> Session:

@@ -92,9 +92,10 @@ def _plain(output: dict[str, Any]) -> str:
 class Notebook:
     """A kernel of this Python, its own IPython directory, and the cells that it ran."""
 
-    def __init__(self, directory: str, **environment: str) -> None:
-        self.manager = KernelManager(kernel_name="python3")
-        self.manager.kernel_spec.argv[0] = sys.executable
+    def __init__(self, directory: str, *, kernel: str = "python3", **environment: str) -> None:
+        self.manager = KernelManager(kernel_name=kernel)
+        if kernel == "python3":
+            self.manager.kernel_spec.argv[0] = sys.executable
         self._environment = {**os.environ, "IPYTHONDIR": directory, **environment}
         self._environment.pop("PYTEST_CURRENT_TEST", None)
         self.manager.start_kernel(env=self._environment, cwd=directory)

@@ -1,0 +1,61 @@
+"""The cluster kernel: ipykernel's own, with nbcomm loaded and auto on from the start.
+
+What a cell is, and where it goes, is decided in `nbcomm.notebook.auto`, for this kernel as for any other.
+"""
+
+from __future__ import annotations
+
+import signal
+
+from ipykernel.ipkernel import IPythonKernel
+from ipykernel.kernelapp import IPKernelApp, kernel_aliases
+from traitlets import Dict, Enum, Integer, Type
+
+from .. import __version__
+from ..notebook import magics, worlds
+
+
+class ClusterKernel(IPythonKernel):
+    """Runs every cell on all ranks, but for those that begin with ``%%local``.
+
+    Attributes:
+        distributes_cells: whether auto is on when nbcomm is loaded.
+        keeps_worlds: whether a restart leaves the world for ``%distributed attach``; here it ends it, since whoever
+            restarts this kernel wants fresh ranks.
+    """
+
+    ranks = Integer(None, allow_none=True, help="Number of ranks; by default one per GPU, or 4 on the CPU.").tag(
+        config=True
+    )
+    device = Enum(("auto", "cpu", "cuda"), "auto", help="What the ranks run on.").tag(config=True)
+
+    implementation = "nbcomm"
+    implementation_version = __version__
+    distributes_cells = True
+    keeps_worlds = False
+
+    def start(self) -> None:
+        """Load nbcomm, whose fork server warms up while a person still types, then take requests."""
+        worlds.set_defaults(n=self.ranks, device=self.device)
+        # The application ignores interrupts between cells; the processes that are started now must not inherit that.
+        handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+        assert self.shell is not None  # noqa: S101 - for mypy
+        try:
+            magics.load(self.shell, announce=False)
+        finally:
+            signal.signal(signal.SIGINT, handler)
+        super().start()  # type: ignore[no-untyped-call]
+
+    @property
+    def banner(self) -> str:  # type: ignore[override]  # as in IPythonKernel
+        """What a console says first."""
+        ranks = {None: "one rank per GPU, or four on the CPU", 1: "1 rank"}.get(self.ranks, f"{self.ranks} ranks")
+        return f"{super().banner}Every cell runs on {ranks}; one that begins with %%local runs in the kernel itself.\n"
+
+
+class ClusterKernelApp(IPKernelApp):
+    """Starts a `ClusterKernel`."""
+
+    kernel_class = Type(ClusterKernel, klass=IPythonKernel)
+    classes = [ClusterKernel, *IPKernelApp.classes]  # noqa: RUF012 - traitlets wants it so
+    aliases = Dict({**kernel_aliases, ("n", "ranks"): "ClusterKernel.ranks", "device": "ClusterKernel.device"})
