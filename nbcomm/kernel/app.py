@@ -6,6 +6,7 @@ What a cell is, and where it goes, is decided in `nbcomm.notebook.auto`, for thi
 from __future__ import annotations
 
 import signal
+from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp, kernel_aliases
@@ -34,9 +35,12 @@ class ClusterKernel(IPythonKernel):
     distributes_cells = True
     keeps_worlds = False
 
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        worlds.set_defaults(n=self.ranks, device=self.device)
+
     def start(self) -> None:
         """Load nbcomm, whose fork server warms up while a person still types, then take requests."""
-        worlds.set_defaults(n=self.ranks, device=self.device)
         # The application ignores interrupts between cells; the processes that are started now must not inherit that.
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         assert self.shell is not None  # noqa: S101 - for mypy

@@ -119,6 +119,7 @@ class Auto:
     def __init__(self, shell: InteractiveShell, *, on: bool = False) -> None:
         self.on = on
         self._shell = shell
+        self._replaced: tuple[Any, str, Any, Any] | None = None
 
     def __call__(self, lines: list[str]) -> list[str]:
         """Change the lines of a cell, so that it runs where it is to."""
@@ -136,18 +137,30 @@ class Auto:
         shell.input_transformers_cleanup.append(self)
         shell.events.register("pre_execute", _begin)
         if kernel is None:
-            _replace(shell, "run_cell", _of_terminal)
+            self._replace(shell, "run_cell", _of_terminal)
         else:
-            _replace(kernel, "do_execute", _of_kernel)
+            self._replace(kernel, "do_execute", _of_kernel)
 
     def remove(self) -> None:
         """Leave the shell as it was before `install`."""
-        shell, kernel = self._shell, getattr(self._shell, "kernel", None)
+        shell = self._shell
         if self in shell.input_transformers_cleanup:
             shell.input_transformers_cleanup.remove(self)
             shell.events.unregister("pre_execute", _begin)
-        _restore(shell, "run_cell")
-        _restore(kernel, "do_execute")
+        if self._replaced is None:
+            return
+        owner, name, ours, before = self._replaced
+        if vars(owner).get(name) is not ours:
+            return  # somebody has wrapped it in turn; there it does no harm
+        if before is None:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, before)
+
+    def _replace(self, owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
+        ours = around(getattr(owner, name))
+        self._replaced = owner, name, ours, vars(owner).get(name)
+        setattr(owner, name, ours)
 
 
 _installed: Auto | None = None
@@ -239,15 +252,3 @@ def _of_terminal(run: Callable[..., Any]) -> Callable[..., Any]:
             return run(raw_cell, store_history, silent, *args, **kwargs)
 
     return run_cell
-
-
-def _replace(owner: Any, name: str, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
-    made: Any = around(getattr(owner, name))
-    made._nbcomm = True  # noqa: SLF001
-    setattr(owner, name, made)
-
-
-def _restore(owner: Any, name: str) -> None:
-    """Take our replacement away, unless somebody has replaced it in turn; then it does nothing."""
-    if getattr(vars(owner).get(name), "_nbcomm", False) if owner is not None else False:
-        delattr(owner, name)

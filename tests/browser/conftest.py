@@ -197,6 +197,7 @@ class Notebook:
     page: Any
     server: Server
     name: str
+    kernel: str = "Python 3"
     errors: list[str] = field(default_factory=list)
 
     def open(self, *, app: str = "lab", kernel: bool = True) -> None:
@@ -210,7 +211,7 @@ class Notebook:
     def idle(self) -> None:
         """Wait until the kernel is connected and runs nothing."""
         # Before the session exists the indicator says idle too, and a cell that is run then is dropped.
-        self.page.locator(".jp-KernelName").filter(has_text="Python 3").first.wait_for()
+        self.page.locator(".jp-KernelName").filter(has_text=self.kernel).first.wait_for()
         self.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=idle]", state="attached")
 
     def start(self, cell: int) -> None:

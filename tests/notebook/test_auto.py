@@ -228,6 +228,17 @@ def test_a_kernel_asks_for_a_person_if_it_is_loud_and_remembers(shell: Shell) ->
     assert vars(kernel) == {}
 
 
+def test_whom_somebody_has_wrapped_before_us_stays_wrapped(shell: Shell) -> None:
+    auto.forget()
+    shell.run_cell = theirs = functools.partial(shell.run_cell)
+    auto.follow(shell, on=True)
+    shell.typed("x = 1")
+    assert shell.went == [("", "x = 1\n")]
+    auto.forget()
+    assert shell.run_cell is theirs
+    del shell.run_cell
+
+
 def test_whom_somebody_else_wraps_we_leave_wrapped(shell: Shell) -> None:
     ours = shell.run_cell
     shell.run_cell = theirs = functools.partial(ours)
