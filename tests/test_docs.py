@@ -1,4 +1,4 @@
-"""The pages of docs/collectives: their examples show what they say, and their signatures are the true ones."""
+"""The pages of docs: their examples show what they say, and their signatures are the true ones."""
 
 from __future__ import annotations
 
@@ -34,6 +34,15 @@ def test_every_example_shows_what_the_page_says(notebook: Notebook, page: Path) 
     assert examples
     for code, shown in examples:
         assert notebook.run(code).text.rstrip("\n") == shown.rstrip("\n")
+
+
+def test_the_kernels_page_shows_what_it_says(notebook: Notebook) -> None:
+    notebook.run("%distributed auto on")
+    try:
+        for code, shown in EXAMPLE.findall((DOCS / "kernel.md").read_text()):
+            assert notebook.run(code).text == shown
+    finally:
+        notebook.run("%distributed auto off")
 
 
 def test_every_name_has_its_true_signature_on_a_page() -> None:
