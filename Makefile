@@ -6,6 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SAY := @printf '\n── %s\n'
 NODE_MODULES := node_modules
+# Processes that the tests run in; most of a test's time is waiting for another process.
+WORKERS ?= 2
 
 # The first of these that runs; name another by `make PYTHON=...`.
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
@@ -29,7 +31,7 @@ demo: $(VENV)/ready-to-run
 
 test: lint system-packages
 	$(SAY) 'Running the tests.'
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 lint: $(VENV)/ready-to-develop javascript-tools
 	$(SAY) 'Linting.'

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import doctest
+import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Iterator
 
 import psutil
@@ -12,10 +15,18 @@ import pytest
 _GONE_SECONDS = 10
 
 
-def pytest_configure() -> None:
-    """Hear interrupts, and let children hear them: what a shell starts in the background ignores them."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Hear interrupts, and let children hear them: what a shell starts in the background ignores them.
+
+    Where tests run in several processes, each has a directory of its own for its worlds: notebooks see all worlds of
+    their user, and those of another process would be strangers.
+    """
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        own = tempfile.mkdtemp(prefix="t-")
+        config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
+        os.environ["TMPDIR"] = tempfile.tempdir = own
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -170,7 +170,10 @@ def test_a_server_that_was_killed_is_noticed(light: Served) -> None:
 def test_where_forks_are_unwanted_children_are_started_plainly(light: Served) -> None:
     assert (light.ready.forks, light.ready.why) == (False, "NBCOMM_START=spawn")
     child = light.engine_that_waits()
-    assert "nbcomm.rank.engine" in child.cmdline()
+    deadline = time.monotonic() + PATIENCE
+    while not (said := child.cmdline()) and time.monotonic() < deadline:  # between fork and exec it has none
+        time.sleep(0.01)
+    assert "nbcomm.rank.engine" in said
     child.kill()
     assert light.exits.get(timeout=PATIENCE) == Exited("waits", child.pid, -signal.SIGKILL)
 

@@ -638,7 +638,7 @@ def test_nobody_without_keys_is_let_in_at_a_port_of_ipyparallels(world: World) -
     for door in doors:
         heard = _hears(door, _greeting(b"NULL") + b"\x04\x26\x05READY\x0bSocket-Type\0\0\0\6DEALER\x08Identity\0\0\0\0")
         assert not heard[64:], "it goes on with a stranger"
-        assert not heard or b"CURVE" in heard
+        assert len(heard) < 64 or b"CURVE" in heard
 
 
 def test_a_strangers_word_that_is_too_short_does_not_stop_ipyparallels_queues(world: World) -> None:
