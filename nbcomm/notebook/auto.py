@@ -23,8 +23,6 @@ from typing import Any
 from IPython.core.inputtransformer2 import leading_indent
 from IPython.core.interactiveshell import InteractiveShell
 
-from .usage import UsageError
-
 _STEERS = re.compile(
     r"\?{0,2}%distributed\b"
     r"|\?{1,2}%%(?:distributed|local)\b|%%(?:distributed|local)\?"  # asks for their help
@@ -197,11 +195,15 @@ def turn(*, on: bool) -> None:
 # ── the text ────────────────────────────────────────────────────────────────────────────────────────
 
 
+def takes(line: str) -> bool:
+    """Whether something stands behind ``%%local`` that is not a comment."""
+    return bool(line.strip()) and not line.strip().startswith("#")
+
+
 def _without_mark(lines: list[str], index: int) -> list[str]:
     """The cell below ``%%local``, as IPython takes any cell; its lines keep their numbers, for tracebacks."""
-    behind = lines[index].strip().removeprefix("%%local").strip()
-    if behind and not behind.startswith("#"):
-        raise UsageError("%%local takes nothing behind it, so nothing was run; write the code below its line.")
+    if takes(lines[index].strip().removeprefix("%%local")):
+        return lines[index:]  # the magic of that name refuses it
     above, below = [*lines[:index], "\n"], lines[index + 1 :]
     while below and not below[0].strip():
         above.append(below.pop(0))

@@ -50,9 +50,11 @@ class DistributedMagics(Magics):
             pass
 
     @cell_magic("local")  # type: ignore[arg-type]
-    def local(self, line: str, cell: str) -> None:  # noqa: ARG002 - IPython's signature
+    def local(self, line: str, cell: str) -> None:
         """Run this cell in the notebook's own process, where %distributed auto is on too."""
-        # Reached by run_cell_magic only: of a cell that is typed `auto` takes the line away.
+        # Seldom reached: `auto` takes the line away before the cell runs, so that the rest is as any cell.
+        if auto.takes(line):
+            raise UsageError("%%local takes nothing behind it, so nothing was run; write the code below its line.")
         self._shell.run_cell(cell)
 
     # ── %%distributed ───────────────────────────────────────────────────────────────────────────────

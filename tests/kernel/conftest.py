@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,12 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where a kernel ``nbcomm`` of three ranks is installed, and all of Jupyter looks."""
     place = tmp_path_factory.mktemp("prefix")
     assert cli.main(["kernel", "install", "-n", str(RANKS), "--prefix", str(place)]) == 0
-    with pytest.MonkeyPatch.context() as patch:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        # Worlds of other tests are not to be offered here. Their sockets need a short path.
+        tempfile.TemporaryDirectory(prefix="nb", dir="/tmp", ignore_cleanup_errors=True) as worlds,
+    ):
+        patch.setenv("TMPDIR", worlds)
         patch.setenv("JUPYTER_PATH", str(place / "share" / "jupyter"))
         patch.setenv("IPYTHONDIR", str(place / "ipython"))
         yield place

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import os
 import signal
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -128,7 +127,7 @@ def test_what_local_code_runs_stays_in_the_kernel(cluster: Notebook, tmp_path: P
     cluster.run(
         "%%local\nimport asyncio\nawait asyncio.sleep(0)\nget_ipython().run_cell('late = 3', store_history=True)"
     )
-    assert cluster.run("%%local\nlate").text == "3\n"
+    assert cluster.run("%%local\nlate").lines[-1] == "3"  # some IPythons complain of two cells of one number
     assert cluster.run("[name for name in ('from_file', 'inner', 'late') if name in globals()]").text == f"{ALL} []\n"
 
 
@@ -210,12 +209,10 @@ def test_a_restart_is_a_fresh_start(cluster: Notebook) -> None:
 
 
 def test_a_killed_kernel_leaves_its_world_for_attach(open_cluster: Open) -> None:
-    with tempfile.TemporaryDirectory(prefix="nb", dir="/tmp", ignore_cleanup_errors=True) as elsewhere:
-        notebook = open_cluster(TMPDIR=elsewhere)
-        notebook.run("kept = rank * 10", timeout=120)
-        os.kill(notebook.pid, signal.SIGKILL)
-        notebook.begin_again()
-        assert "of an earlier kernel live on" in notebook.run("%load_ext nbcomm").text
-        assert f"Attached to {RANKS} ranks" in notebook.run("%distributed attach").text
-        assert notebook.run("all_reduce(kept)").text == f"{ALL} 30\n"
-        notebook.close()
+    notebook = open_cluster()
+    notebook.run("kept = rank * 10", timeout=120)
+    os.kill(notebook.pid, signal.SIGKILL)
+    notebook.begin_again()
+    assert "of an earlier kernel live on" in notebook.run("%load_ext nbcomm").text
+    assert f"Attached to {RANKS} ranks" in notebook.run("%distributed attach").text
+    assert notebook.run("all_reduce(kept)").text == f"{ALL} 30\n"

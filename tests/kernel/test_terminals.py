@@ -28,7 +28,7 @@ def place() -> Iterator[Path]:
 
 def typed(module: str, *lines: str, place: Path, options: tuple[str, ...] = ()) -> str:
     """What a terminal's program shows when these lines are typed into it."""
-    environment = {**os.environ, "TMPDIR": str(place), "IPYTHONDIR": str(place / "ipython"), TOKEN: str(place)}
+    environment = {**os.environ, "IPYTHONDIR": str(place / "ipython"), TOKEN: str(place)}
     done = subprocess.run(
         [sys.executable, "-m", module, "--simple-prompt", *options],
         input="".join(f"{line}\n" for line in lines),
@@ -63,6 +63,7 @@ def test_the_console(place: Path) -> None:
     assert "Shutting down kernel" in shown
 
 
+@pytest.mark.usefixtures("prefix")
 def test_terminal_ipython(place: Path) -> None:
     shown = typed(
         "IPython",

@@ -12,6 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from nbcomm.notebook import auto
 from nbcomm.notebook.auto import Kind, kind_of, part_for_ranks
+from nbcomm.notebook.magics import DistributedMagics
 
 
 @pytest.mark.parametrize(
@@ -170,8 +171,12 @@ def test_lines_of_a_local_cell_keep_their_numbers(shell: Shell) -> None:
 
 
 def test_something_behind_local_is_refused(shell: Shell) -> None:
-    assert "takes nothing behind it" in str(shell.typed("%%local -r 0\nz = 1").error_before_exec)
+    shell.register_magics(DistributedMagics(shell))
+    for cell in ("%%local -r 0\nz = 1", "# why\n%%local z = 1\nz = 2"):
+        assert "takes nothing behind it" in str(shell.typed(cell).error_in_exec)
     assert "z" not in shell.user_ns
+    shell.run_cell_magic("local", "# here", "z = 1")
+    assert shell.user_ns["z"] == 1
 
 
 @pytest.mark.parametrize("history", [True, False])
