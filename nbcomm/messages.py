@@ -434,7 +434,10 @@ class Mismatch(_Message):
 
 
 class Told(_Message):
-    """The answer to an `Ask`; as in Jupyter's own ``complete_reply`` or ``inspect_reply``."""
+    """The answer to an `Ask`; as in Jupyter's own ``complete_reply`` or ``inspect_reply``.
+
+    ``content`` is empty where the rank cannot say, because it is not ready, or an earlier answer takes too long.
+    """
 
     id: int
     content: dict[str, Any]
@@ -475,5 +478,5 @@ class Snapshot(_Message):
 Request = Form | Run | Push | Pull | Call
 """What the main loop does, one after the other, and answers with a `Done`."""
 
-ToRank = Request | Interrupt | Abort | Probe | Stop
-FromRank = Hello | Attached | Resume | Output | Done | Mismatch | Snapshot
+ToRank = Request | Ask | Interrupt | Abort | Probe | Stop
+FromRank = Hello | Attached | Resume | Output | Done | Mismatch | Told | Snapshot

@@ -28,6 +28,7 @@ TO_RANK: list[ToRank] = [
     messages.Push(3, BLOB),
     messages.Pull(4, ["x", "ünïcode"]),
     messages.Call(5, BLOB, [0]),
+    messages.Ask(6, "complete", "x.ünïcode", 9, 1),
     messages.Interrupt(2),
     messages.Abort(2, 1, "HangError", "all_reduce can never complete."),
     messages.Probe(9, 3),
@@ -57,6 +58,7 @@ FROM_RANK: list[FromRank] = [
         doing=DOING,
     ),
     messages.Mismatch(2, 1, "all_reduce #3 is not the same on all ranks."),
+    messages.Told(6, {"matches": ["x.ünïcode"], "cursor_start": 0, "metadata": {"types": []}}),
     messages.Snapshot(1, 4242, "waiting", 1e9, None, 10**11, 0, 0, 2, DOING),
 ]
 

@@ -17,7 +17,7 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 
 from ..errors import CellSyntaxError, NbcommError, SpecError, StateError, TransferError
 from ..panel import table_text
-from . import auto, buttons, keeping, worlds
+from . import assist, auto, buttons, keeping, worlds
 from .naming import addressed
 from .progress import StartProgress
 from .session import Session
@@ -308,6 +308,7 @@ def load(shell: InteractiveShell, *, announce: bool = True) -> None:
         shell.register_magics(_loaded)
         auto.follow(shell, on=getattr(kernel, "distributes_cells", False))
         keeping.follow(kernel)
+        assist.follow(shell)
         worlds.warm_up()
     if announce:
         _loaded.announce()
@@ -318,6 +319,7 @@ def unload(shell: InteractiveShell) -> None:
     global _loaded  # noqa: PLW0603
     _loaded = None
     auto.forget()
+    assist.leave()
     for session in worlds.running():
         session.stop()
         worlds.leave(session)

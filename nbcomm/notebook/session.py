@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ranks as rank_specs
 from ..errors import Interrupted, RankDiedError, SpecError, StateError
 from ..home import WorldInfo
-from ..messages import Done, FromRank, Mismatch, Output, Probe, Run, Stop
+from ..messages import Done, FromRank, Mismatch, Output, Probe, Run, Stop, Told
 from ..panel import Panel, RankView
 from . import buttons
 from . import trace as tracing
@@ -24,6 +24,7 @@ from .aftermath import Aftermath
 from .desk import TICK, Desk
 from .generations import Generations
 from .headline import headline
+from .inquiries import Answer, Inquiries
 from .keeping import worlds_are_kept
 from .link import Link
 from .naming import addressed
@@ -82,6 +83,7 @@ class Session:
         self._roster = Roster(self.home)
         self._numbers = itertools.count(1)
         self._desk = Desk(lambda: self.link, self._roster, self.addressed)
+        self._inquiries = Inquiries(lambda: self.link)
         self._stopped = False
         self._watch: Watch | None = None
         self._processes = Processes(forkserver, self._roster, self._process_ended)
@@ -359,6 +361,15 @@ class Session:
         """Fetch several variables at once, as `pull` does each."""
         return self._transfers.pull(names, self._choose(ranks))
 
+    def inquire(
+        self, kind: str, code: str, cursor: int, detail: int = 0, ranks: str | Iterable[int] | None = None
+    ) -> Answer | None:
+        """Ask the first of some ranks that lives what a person asks while typing; None if none of them does."""
+        self._check_running()
+        chosen = self._resolve(ranks)
+        rank = next((rank for rank in chosen if rank not in self._roster.dead), None)
+        return None if rank is None else self._inquiries.ask(rank, kind, code, cursor, detail)
+
     def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""
         self._desk.interrupt()
@@ -469,6 +480,8 @@ class Session:
             if self._stage.ended(rank, message):
                 self._roster.note_error(rank, message.failure)
             self._answer(rank, message, frames)
+        elif isinstance(message, Told):
+            self._inquiries.hear(rank, message)
         elif isinstance(message, Mismatch):
             cell = self._stage.cell
             if cell is not None and cell[0].id == message.run and message.generation == self._generations.number:
@@ -483,6 +496,7 @@ class Session:
     def _process_ended(self, rank: int, cause: str) -> None:
         self._generations.stale = True  # groups without it can go on
         self._desk.lose(rank, cause)
+        self._inquiries.lose(rank)
         self._hurry()
 
     def _hurry(self) -> None:

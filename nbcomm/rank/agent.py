@@ -27,6 +27,7 @@ from ..errors import NbcommError, TransferError
 from ..home import Home, LinkInfo
 from ..messages import (
     Abort,
+    Ask,
     Attached,
     Blob,
     Call,
@@ -44,14 +45,18 @@ from ..messages import (
     Run,
     Snapshot,
     Stop,
+    Told,
     ToRank,
 )
 from ..values import pack, unpack
 from ..wire import decode_to_rank, encode
 from . import names, script
+from .assistant import Assistant
 from .cells import CellRunner, handle_interrupts
 from .ending import Ending
 from .history import History
+from .insight import Insight
+from .paging import find_names, show_pages
 from .streams import Capture, follow_threads, route_displays
 from .world import World, device_memory
 
@@ -86,6 +91,7 @@ class Agent:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: CellRunner | None = None
         self._shell: Any = None
+        self._assistant: Assistant | None = None
         self._ending: Ending | None = None
         self._closing = threading.Lock()  # a request that is being ended does not end meanwhile
         self._process = psutil.Process()
@@ -99,8 +105,11 @@ class Agent:
         """The engine's shell is ready: run from now on what the notebook asks for. Main thread."""
         follow_threads()
         route_displays(shell.display_pub, self.capture)
+        show_pages(shell, self.capture)
+        find_names(shell)
         self._shell = shell
         self._runner = CellRunner(shell, self.capture, self.world.explain)
+        self._assistant = Assistant(lambda: Insight(shell), self._send, self.world.apart)
         handle_interrupts(self._runner)
         self._inbox = asyncio.Queue()
         self._loop = loop
@@ -261,6 +270,8 @@ class Agent:
                 self.home.remove()
                 os._exit(0)
             self._press()
+            if self._assistant is not None:
+                self._assistant.look()
             if not self._sending.locked():  # the main thread is at it: it will send all there is
                 self._send_output()
             with suppress(zmq.Again):  # no notebook is connected: it all waits for the next one
@@ -293,6 +304,11 @@ class Agent:
         if isinstance(message, Probe):
             self._history.seen(message.seen)
             self._send(self._snapshot(message.question))
+        elif isinstance(message, Ask):
+            if self._assistant is not None:
+                self._assistant.ask(message)
+            else:
+                self._send(Told(message.id, {}))
         elif isinstance(message, Interrupt):
             self._ending = Ending(message.run, self.world.generation)
             self._press()

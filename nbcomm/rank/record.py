@@ -116,6 +116,8 @@ class Record:
         self._beside: dict[int, list[tuple[Any, bool]]] = {}
         self._issuing: set[int] = set()
         self._lent: int | None = None
+        self.apart: set[int] = set()
+        """Threads that run a user's code, but can issue nothing."""
         self.busy_beside = False
         """Whether anything goes on beside the cell, in an order that other calls must keep."""
         self._inside: Call | None = None
@@ -411,7 +413,7 @@ class Record:
         scope = self._scope()
         count = len(self._issuing - {self._lent})  # they may issue more, as long as they go on
         for ident, top in frames.items():
-            frame: FrameType | None = top if ident != self.main else None
+            frame: FrameType | None = top if ident != self.main and ident not in self.apart else None
             while frame is not None and frame.f_globals is not scope:
                 frame = frame.f_back
             count += frame is not None

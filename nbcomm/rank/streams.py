@@ -32,6 +32,9 @@ _run: contextvars.ContextVar[int | None] = contextvars.ContextVar("nbcomm_run", 
 _STARTED_BY = "_nbcomm_run"
 """The attribute that a thread carries: the cell run whose code started it."""
 
+_NOBODY = -1
+"""Stands for a cell run: what belongs to it is dropped."""
+
 _CHUNK = 1 << 20
 _PUNCH_AFTER = 64 << 20
 _PUNCH_HOLE_KEEP_SIZE = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
@@ -99,12 +102,16 @@ class Capture:
 
     def write(self, run: int, stream: str, text: str) -> None:
         """Add text that a cell printed."""
+        if run == _NOBODY:
+            return
         with self._lock:
             self._take_descriptors()
             self._append_text(run, stream, text)
 
     def show(self, run: int, item: Item) -> None:
         """Add something else than text."""
+        if run == _NOBODY:
+            return
         with self._lock:
             self._take_descriptors()
             self._close_text()
@@ -151,6 +158,16 @@ class Capture:
             run, stream, late = self._text_key
             self._pending.append((run, Text(stream, settle_returns("".join(self._text)), late)))
             self._text = []
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """While this lasts, what this context prints and displays, and the threads that it starts, goes nowhere."""
+    token = _run.set(_NOBODY)
+    try:
+        yield
+    finally:
+        _run.reset(token)
 
 
 class _Stream(io.TextIOBase, TextIO):

@@ -16,8 +16,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -327,6 +327,11 @@ class World:
 
     def object(self, name: str, members: list[int], peer: int | None) -> None:
         """Raise what speaks against a call."""
+        if threading.get_ident() in self.record.apart:
+            raise errors.CollectiveError(
+                f"{name} was refused: it was called to answer what somebody asks while typing (a completion, help); "
+                "no other rank takes part in that."
+            )
         if self._broken is not None:
             raise self._reason(self._broken)
         comm = self.comm
@@ -338,8 +343,22 @@ class World:
         else:
             guard.check_present(name, members, comm.cell_ranks, comm.world_size)
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """While the calling thread answers what a person asks while typing: calls are refused to it."""
+        ident = threading.get_ident()
+        self.record.apart.add(ident)
+        self._look_alert()
+        try:
+            yield
+        finally:
+            self.record.apart.discard(ident)
+            self._look_alert()
+
     def _look_alert(self) -> None:
-        self.alert = self._broken is not None or (self.comm is not None and self.comm.cell_ranks is not None)
+        with self._lock:  # who looks last has seen all
+            some = self.comm is not None and self.comm.cell_ranks is not None
+            self.alert = self._broken is not None or some or bool(self.record.apart)
 
     def explain(self, error: BaseException) -> BaseException:
         """What to raise in place of an error of torch's: a lost connection has a cause that the notebook knows."""
