@@ -190,6 +190,13 @@ class DistributedMagics(Magics):
     def _do_pull(self, options: argparse.Namespace) -> None:
         self._shell.user_ns.update(worlds.current().pull_many(options.names, options.ranks))
 
+    def _do_debug(self, options: argparse.Namespace) -> None:
+        try:
+            worlds.current().run("%debug", [options.rank], number=_number_of_running_cell(self._shell))
+        except KeyboardInterrupt:
+            self._take_one_interrupt_only()
+            raise
+
     def _do_log(self, options: argparse.Namespace) -> None:
         session = worlds.current()
         if options.rank not in session.ranks:

@@ -62,6 +62,8 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     pull = word("pull", "Bind each name here to the list of its values on the ranks.")
     pull.add_argument("names", nargs="+", metavar="NAME")
     pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
+    debug = word("debug", "Open the debugger on a rank, where its last error was raised.")
+    debug.add_argument("rank", type=int, metavar="RANK")
     log = word("log", "Show the end of a rank's log.")
     log.add_argument("rank", type=int, metavar="RANK")
     word("help", "Show this.")

@@ -40,6 +40,7 @@ from ..messages import (
     Probe,
     Pull,
     Push,
+    Reply,
     Request,
     Run,
     Snapshot,
@@ -48,7 +49,8 @@ from ..messages import (
 )
 from ..values import pack, unpack
 from ..wire import decode_to_rank, encode
-from . import names, script
+from . import debugger, names, script
+from .asking import Asker
 from .cells import CellRunner, handle_interrupts
 from .ending import Ending
 from .history import History
@@ -85,6 +87,7 @@ class Agent:
         self._inbox: asyncio.Queue[tuple[Request, Sequence[Any]]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: CellRunner | None = None
+        self._asker: Asker | None = None
         self._shell: Any = None
         self._ending: Ending | None = None
         self._closing = threading.Lock()  # a request that is being ended does not end meanwhile
@@ -102,6 +105,9 @@ class Agent:
         self._shell = shell
         self._runner = CellRunner(shell, self.capture, self.world.explain)
         handle_interrupts(self._runner)
+        self._asker = Asker(self.capture, self.world.record, self._runner.to_end, self._rouse)
+        self._asker.install()
+        debugger.install(shell, self._runner, self.capture, self.world.record)
         self._inbox = asyncio.Queue()
         self._loop = loop
         self._work = asyncio.ensure_future(self._serve_requests(self._inbox))
@@ -213,14 +219,20 @@ class Agent:
     def _send(self, message: FromRank, buffers: Sequence[Any] = ()) -> list[Any]:
         frames = [encode(message), *buffers]
         self._outbox.append(frames)
+        self._rouse()
+        return frames
+
+    def _rouse(self) -> None:
         with suppress(BlockingIOError):  # it is awake already, many times over
             self._wake.send(b"\0")
-        return frames
 
     def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
         with self._sending:
+            questions = self._asker.take() if self._asker is not None else []  # after what was shown before them
             for run, items in self.capture.take(end=end):
                 self._history.add(self._send(Output(run, items)))
+            for question in questions:
+                self._send(question)
             if then is not None:
                 self._history.add(self._send(*then), last=True)
 
@@ -276,6 +288,8 @@ class Agent:
             if self._loop is not None:
                 self._send(Attached(self.rank))
             self._outbox.extend(self._history.replay())
+            for asking in self._asker.open() if self._asker is not None else ():
+                self._send(asking)
 
     def _receive(self, link: zmq.Socket[bytes]) -> None:
         while True:
@@ -293,6 +307,9 @@ class Agent:
         if isinstance(message, Probe):
             self._history.seen(message.seen)
             self._send(self._snapshot(message.question))
+        elif isinstance(message, Reply):
+            if self._asker is not None:
+                self._asker.hear(message)
         elif isinstance(message, Interrupt):
             self._ending = Ending(message.run, self.world.generation)
             self._press()
