@@ -19,7 +19,7 @@ _TOKEN = re.compile(
 )
 _MOVES = re.compile(r"[\r\x08]|\x1b\[[0-9;?]*[ -/]*[@-ln-~]")
 _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
-_TEXT_COLOUR = re.compile(r"\x1b\[(?:3[0-7]|9[0-7]|38;[0-9;]*)m")
+_TEXT_COLOUR = re.compile(r"\x1b\[(?:3[0-7]|9[0-7]|38;5;[0-9]+|38;2(?:;[0-9]+){3})m")
 _ROWS = re.compile(r"(\n|\x1b\[\d*A)")
 _CUT = re.compile(r"(?:\r+|\x1b(?:\[[0-9;?]*[ -/]*|\][^\x07\x1b]*\x1b?)?)\Z")
 _RESET = "\x1b[0m"

@@ -151,6 +151,13 @@ class CellOutput:
             else:  # its place is below the ranks before it, which still run: it is shown live
                 self._screen.live(self._live_text())
 
+    def cut(self) -> None:
+        """The person has answered: what follows is shown below that, where a front end keeps what was typed."""
+        with _uninterrupted(), self._lock:
+            self._screen.freeze()
+            self._screen.flush()
+            self._stale = True
+
     def close(self, failures: Mapping[int, Failure] | None = None) -> None:  # noqa: ARG002 - see below
         """The cell has ended on all ranks: everything fed so far is shown when this returns.
 

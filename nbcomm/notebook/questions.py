@@ -122,6 +122,7 @@ class Questions:
             with self._lock:
                 self._open.pop((question.rank, question.asking.number), None)
                 self._talking = (question.rank, self._clock()) if question.asking.dialogue else None
+            output.cut()
             self._link().send([question.rank], reply)
 
     def _due(self, request: Request) -> _Question | None:
@@ -130,7 +131,7 @@ class Questions:
         with self._lock:
             questions = sorted((q for q in self._open.values() if q.rank in running), key=lambda q: q.key)
             talking = self._talking
-        if not questions:
+        if not questions or request.aborted:
             return None
         now, question = self._clock(), questions[0]
         silent = {rank for rank in running - {q.rank for q in questions} if not self._waits(rank, request)}
@@ -199,7 +200,7 @@ class Questions:
     def _stands(self, question: _Question, request: Request) -> bool:
         with self._lock:
             known = (question.rank, question.asking.number) in self._open
-        return known and question.rank in request.waiting_for()
+        return known and not request.aborted and question.rank in request.waiting_for()
 
 
 def _why(question: _Question, problem: Exception) -> str:

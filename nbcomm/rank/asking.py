@@ -128,7 +128,7 @@ class Asker:
                 pass
             if not main:
                 self._check(run, main=main)
-            elif (reason := self._to_end()) is not None:  # in a task of an awaiting cell the signal could raise nothing
+            elif (reason := self._to_end()) is not None:  # in a task beside the cell's the signal raises nothing
                 raise reason
 
     # ── the agent's thread ──────────────────────────────────────────────────────────────────────────

@@ -132,7 +132,11 @@ class CellRunner:
 
     def to_end(self) -> BaseException | None:
         """What the present request is to end with, if an interrupt has reached it; also if it has caught that."""
-        return self._reason_to_end() if self._interrupted else None
+        if not self._interrupted:
+            return None
+        # A KeyboardInterrupt in a task beside the cell's would end the event loop, and with it the rank.
+        beside = self._task is not None and not _inside(sys._getframe(), self._shell.run_code.__code__)  # noqa: SLF001
+        return asyncio.CancelledError() if beside else self._reason_to_end()
 
     @contextmanager
     def attended(self) -> Iterator[None]:
