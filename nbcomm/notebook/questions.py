@@ -168,7 +168,7 @@ class Questions:
         except KeyboardInterrupt:
             return None
         except EOFError:
-            error = "EOFError"
+            text, error = "EOF when reading a line", "EOFError"
         except Exception as problem:  # noqa: BLE001 - whatever a front end does, the rank waits for an answer
             text, error = _why(question, problem), _NO_BOX
         return Reply(asking.run, asking.number, text, error)

@@ -66,6 +66,7 @@ class Asker:
 
         def ask(prompt: object = "", /) -> str:
             """Read a line that is typed in the notebook; the trailing newline is stripped."""
+            __tracebackhide__ = True
             if self._capture.attribution() is None:
                 return otherwise(prompt)
             # A debugger, and whatever else is a loop of commands, asks from there.
@@ -73,6 +74,7 @@ class Asker:
 
         def ask_hidden(prompt: str = "Password: ", *args: Any, **kwargs: Any) -> str:
             """Read a line that is typed in the notebook, where it is not seen."""
+            __tracebackhide__ = True
             if self._capture.attribution() is None:
                 return hidden_otherwise(prompt, *args, **kwargs)
             return self.ask(str(prompt), hidden=True)
@@ -91,6 +93,7 @@ class Asker:
             EOFError: the person has ended the input, or there is nobody to ask.
             StdinNotImplementedError: the front end has no input box.
         """
+        __tracebackhide__ = True  # IPython's tracebacks, and its debugger, stop at whoever asks
         run, main = self._capture.attribution(), threading.current_thread() is threading.main_thread()
         self._check(run, main=main)
         assert run is not None  # noqa: S101 - for mypy: who belongs to no cell asks elsewhere
@@ -113,6 +116,7 @@ class Asker:
         return reply.text
 
     def _check(self, run: int | None, *, main: bool) -> None:
+        __tracebackhide__ = True
         if self._capture.in_child:
             raise EOFError("A process that a cell has forked cannot ask: only the rank itself has a notebook.")
         if run is None or self._capture.is_late(run):
@@ -121,6 +125,7 @@ class Asker:
             raise EOFError("The cell is to end, so nobody is asked any more.")
 
     def _wait(self, answers: queue.SimpleQueue[Reply], run: int, *, main: bool) -> Reply:
+        __tracebackhide__ = True
         while True:
             try:
                 return answers.get(timeout=_LOOK)

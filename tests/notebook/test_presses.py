@@ -68,9 +68,11 @@ def test_on_another_thread_nothing_is_changed() -> None:
 
 def test_a_wait_in_other_hands_is_broken_by_a_press_which_counts() -> None:
     with Presses() as presses:
+        pressing = threading.Timer(0.1, press)
+        pressing.start()
         with pytest.raises(KeyboardInterrupt), presses.breakable():
-            press()
             signal.pause()
+        pressing.join()
         assert presses.pressed
         press()
         assert presses.again(), "behind the wait a press only counts"

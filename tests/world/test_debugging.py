@@ -125,10 +125,9 @@ def test_collectives_typed_at_the_prompt_are_judged(four: Notebook) -> None:
 
 
 def test_an_interrupt_ends_the_cell_at_the_prompt_and_in_what_was_typed_there(four: Notebook) -> None:
+    goes_on = "    breakpoint()\n    print('on')\n    time.sleep(60)\n"
     for typed in (None, "import time; print('on', flush=True); time.sleep(60)", "c"):
-        cell = four.submit(
-            "%%distributed\nimport time\nif rank == 1:\n    breakpoint()\n    print('on')\n    time.sleep(60)\nbarrier()"
-        )
+        cell = four.submit(f"%%distributed\nimport time\nif rank == 1:\n{goes_on}barrier()")
         box = four.box(cell)
         if typed is not None:
             four.type(cell, box, typed)
