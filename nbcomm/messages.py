@@ -316,7 +316,7 @@ class Ask(_Message):
 class Reply(_Message):
     """The answer to an `Asking` of the same run and number.
 
-    ``error`` is the name of what is to be raised instead ("EOFError", "KeyboardInterrupt", …), with ``text``.
+    ``error`` is the name of what is to be raised instead ("EOFError" or "StdinNotImplementedError"), with ``text``.
     """
 
     run: int
@@ -444,15 +444,24 @@ class Told(_Message):
 
 
 class Asking(_Message):
-    """The main thread waits for a line that a person types: `input`, `getpass`, a debugger. Answered by a `Reply`.
+    """A rank waits for a line that a person types: `input`, `getpass`, a debugger. Answered by a `Reply`.
 
-    ``number`` counts the questions of the rank; ``hidden``: what is typed must not be seen.
+    ``number`` counts the questions of the rank; ``hidden``: what is typed must not be seen; ``dialogue``: a debugger
+    asks, or something else that will ask again as soon as it has an answer.
     """
 
     run: int
     number: int
     prompt: str
     hidden: bool = False
+    dialogue: bool = False
+
+
+class Withdrawn(_Message):
+    """The rank waits no longer for the answer to this `Asking`: it was interrupted, say."""
+
+    run: int
+    number: int
 
 
 class Snapshot(_Message):
@@ -478,5 +487,5 @@ class Snapshot(_Message):
 Request = Form | Run | Push | Pull | Call
 """What the main loop does, one after the other, and answers with a `Done`."""
 
-ToRank = Request | Ask | Interrupt | Abort | Probe | Stop
-FromRank = Hello | Attached | Resume | Output | Done | Mismatch | Told | Snapshot
+ToRank = Request | Ask | Interrupt | Abort | Probe | Stop | Reply
+FromRank = Hello | Attached | Resume | Output | Done | Mismatch | Told | Snapshot | Asking | Withdrawn

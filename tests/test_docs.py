@@ -13,7 +13,7 @@ import pytest
 import nbcomm
 from nbcomm.rank.comm import NAMES, Communicator
 
-from .world.notebook import Notebook, with_ranks
+from .world.notebook import Notebook, transcript, with_ranks
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "collectives").glob("[a-z]*.md"))
@@ -43,6 +43,16 @@ def test_the_kernels_page_shows_what_it_says(notebook: Notebook) -> None:
             assert notebook.run(code).text == shown
     finally:
         notebook.run("%distributed auto off")
+
+
+def test_dialogues_go_as_the_page_says(notebook: Notebook) -> None:
+    examples = EXAMPLE.findall((DOCS / "debugging.md").read_text())
+    assert examples
+    for code, shown in examples:
+        said = re.sub(r"<ipython-input-[\w-]+>", "<cell>", shown)
+        cell = notebook.play(code, said)
+        error = cell.error_text.splitlines()[-1:]  # the others are the traceback
+        assert "\n".join([*transcript(cell).splitlines(), *error]) == said.rstrip("\n")
 
 
 def test_every_name_has_its_true_signature_on_a_page() -> None:

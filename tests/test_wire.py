@@ -29,6 +29,7 @@ TO_RANK: list[ToRank] = [
     messages.Pull(4, ["x", "ünïcode"]),
     messages.Call(5, BLOB, [0]),
     messages.Ask(6, "complete", "x.ünïcode", 9, 1),
+    messages.Reply(2, 1, "Ünï", ""),
     messages.Interrupt(2),
     messages.Abort(2, 1, "HangError", "all_reduce can never complete."),
     messages.Probe(9, 3),
@@ -48,6 +49,8 @@ FROM_RANK: list[FromRank] = [
             messages.Clear(wait=True),
         ],
     ),
+    messages.Asking(2, 1, "ipdb> ", hidden=True, dialogue=True),
+    messages.Withdrawn(2, 1),
     messages.Done(
         2,
         0.5,

@@ -15,6 +15,7 @@ from .. import ranks as rank_specs
 from ..errors import Interrupted
 from ..messages import Done, Failure, Interrupt
 from .presses import Presses
+from .questions import Questions
 from .requests import Request
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class Desk:
         self._addressed = addressed
         self.seen = 0
         """The last request of which all has been heard; ranks need not keep what they said of it."""
+        self.questions = Questions(link, roster)
+        """What the ranks ask a person."""
         self._link = link
         self._roster = roster
         self._ids = itertools.count(1)

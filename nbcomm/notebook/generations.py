@@ -92,7 +92,7 @@ class Generations:
 
     def abort(self, request: Request, error: str, text: str) -> None:
         """End the present generation: every rank that has not answered the request fails with this error."""
-        self.stale = True
+        self.stale = request.aborted = True
         if (self.number, request.id) == self._aborted:  # the first reason is the one that all ranks are told
             return
         self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()

@@ -19,6 +19,7 @@ _TOKEN = re.compile(
 )
 _MOVES = re.compile(r"[\r\x08]|\x1b\[[0-9;?]*[ -/]*[@-ln-~]")
 _COLOUR = re.compile(r"\x1b\[([0-9;]*)m")
+_TEXT_COLOUR = re.compile(r"\x1b\[(?:3[0-7]|9[0-7]|38;5;[0-9]+|38;2(?:;[0-9]+){3})m")
 _ROWS = re.compile(r"(\n|\x1b\[\d*A)")
 _CUT = re.compile(r"(?:\r+|\x1b(?:\[[0-9;?]*[ -/]*|\][^\x07\x1b]*\x1b?)?)\Z")
 _RESET = "\x1b[0m"
@@ -218,8 +219,11 @@ class _Bar:
 
 def _after(style: str, word: str) -> str:
     """The colours that are on after one more colour sequence."""
-    if word[2:-1].strip("0;") == "":
+    *_, last = numbers = word[2:-1].split(";")
+    if not last.strip("0"):
         return ""
+    if numbers == ["39"]:  # the text's own colour again, as IPython ends what it has coloured
+        return _TEXT_COLOUR.sub("", style)
     return style.replace(word, "") + word if len(style) < 100 else word
 
 

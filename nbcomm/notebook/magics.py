@@ -237,6 +237,13 @@ class DistributedMagics(Magics):
             else "Cells run here; one that begins with %%distributed runs on the ranks."
         )
 
+    def _do_debug(self, options: argparse.Namespace) -> None:
+        try:
+            worlds.current().run("%debug", [options.rank], number=_number_of_running_cell(self._shell))
+        except KeyboardInterrupt:
+            self._take_one_interrupt_only()
+            raise
+
     def _do_log(self, options: argparse.Namespace) -> None:
         session = worlds.current(options.world)
         if options.rank not in session.ranks:

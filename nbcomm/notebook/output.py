@@ -132,6 +132,32 @@ class CellOutput:
             self._refresh()
             self._show_live(now)
 
+    def expose(self, rank: int) -> None:
+        """This rank is about to ask a person: show all that it has shown, above the box; what follows is below."""
+        with _uninterrupted(), self._lock:
+            now = self._clock()
+            self._take(now)
+            self._merger.push(rank, self._readers[rank].end(), now)  # who types an answer ends the line
+            self._unfinished_since.pop(rank, None)
+            if self._quiet:
+                return
+            self._stale = True
+            self._settle(self._merger.settle())
+            if self._order != "by_rank":
+                self._settle(self._merger.force(lambda lane: lane.rank == rank, joinable=self._screen.area.updates))
+                self._refresh()
+                self._screen.freeze()
+                self._screen.flush()
+            else:  # its place is below the ranks before it, which still run: it is shown live
+                self._screen.live(self._live_text())
+
+    def cut(self) -> None:
+        """The person has answered: what follows is shown below that, where a front end keeps what was typed."""
+        with _uninterrupted(), self._lock:
+            self._screen.freeze()
+            self._screen.flush()
+            self._stale = True
+
     def close(self, failures: Mapping[int, Failure] | None = None) -> None:  # noqa: ARG002 - see below
         """The cell has ended on all ranks: everything fed so far is shown when this returns.
 

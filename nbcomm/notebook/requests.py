@@ -20,6 +20,8 @@ class Request:
     def __init__(self, id: int, ranks: Iterable[int]) -> None:  # noqa: A002 - the field's name in messages
         self.id = id
         self.interrupted = False
+        self.aborted = False
+        """It was told to end on all ranks; nobody needs to be asked any more."""
         self.ranks = sorted(ranks)
         self._waiting = set(self.ranks)
         self._answers: dict[int, Done] = {}

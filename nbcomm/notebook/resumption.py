@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..messages import Done, FromRank, Output, Probe, Resume, Snapshot
+from ..messages import Asking, Done, FromRank, Output, Probe, Resume, Snapshot, Withdrawn
 
 if TYPE_CHECKING:
     from .link import Link
@@ -38,7 +38,7 @@ class Resumption:
     def take(self, rank: int, message: FromRank, frames: Sequence[Any]) -> bool:
         """Keep a message if it is about a cell; on the link's thread. True if nobody else is to see it now."""
         with self._lock:
-            if self._over or not isinstance(message, Resume | Output | Done):
+            if self._over or not isinstance(message, Resume | Output | Asking | Withdrawn | Done):
                 return False
             if isinstance(message, Resume):
                 if message.run > self.run:
@@ -47,10 +47,10 @@ class Resumption:
                 if message.run == self.run:
                     self._repeating.add(rank)
                 return True
-            if (message.run if isinstance(message, Output) else message.id) != self.run:
+            if (message.id if isinstance(message, Done) else message.run) != self.run:
                 return False
             self._kept.append((rank, message, frames))
-            return isinstance(message, Output)  # an answer counts at once, whether or not the cell is ever shown
+            return not isinstance(message, Done)  # an answer counts at once, whether or not the cell is ever shown
 
     def await_ranks(self, roster: Roster, link: Link) -> list[Snapshot]:
         """Wait until every living rank has said what it does, and so has repeated what it had to.

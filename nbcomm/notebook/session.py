@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ranks as rank_specs
 from ..errors import Interrupted, RankDiedError, SpecError, StateError
 from ..home import WorldInfo
-from ..messages import Done, FromRank, Mismatch, Output, Probe, Run, Stop, Told
+from ..messages import Asking, Done, FromRank, Mismatch, Output, Probe, Run, Stop, Told, Withdrawn
 from ..panel import Panel, RankView
 from . import buttons
 from . import trace as tracing
@@ -417,6 +417,7 @@ class Session:
         if self.panel is not None:
             ladder, timeline = self._stage.chronicle.story(len(self.ranks))
             views, waiting = self.views(), self._watch.waiting if self._watch is not None and self._stage.cell else ""
+            waiting = waiting or self._desk.questions.waiting
             self.panel.update(views, headline(views, ladder, waiting), ladder=ladder, timeline=timeline)
 
     def _dead(self) -> list[int]:
@@ -482,6 +483,8 @@ class Session:
             self._answer(rank, message, frames)
         elif isinstance(message, Told):
             self._inquiries.hear(rank, message)
+        elif isinstance(message, Asking | Withdrawn):
+            self._desk.questions.hear(rank, message)
         elif isinstance(message, Mismatch):
             cell = self._stage.cell
             if cell is not None and cell[0].id == message.run and message.generation == self._generations.number:

@@ -6,6 +6,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
@@ -97,6 +98,7 @@ class Stage:
     def begin(self, request: Request, output: CellOutput, number: int = 0) -> None:
         """Be ready for whatever a rank says of it."""
         self.chronicle.begin(number, request.ranks)
+        self._desk.questions.begin(request.id)
         self.cell = request, output
         self._outputs[request.id] = output
         while len(self._outputs) > _OUTPUTS_KEPT:
@@ -114,10 +116,11 @@ class Stage:
         """
         failures: dict[int, Failure] = {}
         try:
-            self._desk.wait(request, presses, output.render)
+            self._desk.wait(request, presses, partial(self._desk.questions.tick, request, output, presses))
             failures = request.failures()
         finally:
             self.cell = None
+            self._desk.questions.end()
             answers = request.answers()
             output.close(failures)
             self.chronicle.end(answers)

@@ -68,6 +68,8 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         "auto", "Say whether every cell runs on the ranks, or choose; %%local at the top of a cell keeps it here."
     )
     auto.add_argument("state", nargs="?", choices=("on", "off"))
+    debug = word("debug", "Open the debugger on a rank, where its last error was raised.")
+    debug.add_argument("rank", type=int, metavar="RANK")
     log = word("log", "Show the end of a rank's log.")
     log.add_argument("rank", type=int, metavar="RANK")
     word("help", "Show this.")

@@ -14,7 +14,7 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -41,6 +41,7 @@ from ..messages import (
     Probe,
     Pull,
     Push,
+    Reply,
     Request,
     Run,
     Snapshot,
@@ -50,7 +51,8 @@ from ..messages import (
 )
 from ..values import pack, unpack
 from ..wire import decode_to_rank, encode
-from . import names, script
+from . import debugger, names, script
+from .asking import Asker
 from .assistant import Assistant
 from .cells import CellRunner, handle_interrupts
 from .ending import Ending
@@ -90,11 +92,20 @@ class Agent:
         self._inbox: asyncio.Queue[tuple[Request, Sequence[Any]]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: CellRunner | None = None
+        self._asker: Asker | None = None
         self._shell: Any = None
         self._assistant: Assistant | None = None
         self._ending: Ending | None = None
         self._closing = threading.Lock()  # a request that is being ended does not end meanwhile
         self._process = psutil.Process()
+        self._heard_at_once: dict[type, Callable[[Any], None]] = {
+            Probe: self._hear_probe,
+            Ask: self._hear_question,
+            Reply: self._hear_reply,
+            Interrupt: self._interrupt,
+            Abort: self._abort,
+            Stop: lambda _: os._exit(0),
+        }
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
         threading.Thread(target=self._serve, name="nbcomm-agent", daemon=True).start()
@@ -111,6 +122,9 @@ class Agent:
         self._runner = CellRunner(shell, self.capture, self.world.explain)
         self._assistant = Assistant(lambda: Insight(shell), self._send, self.world.apart)
         handle_interrupts(self._runner)
+        self._asker = Asker(self.capture, self.world.record, self._runner.to_end, self._rouse)
+        self._asker.install()
+        debugger.install(shell, self._runner, self.capture, self.world.record)
         self._inbox = asyncio.Queue()
         self._loop = loop
         self._work = asyncio.ensure_future(self._serve_requests(self._inbox))
@@ -222,14 +236,20 @@ class Agent:
     def _send(self, message: FromRank, buffers: Sequence[Any] = ()) -> list[Any]:
         frames = [encode(message), *buffers]
         self._outbox.append(frames)
+        self._rouse()
+        return frames
+
+    def _rouse(self) -> None:
         with suppress(BlockingIOError):  # it is awake already, many times over
             self._wake.send(b"\0")
-        return frames
 
     def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
         with self._sending:
+            questions = self._asker.take() if self._asker is not None else []  # after what was shown before them
             for run, items in self.capture.take(end=end):
                 self._history.add(self._send(Output(run, items)))
+            for question in questions:
+                self._send(question)
             if then is not None:
                 self._history.add(self._send(*then), last=True)
 
@@ -287,6 +307,8 @@ class Agent:
             if self._loop is not None:
                 self._send(Attached(self.rank))
             self._outbox.extend(self._history.replay())
+            for asking in self._asker.open() if self._asker is not None else ():
+                self._send(asking)
 
     def _receive(self, link: zmq.Socket[bytes]) -> None:
         while True:
@@ -301,31 +323,43 @@ class Agent:
             self._dispatch(message, frames)
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
-        if isinstance(message, Probe):
-            self._history.seen(message.seen)
-            self._send(self._snapshot(message.question))
-        elif isinstance(message, Ask):
-            if self._assistant is not None:
-                self._assistant.ask(message)
-            else:
-                self._send(Told(message.id, {}))
-        elif isinstance(message, Interrupt):
-            self._ending = Ending(message.run, self.world.generation)
-            self._press()
-        elif isinstance(message, Abort):
-            self.world.abort(message.generation, getattr(errors, message.error)(message.text))
-            if message.generation == self.world.generation:
-                self._ending = Ending(message.run, message.generation, self.world.broken)
-                self._press()
-        elif isinstance(message, Stop):
-            os._exit(0)
-        elif self._loop is None or self._inbox is None:
-            # The shell is not there yet. The notebook waits for Attached; be safe all the same.
-            self._waiting.append((message, frames))
+        if isinstance(message, Request):
+            self._queue(message, frames)
         else:
-            for waiting in (*self._waiting, (message, frames)):
-                self._loop.call_soon_threadsafe(self._inbox.put_nowait, waiting)
-            self._waiting.clear()
+            self._heard_at_once[type(message)](message)
+
+    def _queue(self, message: Request, frames: Sequence[Any]) -> None:
+        """Let the main thread do it in its turn."""
+        self._waiting.append((message, frames))
+        if self._loop is None or self._inbox is None:
+            return  # The shell is not there yet. The notebook waits for Attached; be safe all the same.
+        for waiting in self._waiting:
+            self._loop.call_soon_threadsafe(self._inbox.put_nowait, waiting)
+        self._waiting.clear()
+
+    def _hear_probe(self, message: Probe) -> None:
+        self._history.seen(message.seen)
+        self._send(self._snapshot(message.question))
+
+    def _hear_question(self, message: Ask) -> None:
+        if self._assistant is not None:
+            self._assistant.ask(message)
+        else:
+            self._send(Told(message.id, {}))
+
+    def _hear_reply(self, message: Reply) -> None:
+        if self._asker is not None:
+            self._asker.hear(message)
+
+    def _interrupt(self, message: Interrupt) -> None:
+        self._ending = Ending(message.run, self.world.generation)
+        self._press()
+
+    def _abort(self, message: Abort) -> None:
+        self.world.abort(message.generation, getattr(errors, message.error)(message.text))
+        if message.generation == self.world.generation:
+            self._ending = Ending(message.run, message.generation, self.world.broken)
+            self._press()
 
     def _press(self) -> None:
         """While a request is to end: free it from what it waits for, or interrupt what it does."""

@@ -130,6 +130,24 @@ class CellRunner:
         """Whether an interrupt has reached the present request."""
         return self._interrupted
 
+    def to_end(self) -> BaseException | None:
+        """What the present request is to end with, if an interrupt has reached it; also if it has caught that."""
+        if not self._interrupted:
+            return None
+        # A KeyboardInterrupt in a task beside the cell's would end the event loop, and with it the rank.
+        beside = self._task is not None and not _inside(sys._getframe(), self._shell.run_code.__code__)  # noqa: SLF001
+        return asyncio.CancelledError() if beside else self._reason_to_end()
+
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """While a person looks at how the cell's code has ended: that can be interrupted, too."""
+        self._print_tracebacks()
+        before, self._interruptible = self._interruptible, True
+        try:
+            yield
+        finally:
+            self._interruptible = before
+
     def end_with(self, reason: BaseException, *, insist: bool = False) -> None:
         """Raise this at the next interrupt of the present request, and not KeyboardInterrupt; any thread.
 

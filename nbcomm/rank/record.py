@@ -37,6 +37,9 @@ _COMMUNICATOR = f"{__package__}.comm"
 _BETWEEN = (f"{__package__}.journal", f"{__package__}.journaled")
 """What lies between a cell and the Communicator's method that it calls."""
 
+_TYPED = ("<stdin>", "<string>")
+"""Files of code that has no place in a cell: typed at a debugger's prompt, or made by `eval`."""
+
 _NEW_GROUP = "new_group"
 
 _SLICED = (timedelta(seconds=0.5),)
@@ -305,6 +308,16 @@ class Record:
         with self.within(call):
             yield log.issued
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """While the main thread stands still for a person, in whatever call: it waits for no rank meanwhile."""
+        before = self._inside, self._waiting, self._lent
+        self._inside, self._waiting, self._lent = None, [], None
+        try:
+            yield
+        finally:
+            self._inside, self._waiting, self._lent = before
+
     # ── read by the agent's thread ──────────────────────────────────────────────────────────────────
 
     def blocked(self) -> bool:
@@ -401,13 +414,15 @@ class Record:
         return name if frame is not None else ""
 
     def _line(self, frame: FrameType | None) -> str:
-        scope = self._scope()
-        while frame is not None and frame.f_globals is not scope:
+        scope, where = self._scope(), ""
+        while frame is not None and (frame.f_globals is not scope or frame.f_code.co_filename in _TYPED):
+            if frame.f_globals.get("__name__") == "pdb":
+                where = " in the debugger"
             frame = frame.f_back
         if frame is None:
             return ""
         text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        return f"line {frame.f_lineno}: {text}" if text else f"line {frame.f_lineno}"
+        return f"line {frame.f_lineno}{where}: {text}" if text else f"line {frame.f_lineno}{where}"
 
     def _threads(self, frames: dict[int, FrameType]) -> int:
         scope = self._scope()

@@ -50,6 +50,11 @@ def test_a_terminal_would_be_left_with(text, lines):
         ("\x1b[31mred\x1b[0m and plain\n", ["\x1b[31mred\x1b[0m and plain"]),
         ("\x1b[31mred\nstill\x1b[0m\nplain", ["\x1b[31mred\x1b[0m", "\x1b[31mstill\x1b[0m", "plain"]),
         ("\x1b[1m\x1b[31mboth\n\nx\x1b[m\n", ["\x1b[1m\x1b[31mboth\x1b[0m", "", "\x1b[1m\x1b[31mx\x1b[m"]),
+        (
+            "\x1b[32m1\x1b[39m x\n\x1b[38;5;28;01mif\x1b[39;00m y\n",
+            ["\x1b[32m1\x1b[39m x", "\x1b[38;5;28;01mif\x1b[39;00m y"],
+        ),
+        ("\x1b[1m\x1b[38;5;28mx\x1b[39m\ny", ["\x1b[1m\x1b[38;5;28mx\x1b[39m\x1b[0m", "\x1b[1my\x1b[0m"]),
         ("50%\r\x1b[32m99%\x1b[0m", ["\x1b[32m99%\x1b[0m"]),
         ("\x1b[32mab\x1b[0mcd\rX", ["X\x1b[32mb\x1b[0mcd"]),
         ("\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\\n", ["\x1b]8;;http://x\x1b\\link\x1b]8;;\x1b\\"]),

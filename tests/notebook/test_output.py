@@ -307,3 +307,55 @@ def test_interrupting_while_it_is_shown_loses_nothing():
     with pytest.raises(KeyboardInterrupt):
         output.render()
     assert area.shown == ["[0] a\n", "[0] b\n"]
+
+
+# ── a person is asked ───────────────────────────────────────────────────────────────────────────────
+
+
+def test_what_a_rank_has_shown_is_above_its_box_and_what_follows_below():
+    cell = Cell(range(3))
+    cell.write(0, "first\n")
+    cell.write(1, "first\nYour name:")
+    cell.output.expose(1)
+    assert cell.area.shown == ["[0-1] first\n[1] Your name:\n"], "whoever types an answer ends the line"
+    cell.write(1, "Hello\n")
+    cell.tick(1)
+    assert cell.area.shown[1:] == ["[1] Hello"], "live, in an output of its own"
+    cell.output.cut()
+    cell.tick(0.2)
+    assert cell.area.shown[1:] == ["", "[1] Hello"], "and below what was typed, when it was"
+    assert cell.close() == ["[0-1] first\n[1] Your name:\n", "", "[1] Hello"]
+
+
+def test_what_was_live_stays_above_the_box():
+    cell = Cell(range(2))
+    cell.write(1, "a\n")
+    cell.tick(1)
+    assert cell.area.shown == ["[1] a"]
+    cell.output.expose(1)
+    cell.write(1, "b\n")
+    cell.tick(1)
+    assert cell.area.shown == ["[1] a", "[1] b"]
+
+
+def test_rank_by_rank_it_is_shown_live_only():
+    cell = Cell(range(2), by_rank=True)
+    cell.write(1, "one\n")
+    cell.output.expose(1)
+    assert cell.area.shown == ["[1] one"]
+    cell.write(0, "zero\n")
+    assert "".join(cell.close()) == "[0] zero\n[1] one"
+
+
+def test_a_quiet_cell_shows_nothing_for_a_box():
+    cell = Cell(range(2), quiet=True)
+    cell.write(1, "one\n")
+    cell.output.expose(1)
+    assert cell.close() == []
+
+
+def test_where_nothing_is_updated_all_is_written_before_the_box():
+    cell = Cell(range(2), updates=False)
+    cell.write(1, "one\nYour name: ")
+    cell.output.expose(1)
+    assert cell.area.text == "[1] one\n[1] Your name: \n"

@@ -64,3 +64,37 @@ def test_on_another_thread_nothing_is_changed() -> None:
     thread.start()
     thread.join()
     assert seen == [(before, False)]
+
+
+def test_a_wait_in_other_hands_is_broken_by_a_press_which_counts() -> None:
+    with Presses() as presses:
+        pressing = threading.Timer(0.1, press)
+        pressing.start()
+        with pytest.raises(KeyboardInterrupt), presses.breakable():
+            signal.pause()
+        pressing.join()
+        assert presses.pressed
+        press()
+        assert presses.again(), "behind the wait a press only counts"
+
+
+def test_and_by_another_thread_which_counts_not() -> None:
+    with Presses() as presses:
+        breaking = threading.Timer(0.1, presses.break_off)
+        breaking.start()
+        with pytest.raises(KeyboardInterrupt), presses.breakable():
+            signal.pause()
+        breaking.join()
+        presses.settle()
+        assert not presses.pressed
+
+
+def test_a_wait_that_ended_as_it_was_broken_off_leaves_nothing_behind() -> None:
+    with Presses() as presses:
+        with presses.breakable():
+            pass
+        presses.break_off()
+        presses.settle()
+        assert not presses.pressed
+        press()
+        assert presses.pressed

@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,6 +82,21 @@ class Cell:
         return _COLOUR.sub("", "\n".join(self.error["traceback"])) if self.error else ""
 
 
+@dataclass
+class Box:
+    """An input box: what stands before it, and whether what is typed is hidden."""
+
+    prompt: str
+    hidden: bool = False
+
+
+def transcript(cell: Cell) -> str:
+    """What a cell shows and what was typed, without what differs from run to run, and without colours."""
+    text = re.sub(r"<ipython-input-[\w-]+>", "<cell>", _COLOUR.sub("", cell.text))
+    text = re.sub(r"^waiting for .*\n", "", text, flags=re.MULTILINE)  # it appears when five seconds are over
+    return re.sub(r" +$", "", text, flags=re.MULTILINE)
+
+
 def _plain(output: dict[str, Any]) -> str:
     if "text" in output:
         return str(output["text"])
@@ -113,9 +128,9 @@ class Notebook:
         """The kernel's process."""
         return int(self.manager.provisioner.pid)
 
-    def submit(self, code: str) -> Cell:
-        """Send a cell without waiting for it."""
-        cell = Cell(self.client.execute(code, store_history=True))
+    def submit(self, code: str, *, stdin: bool = True) -> Cell:
+        """Send a cell without waiting for it; without ``stdin`` as a front end that has no input box."""
+        cell = Cell(self.client.execute(code, store_history=True, allow_stdin=stdin))
         self.cells[cell.message] = cell
         return cell
 
@@ -134,6 +149,54 @@ class Notebook:
         self.until(lambda: cell.idle, timeout, f"cell {cell.message} did not end; so far it showed:", cell)
         return cell
 
+    def box(self, cell: Cell, timeout: float = 20.0) -> Box:
+        """Wait for an input box."""
+        box = self._box_or_end(cell, timeout)
+        assert box is not None, f"the cell ended without a box: {cell.text}\n{cell.error_text}"
+        return box
+
+    def answer(self, cell: Cell, prompt: str, text: str) -> Box:
+        """Wait for the box with this prompt and type a line into it, which stays to be seen as in a front end."""
+        box = self.box(cell)
+        assert box.prompt == prompt, f"{box.prompt!r} in place of {prompt!r}; the cell showed {cell.text}"
+        self.type(cell, box, text)
+        return box
+
+    def type(self, cell: Cell, box: Box, text: str) -> None:
+        """Type a line into a box that is open."""
+        cell.add("stream", {"name": "stdin", "text": f"{box.prompt}{'····' if box.hidden else text}\n"})
+        self.client.input(text)
+
+    def forget_boxes(self) -> None:
+        """Nobody has typed into these boxes, and nobody will."""
+        with suppress(queue.Empty):
+            while True:
+                self.client.get_stdin_msg(timeout=0)
+
+    def play(self, code: str, shown: str, timeout: float = 60.0) -> Cell:
+        """Run a cell, and type what is typed in a transcript; up to each box it must show what the transcript does."""
+        cell, at = self.submit(code), 0
+        while (box := self._box_or_end(cell, timeout)) is not None:
+            at = f"\n{shown}".find(f"\n{box.prompt}", at)
+            assert at >= 0, f"the transcript has no {box.prompt!r} behind {transcript(cell)!r}"
+            self.until(lambda upto=shown[:at]: transcript(cell) == upto, 10, f"not {shown[:at]!r}:", cell)
+            text = shown[at + len(box.prompt) :].partition("\n")[0]
+            self.type(cell, box, text)
+            at += len(box.prompt + text)
+        return cell
+
+    def _box_or_end(self, cell: Cell, timeout: float) -> Box | None:
+        opened: list[Box] = []
+
+        def look() -> bool:
+            with suppress(queue.Empty):
+                content = self.client.get_stdin_msg(timeout=0)["content"]
+                opened.append(Box(content["prompt"], hidden=content["password"]))
+            return bool(opened) or cell.idle
+
+        self.until(look, timeout, "neither a box nor the end; so far the cell showed:", cell)
+        return opened[0] if opened else None
+
     def until(self, condition: Any, timeout: float, complaint: str, cell: Cell | None = None) -> None:
         """Take messages until a condition holds."""
         deadline = time.monotonic() + timeout
@@ -142,7 +205,7 @@ class Notebook:
             shown = f"{cell.text}\n{cell.error_text}" if cell else ""
             assert left > 0, f"{complaint} {shown}"
             try:
-                self._take(self.client.get_iopub_msg(timeout=min(left, 0.2)))
+                self._take(self.client.get_iopub_msg(timeout=min(left, 0.1)))
             except queue.Empty:
                 assert self.manager.is_alive(), f"the kernel died; {complaint} {shown}"
 
@@ -186,6 +249,14 @@ class Notebook:
         assert cell.error is not None, cell.text
         assert cell.error["ename"] == "KeyboardInterrupt"
         return cell
+
+    def end_all(self) -> None:
+        """Interrupt what a failed test has left running, whether or not it shows an input box."""
+        for cell in self.cells.values():
+            if not cell.idle:
+                self.interrupt()
+                self.finish(cell, 15)
+        self.forget_boxes()
 
     def restart(self) -> None:
         """Restart the kernel, as the notebook's menu does."""
