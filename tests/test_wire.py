@@ -28,6 +28,7 @@ TO_RANK: list[ToRank] = [
     messages.Push(3, BLOB),
     messages.Pull(4, ["x", "ünïcode"]),
     messages.Call(5, BLOB, [0]),
+    messages.Heard("msg", "c0ffee", {"method": "update", "state": {"value": 3}}, {"version": "2"}, [b"\x00"]),
     messages.Interrupt(2),
     messages.Abort(2, 1, "HangError", "all_reduce can never complete."),
     messages.Probe(9, 3),
@@ -45,6 +46,7 @@ FROM_RANK: list[FromRank] = [
             messages.Display({"text/plain": "<Figure>"}, {"isolated": True}, "id-1", update=True),
             messages.Result({"text/plain": "6"}),
             messages.Clear(wait=True),
+            messages.Comm("open", "c0ffee", {"state": {}}, {"version": "2"}, "jupyter.widget", [b"\x00"], late=True),
         ],
     ),
     messages.Done(

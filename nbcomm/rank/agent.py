@@ -34,6 +34,7 @@ from ..messages import (
     Failure,
     Form,
     FromRank,
+    Heard,
     Hello,
     Interrupt,
     Output,
@@ -48,8 +49,9 @@ from ..messages import (
 )
 from ..values import pack, unpack
 from ..wire import decode_to_rank, encode
-from . import names, script
+from . import libraries, names, script
 from .cells import CellRunner, handle_interrupts
+from .comms import Comms
 from .ending import Ending
 from .history import History
 from .streams import Capture, follow_threads, route_displays
@@ -60,6 +62,9 @@ _FLUSH_BUSY = 50
 
 _FLUSH_IDLE = 250
 """The same between cells, when only background threads can print."""
+
+_CALLBACK = -1
+"""What runs while a widget's callback does: it is no request, and has no id."""
 
 
 class Agent:
@@ -81,8 +86,10 @@ class Agent:
         self._outbox: deque[list[Any]] = deque()
         self._history = History()
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
+        self._begun = 0
+        self._comms: Comms | None = None
         self._waiting: list[tuple[Request, Sequence[Any]]] = []
-        self._inbox: asyncio.Queue[tuple[Request, Sequence[Any]]] | None = None
+        self._inbox: asyncio.Queue[tuple[Request | Heard, Sequence[Any]]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: CellRunner | None = None
         self._shell: Any = None
@@ -101,17 +108,47 @@ class Agent:
         route_displays(shell.display_pub, self.capture)
         self._shell = shell
         self._runner = CellRunner(shell, self.capture, self.world.explain)
+        self._comms = Comms(self.capture, getattr(shell, "kernel", None))
+        self._comms.install()
+        libraries.of_cells(self.capture)
         handle_interrupts(self._runner)
         self._inbox = asyncio.Queue()
         self._loop = loop
         self._work = asyncio.ensure_future(self._serve_requests(self._inbox))
         self._send(Attached(self.rank))
 
-    async def _serve_requests(self, inbox: asyncio.Queue[tuple[Request, Sequence[Any]]]) -> None:
+    async def _serve_requests(self, inbox: asyncio.Queue[tuple[Request | Heard, Sequence[Any]]]) -> None:
         while True:
             message, frames = await inbox.get()
             with suppress(KeyboardInterrupt):  # a late one, between two requests: there is nothing left to end
-                await self._handle(message, frames)
+                if isinstance(message, Heard):
+                    self._call_back()
+                else:
+                    self._begun = message.id
+                    await self._handle(message, frames)
+
+    def _call_back(self) -> None:
+        """Handle what the page says to a widget. No other rank takes part, and nobody waits for an answer."""
+        assert self._comms is not None  # noqa: S101 - for mypy: `attach` has made both
+        assert self._runner is not None  # noqa: S101
+        before = self._state, self._since
+        group = self.world.comm
+        ranks = None if group is None else group.cell_ranks
+        self.world.begin(_CALLBACK, [self.rank])
+        self._set_state("running", _CALLBACK)
+        try:
+            with self._runner.callback():
+                self._comms.handle()
+        finally:
+            if os.getpid() != self._process.pid:
+                os._exit(1)  # a child that it has forked; see `CellRunner._end_forked_child`
+            with self._closing:
+                self._set_state(before[0])
+                self._since = before[1]
+                self.world.end()
+                if group is not None:
+                    group.cell_ranks = ranks  # threads of the last cell go on
+            self._send_output()
 
     async def _handle(self, message: Request, frames: Sequence[Any]) -> None:
         began, since = time.perf_counter(), time.time()
@@ -303,13 +340,24 @@ class Agent:
                 self._press()
         elif isinstance(message, Stop):
             os._exit(0)
-        elif self._loop is None or self._inbox is None:
-            # The shell is not there yet. The notebook waits for Attached; be safe all the same.
-            self._waiting.append((message, frames))
         else:
-            for waiting in (*self._waiting, (message, frames)):
-                self._loop.call_soon_threadsafe(self._inbox.put_nowait, waiting)
-            self._waiting.clear()
+            self._queue(message, frames)
+
+    def _queue(self, message: Request | Heard, frames: Sequence[Any]) -> None:
+        """Let the main thread do it, when all that came before is done."""
+        if self._loop is None or self._inbox is None or self._comms is None:
+            # The shell is not there yet. The notebook waits for Attached; be safe all the same.
+            if not isinstance(message, Heard):
+                self._waiting.append((message, frames))
+            return
+        if isinstance(message, Heard):
+            if self._comms.put(message):
+                self._loop.call_soon_threadsafe(self._inbox.put_nowait, (message, ()))
+            return
+        self._comms.fence()
+        for waiting in (*self._waiting, (message, frames)):
+            self._loop.call_soon_threadsafe(self._inbox.put_nowait, waiting)
+        self._waiting.clear()
 
     def _press(self) -> None:
         """While a request is to end: free it from what it waits for, or interrupt what it does."""
@@ -317,7 +365,12 @@ class Agent:
             ending = self._ending
             if ending is None:
                 return
-            if ending.run != self._running or self._runner is None:
+            if ending.run > self._begun and ending.error is None:  # it is still to begin
+                if self._running == _CALLBACK and self._runner is not None:
+                    ending.press(self.world, self._runner)  # what it waits for ends
+                else:
+                    ending.signalled = 0.0
+            elif ending.run != self._running or self._runner is None:
                 self._ending = None
             else:
                 ending.press(self.world, self._runner)

@@ -1,0 +1,229 @@
+"""Comms that a cell's code opens on a rank: widgets speak through them with the notebook's page.
+
+What a comm says goes with the cell's output, in order, and not to ipyparallel's client; what the page says is handled
+on the main loop between cells. Code that belongs to no cell of ours keeps ipykernel's comms.
+
+A page that shows an Output widget would look for what is printed in messages that never reach it. So what is printed
+into such a widget is collected here (`outlets`), and travels as the widget's state.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import comm
+import msgspec
+from comm.base_comm import BaseComm
+
+from ..messages import Comm, Heard
+from .outlets import Outlet, plain
+from .streams import Capture
+
+_OUTPUT = ("@jupyter-widgets/output", "OutputModel")
+_LIVE_INTERVAL = 0.1
+_CHARS_PER_SECOND = 250_000  # of a widget's outputs that grow while it is open: each time all of them travel
+
+
+class Comms:
+    """The comms of one rank's cells.
+
+    Args:
+        capture: where they publish.
+        kernel: the engine's.
+    """
+
+    def __init__(self, capture: Capture, kernel: Any) -> None:
+        self.capture = capture
+        self.kernel = kernel
+        self._heard: deque[Heard] = deque()
+        self._mergeable = False
+        self._lock = threading.Lock()
+        self._theirs: Callable[..., Any] = comm.create_comm
+
+    def install(self) -> None:
+        """From now on, code that belongs to a cell of ours gets comms of ours."""
+        comm.create_comm = self.create
+
+    def create(self, *args: Any, **kwargs: Any) -> Any:
+        """What `comm.create_comm` does."""
+        run = self.capture.attribution()
+        if run is None or self.capture.in_child:
+            return self._theirs(*args, **kwargs)
+        return RankComm(self, run, *args, **kwargs)
+
+    def names(self) -> list[str]:
+        """The ids of those that are open."""
+        return [name for name, found in self._manager.comms.items() if isinstance(found, RankComm)]
+
+    @property
+    def _manager(self) -> Any:
+        return comm.get_comm_manager()
+
+    # ── what the page says ──────────────────────────────────────────────────────────────────────────
+
+    def put(self, heard: Heard) -> bool:
+        """Let it wait for its turn; on the agent's thread.
+
+        A slider that is dragged while the rank is busy says a lot: of what waits in a row for one widget, the last
+        values count.
+
+        Returns:
+            Whether there is one more that waits.
+        """
+        with self._lock:
+            last = self._heard[-1] if self._heard and self._mergeable else None
+            self._mergeable = True
+            if last is not None and last.comm == heard.comm and _is_update(last) and _is_update(heard):
+                state = {**last.data.get("state", {}), **heard.data.get("state", {})}
+                self._heard[-1] = msgspec.structs.replace(last, data={**last.data, "state": state})
+                return False
+            self._heard.append(heard)
+            return True
+
+    def fence(self) -> None:
+        """What comes from now on is to be handled after something else."""
+        with self._lock:
+            self._mergeable = False
+
+    def handle(self) -> None:
+        """Handle what has waited longest; on the main thread. Whatever goes wrong is shown by the comm's cell."""
+        with self._lock:
+            heard = self._heard.popleft()
+        found = self._manager.comms.get(heard.comm)
+        if not isinstance(found, RankComm):
+            return  # it has been closed meanwhile, or was made by another process in this rank's place
+        content = {"comm_id": heard.comm, "data": heard.data}
+        header = {"msg_id": f"nbcomm-{heard.comm}", "msg_type": f"comm_{heard.kind}"}
+        buffers = [memoryview(buffer) for buffer in heard.buffers]
+        message = {"header": header, "metadata": heard.metadata, "content": content, "buffers": buffers}
+        with self.capture.on_behalf_of(found.run):
+            try:
+                if heard.kind == "close":
+                    self._manager.comm_close(None, None, message)
+                else:
+                    found.handle_msg(message)
+            except Exception as error:  # noqa: BLE001 - it is the user's, and shown to the user
+                sys.stderr.write("".join(traceback.format_exception(error)))
+            except KeyboardInterrupt:
+                sys.stderr.write("KeyboardInterrupt\n")
+
+
+def _is_update(heard: Heard) -> bool:
+    return heard.kind == "msg" and heard.data.get("method") == "update" and not heard.buffers
+
+
+class RankComm(BaseComm):
+    """A comm that a cell has opened.
+
+    Attributes:
+        run: the cell run.
+        owner: the widget that it speaks for, once that is known.
+        kernel: some libraries say nothing through a comm that has none.
+    """
+
+    def __init__(self, comms: Comms, run: int, *args: Any, **kwargs: Any) -> None:
+        self.run = run
+        self.owner: Any = None
+        self.kernel = comms.kernel
+        self._comms = comms
+        self._is_output = False
+        self._outlet: _WidgetOutlet | None = None
+        super().__init__(*args, **kwargs)
+
+    def on_msg(self, callback: Callable[[dict[str, Any]], None] | None) -> None:
+        """Register who hears what the page says: of a widget, one of its methods."""
+        super().on_msg(callback)
+        self.owner = getattr(callback, "__self__", None)
+
+    def publish_msg(
+        self,
+        msg_type: str,
+        data: dict[str, Any] | None = None,
+        metadata: dict[str, Any] | None = None,
+        buffers: list[bytes] | None = None,
+        **keys: Any,
+    ) -> None:
+        """Hand a message to the capture."""
+        capture = self._comms.capture
+        if capture.in_child:
+            return  # a forked child's copy: the widget is its parent's
+        kind, said = msg_type.removeprefix("comm_"), dict(data or {})
+        method = said.get("method")
+        if method == "echo_update":
+            return  # the notebook's half echoes what the page says as soon as it hears it
+        state = said.get("state")
+        if kind == "open" and isinstance(state, dict):
+            self._is_output = (state.get("_model_module"), state.get("_model_name")) == _OUTPUT
+        if self._is_output and isinstance(state, dict) and "msg_id" in state:
+            said["state"] = state = {name: value for name, value in state.items() if name != "msg_id"}
+            if method == "update":
+                self._redirect(into=bool((data or {})["state"]["msg_id"]))
+                if not state:
+                    return
+        raw = [bytes(buffer) for buffer in buffers or ()]
+        self.say(kind, plain(said), plain(metadata or {}), str(keys.get("target_name") or ""), raw)
+
+    def say(
+        self,
+        kind: str,
+        data: dict[str, Any],
+        metadata: dict[str, Any] | None = None,
+        target: str = "",
+        buffers: list[bytes] | None = None,
+    ) -> None:
+        """Tell the page something, for the cell whose code runs, or else for the comm's own."""
+        capture = self._comms.capture
+        run = capture.attribution() or self.run
+        late = capture.is_late(run)
+        capture.tell(run, Comm(kind, self.comm_id, data, metadata or {}, target, buffers or [], late))
+
+    def _redirect(self, *, into: bool) -> None:
+        """What this context shows goes into the widget from now on, or no longer."""
+        outlet, self._outlet = self._outlet, None
+        if outlet is not None:
+            outlet.close()
+        if into and self.owner is not None:
+            self._outlet = _WidgetOutlet(self)
+            self._outlet.open()
+
+
+class _WidgetOutlet(Outlet):
+    """What is shown within ``with output:``, on its way to the widget's ``outputs``."""
+
+    def __init__(self, spoken_by: RankComm) -> None:
+        self._comm = spoken_by
+        self._capture = spoken_by._comms.capture  # noqa: SLF001 - of this module
+        self._due = time.monotonic() + _LIVE_INTERVAL
+        super().__init__(spoken_by.owner.outputs)
+
+    def open(self) -> None:
+        super().open()
+        with self._capture.lock:
+            self._capture.followers.append(self._show)
+
+    def close(self) -> None:
+        super().close()
+        with self._capture.lock, suppress(ValueError):  # what it says on the agent's thread must not come last
+            self._capture.followers.remove(self._show)
+        if self.changed:
+            self.changed = False
+            # Through the trait, so that the program, too, finds there what it has printed.
+            self._comm.owner.outputs = tuple(self.outputs)
+
+    def _show(self) -> None:
+        """Let the page see what has come so far; called now and then while the widget is open."""
+        now = time.monotonic()
+        if not self.changed or now < self._due:
+            return
+        self.changed = False
+        outputs = self.outputs
+        size = sum(len(str(output.get("text", ""))) for output in outputs)
+        self._due = now + max(_LIVE_INTERVAL, size / _CHARS_PER_SECOND)
+        self._comm.say("msg", {"method": "update", "state": {"outputs": outputs}, "buffer_paths": []})
