@@ -14,6 +14,14 @@ if TYPE_CHECKING:
     from .mirrors import Mirrors
 
 
+_GRID = {
+    "grid_template_columns": "max-content minmax(0, 1fr)",
+    "grid_gap": "0 8px",
+    "margin": "0 0 0 6px",  # the labels stand below those of text
+}
+_LIKE_TEXT = {"font_family": "var(--jp-code-font-family, monospace)", "font_size": "var(--jp-code-font-size, inherit)"}
+
+
 class Blocks:
     """The blocks of one cell.
 
@@ -146,12 +154,11 @@ class Block:
         import ipywidgets
 
         if self._grid is None:
-            layout = ipywidgets.Layout(grid_template_columns="max-content minmax(0, 1fr)", grid_gap="0 8px")
-            self._grid = ipywidgets.GridBox(layout=layout)
+            self._grid = ipywidgets.GridBox(layout=ipywidgets.Layout(**_GRID))
         known = [*self._labels.values()]
         for rank in sorted(widgets.keys() - self._labels.keys()):
             # They look the same: one layout and one style will do.
-            shared = {"layout": known[0].layout, "style": known[0].style} if known else {}
+            shared = {"layout": known[0].layout, "style": known[0].style} if known else {"style": _LIKE_TEXT}
             texts = [f"{label([rank])} {self._mark}".rstrip()]
             if widgets[rank] is None:  # of a process that has gone, or from before this notebook
                 texts.append(self._rows[rank][1])

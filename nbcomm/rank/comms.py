@@ -162,8 +162,9 @@ class RankComm(BaseComm):
         if kind == "open" and isinstance(state, dict):
             self._is_output = (state.get("_model_module"), state.get("_model_name")) == _OUTPUT
         if self._is_output and isinstance(state, dict) and "msg_id" in state:
-            said["state"] = state = {name: value for name, value in state.items() if name != "msg_id"}
+            said["state"] = {**state, "msg_id": ""}
             if method == "update":
+                state = said["state"] = {name: value for name, value in state.items() if name != "msg_id"}
                 self._redirect(into=bool((data or {})["state"]["msg_id"]))
                 if not state:
                     return
@@ -201,6 +202,7 @@ class _WidgetOutlet(Outlet):
         self._comm = spoken_by
         self._capture = spoken_by._comms.capture  # noqa: SLF001 - of this module
         self._due = time.monotonic() + _LIVE_INTERVAL
+        self._shown = 0
         super().__init__(spoken_by.owner.outputs)
 
     def open(self) -> None:
@@ -212,17 +214,16 @@ class _WidgetOutlet(Outlet):
         super().close()
         with self._capture.lock, suppress(ValueError):  # what it says on the agent's thread must not come last
             self._capture.followers.remove(self._show)
-        if self.changed:
-            self.changed = False
+        if self.changes:
             # Through the trait, so that the program, too, finds there what it has printed.
             self._comm.owner.outputs = tuple(self.outputs)
 
     def _show(self) -> None:
         """Let the page see what has come so far; called now and then while the widget is open."""
         now = time.monotonic()
-        if not self.changed or now < self._due:
+        if self.changes == self._shown or now < self._due:
             return
-        self.changed = False
+        self._shown = self.changes
         outputs = self.outputs
         size = sum(len(str(output.get("text", ""))) for output in outputs)
         self._due = now + max(_LIVE_INTERVAL, size / _CHARS_PER_SECOND)

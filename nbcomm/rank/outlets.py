@@ -28,11 +28,15 @@ class Outlet:
 
     Args:
         outputs: what it holds already, as in a notebook's file.
+
+    Attributes:
+        is_open: whether it takes anything.
+        changes: how often it has taken something.
     """
 
     def __init__(self, outputs: Iterable[dict[str, Any]] = ()) -> None:
         self.is_open = False
-        self.changed = False
+        self.changes = 0
         self._outputs = [_Output(dict(output)) for output in outputs]
         self._clear = False
 
@@ -48,7 +52,7 @@ class Outlet:
 
     def take(self, item: Item) -> None:
         """Take one item."""
-        self.changed = True
+        self.changes += 1
         if isinstance(item, Clear):
             self._clear = item.wait
             if not item.wait:
@@ -75,7 +79,7 @@ class Outlet:
 
     def fail(self, name: str, message: str, lines: list[str]) -> None:
         """Take an exception's traceback."""
-        self.changed = True
+        self.changes += 1
         content = {"output_type": "error", "ename": name, "evalue": message, "traceback": lines}
         self._outputs.append(_Output(content))
 
