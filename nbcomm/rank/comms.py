@@ -185,6 +185,11 @@ class RankComm(BaseComm):
         late = capture.is_late(run)
         capture.tell(run, Comm(kind, self.comm_id, data, metadata or {}, target, buffers or [], late))
 
+    @property
+    def outlet(self) -> Outlet | None:
+        """Where this context and others show things now, if this speaks for an Output widget that is open."""
+        return self._outlet
+
     def _redirect(self, *, into: bool) -> None:
         """What this context shows goes into the widget from now on, or no longer."""
         outlet, self._outlet = self._outlet, None

@@ -70,6 +70,29 @@ def _show_in_place(module: ModuleType) -> None:
     live.start, live.stop = start_in_place, stop_with_the_last
 
 
+def _share_outputs(module: ModuleType) -> None:
+    """`ipywidgets`' Output: threads and tasks that enter the same one show all they print there, not only the first."""
+    output: Any = module.Output
+    enter, leave = output.__enter__, output.__exit__
+
+    def enter_too(self: Any) -> Any:
+        before = getattr(self.comm, "outlet", None)
+        entered = enter(self)
+        if before is not None and self.comm.outlet is before:
+            before.join()
+        return entered
+
+    def leave_too(self: Any, *error: Any) -> Any:
+        outlet = getattr(self.comm, "outlet", None)
+        try:
+            return leave(self, *error)
+        finally:
+            if outlet is not None:
+                outlet.leave()
+
+    output.__enter__, output.__exit__ = enter_too, leave_too
+
+
 def _print_text(module: ModuleType) -> None:
     """`rich.jupyter`: what is printed is coloured text, which folds over ranks as any text does, and not HTML."""
     jupyter: Any = module
@@ -87,6 +110,7 @@ def _print_text(module: ModuleType) -> None:
 
 
 _ADAPTED: dict[str, Callable[[ModuleType], None]] = {
+    "ipywidgets.widgets.widget_output": _share_outputs,
     "tqdm.autonotebook": _choose_text,
     "rich.jupyter": _print_text,
     "rich.live": _show_in_place,

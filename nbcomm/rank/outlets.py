@@ -43,12 +43,23 @@ class Outlet:
     def open(self) -> None:
         """Take from now on what this context shows; of several that are open, the last one takes it."""
         self.is_open = True
-        _open.set((*_open.get(), self))
+        self.join()
 
     def close(self) -> None:
         """Take no more, whoever asks for it."""
         self.is_open = False
         _open.set(tuple(outlet for outlet in _open.get() if outlet is not self))
+
+    def join(self) -> None:
+        """Take what this context shows, too, or once more."""
+        _open.set((*_open.get(), self))
+
+    def leave(self) -> None:
+        """Undo one `join`."""
+        outlets = [*_open.get()]
+        if self in outlets:
+            del outlets[len(outlets) - 1 - outlets[::-1].index(self)]
+            _open.set(tuple(outlets))
 
     def take(self, item: Item) -> None:
         """Take one item."""

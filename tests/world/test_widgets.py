@@ -182,6 +182,29 @@ def test_an_output_widget_takes_what_is_shown_in_it(page: Page) -> None:
     assert page.models[rows["[1]"]]["outputs"] == [{"output_type": "stream", "name": "stdout", "text": "again\n"}]
 
 
+def test_tasks_and_threads_share_an_output_widget(page: Page) -> None:
+    code = """\
+        import asyncio
+        from concurrent.futures import ThreadPoolExecutor
+        out = ipywidgets.Output(); display(out)
+        async def task(name):
+            with out:
+                print("begin", name)
+                await asyncio.sleep(0.05 * name)
+                print("end", name)
+            print("outside", name)
+        _ = await asyncio.gather(task(1), task(2))
+        def work(name):
+            with out: print("thread", name)
+        with ThreadPoolExecutor(2) as pool: pool.submit(work, 1); pool.submit(work, 2)
+        print(out.msg_id == "")"""
+    shown = cell(page, code, "-r 0")
+    assert shown.lines[-3:] == ["[0] outside 1", "[0] outside 2", "[0] True"]
+    taken = page.models[only(page, shown)]["outputs"][0]["text"].splitlines()
+    assert taken[:4] == ["begin 1", "begin 2", "end 1", "end 2"]
+    assert sorted(taken[4:]) == ["thread 1", "thread 2"]
+
+
 def test_an_output_widget_grows_while_the_cell_runs(page: Page, tmp_path: Path) -> None:
     go = tmp_path / "go"
     code = f"""\
