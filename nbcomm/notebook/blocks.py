@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from .area import Area
 from .pieces import VIEW, Entry, Piece, Rich, View
 from .screen import Screen, new_display_id, text_bundle
 from .slots import label, prefixed
@@ -117,11 +118,16 @@ class Block:
             if self._display_id and self._text() != self._shown and self.screen.area.updates:
                 self.screen.update(self._bundle(), {}, self._display_id)
 
-    def leave(self) -> None:
-        """The widgets are about to close: text stays."""
+    def leave(self, area: Area | None = None) -> None:
+        """The widgets are about to close: text stays.
+
+        Args:
+            area: of the cell that runs now. Who runs notebooks without a page hears of displays from that one only.
+        """
         with self._lock:
             if self._display_id and self.screen.area.updates:
-                self.screen.update(text_bundle(self._text()), {}, self._display_id)
+                area = area if area is not None and area.updates else self.screen.area
+                area.update(text_bundle(self._text()), {}, self._display_id)
             self._rows.clear()
             self._close_grid()
 

@@ -203,8 +203,9 @@ class Mirrors:
             self._closed = True
             if self._timer is not None:
                 self._timer.cancel()
+            area = current_area()
             for block in [*self._blocks]:
-                quietly(block.leave)
+                quietly(block.leave, area)
             self._blocks.clear()
             for half in [*self._halves.values()]:
                 quietly(half.close)

@@ -89,7 +89,7 @@ class Agent:
         self._begun = 0
         self._comms: Comms | None = None
         self._waiting: list[tuple[Request, Sequence[Any]]] = []
-        self._inbox: asyncio.Queue[tuple[Request | Heard, Sequence[Any]]] | None = None
+        self._inbox: asyncio.Queue[tuple[Request | Heard | None, Sequence[Any]]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: CellRunner | None = None
         self._shell: Any = None
@@ -117,15 +117,23 @@ class Agent:
         self._work = asyncio.ensure_future(self._serve_requests(self._inbox))
         self._send(Attached(self.rank))
 
-    async def _serve_requests(self, inbox: asyncio.Queue[tuple[Request | Heard, Sequence[Any]]]) -> None:
+    async def _serve_requests(self, inbox: asyncio.Queue[tuple[Request | Heard | None, Sequence[Any]]]) -> None:
         while True:
             message, frames = await inbox.get()
             with suppress(KeyboardInterrupt):  # a late one, between two requests: there is nothing left to end
                 if isinstance(message, Heard):
                     self._call_back()
+                elif message is None:
+                    self._tell_again()
                 else:
                     self._begun = message.id
                     await self._handle(message, frames)
+
+    def _tell_again(self) -> None:
+        """Another notebook is there: let it know the widgets."""
+        if self._comms is not None:
+            self._comms.tell_again()
+            self._send_output()
 
     def _call_back(self) -> None:
         """Handle what the page says to a widget. No other rank takes part, and nobody waits for an answer."""
@@ -312,6 +320,8 @@ class Agent:
             self._send(self._hello())
             if self._loop is not None:
                 self._send(Attached(self.rank))
+                if self._inbox is not None:
+                    self._loop.call_soon_threadsafe(self._inbox.put_nowait, (None, ()))
             self._outbox.extend(self._history.replay())
 
     def _receive(self, link: zmq.Socket[bytes]) -> None:

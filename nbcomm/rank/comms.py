@@ -9,6 +9,7 @@ into such a widget is collected here (`outlets`), and travels as the widget's st
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -26,6 +27,10 @@ from ..messages import Comm, Heard
 from .outlets import Outlet, plain
 from .streams import Capture
 
+_PROTOCOL = "2.1.0"
+"""Of widgets: ipywidgets 8 and anywidget speak it."""
+
+_REFERENCE = re.compile(r"IPY_MODEL_(\w+)")
 _OUTPUT = ("@jupyter-widgets/output", "OutputModel")
 _LIVE_INTERVAL = 0.1
 _CHARS_PER_SECOND = 250_000  # of a widget's outputs that grow while it is open: each time all of them travel
@@ -65,6 +70,28 @@ class Comms:
     @property
     def _manager(self) -> Any:
         return comm.get_comm_manager()
+
+    def tell_again(self) -> None:
+        """Open all widgets once more, for a notebook that has not heard of them; on the main thread."""
+        told: set[str] = set()
+        for name in self.names():
+            self._tell_again(name, told)
+
+    def _tell_again(self, name: str, told: set[str]) -> None:
+        found = self._manager.comms.get(name)
+        if name in told or not isinstance(found, RankComm) or not hasattr(found.owner, "get_state"):
+            return
+        told.add(name)
+        try:
+            state, paths, buffers = _apart(found.owner.get_state())
+        except Exception:  # noqa: BLE001 - a state that cannot be read is missing, and no more than that
+            return
+        for other in _REFERENCE.findall(str(state)):  # a page must know what a widget refers to
+            self._tell_again(other, told)
+        if "msg_id" in state:
+            state["msg_id"] = ""
+        data = {"state": plain(state), "buffer_paths": paths}
+        found.say("open", data, {"version": _PROTOCOL}, found.target_name, buffers)
 
     # ── what the page says ──────────────────────────────────────────────────────────────────────────
 
@@ -113,6 +140,28 @@ class Comms:
                 sys.stderr.write("".join(traceback.format_exception(error)))
             except KeyboardInterrupt:
                 sys.stderr.write("KeyboardInterrupt\n")
+
+
+def _apart(state: dict[str, Any]) -> tuple[dict[str, Any], list[list[Any]], list[bytes]]:
+    """A state without its binary parts, where they were, and they."""
+    paths: list[list[Any]] = []
+    buffers: list[bytes] = []
+
+    def walk(value: Any, path: list[Any]) -> Any:
+        if isinstance(value, dict):
+            return {key: walk(part, [*path, key]) for key, part in value.items() if not keep(part, [*path, key])}
+        if isinstance(value, list | tuple):
+            return [None if keep(part, [*path, i]) else walk(part, [*path, i]) for i, part in enumerate(value)]
+        return value
+
+    def keep(value: Any, path: list[Any]) -> bool:
+        if not isinstance(value, bytes | bytearray | memoryview):
+            return False
+        paths.append(path)
+        buffers.append(bytes(value))
+        return True
+
+    return walk(state, []), paths, buffers
 
 
 def _is_update(heard: Heard) -> bool:

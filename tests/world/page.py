@@ -26,6 +26,11 @@ class Page(Notebook):
         self.said: list[tuple[str, str, dict[str, Any], list[bytes], str]] = []
         super().__init__(directory, **environment)
 
+    def _connect(self) -> None:
+        super()._connect()
+        self.models.clear()
+        self.said.clear()
+
     def _take(self, message: dict[str, Any]) -> None:
         super()._take(message)
         kind, _, name = message["msg_type"].partition("_")
@@ -97,9 +102,9 @@ class Page(Notebook):
 
 
 @contextmanager
-def page_with_ranks(folder: Path, ranks: int = 4) -> Iterator[Page]:
+def page_with_ranks(folder: Path, ranks: int = 4, **environment: str) -> Iterator[Page]:
     """A page in a folder, with ranks on the CPU; its kernel is shut down in the end."""
-    page = Page(str(folder))
+    page = Page(str(folder), **environment)
     try:
         page.run("%load_ext nbcomm")
         page.run(f"%distributed start -n {ranks}", timeout=120)

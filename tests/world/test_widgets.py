@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import re
+import tempfile
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -383,3 +384,24 @@ def test_widgets_of_the_dead_are_silent_and_a_stopped_world_leaves_text(tmp_path
             assert shown.text.count("100%") == ranks
             assert len(shown.outputs) == 1
             page.run("%distributed stop")
+
+
+def test_another_kernel_that_attaches_has_the_widgets(tmp_path: Path) -> None:
+    with (
+        tempfile.TemporaryDirectory(prefix="nb", dir="/tmp", ignore_cleanup_errors=True) as elsewhere,
+        page_with_ranks(tmp_path, 1, TMPDIR=elsewhere) as page,
+    ):
+        cell(page, "import ipywidgets\ns, late = ipywidgets.IntSlider(4), ipywidgets.Image(value=b'raw')")
+        cell(page, "box = ipywidgets.VBox(); box.children = [s, ipywidgets.Label('x'), late]")
+        page.restart()
+        page.run("%load_ext nbcomm")
+        page.run("%distributed attach")
+        shown = cell(page, "box")
+        assert shown.text.startswith("[0] IntSlider: 4\n    x")
+        slider, _, image = page.models[only(page, shown)]["children"]
+        opened = [comm for kind, comm, *_ in page.said if kind == "open"]
+        assert opened.index(slider.removeprefix("IPY_MODEL_")) < opened.index(only(page, shown))
+        assert [raw for _, comm, _, raw, _ in page.said if f"IPY_MODEL_{comm}" == image] == [[b"raw"]]
+        page.set(slider.removeprefix("IPY_MODEL_"), value=6)
+        page.until(lambda: "6" in cell(page, "s.value").text, 20, "the slider did not move")
+        page.run("%distributed stop")
