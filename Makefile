@@ -61,7 +61,7 @@ soak: $(VENV)/ready-to-develop
 
 screenshots: $(VENV)/ready-to-develop system-packages
 	$(SAY) 'Taking the pictures of docs/ in a real JupyterLab, light and dark.'
-	@NBCOMM_SCREENSHOTS=docs $(BIN)/python -m pytest -q tests/browser/test_world.py tests/browser/test_story.py tests/browser/test_views.py
+	@NBCOMM_SCREENSHOTS=docs $(BIN)/python -m pytest -q tests/browser/test_world.py tests/browser/test_story.py tests/browser/test_views.py tests/browser/test_widgets.py
 	$(SAY) 'Drawing the pictures of docs/collectives.'
 	@$(BIN)/python docs/pictures.py
 

@@ -75,6 +75,10 @@ class Display(msgspec.Struct, tag="d", array_like=True, frozen=True):
     late: bool = False
 
 
+LIVE = "nbcomm-live-"
+"""How the ``display_id`` of a text begins that changes all the time, as a progress bar does."""
+
+
 class Result(msgspec.Struct, tag="r", array_like=True, frozen=True):
     """The value of the cell's last expression, as a MIME bundle."""
 
@@ -109,7 +113,7 @@ class Comm(msgspec.Struct, tag="m", array_like=True, frozen=True):
     late: bool = False
 
 
-Item = Text | Display | Result | Clear
+Item = Text | Display | Result | Clear | Comm
 
 
 class Op(msgspec.Struct, array_like=True, frozen=True):
@@ -487,5 +491,5 @@ class Snapshot(_Message):
 Request = Form | Run | Push | Pull | Call
 """What the main loop does, one after the other, and answers with a `Done`."""
 
-ToRank = Request | Ask | Interrupt | Abort | Probe | Stop | Reply
+ToRank = Request | Ask | Interrupt | Abort | Probe | Stop | Reply | Heard
 FromRank = Hello | Attached | Resume | Output | Done | Mismatch | Told | Snapshot | Asking | Withdrawn

@@ -28,7 +28,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield opened
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [*PAGES, DOCS / "widgets.md"], ids=lambda page: page.stem)
 def test_every_example_shows_what_the_page_says(notebook: Notebook, page: Path) -> None:
     examples = EXAMPLE.findall(page.read_text())
     assert examples

@@ -7,6 +7,7 @@ thread, still lands there; `print` would go to whichever cell runs by then.
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from typing import Any, Protocol
 
 
@@ -15,9 +16,11 @@ class Area(Protocol):
 
     Attributes:
         updates: whether a display can be replaced in place and the area can be cleared.
+        comms: whether there may be a page that widgets speak with.
     """
 
     updates: bool
+    comms: bool
 
     def stream(self, name: str, text: str) -> None:
         """Show text as written to "stdout" or "stderr"."""
@@ -31,6 +34,9 @@ class Area(Protocol):
     def clear(self, *, wait: bool) -> None:
         """Remove all output; with ``wait``, when the next comes."""
 
+    def comm(self, kind: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]) -> None:
+        """Send a comm's message: "open", "msg" or "close"."""
+
 
 class JupyterArea:
     """The output of the cell that runs now in this ipykernel.
@@ -40,7 +46,7 @@ class JupyterArea:
     without a context of its own gets that of the cell which runs then.
     """
 
-    updates = True
+    updates = comms = True
 
     def __init__(self, publisher: Any) -> None:
         self._session = publisher.session
@@ -68,18 +74,30 @@ class JupyterArea:
         """Remove all output."""
         self._send("clear_output", {"wait": wait}, "display_data")
 
+    def comm(self, kind: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]) -> None:
+        """Send a comm's message."""
+        topic = f"comm-{content['comm_id']}"
+        self._send(f"comm_{kind}", content, topic, metadata=metadata, buffers=buffers)
+
     def _show(self, kind: str, data: dict[str, Any], metadata: dict[str, Any], display_id: str) -> None:
         from ipykernel.jsonutil import encode_images
 
         transient = {"display_id": display_id} if display_id else {}
         self._send(kind, {"data": encode_images(data), "metadata": metadata, "transient": transient}, "display_data")
 
-    def _send(self, kind: str, content: dict[str, Any], topic: str) -> None:
+    def _send(
+        self,
+        kind: str,
+        content: dict[str, Any],
+        topic: str,
+        metadata: dict[str, Any] | None = None,
+        buffers: Sequence[bytes] = (),
+    ) -> None:
         from ipykernel.jsonutil import json_clean
 
-        message = self._session.msg(kind, json_clean(content), parent=self._parent)
+        message = self._session.msg(kind, json_clean(content), parent=self._parent, metadata=metadata)
         # The socket is ipykernel's hand-over to its output thread: safe from any thread, in order.
-        self._session.send(self._socket, message, ident=topic.encode())
+        self._session.send(self._socket, message, ident=topic.encode(), buffers=[*buffers])
 
 
 class TerminalArea:
@@ -88,7 +106,7 @@ class TerminalArea:
     Nothing is updated in place. Rich displays go through IPython if it is there.
     """
 
-    updates = False
+    updates = comms = False
 
     def __init__(self, shell: Any = None) -> None:
         self._streams = {"stdout": sys.stdout, "stderr": sys.stderr}
@@ -103,6 +121,8 @@ class TerminalArea:
 
     def display(self, data: dict[str, Any], metadata: dict[str, Any], display_id: str = "") -> None:
         """Show a MIME bundle."""
+        if not data:
+            return
         if self._publisher is not None:
             transient = {"display_id": display_id} if display_id else {}
             self._publisher.publish(data=data, metadata=metadata, transient=transient)
@@ -117,6 +137,9 @@ class TerminalArea:
     def clear(self, *, wait: bool) -> None:
         """Nothing: what a terminal has shown stays."""
 
+    def comm(self, kind: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]) -> None:
+        """Nothing: there is no page."""
+
 
 class RecordingArea:
     """An area for tests: keeps the calls, and the outputs that a notebook would be left with.
@@ -127,7 +150,7 @@ class RecordingArea:
     """
 
     def __init__(self, *, updates: bool = True) -> None:
-        self.updates = updates
+        self.updates = self.comms = updates
         self.calls: list[tuple[Any, ...]] = []
         self.outputs: list[dict[str, Any]] = []
         self._clear_next = False
@@ -159,6 +182,10 @@ class RecordingArea:
             self._clear_next = True
         else:
             self.outputs.clear()
+
+    def comm(self, kind: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]) -> None:
+        """Note a comm's message."""
+        self.calls.append(("comm", kind, content, metadata, [*buffers]))
 
     def _begin(self, *call: Any) -> None:
         self.calls.append(call)

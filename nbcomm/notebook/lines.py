@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..messages import Clear, Display, Item, Result, Text
+from ..messages import Clear, Comm, Display, Item, Result, Text
 from .pieces import Line, Piece, Rich, version
 
 _TOKEN = re.compile(
@@ -263,6 +263,8 @@ class Reader:
             return [item]
         if isinstance(item, Display) and item.update:
             return [item]
+        if isinstance(item, Comm):  # `mirrors` has heard it
+            return []
         return [*self._finish(bars=False), *piece_of(item)]
 
     def end(self) -> list[Line]:

@@ -15,17 +15,21 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ..messages import Clear, Display, Failure, Item, Text
+from ..messages import Clear, Display, Failure, Item, Result, Text
 from .area import Area, current_area
+from .blocks import Block, Blocks, as_view
 from .errors_view import cell_error
 from .late import LateText, is_late, late_label
 from .lines import Reader, piece_of
 from .merge import WINDOW, Lane, Merger, Order
-from .pieces import Entry, Line, Piece, Rich, version
+from .pieces import Entry, Line, Piece, Rich, View, version
 from .screen import Screen, new_display_id, text_bundle
 from .slots import Registry, Slot, label, prefixed
+
+if TYPE_CHECKING:
+    from .mirrors import Mirrors
 
 __all__ = ["CellOutput", "cell_error"]
 
@@ -57,6 +61,9 @@ class CellOutput:
         quiet: show nothing.
         area: where to show it; by default the cell that runs now.
         clock: the time in seconds, for tests.
+
+    Attributes:
+        widgets: those of the ranks; None if there is nobody who knows them.
     """
 
     _registry: ClassVar[Registry] = Registry()
@@ -73,6 +80,7 @@ class CellOutput:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         order: Order = "by_rank" if by_rank else "fold" if fold else "each"
+        self.widgets: Mirrors | None = None
         self._order = order
         self._quiet = quiet
         self._clock = clock
@@ -81,6 +89,7 @@ class CellOutput:
         self._ended: set[int] = set()
         self._screen = Screen(area if area is not None else current_area(), clock)
         self._labels: list[tuple[Entry, str]] = []
+        self._blocks = Blocks(self._screen)
         self._prefixes: dict[tuple[int, ...], str] = {}
         self._late = LateText()
         self._late_lines: list[tuple[int, str, str]] = []
@@ -94,6 +103,11 @@ class CellOutput:
         self._inbox: list[tuple[float, int, list[Item] | None]] = []  # None: the rank's cell has ended
         self._inbox_lock = threading.Lock()  # held for moments only: the link's thread takes it
         self._closed = False
+
+    @property
+    def area(self) -> Area:
+        """Where it is shown."""
+        return self._screen.area
 
     def feed(self, rank: int, items: list[Item]) -> None:
         """Take what a rank has shown, from any thread; after `close`, show it at once as late output."""
@@ -172,6 +186,7 @@ class CellOutput:
                 if not self._quiet:
                     self._settle(self._merger.settle())
                     self._refresh(final=True)
+                    self._blocks.settle()
                     self._screen.close()
                 with self._inbox_lock:
                     if not self._inbox:
@@ -239,7 +254,7 @@ class CellOutput:
                 else:
                     if isinstance(piece, Rich):
                         self._register(rank, piece)
-                    pieces.append(piece)
+                    pieces.append(as_view(piece, self.widgets))
         return pieces, clear
 
     def _clear(self, waits: dict[int, bool], now: float) -> None:
@@ -255,6 +270,7 @@ class CellOutput:
         self._screen.clear(wait=not empty or any(waits[rank] for rank in ranks))
         self._restless = {slot for slot in self._restless if slot.screen is not self._screen}
         self._labels.clear()
+        self._blocks.clear()
         self._late_lines.clear()
         for rank, stream, line in kept:
             self._write_late(rank, stream, line)
@@ -321,6 +337,9 @@ class CellOutput:
         return prefix
 
     def _show_rich(self, entry: Entry, piece: Rich) -> None:
+        if isinstance(piece, View):
+            self._blocks.show(entry, self.widgets)
+            return
         if piece.display_id:
             with self._shared:
                 Slot(self._screen, dict(entry.parts), self._clock())
@@ -340,6 +359,7 @@ class CellOutput:
                 for rank, part in entry.parts.items():
                     slot.join(rank, part)
                 self._restless.add(slot)
+        self._blocks.join(entry)
         for known, label_id in self._labels:
             if known is entry:
                 self._screen.update(text_bundle(self._prefix(entry.ranks)), {}, label_id)
@@ -400,13 +420,17 @@ class CellOutput:
             elif isinstance(item, Display) and item.update:
                 for piece in self._update(rank, item):
                     self._show_late_piece(rank, piece)
-            elif not isinstance(item, Clear):  # there is no saying what a late one would clear
+            elif isinstance(item, Display | Result):  # there is no saying what a late Clear would clear
                 for piece in piece_of(item):
                     self._show_late_piece(rank, piece)
 
     def _show_late_piece(self, rank: int, piece: Piece) -> None:
         if isinstance(piece, Line):
             self._write_late(rank, piece.stream, prefixed(late_label(rank), piece.text))
+            return
+        view = as_view(piece, self.widgets)
+        if isinstance(view, View):
+            Block(self._screen, self.widgets, {rank: view}, "(late)")
             return
         self._write_late(rank, "stdout", late_label(rank) + "\n")
         self._register(rank, piece)

@@ -11,6 +11,9 @@ import msgspec
 if TYPE_CHECKING:
     from .slots import Slot
 
+VIEW = "application/vnd.jupyter.widget-view+json"
+"""The MIME type of a widget's view."""
+
 
 class Line(NamedTuple):
     """One line of text, or the several lines of one text-only result. Equal lines fold."""
@@ -57,6 +60,16 @@ class Rich:
 
     def __hash__(self) -> int:
         return hash(self.first.digest)
+
+
+class View(Rich):
+    """One rank's view of a widget. Ranks that show widgets of one ``kind`` at the same place share a block."""
+
+    __slots__ = ("model",)
+
+    def __init__(self, first: Version, model: str, kind: str) -> None:
+        super().__init__(Version(b"view of " + kind.encode(), first.data, first.metadata))
+        self.model = model
 
 
 Piece = Line | Rich

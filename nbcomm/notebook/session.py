@@ -27,6 +27,7 @@ from .headline import headline
 from .inquiries import Answer, Inquiries
 from .keeping import worlds_are_kept
 from .link import Link
+from .mirrors import Mirrors
 from .naming import addressed
 from .output import CellOutput
 from .presses import Presses
@@ -89,7 +90,10 @@ class Session:
         self._processes = Processes(forkserver, self._roster, self._process_ended)
         self._startup = Startup(wishes, self._processes, self._roster, progress)
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
-        self._stage = Stage(self._desk, self._generations, lambda: len(self.ranks), self._settle_panel, self._hurry)
+        self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
+        self._stage = Stage(
+            self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._hurry
+        )
         self._transfers = Transfers(self._desk, self._stage, self.home.bulk)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
@@ -198,6 +202,7 @@ class Session:
             self._watch.close()
         self.link.send(self._roster.hellos, last or Probe(self._desk.seen))
         self.link.close()
+        self._widgets.close()
         self._desk.close("was stopped" if last is not None else "was left")
         if self.panel is not None:
             self.panel.close()

@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from ..messages import LIVE
 from ..ranks import fold
 from .lines import plain_text
 from .pieces import Rich, Version
@@ -80,6 +81,8 @@ class Slot:
         Returns:
             Whether the ranks differ and are waited for: then call again.
         """
+        if not final and not self.screen.area.updates and next(iter(self.parts.values())).display_id.startswith(LIVE):
+            return True  # where nothing can be replaced, the last one is enough
         apart = len({part.versions[-1].digest for part in self.parts.values()}) > 1
         common = self._common(apart=apart)
         if common is not None:
@@ -142,7 +145,8 @@ class Slot:
             self.screen.display(group.value.data, group.value.metadata, output.body_id)
 
     def _show_text(self, groups: list[_Group]) -> None:
-        lines = [prefixed(label(group.ranks), plain_text(group.value.data) or "") for group in groups]
+        texts = [(label(group.ranks), plain_text(group.value.data)) for group in groups]
+        lines = [prefixed(ranks, text) for ranks, text in texts if text]
         text = "".join(lines).removesuffix("\n")
         if self._text is None:
             self._text = _Output()

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..messages import Failure
     from .desk import Desk
     from .generations import Generations
+    from .mirrors import Mirrors
 
 _OUTPUTS_KEPT = 200
 """How many past cells can still show what their background threads print."""
@@ -36,6 +37,7 @@ class Stage:
         desk: asks, and waits for answers.
         generations: makes the groups good between cells.
         size: how many ranks the world has.
+        widgets: those of the ranks.
         settle: lets the notebook's file hold the panel's state; told whether the cell has failed.
         hurry: told when something begins to run.
 
@@ -44,11 +46,12 @@ class Stage:
         chronicle: what is known of its collectives, or of the last one's.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913, PLR0917 - what a cell touches
         self,
         desk: Desk,
         generations: Generations,
         size: Callable[[], int],
+        widgets: Mirrors,
         settle: Callable[[bool], None],
         hurry: Callable[[], None],
     ) -> None:
@@ -57,6 +60,7 @@ class Stage:
         self._desk = desk
         self._generations = generations
         self._size = size
+        self._widgets = widgets
         self._settle = settle
         self._hurry = hurry
         self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
@@ -100,6 +104,7 @@ class Stage:
         self.chronicle.begin(number, request.ranks)
         self._desk.questions.begin(request.id)
         self.cell = request, output
+        output.widgets = self._widgets
         self._outputs[request.id] = output
         while len(self._outputs) > _OUTPUTS_KEPT:
             self._outputs.popitem(last=False)
@@ -142,8 +147,9 @@ class Stage:
     def show(self, rank: int, message: Output) -> None:
         """Take what a rank prints and displays."""
         output = self._outputs.get(message.run)
-        if output is not None:
-            output.feed(rank, message.items)
+        items = self._widgets.hear(rank, message.items, output.area if output is not None else None)
+        if output is not None and items:
+            output.feed(rank, items)
 
     def ended(self, rank: int, done: Done) -> bool:
         """A rank's part has ended: what it prints from now on is late.

@@ -35,6 +35,7 @@ from ..messages import (
     Failure,
     Form,
     FromRank,
+    Heard,
     Hello,
     Interrupt,
     Output,
@@ -51,10 +52,11 @@ from ..messages import (
 )
 from ..values import pack, unpack
 from ..wire import decode_to_rank, encode
-from . import debugger, names, script
+from . import debugger, libraries, names, script
 from .asking import Asker
 from .assistant import Assistant
 from .cells import CellRunner, handle_interrupts
+from .comms import Comms
 from .ending import Ending
 from .history import History
 from .insight import Insight
@@ -67,6 +69,9 @@ _FLUSH_BUSY = 50
 
 _FLUSH_IDLE = 250
 """The same between cells, when only background threads can print."""
+
+_CALLBACK = -1
+"""What runs while a widget's callback does: it is no request, and has no id."""
 
 
 class Agent:
@@ -88,8 +93,10 @@ class Agent:
         self._outbox: deque[list[Any]] = deque()
         self._history = History()
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
+        self._begun = 0
+        self._comms: Comms | None = None
         self._waiting: list[tuple[Request, Sequence[Any]]] = []
-        self._inbox: asyncio.Queue[tuple[Request, Sequence[Any]]] | None = None
+        self._inbox: asyncio.Queue[tuple[Request | Heard | None, Sequence[Any]]] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._runner: CellRunner | None = None
         self._asker: Asker | None = None
@@ -121,6 +128,9 @@ class Agent:
         self._shell = shell
         self._runner = CellRunner(shell, self.capture, self.world.explain)
         self._assistant = Assistant(lambda: Insight(shell), self._send, self.world.apart)
+        self._comms = Comms(self.capture, getattr(shell, "kernel", None))
+        self._comms.install()
+        libraries.of_cells(self.capture)
         handle_interrupts(self._runner)
         self._asker = Asker(self.capture, self.world.record, self._runner.to_end, self._rouse)
         self._asker.install()
@@ -130,11 +140,46 @@ class Agent:
         self._work = asyncio.ensure_future(self._serve_requests(self._inbox))
         self._send(Attached(self.rank))
 
-    async def _serve_requests(self, inbox: asyncio.Queue[tuple[Request, Sequence[Any]]]) -> None:
+    async def _serve_requests(self, inbox: asyncio.Queue[tuple[Request | Heard | None, Sequence[Any]]]) -> None:
         while True:
             message, frames = await inbox.get()
             with suppress(KeyboardInterrupt):  # a late one, between two requests: there is nothing left to end
-                await self._handle(message, frames)
+                if isinstance(message, Heard):
+                    self._call_back()
+                elif message is None:
+                    self._tell_again()
+                else:
+                    self._begun = message.id
+                    await self._handle(message, frames)
+
+    def _tell_again(self) -> None:
+        """Another notebook is there: let it know the widgets."""
+        if self._comms is not None:
+            self._comms.tell_again()
+            self._send_output()
+
+    def _call_back(self) -> None:
+        """Handle what the page says to a widget. No other rank takes part, and nobody waits for an answer."""
+        assert self._comms is not None  # noqa: S101 - for mypy: `attach` has made both
+        assert self._runner is not None  # noqa: S101
+        before = self._state, self._since
+        group = self.world.comm
+        ranks = None if group is None else group.cell_ranks
+        self.world.begin(_CALLBACK, [self.rank])
+        self._set_state("running", _CALLBACK)
+        try:
+            with self._runner.callback():
+                self._comms.handle()
+        finally:
+            if os.getpid() != self._process.pid:
+                os._exit(1)  # a child that it has forked; see `CellRunner._end_forked_child`
+            with self._closing:
+                self._set_state(before[0])
+                self._since = before[1]
+                self.world.end()
+                if group is not None:
+                    group.cell_ranks = ranks  # threads of the last cell go on
+            self._send_output()
 
     async def _handle(self, message: Request, frames: Sequence[Any]) -> None:
         began, since = time.perf_counter(), time.time()
@@ -306,6 +351,8 @@ class Agent:
             self._send(self._hello())
             if self._loop is not None:
                 self._send(Attached(self.rank))
+                if self._inbox is not None:
+                    self._loop.call_soon_threadsafe(self._inbox.put_nowait, (None, ()))
             self._outbox.extend(self._history.replay())
             for asking in self._asker.open() if self._asker is not None else ():
                 self._send(asking)
@@ -323,17 +370,24 @@ class Agent:
             self._dispatch(message, frames)
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
-        if isinstance(message, Request):
+        if isinstance(message, Request | Heard):
             self._queue(message, frames)
         else:
             self._heard_at_once[type(message)](message)
 
-    def _queue(self, message: Request, frames: Sequence[Any]) -> None:
-        """Let the main thread do it in its turn."""
-        self._waiting.append((message, frames))
-        if self._loop is None or self._inbox is None:
-            return  # The shell is not there yet. The notebook waits for Attached; be safe all the same.
-        for waiting in self._waiting:
+    def _queue(self, message: Request | Heard, frames: Sequence[Any]) -> None:
+        """Let the main thread do it, when all that came before is done."""
+        if self._loop is None or self._inbox is None or self._comms is None:
+            # The shell is not there yet. The notebook waits for Attached; be safe all the same.
+            if not isinstance(message, Heard):
+                self._waiting.append((message, frames))
+            return
+        if isinstance(message, Heard):
+            if self._comms.put(message):
+                self._loop.call_soon_threadsafe(self._inbox.put_nowait, (message, ()))
+            return
+        self._comms.fence()
+        for waiting in (*self._waiting, (message, frames)):
             self._loop.call_soon_threadsafe(self._inbox.put_nowait, waiting)
         self._waiting.clear()
 
@@ -367,7 +421,12 @@ class Agent:
             ending = self._ending
             if ending is None:
                 return
-            if ending.run != self._running or self._runner is None:
+            if ending.run > self._begun and ending.error is None:  # it is still to begin
+                if self._running == _CALLBACK and self._runner is not None:
+                    ending.press(self.world, self._runner)  # what it waits for ends
+                else:
+                    ending.signalled = 0.0
+            elif ending.run != self._running or self._runner is None:
                 self._ending = None
             else:
                 ending.press(self.world, self._runner)

@@ -67,6 +67,8 @@ class CellRunner:
         shell = self._shell
         began = time.perf_counter()
         shell.execution_count = message.number
+        # An Output widget takes what is printed in answer to a message, so there must be one.
+        shell.set_parent({"header": {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}})
         with self._capture.of_run(message.id), self._showing_here(message.id):
             try:
                 with self.interruptible():
@@ -189,6 +191,23 @@ class CellRunner:
             shell.displayhook, shell.display_trap.hook, shell._showtraceback = before  # noqa: SLF001
             del shell.showtraceback, shell._format_exception_for_storage  # noqa: SLF001
 
+    @contextmanager
+    def callback(self) -> Iterator[None]:
+        """While a widget's callback runs: what it raises is printed, and ■ ends it."""
+        shell = self._shell
+        before = shell._showtraceback  # noqa: SLF001 - IPython's own hook
+
+        def show(kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
+            if not self._capture.fail(kind.__name__, str(value), lines):
+                sys.stderr.write("\n".join(lines) + "\n")
+
+        shell._showtraceback = show  # noqa: SLF001
+        try:
+            with self.interruptible():
+                yield
+        finally:
+            shell._showtraceback = before  # noqa: SLF001
+
     def _beyond_interrupts(self, *args: Any, **kwargs: Any) -> None:
         # The cell's code has ended: an interrupt would now only spoil the picture of how.
         if kwargs.get("running_compiled_code"):
@@ -200,6 +219,8 @@ class CellRunner:
         type(self._shell).showtraceback(self._shell, *args, **kwargs)
 
     def _keep_traceback(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
+        if self._capture.fail(kind.__name__, str(value), lines):
+            return  # within an Output widget, which catches what is raised in it
         # A cell may show several (a failing %run, a post_execute hook); the last one is the cell's own.
         self._print_tracebacks()
         self._tracebacks.append((kind.__name__, str(value), "\n".join(lines)))
@@ -258,6 +279,9 @@ class _ResultHook(DisplayHook):
 
     def finish_displayhook(self) -> None:
         """There is nothing to flush."""
+
+    def set_parent(self, parent: dict[str, Any]) -> None:
+        """Take no notice of which message this answers: an Output widget tells the shell once more."""
 
 
 def _inside(frame: FrameType | None, code: Any) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 from ipyparallel.engine.app import IPEngine
 
 from ..home import HOME_VARIABLE, Home
+from . import libraries
 from .agent import Agent
 
 
@@ -34,6 +35,7 @@ def _leave_debugger_out() -> None:
 
 
 _leave_debugger_out()  # in the fork server, before an engine is forked
+libraries.watch_imports()
 
 
 class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types

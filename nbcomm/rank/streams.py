@@ -20,12 +20,15 @@ import io
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from ..messages import Clear, Display, Item, Text
+import msgspec
+
+from ..messages import Clear, Comm, Display, Item, Text
+from . import outlets
 
 _run: contextvars.ContextVar[int | None] = contextvars.ContextVar("nbcomm_run", default=None)
 
@@ -45,24 +48,30 @@ class Capture:
 
     Args:
         files: for "stdout" and "stderr", where their descriptors write to once `claim_descriptors` ran.
+
+    Attributes:
+        lock: held while anything is added or taken.
+        followers: called, under the lock, before what is there is taken.
     """
 
     def __init__(self, files: dict[str, Path]) -> None:
-        self._lock = threading.RLock()  # a signal handler may print while the main thread is in here
+        self.lock = threading.RLock()  # a signal handler may print while the main thread is in here
         self._pending: list[tuple[int, Item]] = []
         self._text: list[str] = []
         self._text_key: tuple[int, str, bool] | None = None
+        self._updates: dict[str, int] = {}  # of comms: which pending item may still get new values
+        self.followers: list[Callable[[], None]] = []
         self._running: int | None = None
         self._last: int | None = None
         self._files = [_CapturedFile(number, name, files[name]) for number, name in ((1, "stdout"), (2, "stderr"))]
         self._libc = ctypes.CDLL(None)
         self.in_child = False
         """True in a process that a cell forked: it has no link, and writes to the descriptors."""
-        os.register_at_fork(before=self._lock.acquire, after_in_parent=self._lock.release, after_in_child=self._forked)
+        os.register_at_fork(before=self.lock.acquire, after_in_parent=self.lock.release, after_in_child=self._forked)
 
     def _forked(self) -> None:
         self.in_child = True
-        self._lock.release()
+        self.lock.release()
 
     def claim_descriptors(self) -> None:
         """From now on, what is written to descriptors 1 and 2 is captured; once they are, nothing changes."""
@@ -76,13 +85,20 @@ class Capture:
     @contextmanager
     def of_run(self, run: int) -> Iterator[None]:
         """While this lasts, what this context shows belongs to that cell run."""
-        with self._lock:
+        with self.lock:
             self._take_descriptors()  # what came before belongs to the cell before
             self._running = self._last = run
-        token = _run.set(run)
+        with self.on_behalf_of(run):
+            yield
+
+    @contextmanager
+    def on_behalf_of(self, run: int) -> Iterator[None]:
+        """While this lasts, what this context shows belongs to that cell run, which has ended: it is late."""
+        token, back = _run.set(run), outlets.outside()
         try:
             yield
         finally:
+            back()
             _run.reset(token)
 
     def attribution(self) -> int | None:
@@ -104,7 +120,11 @@ class Capture:
         """Add text that a cell printed."""
         if run == _NOBODY:
             return
-        with self._lock:
+        outlet = outlets.current()
+        with self.lock:
+            if outlet is not None:
+                outlet.take(Text(stream, text))
+                return
             self._take_descriptors()
             self._append_text(run, stream, text)
 
@@ -112,10 +132,42 @@ class Capture:
         """Add something else than text."""
         if run == _NOBODY:
             return
-        with self._lock:
+        outlet = outlets.current()
+        with self.lock:
+            if outlet is not None:
+                outlet.take(item)
+                return
             self._take_descriptors()
             self._close_text()
             self._pending.append((run, item))
+
+    def fail(self, name: str, message: str, lines: list[str]) -> bool:
+        """Add an exception's traceback, if this context shows things elsewhere than in its cell; else return False."""
+        outlet = outlets.current()
+        if outlet is None:
+            return False
+        with self.lock:
+            outlet.fail(name, message, lines)
+        return True
+
+    def tell(self, run: int, item: Comm) -> None:
+        """Add what a comm says. Of a widget's updates that wait together one is sent, with the last values."""
+        if run == _NOBODY:
+            return
+        with self.lock:
+            self._close_text()
+            if item.kind != "msg" or item.data.get("method") != "update" or item.buffers:
+                self._updates.clear()  # a widget may refer to one that was opened before: nothing passes this one
+                self._pending.append((run, item))
+                return
+            at = self._updates.setdefault(item.comm, len(self._pending))
+            if at == len(self._pending):
+                self._pending.append((run, item))
+                return
+            of_run, before = self._pending[at]
+            assert isinstance(before, Comm)  # noqa: S101 - for mypy: nothing else is noted there
+            state = {**before.data["state"], **item.data["state"]}
+            self._pending[at] = of_run, msgspec.structs.replace(before, data={**before.data, "state": state})
 
     def take(self, *, end: bool = False) -> list[tuple[int, list[Item]]]:
         """Take all that is there, grouped by cell run, in order.
@@ -123,7 +175,9 @@ class Capture:
         Args:
             end: the running cell has ended; what C code still holds in its own buffer is written out too.
         """
-        with self._lock:
+        with self.lock:
+            for follower in [*self.followers]:
+                follower()
             if end:
                 self._libc.fflush(None)
             self._take_descriptors(final=end)
@@ -131,6 +185,7 @@ class Capture:
             if end:
                 self._running = None
             pending, self._pending = self._pending, []
+            self._updates.clear()
         grouped: list[tuple[int, list[Item]]] = []
         for run, item in pending:
             if not grouped or grouped[-1][0] != run:
@@ -322,6 +377,7 @@ def follow_threads() -> None:
         if run is None:
             run = getattr(threading.current_thread(), _STARTED_BY, None)
         setattr(thread, _STARTED_BY, run)
+        outlets.inherit(thread)
         start(thread)
 
     threading.Thread.start = start_and_remember  # type: ignore[assignment,method-assign]
