@@ -18,7 +18,7 @@ from .presses import Presses
 from .requests import Request
 
 if TYPE_CHECKING:
-    from ..messages import Call, Pull, Push, Run
+    from ..messages import Request as Order
     from .link import Link
     from .roster import Roster
 
@@ -63,7 +63,7 @@ class Desk:
         self._open[request.id] = request
         return request
 
-    def ask(self, request: Request, message: Run | Call | Push | Pull, buffers: Sequence[Any] = ()) -> Request:
+    def ask(self, request: Request, message: Order, buffers: Sequence[Any] = ()) -> Request:
         """Send a request that is noted already."""
         self._link().send(request.ranks, message, buffers)
         return request

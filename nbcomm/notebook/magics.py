@@ -7,17 +7,18 @@ import ast
 import difflib
 import signal
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_cell_magic, magics_class
+from IPython.display import display
 
 from ..errors import CellSyntaxError, SpecError, StateError, TransferError
 from ..panel import table_text
-from . import buttons, keeping, worlds
+from . import buttons, keeping, variables, worlds
 from .progress import StartProgress
 from .session import Session
 from .usage import Helped, UsageError, cell_parser, line_parser, split
@@ -189,6 +190,26 @@ class DistributedMagics(Magics):
 
     def _do_pull(self, options: argparse.Namespace) -> None:
         self._shell.user_ns.update(worlds.current().pull_many(options.names, options.ranks))
+
+    def _do_who(self, options: argparse.Namespace) -> None:
+        session = worlds.current()
+        with self._interruptible():
+            rows = session.who(options.names, options.ranks)
+        display({"text/plain": variables.table_text(rows), "text/html": variables.table_html(rows)}, raw=True)
+
+    def _do_diff(self, options: argparse.Namespace) -> None:
+        session = worlds.current()
+        with self._interruptible():
+            found = session.diff(" ".join(options.name), options.ranks, options.atol)
+        print(found)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._take_one_interrupt_only()
+            raise
 
     def _do_log(self, options: argparse.Namespace) -> None:
         session = worlds.current()

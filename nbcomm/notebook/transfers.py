@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
-from ..errors import TransferError
-from ..messages import Blob, Call, Pull, Push
+from ..errors import Interrupted, TransferError
+from ..messages import Call, Pull, Push
 from ..values import pack, release, unpack
 from .output import CellOutput
 from .presses import Presses
@@ -79,15 +79,27 @@ def wait_for_transfer(desk: Desk, request: Request) -> None:
         Interrupted: ■ was pressed.
     """
     with Presses() as presses:
-        desk.wait(request, presses)
+        try:
+            desk.wait(request, presses)
+        except Interrupted:
+            _let_go(request)
+            raise
     failures = request.failures()
     if failures:
-        for rank in set(request.answers()) - set(failures):
-            release(request.answers()[rank].blob or Blob(b""))
+        _let_go(request)
+        if presses.pressed:
+            raise Interrupted
         said: dict[str, list[int]] = {}
         for rank, failure in failures.items():
             said.setdefault(failure.message.rstrip(".") or failure.name, []).append(rank)
         raise TransferError(" ".join(f"{message} (rank {rank_specs.fold(ranks)})." for message, ranks in said.items()))
+
+
+def _let_go(request: Request) -> None:
+    """Nobody will take what the ranks have sent."""
+    for done in request.answers().values():
+        if done.blob is not None:
+            release(done.blob)
 
 
 def unpack_answer(request: Request, rank: int) -> Any:

@@ -30,12 +30,14 @@ from ..messages import (
     Attached,
     Blob,
     Call,
+    Compare,
     Done,
     Failure,
     Form,
     FromRank,
     Hello,
     Interrupt,
+    Offer,
     Output,
     Probe,
     Pull,
@@ -44,11 +46,12 @@ from ..messages import (
     Run,
     Snapshot,
     Stop,
+    Survey,
     ToRank,
 )
 from ..values import pack, unpack
 from ..wire import decode_to_rank, encode
-from . import names, script
+from . import inquiries, names, script
 from .cells import CellRunner, handle_interrupts
 from .ending import Ending
 from .history import History
@@ -128,7 +131,12 @@ class Agent:
             elif isinstance(message, Push):
                 self._shell.user_ns.update(unpack(message.blob, frames))
             else:
-                blob, buffers = self._pull(message.names) if isinstance(message, Pull) else self._call(message, frames)
+                if isinstance(message, Pull):
+                    blob, buffers = self._pull(message.names)
+                elif isinstance(message, Call):
+                    blob, buffers = self._call(message, frames)
+                else:
+                    blob, buffers = self._look(message, frames)
                 done = Done(message.id, time.perf_counter() - began, blob=blob)
         except KeyboardInterrupt as error:
             done = Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True)
@@ -202,6 +210,13 @@ class Agent:
         if missing:
             raise TransferError(f"{', '.join(missing)} is not defined.")
         return pack({name: scope[name] for name in wanted}, self.home.bulk)
+
+    def _look(self, message: Survey | Offer | Compare, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:
+        runner = self._runner
+        assert runner is not None  # noqa: S101 - for mypy: `attach` has made it
+        self._set_state("running", message.id)  # it may take long, and can be interrupted
+        with runner.interruptible(), self.world.by_itself():
+            return pack(inquiries.answer(message, frames, self._shell), self.home.bulk)
 
     def _set_state(self, state: str, run: int | None = None) -> None:
         self._state = state

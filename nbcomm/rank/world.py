@@ -16,8 +16,8 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -267,6 +267,20 @@ class World:
     def end(self) -> None:
         """It has ended."""
         self._run = None
+
+    @contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """Refuse what needs other ranks, as in a cell that runs on this rank only. Main thread."""
+        before = self.comm.cell_ranks if self.comm is not None else None
+        if self.comm is not None:
+            self.comm.cell_ranks = [self.comm.rank]
+        self._look_alert()
+        try:
+            yield
+        finally:
+            if self.comm is not None:
+                self.comm.cell_ranks = before
+            self._look_alert()
 
     @property
     def broken(self) -> BaseException | None:
