@@ -91,6 +91,8 @@ def _sentence(outcome: Outcome, first: int, atol: float) -> str:
     if found["leaves"] > 1:
         count = found["different"]
         said = f"{count} of {found['leaves']} parts differ{'s' if count == 1 else ''}; first {said}"
+    elif found["first"]["how"] == "value" or found["first"].get("total") == 1:
+        far = far.removeprefix("largest ")
     return f"{said}; {far}" if far else said
 
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import SteeringError, TransferError
 from ..messages import Compare, Offer, Survey
-from ..ranks import by_rank, named
 from ..values import release
 from .differences import Comparison, Outcome
 from .transfers import unpack_answer, wait_for_transfer
-from .variables import Variable, merge
+from .variables import Variable, absence, merge
 
 if TYPE_CHECKING:
     from ..messages import Request as Order
@@ -45,11 +44,7 @@ class Inquiries:
         with self._stage.alone():
             (found,) = self._survey([name], ranks, hashes=True)
             if not found.seen:
-                absent = sorted(found.absent.items())
-                whys = list(dict.fromkeys(why for _, why in absent))
-                where = f"on {named(ranks)}" if len(whys) == 1 else ""
-                said = whys[0] if where else by_rank([rank for rank, _ in absent], [why for _, why in absent])
-                raise TransferError(f"{said} {where}".rstrip() + ".")
+                raise TransferError(absence(found))
             first = min(found.seen)
             if found.seen[first].digest is None:
                 raise TransferError(f"{name} {found.seen[first].note} (rank {first}).")

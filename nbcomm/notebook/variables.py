@@ -13,6 +13,9 @@ from ..ranks import fold, named
 _KINDS = 3
 """So many different texts stand in one cell of the table."""
 
+_TEXT = 32
+"""So many characters each has where there are several."""
+
 _NAMES = 8
 """So many names stand in the sentence above it."""
 
@@ -126,7 +129,11 @@ def _sentences(variables: Sequence[Variable]) -> list[str]:
     said = []
     if rows or not nowhere:
         ranks = sorted({rank for variable in rows for rank in (*variable.seen, *variable.absent)})
-        many = f"{len(rows)} variable{'' if len(rows) == 1 else 's'} on {named(ranks)}" if rows else "no variables yet"
+        many = (
+            f"{len(rows)} variable{'' if len(rows) == 1 else 's'} on {named(ranks)}"
+            if rows
+            else "the ranks have no variables yet"
+        )
         kinds: dict[str, list[str]] = {}
         for variable in rows:
             kinds.setdefault(variable.verdict, []).append(variable.name)
@@ -139,12 +146,16 @@ def _sentences(variables: Sequence[Variable]) -> list[str]:
             [f"{'all' if len(kinds['equal']) == len(rows) else len(kinds['equal'])} equal"] if "equal" in kinds else []
         )
         said.append("; ".join([many, *equal, *apart]))
-    for variable in nowhere:
-        whys: dict[str, list[int]] = {}
-        for rank, why in variable.absent.items():
-            whys.setdefault(why, []).append(rank)
-        said += [f"{why} on {named(ranks)}." for why, ranks in whys.items()]
-    return said
+    return [*said, *map(absence, nowhere)]
+
+
+def absence(variable: Variable) -> str:
+    """Why some ranks do not have it, in a sentence."""
+    whys: dict[str, list[int]] = {}
+    for rank, why in variable.absent.items():
+        whys.setdefault(why, []).append(rank)
+    said = [f"{why} ({named(ranks)})" for why, ranks in whys.items()]
+    return "; ".join([*said[:_KINDS], *(["…"] if len(said) > _KINDS else [])]) + "."
 
 
 _SUMMED = {"different": "different", "missing": "missing somewhere", "incomparable": "cannot be compared"}
@@ -197,8 +208,12 @@ def _each(variable: Variable, look: Callable[[Seen], str]) -> str:
         texts.setdefault(look(one), []).append(rank)
     if len(texts) == 1:
         return next(iter(texts))
-    shown = [f"[{fold(ranks)}] {text or '–'}" for text, ranks in texts.items()]
+    shown = [f"[{fold(ranks)}] {_cut(text) or '–'}" for text, ranks in texts.items()]
     return " ".join([*shown[:_KINDS], *(["…"] if len(shown) > _KINDS else [])])
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
 
 
 def _device(variable: Variable) -> str:

@@ -94,7 +94,7 @@ def blocks(shape: tuple[int, ...], itemsize: int, most: int = BLOCK) -> Iterator
     if not size:
         return
     if size <= most or not shape:
-        yield ()
+        yield (...,)  # not (): of an array without dimensions NumPy would give a scalar, of another dtype perhaps
         return
     row = size // shape[0]
     if row > most:
@@ -110,7 +110,9 @@ def blocks(shape: tuple[int, ...], itemsize: int, most: int = BLOCK) -> Iterator
 def bytes_of(block: torch.Tensor | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The bytes of a dense tensor or array in logical order; they are copied only where they lie otherwise, or far."""
     if isinstance(block, torch.Tensor):
-        return block.resolve_conj().resolve_neg().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+        plain = block.resolve_conj().resolve_neg().cpu().contiguous()
+        # Anew, since what lies between the elements does not count where there is but one, unless one asks for bytes.
+        return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 
@@ -226,8 +228,8 @@ def _reduced(kind: str, value: Any) -> Parts:
     try:
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = reduce(value) if reduce is not None else value.__reduce_ex__(4)
-    except Exception as error:
-        raise IncomparableError(f"{type(error).__name__}: {error}") from error
+    except TypeError as error:  # Python's own words: cannot pickle '_thread.lock' object
+        raise IncomparableError(str(error)) from error
     if isinstance(reduced, str):
         return Parts(f"{kind} {getattr(value, '__module__', '')}.{reduced}", [], sealed=True)
     function, arguments, state, items, pairs = (*reduced, None, None, None)[:5]

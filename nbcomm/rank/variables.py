@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import types
 from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
@@ -16,7 +17,8 @@ from .anatomy import IncomparableError, data_of, dtype_of
 from .digests import digest
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-_LONGEST = 80
+_LONGEST, _SENTENCE = 80, 400
+"""Characters of a value, and of what is said of an error."""
 
 
 def users(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str]:
@@ -51,7 +53,7 @@ def find(namespace: dict[str, Any], name: str) -> Any:
     except NameError as error:
         raise TransferError(f"{error.name or name} is not defined") from error
     except Exception as error:
-        raise TransferError(f"{name} raises {_clean(f'{type(error).__name__}: {error}')}") from error
+        raise TransferError(f"{name} raises {_clean(f'{type(error).__name__}: {error}', _SENTENCE)}") from error
 
 
 def survey(
@@ -154,7 +156,9 @@ def _value(value: Any) -> str:
         if inspect.isroutine(value):
             return _clean(f"{value.__name__}{inspect.signature(value)}")
         if isinstance(value, type):
-            return _clean(f"{value.__module__}.{value.__qualname__}")
+            return _clean(f"{value.__module__}.{value.__qualname__}".removeprefix("__main__."))
+        if isinstance(value, types.ModuleType):
+            return _clean(value.__name__)
         data = data_of(value) if isinstance(value, torch.Tensor) else None
         if isinstance(value, torch.Tensor) and data is None:
             return f"{str(value.layout).removeprefix('torch.')} tensor"
@@ -163,8 +167,8 @@ def _value(value: Any) -> str:
         return ""
 
 
-def _clean(text: str) -> str:
+def _clean(text: str, longest: int = _LONGEST) -> str:
     """One short line of what can be printed."""
-    line = "".join(letter if letter.isprintable() else " " for letter in _ADDRESS.sub("", text[: 20 * _LONGEST]))
-    line = " ".join(line.split()).encode(errors="replace").decode()
-    return line if len(line) <= _LONGEST else line[: _LONGEST - 1] + "…"
+    line = "".join(letter if letter.isprintable() else " " for letter in _ADDRESS.sub("", text[: 4 * longest]))
+    line = " ".join(line.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
