@@ -58,7 +58,8 @@ class Comparison:
     def __str__(self) -> str:
         seen, absent = self.variable.seen, self.variable.absent
         first = self.reference
-        what = " ".join(filter(None, (seen[first].type, seen[first].dtype, str(seen[first].shape or ""))))
+        shape = seen[first].shape
+        what = " ".join(filter(None, (seen[first].type, seen[first].dtype, "" if shape is None else str(shape))))
         if len(seen) == 1 and not absent:
             return f"{self.name} ({what}) was looked at on rank {first} only: there is nothing to compare it with."
         alike = next(group for group in self.variable.groups if first in group)

@@ -10,7 +10,7 @@ from ..errors import SteeringError, TransferError
 from ..messages import Compare, Offer, Survey
 from ..values import release
 from .differences import Comparison, Outcome
-from .transfers import unpack_answer, wait_for_transfer
+from .transfers import transfer, unpack_answer
 from .variables import Variable, absence, merge
 
 if TYPE_CHECKING:
@@ -72,5 +72,5 @@ class Inquiries:
     def _ask(self, ranks: list[int], order: Any, buffers: Sequence[Any] = ()) -> Request:
         request = self._desk.expect(ranks)
         message: Order = order(request.id)
-        wait_for_transfer(self._desk, self._desk.ask(request, message, buffers))
+        transfer(self._desk, request, message, buffers)
         return request

@@ -14,6 +14,7 @@ from .output import CellOutput
 from .presses import Presses
 
 if TYPE_CHECKING:
+    from ..messages import Request as Order
     from .desk import Desk
     from .requests import Request
     from .stage import Stage
@@ -58,7 +59,7 @@ class Transfers:
         try:
             with self._stage.alone():
                 request = self._desk.expect(ranks)
-                wait_for_transfer(self._desk, self._desk.ask(request, Push(request.id, blob), buffers))
+                transfer(self._desk, request, Push(request.id, blob), buffers)
         finally:
             release(blob)
 
@@ -66,13 +67,19 @@ class Transfers:
         """Fetch variables from ranks; see `Session.pull`."""
         with self._stage.alone():
             request = self._desk.expect(ranks)
-            wait_for_transfer(self._desk, self._desk.ask(request, Pull(request.id, list(names))))
+            transfer(self._desk, request, Pull(request.id, list(names)))
             values = [unpack_answer(request, rank) for rank in ranks]
             return {name: [value[name] for value in values] for name in names}
 
 
-def wait_for_transfer(desk: Desk, request: Request) -> None:
-    """Wait until values have gone over, to the ranks or from them.
+def transfer(desk: Desk, request: Request, message: Order, buffers: Sequence[Any] = ()) -> None:
+    """Ask, and wait until values have gone over, to the ranks or from them.
+
+    Args:
+        desk: asks, and waits.
+        request: is noted already, and collects the answers.
+        message: what is asked.
+        buffers: the raw frames behind it.
 
     Raises:
         TransferError: on some rank they could not be sent, or rebuilt.
@@ -80,7 +87,7 @@ def wait_for_transfer(desk: Desk, request: Request) -> None:
     """
     with Presses() as presses:
         try:
-            desk.wait(request, presses)
+            desk.wait(desk.ask(request, message, buffers), presses)
         except Interrupted:
             _let_go(request)
             raise

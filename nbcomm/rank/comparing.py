@@ -156,7 +156,7 @@ class _Walk:
             self._rows(mine, theirs, path)
         elif isinstance(mine, Sealed):
             if mine.digest != theirs.digest:
-                self._differ("hidden", path, mine.kind, theirs.kind)
+                self._differ("hidden", path, what, whats)
         else:
             self._plain(mine, theirs, path)
 
@@ -254,7 +254,7 @@ def what_is(value: Any) -> str:
         name = "Tensor" if isinstance(value, torch.Tensor) else "ndarray"
         return f"{name} {dtype_of(value)} {tuple(value.shape)}"
     if isinstance(value, Node | Sealed):
-        return value.kind.removeprefix("builtins.").removeprefix("__main__.")
+        return value.kind.removeprefix("builtins.").replace("__main__.", "")
     if _is_row(value):
         return f"{type(value).__name__} of {len(value)}"
     return type(value).__name__

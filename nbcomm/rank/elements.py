@@ -98,8 +98,8 @@ def _written(one: Array) -> str:
 
 def bits(array: Array, place: int) -> str:
     """The bytes of an element, the highest first: what tells a NaN from another one."""
-    one = array[(*(int(at) for at in np.unravel_index(place, tuple(array.shape))), ...)]
-    return f"0x{bytes_of(one).tobytes()[::-1].hex()}"
+    index = (*(int(at) for at in np.unravel_index(place, tuple(array.shape))), ...)
+    return f"0x{bytes_of(array[index]).tobytes()[::-1].hex()}"
 
 
 def _unlike(mine: Array, theirs: Array, itemsize: int) -> Array:

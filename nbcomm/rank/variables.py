@@ -108,11 +108,12 @@ def _place(value: Any) -> dict[str, Any]:
     if isinstance(value, torch.nn.Module):
         devices = {str(tensor.device) for tensor in (*value.parameters(), *value.buffers())}
         said["device"] = ", ".join(sorted(devices))
-        value = next((p for p in value.parameters() if hasattr(p, "to_local")), None)
+        if any(hasattr(parameter, "to_local") for parameter in value.parameters()):
+            said["shard"] = "sharded: each rank has its part"
     elif isinstance(value, torch.Tensor):
         said["device"] = str(value.device)
-    if hasattr(value, "to_local") and hasattr(value, "placements"):
-        said["shard"] = f"this rank's part of {tuple(value.shape)}, {', '.join(map(str, value.placements))}"
+        if hasattr(value, "to_local"):
+            said["shard"] = f"this rank's part of {tuple(value.shape)}, {', '.join(map(str, value.placements))}"
     return said
 
 
