@@ -24,7 +24,7 @@ def sketch(value: Any, depth: int = 3) -> str:
     >>> sketch([1, 2, 3, 4, 5, 6]), sketch({"lr": 0.1})
     ('[1 2 3 … 6] of 6', '{lr: 0.1}')
     """
-    if hasattr(value, "tolist") and hasattr(value, "shape"):
+    if hasattr(type(value), "tolist") and hasattr(type(value), "shape"):
         return _array(value)
     if isinstance(value, dict | list | tuple) and value and not depth:
         return "{…}" if isinstance(value, dict) else "[…]"

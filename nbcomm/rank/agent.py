@@ -81,6 +81,7 @@ class Agent:
         self._info = home.read_link()
         self._state, self._since = "starting", time.time()
         self._running: int | None = None
+        self._look_id: int | None = None
         self._outbox: deque[list[Any]] = deque()
         self._history = History()
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
@@ -214,6 +215,7 @@ class Agent:
     def _look(self, message: Survey | Offer | Compare, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:
         runner = self._runner
         assert runner is not None  # noqa: S101 - for mypy: `attach` has made it
+        self._look_id = message.id
         self._set_state("running", message.id)  # it may take long, and can be interrupted
         with runner.interruptible(), self.world.by_itself():
             return pack(inquiries.answer(message, frames, self._shell), self.home.bulk)
@@ -291,6 +293,9 @@ class Agent:
             if self._loop is not None:
                 self._send(Attached(self.rank))
             self._outbox.extend(self._history.replay())
+        run = self._running
+        if run is not None and run == self._look_id:  # the notebook that wanted to know has gone
+            self._ending = Ending(run, self.world.generation)
 
     def _receive(self, link: zmq.Socket[bytes]) -> None:
         while True:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..errors import TransferError
+from ..errors import SubsetError, TransferError
 from ..sketch import sketch
 from .anatomy import IncomparableError, data_of, dtype_of
 from .digests import digest
@@ -52,7 +52,9 @@ def find(namespace: dict[str, Any], name: str) -> Any:
         return eval(compile(tree, "<variable>", "eval", dont_inherit=True), namespace)  # noqa: S307 - as a cell does
     except NameError as error:
         raise TransferError(f"{error.name or name} is not defined") from error
-    except Exception as error:
+    except SubsetError as error:
+        raise TransferError(f"{name} needs other ranks; run it in a cell, and look at what it returns") from error
+    except (Exception, SystemExit) as error:  # no expression ends the rank
         raise TransferError(f"{name} raises {_clean(f'{type(error).__name__}: {error}', _SENTENCE)}") from error
 
 
@@ -113,7 +115,8 @@ def _place(value: Any) -> dict[str, Any]:
     elif isinstance(value, torch.Tensor):
         said["device"] = str(value.device)
         if hasattr(value, "to_local"):
-            said["shard"] = f"this rank's part of {tuple(value.shape)}, {', '.join(map(str, value.placements))}"
+            placements: Any = getattr(value, "placements", ())
+            said["shard"] = f"this rank's part of {tuple(value.shape)}, {', '.join(map(str, placements))}"
     return said
 
 
@@ -127,9 +130,8 @@ def _size(value: Any) -> dict[str, Any]:
         local = value.to_local() if hasattr(value, "to_local") else value
         said = {"dtype": dtype_of(local), "shape": tuple(local.shape)}
         return said if local.layout is not torch.strided else {**said, "nbytes": local.numel() * local.itemsize}
-    if isinstance(value, type):
-        return {}
-    shape = getattr(value, "shape", None)
+    # Asked is the class: an object may make up whatever it is asked for, and keep it.
+    shape = getattr(value, "shape", None) if hasattr(type(value), "shape") else None
     if isinstance(shape, tuple) and all(isinstance(length, int) for length in shape):
         said = {"shape": tuple(map(int, shape))}
         dtype, nbytes = getattr(value, "dtype", None), getattr(value, "nbytes", None)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import sys
 import threading
 from typing import Any
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -84,6 +86,12 @@ def test_what_cannot_be_compared_is_described_all_the_same(value: Any) -> None:
     assert found["type"] == type(value).__name__
 
 
+def test_an_object_that_makes_up_what_it_is_asked_for_is_not_asked() -> None:
+    mock = MagicMock()
+    describe(mock, hashes=True)
+    assert not mock._mock_children.keys() & {"shape", "tolist", "to_local", "dtype"}
+
+
 def test_the_answer_is_plain() -> None:
     """The notebook unpickles it, and is not to import torch, nor what the user has."""
     scope = {
@@ -104,7 +112,11 @@ def test_users_are_those_of_whos() -> None:
     assert users(scope, shell) == ["f", "np", "shadowed", "x"]
 
 
-SCOPE = {"x": [1, {"a": 2}], "n": 1, "odd name!": 7, "__builtins__": {"rank": 3, "len": len}}
+def exit_now() -> None:
+    sys.exit(3)
+
+
+SCOPE = {"x": [1, {"a": 2}], "n": 1, "odd name!": 7, "__builtins__": {"rank": 3, "len": len, "exit_now": exit_now}}
 
 
 @pytest.mark.parametrize(
@@ -122,6 +134,7 @@ def test_names_and_expressions_are_found(name: str, value: object) -> None:
         ("n + nothere", "nothere is not defined"),
         ("x[9]", r"x\[9\] raises IndexError: list index out of range"),
         ("n.real.none", "raises AttributeError"),
+        ("exit_now()", "raises SystemExit: 3"),
         ("n = 2", "n = 2 is neither a name nor an expression"),
         ("import os", "neither a name nor an expression"),
         ("x[", "neither a name nor an expression"),

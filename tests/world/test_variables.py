@@ -203,8 +203,11 @@ def test_a_model_of_which_one_rank_went_astray(filled: Notebook) -> None:
         ("%distributed diff {'a': [lock]}", "cannot pickle '_thread.lock' object"),
         ("%distributed diff x = 1", "x = 1 is neither a name nor an expression (ranks 0-3)."),
         ("%distributed diff (x := 1)", "would bind a name"),
-        ("%distributed diff all_reduce(x)", "all_reduce over the world needs ranks 1-3 too"),
-        ("%distributed diff barrier()", "barrier over the world needs"),
+        (
+            "%distributed diff all_reduce(x)",
+            "all_reduce(x) needs other ranks; run it in a cell, and look at what it returns (ranks 0-3).",
+        ),
+        ("%distributed diff barrier()", "barrier() needs other ranks"),
         ("%distributed diff 1 / 0", "ZeroDivisionError"),
         ("%distributed diff x --atol -1", "a number from 0 on"),
         ("%distributed diff x --atol nan", "a number from 0 on"),
@@ -220,6 +223,27 @@ def test_what_cannot_be_compared_is_one_sentence(filled: Notebook, line: str, sa
     assert said in text
     assert "Traceback" not in text
     assert filled.run("%%distributed\nx.shape[0], all_reduce(1)").text == "[0-3] (3, 4)\n"
+
+
+SHARDS = """\
+%%distributed
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
+mesh = init_device_mesh("cpu", (world_size,))
+shards = distribute_tensor(torch.arange(16.0).reshape(8, 2), mesh, [Shard(0)])
+net = fully_shard(torch.nn.Linear(4, 4), mesh=mesh)
+"""
+
+
+def test_of_shards_each_rank_has_its_own(filled: Notebook) -> None:
+    filled.run(SHARDS)
+    cell = filled.run("%distributed who shards net")
+    assert set(standings(cell).values()) == {"different on each rank"}
+    assert "(2, 2), this rank's part of (8, 2), S" in cell.text
+    assert "sharded: each rank has its part" in cell.text
+    assert "4.0 here, 0.0 on rank 0" in filled.run("%distributed diff shards -r 0,1").text
+    refused = filled.run("%distributed diff shards.full_tensor()", fails=True).error_text
+    assert "shards.full_tensor() needs other ranks" in refused
 
 
 def test_from_python(filled: Notebook) -> None:
@@ -287,7 +311,7 @@ def test_a_long_look_can_be_interrupted(filled: Notebook, word: str) -> None:
     assert filled.run("%%distributed\ndel long\nall_reduce(rank)").text == "[0-3] 6\n"
 
 
-def test_a_world_whose_groups_are_broken_or_that_lost_a_rank_can_be_looked_at(
+def test_broken_groups_a_lost_rank_a_lost_notebook_and_a_world_of_one(
     open_notebook: Callable[..., Notebook],
 ) -> None:
     notebook = open_notebook("%distributed start -n 2")
@@ -306,14 +330,16 @@ def test_a_world_whose_groups_are_broken_or_that_lost_a_rank_can_be_looked_at(
     notebook.run("%distributed heal")
     assert notebook.run("%distributed diff x").text == "x (int), compared with rank 0:\nrank 1: x is not defined.\n"
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
-
-
-def test_a_world_of_one(open_notebook: Callable[..., Notebook]) -> None:
-    notebook = open_notebook("%distributed start -n 1")
+    notebook.run("%%distributed\nlong = torch.zeros(1).expand(1 << 44)")
+    identity = notebook.run("from nbcomm.notebook import worlds\nprint(worlds.current().home.id)").text.strip()
+    begin(notebook, "%distributed who long")
+    os.kill(notebook.pid, signal.SIGKILL)
+    notebook.begin_again()
+    notebook.run(f"%load_ext nbcomm\n%distributed attach {identity}")
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n", "nobody waits for the look any more"
+    notebook.run("%distributed stop")
+    notebook.run("%distributed start -n 1")
     notebook.run("%%distributed\nx = 1.5")
-    assert notebook.run("%distributed who").lines == [
-        "1 variable on rank 0",
-        "name  type   size  value",
-        "x     float  8 B   1.5",
-    ]
+    alone = notebook.run("%distributed who").lines
+    assert alone == ["1 variable on rank 0", "name  type   size  value", "x     float  8 B   1.5"]
     assert "nothing to compare it with" in notebook.run("%distributed diff x").text
