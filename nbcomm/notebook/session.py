@@ -24,7 +24,7 @@ from .desk import TICK, Desk
 from .differences import Comparison
 from .generations import Generations
 from .headline import headline
-from .inquiries import Inquiries
+from .surveys import Surveys
 from .keeping import worlds_are_kept
 from .link import Link
 from .output import CellOutput
@@ -87,7 +87,7 @@ class Session:
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
         self._stage = Stage(self._desk, self._generations, lambda: len(self.ranks), self._settle_panel, self._hurry)
         self._transfers = Transfers(self._desk, self._stage, self.home.bulk)
-        self._inquiries = Inquiries(self._desk, self._stage)
+        self._surveys = Surveys(self._desk, self._stage)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -350,7 +350,7 @@ class Session:
             names: names, or expressions such as ``"model.fc.weight"``; by default all that users made, as ``%whos``.
             ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
         """
-        return self._inquiries.who(names, self._choose(ranks))
+        return self._surveys.who(names, self._choose(ranks))
 
     def diff(self, name: str, ranks: str | Iterable[int] | None = None, atol: float = 0.0) -> Comparison:
         """Say where a variable differs between ranks; ``str`` of what is returned is a text.
@@ -363,7 +363,7 @@ class Session:
         Raises:
             TransferError: no rank has it, or it cannot be compared.
         """
-        return self._inquiries.diff(name, self._choose(ranks), atol)
+        return self._surveys.diff(name, self._choose(ranks), atol)
 
     def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""

@@ -51,7 +51,7 @@ from ..messages import (
 )
 from ..values import pack, unpack
 from ..wire import decode_to_rank, encode
-from . import inquiries, names, script
+from . import surveys, names, script
 from .cells import CellRunner, handle_interrupts
 from .ending import Ending
 from .history import History
@@ -218,7 +218,7 @@ class Agent:
         self._look_id = message.id
         self._set_state("running", message.id)  # it may take long, and can be interrupted
         with runner.interruptible(), self.world.by_itself():
-            return pack(inquiries.answer(message, frames, self._shell), self.home.bulk)
+            return pack(surveys.answer(message, frames, self._shell), self.home.bulk)
 
     def _set_state(self, state: str, run: int | None = None) -> None:
         self._state = state

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from .stage import Stage
 
 
-class Inquiries:
+class Surveys:
     """Questions to ranks that are there.
 
     Args:
