@@ -290,18 +290,33 @@ class Call(_Message):
 
 
 class Survey(_Message):
-    """Send back what the user's variables are, in a dict; ``names`` empty: all of them."""
+    """Send back what variables are, in a dict; ``names``, or expressions of names, empty: all that the user made.
+
+    ``hashes``: with the hash of each value, so that ranks can be compared.
+    """
 
     id: int
     names: list[str] = []
+    hashes: bool = True
+
+
+class Offer(_Message):
+    """Send back the value of ``name``, a name or an expression, in the form that a `Compare` has in its blob."""
+
+    id: int
+    name: str
 
 
 class Compare(_Message):
-    """Say how the variable ``name`` differs from the blob's value, which is another rank's."""
+    """Say, in a dict, how the value of ``name`` differs from the blob's, which another rank has offered.
+
+    Numbers that are no further apart than ``atol`` are as good as equal.
+    """
 
     id: int
     name: str
     blob: Blob
+    atol: float = 0.0
 
 
 class Ask(_Message):
@@ -488,7 +503,7 @@ class Snapshot(_Message):
     steps: list[Step] = []
 
 
-Request = Form | Run | Push | Pull | Call
+Request = Form | Run | Push | Pull | Call | Survey | Offer | Compare
 """What the main loop does, one after the other, and answers with a `Done`."""
 
 ToRank = Request | Ask | Interrupt | Abort | Probe | Stop | Reply | Heard

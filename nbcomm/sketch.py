@@ -24,7 +24,7 @@ def sketch(value: Any, depth: int = 3) -> str:
     >>> sketch([1, 2, 3, 4, 5, 6]), sketch({"lr": 0.1})
     ('[1 2 3 … 6] of 6', '{lr: 0.1}')
     """
-    if hasattr(value, "tolist") and hasattr(value, "shape"):
+    if hasattr(type(value), "tolist") and hasattr(type(value), "shape"):
         return _array(value)
     if isinstance(value, dict | list | tuple) and value and not depth:
         return "{…}" if isinstance(value, dict) else "[…]"
@@ -45,13 +45,22 @@ def _array(value: Any) -> str:
         return _plain(value.tolist())
     if count == 0:
         return f"empty {_times(shape)}"
-    flat = value.reshape(-1)
     if count <= _NUMBERS + 1:
-        shown = [_plain(number) for number in flat.tolist()]
-    else:
-        shown = [*(_plain(number) for number in flat[: _NUMBERS - 1].tolist()), "…", _plain(flat[-1].tolist())]
+        shown = [_plain(number) for number in value.reshape(-1).tolist()]
+    else:  # number by number: a large array whose rows do not follow each other would be copied to be flat
+        shown = [_plain(_at(value, place).tolist()) for place in (*range(_NUMBERS - 1), count - 1)]
+        shown.insert(-1, "…")
     size = "" if len(shape) == 1 and count <= _NUMBERS + 1 else f" of {_times(shape)}"
     return f"[{' '.join(shown)}]{size}"
+
+
+def _at(value: Any, place: int) -> Any:
+    """The element at a place of the flat array, from 0."""
+    index: list[int] = []
+    for length in reversed(tuple(value.shape)):
+        place, at = divmod(place, length)
+        index.insert(0, at)
+    return value[tuple(index)]
 
 
 def _row(values: list[Any] | tuple[Any, ...], depth: int) -> str:

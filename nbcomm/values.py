@@ -52,7 +52,9 @@ def _reduce_tensor(torch: Any, tensor: Any) -> Any:
     plain = tensor.detach().cpu().contiguous()
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
-    data = plain.reshape(-1).view(torch.uint8).numpy() if plain.numel() else None
+    # A tensor of one element is contiguous whatever its strides are, but has bytes only where they are 1.
+    flat = plain.as_strided((plain.numel(),), (1,))
+    data = flat.view(torch.uint8).numpy() if plain.numel() else None
     return _rebuild_tensor, (
         pickle.PickleBuffer(data) if data is not None else None,
         str(tensor.dtype).removeprefix("torch."),

@@ -17,6 +17,7 @@ from .world.notebook import Notebook, transcript, with_ranks
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "collectives").glob("[a-z]*.md"))
+EXECUTED = [DOCS / "variables.md", *PAGES, DOCS / "widgets.md"]  # the first lists all variables that there are
 EXAMPLE = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n((?:(?!```).)*)```\n", re.DOTALL)
 LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
 
@@ -28,7 +29,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield opened
 
 
-@pytest.mark.parametrize("page", [*PAGES, DOCS / "widgets.md"], ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.stem)
 def test_every_example_shows_what_the_page_says(notebook: Notebook, page: Path) -> None:
     examples = EXAMPLE.findall(page.read_text())
     assert examples

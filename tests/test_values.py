@@ -27,6 +27,7 @@ TENSORS = {
     "a number": torch.tensor(1.5),
     "nothing": torch.empty(0, 3),
     "a view": torch.arange(12.0).reshape(3, 4).t()[1:],
+    "one of many": torch.arange(8.0)[3::8],
     "truth": torch.tensor([True, False]),
     "half": torch.ones(3, dtype=torch.float16),
     "brain float": torch.ones(3, dtype=torch.bfloat16),

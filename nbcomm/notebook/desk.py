@@ -19,7 +19,7 @@ from .questions import Questions
 from .requests import Request
 
 if TYPE_CHECKING:
-    from ..messages import Call, Pull, Push, Run
+    from ..messages import Request as Order
     from .link import Link
     from .roster import Roster
 
@@ -70,7 +70,7 @@ class Desk:
         self._open[request.id] = request
         return request
 
-    def ask(self, request: Request, message: Run | Call | Push | Pull, buffers: Sequence[Any] = ()) -> Request:
+    def ask(self, request: Request, message: Order, buffers: Sequence[Any] = ()) -> Request:
         """Send a request that is noted already."""
         self._link().send(request.ranks, message, buffers)
         return request

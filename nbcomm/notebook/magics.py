@@ -14,10 +14,11 @@ from typing import Any
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
+from IPython.display import display
 
 from ..errors import CellSyntaxError, NbcommError, SpecError, StateError, TransferError
 from ..panel import table_text
-from . import assist, auto, buttons, keeping, worlds
+from . import assist, auto, buttons, keeping, variables, worlds
 from .naming import addressed
 from .progress import StartProgress
 from .session import Session
@@ -240,6 +241,26 @@ class DistributedMagics(Magics):
     def _do_debug(self, options: argparse.Namespace) -> None:
         try:
             worlds.current().run("%debug", [options.rank], number=_number_of_running_cell(self._shell))
+        except KeyboardInterrupt:
+            self._take_one_interrupt_only()
+            raise
+
+    def _do_who(self, options: argparse.Namespace) -> None:
+        session = worlds.current(options.world)
+        with self._interruptible():
+            rows = session.who(options.names, options.ranks)
+        display({"text/plain": variables.table_text(rows), "text/html": variables.table_html(rows)}, raw=True)
+
+    def _do_diff(self, options: argparse.Namespace) -> None:
+        session = worlds.current(options.world)
+        with self._interruptible():
+            found = session.diff(" ".join(options.name), options.ranks, options.atol)
+        print(found)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        try:
+            yield
         except KeyboardInterrupt:
             self._take_one_interrupt_only()
             raise

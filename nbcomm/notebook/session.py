@@ -22,6 +22,7 @@ from . import buttons
 from . import trace as tracing
 from .aftermath import Aftermath
 from .desk import TICK, Desk
+from .differences import Comparison
 from .generations import Generations
 from .headline import headline
 from .inquiries import Answer, Inquiries
@@ -36,7 +37,9 @@ from .resumption import Resumption
 from .roster import Roster
 from .stage import Stage
 from .startup import Progress, Startup, Wishes
+from .surveys import Surveys
 from .transfers import Transfers
+from .variables import Variable
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -95,6 +98,7 @@ class Session:
             self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._hurry
         )
         self._transfers = Transfers(self._desk, self._stage, self.home.bulk)
+        self._surveys = Surveys(self._desk, self._stage)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -374,6 +378,28 @@ class Session:
         chosen = self._resolve(ranks)
         rank = next((rank for rank in chosen if rank not in self._roster.dead), None)
         return None if rank is None else self._inquiries.ask(rank, kind, code, cursor, detail)
+
+    def who(self, names: str | Iterable[str] = (), ranks: str | Iterable[int] | None = None) -> list[Variable]:
+        """Say what the ranks' variables are, and which are equal on all of them; see `Variable`.
+
+        Args:
+            names: names, or expressions such as ``"model.fc.weight"``; by default all that users made, as ``%whos``.
+            ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
+        """
+        return self._surveys.who(names, self._choose(ranks))
+
+    def diff(self, name: str, ranks: str | Iterable[int] | None = None, atol: float = 0.0) -> Comparison:
+        """Say where a variable differs between ranks; ``str`` of what is returned is a text.
+
+        Args:
+            name: a name, or an expression such as ``"model.fc.weight"``.
+            ranks: a SPEC such as ``"0-2"``, or ranks; all by default. Compared is with the lowest that has it.
+            atol: numbers that are no further apart are as good as equal; with 0 all bits count.
+
+        Raises:
+            TransferError: no rank has it, or it cannot be compared.
+        """
+        return self._surveys.diff(name, self._choose(ranks), atol)
 
     def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
-from ..errors import TransferError
-from ..messages import Blob, Call, Pull, Push
+from ..errors import Interrupted, TransferError
+from ..messages import Call, Pull, Push
 from ..values import pack, release, unpack
 from .output import CellOutput
 from .presses import Presses
 
 if TYPE_CHECKING:
+    from ..messages import Request as Order
     from .desk import Desk
     from .requests import Request
     from .stage import Stage
@@ -58,7 +59,7 @@ class Transfers:
         try:
             with self._stage.alone():
                 request = self._desk.expect(ranks)
-                wait_for_transfer(self._desk, self._desk.ask(request, Push(request.id, blob), buffers))
+                transfer(self._desk, request, Push(request.id, blob), buffers)
         finally:
             release(blob)
 
@@ -66,28 +67,46 @@ class Transfers:
         """Fetch variables from ranks; see `Session.pull`."""
         with self._stage.alone():
             request = self._desk.expect(ranks)
-            wait_for_transfer(self._desk, self._desk.ask(request, Pull(request.id, list(names))))
+            transfer(self._desk, request, Pull(request.id, list(names)))
             values = [unpack_answer(request, rank) for rank in ranks]
             return {name: [value[name] for value in values] for name in names}
 
 
-def wait_for_transfer(desk: Desk, request: Request) -> None:
-    """Wait until values have gone over, to the ranks or from them.
+def transfer(desk: Desk, request: Request, message: Order, buffers: Sequence[Any] = ()) -> None:
+    """Ask, and wait until values have gone over, to the ranks or from them.
+
+    Args:
+        desk: asks, and waits.
+        request: is noted already, and collects the answers.
+        message: what is asked.
+        buffers: the raw frames behind it.
 
     Raises:
         TransferError: on some rank they could not be sent, or rebuilt.
         Interrupted: ■ was pressed.
     """
     with Presses() as presses:
-        desk.wait(request, presses)
+        try:
+            desk.wait(desk.ask(request, message, buffers), presses)
+        except Interrupted:
+            _let_go(request)
+            raise
     failures = request.failures()
     if failures:
-        for rank in set(request.answers()) - set(failures):
-            release(request.answers()[rank].blob or Blob(b""))
+        _let_go(request)
+        if presses.pressed:
+            raise Interrupted
         said: dict[str, list[int]] = {}
         for rank, failure in failures.items():
             said.setdefault(failure.message.rstrip(".") or failure.name, []).append(rank)
         raise TransferError(" ".join(f"{message} (rank {rank_specs.fold(ranks)})." for message, ranks in said.items()))
+
+
+def _let_go(request: Request) -> None:
+    """Nobody will take what the ranks have sent."""
+    for done in request.answers().values():
+        if done.blob is not None:
+            release(done.blob)
 
 
 def unpack_answer(request: Request, rank: int) -> Any:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 from typing import NoReturn
 
 from ..errors import SpecError, SteeringError
 from .naming import check_name
 from .startup import Wishes
+
+_PIECE = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S)+""")
+"""What stands between blanks that are in no quotation."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -70,6 +74,13 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     auto.add_argument("state", nargs="?", choices=("on", "off"))
     debug = word("debug", "Open the debugger on a rank, where its last error was raised.")
     debug.add_argument("rank", type=int, metavar="RANK")
+    who = word("who", "Say what the ranks' variables are, and which are equal on all ranks.")
+    who.add_argument("names", nargs="*", metavar="NAME", help="a name or an expression; by default all variables")
+    who.add_argument("-r", "--ranks", metavar="SPEC", help="of these ranks only")
+    diff = word("diff", "Say where a variable differs between ranks.")
+    diff.add_argument("name", nargs="+", metavar="NAME", help="a name, or an expression: model.fc.weight")
+    diff.add_argument("-r", "--ranks", metavar="SPEC", help="between these ranks only")
+    diff.add_argument("--atol", type=float, default=0.0, metavar="X", help="numbers no further apart count as equal")
     log = word("log", "Show the end of a rank's log.")
     log.add_argument("rank", type=int, metavar="RANK")
     word("help", "Show this.")
@@ -101,12 +112,13 @@ def cell_parser() -> argparse.ArgumentParser:
 
 
 def split(line: str) -> list[str]:
-    """Split a line as a shell does.
+    """Split a line as a shell does; behind `who` and `diff` stand Python's expressions, which keep their quotes.
 
     Raises:
         UsageError: a quotation does not end.
     """
+    word, _, rest = line.strip().partition(" ")
     try:
-        return shlex.split(line)
+        return shlex.split(line) if word not in ("who", "diff") else [word, *_PIECE.findall(rest)]
     except ValueError as error:
         raise UsageError(f"The line {line!r} is not understood: {str(error).lower()}.") from None

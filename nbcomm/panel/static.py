@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from nbcomm.ranks import fold
 
 from .story import MARKS, WORDS, Ladder, Timeline
+from .table import aligned, marked_up
 from .words import RankView, amount, duration, ladder_line, named, sentence, size_line
 
 CARDS = 8
@@ -44,10 +45,10 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
         now: the time the table is of, in seconds of `time.time`; None is now.
     """
     now = time.time() if now is None else now
-    lines = [f"{title} · {size_line(ranks, backend)}", headline or sentence(ranks, now), *_aligned(_table(ranks, now))]
+    lines = [f"{title} · {size_line(ranks, backend)}", headline or sentence(ranks, now), *aligned(_table(ranks, now))]
     lines += [f"{who}: {error}" for who, error in _errors(ranks)]
     if wrong := ladder_line(ladder):
-        lines += ["", wrong, *_aligned(_ladder(ladder)), _legend(ladder)]
+        lines += ["", wrong, *aligned(_ladder(ladder)), _legend(ladder)]
     if timeline is not None and timeline.sentence:
         lines += ["", timeline.sentence]
     return "\n".join(lines)
@@ -69,11 +70,11 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     parts = [
         f"<div><b>{html.escape(title)}</b> · {html.escape(size_line(ranks, backend))}</div>",
         f"<div>{html.escape(headline or sentence(ranks, now))} <i>(as of {at:%Y-%m-%d %H:%M:%S})</i></div>",
-        _marked_up(_table(ranks, now)),
+        marked_up(_table(ranks, now)),
     ]
     parts += [f"<div>{html.escape(who)}: <code>{html.escape(error)}</code></div>" for who, error in _errors(ranks)]
     if wrong := ladder_line(ladder):
-        parts += [f"<div>{html.escape(wrong)}</div>", _marked_up(_ladder(ladder), row_headers=True)]
+        parts += [f"<div>{html.escape(wrong)}</div>", marked_up(_ladder(ladder), row_headers=True)]
         parts += [f"<div>{html.escape(_legend(ladder))}</div>"]
     if timeline is not None and timeline.sentence:
         parts += [f"<div>{html.escape(timeline.sentence)}</div>"]
@@ -83,25 +84,6 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
 def lasting(ladder: Ladder | None, timeline: Timeline | None) -> tuple[object, ...]:
     """What of the two the tables show; where it is equal, the tables are."""
     return (ladder if ladder_line(ladder) else None), (timeline.sentence if timeline is not None else "")
-
-
-def _aligned(table: tuple[list[str], list[list[str]]]) -> list[str]:
-    lines = [table[0], *table[1]]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-
-
-def _marked_up(table: tuple[list[str], list[list[str]]], *, row_headers: bool = False) -> str:
-    names, rows = table
-    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
-    first, end = ('<th scope="row">', "</th>") if row_headers else ("<td>", "</td>")
-    body = "".join(
-        f"<tr>{first}{html.escape(row[0])}{end}"
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def _errors(ranks: Sequence[RankView]) -> list[tuple[str, str]]:

@@ -31,6 +31,7 @@ from ..messages import (
     Attached,
     Blob,
     Call,
+    Compare,
     Done,
     Failure,
     Form,
@@ -38,6 +39,7 @@ from ..messages import (
     Heard,
     Hello,
     Interrupt,
+    Offer,
     Output,
     Probe,
     Pull,
@@ -47,12 +49,13 @@ from ..messages import (
     Run,
     Snapshot,
     Stop,
+    Survey,
     Told,
     ToRank,
 )
 from ..values import pack, unpack
 from ..wire import decode_to_rank, encode
-from . import debugger, libraries, names, script
+from . import debugger, libraries, names, script, surveys
 from .asking import Asker
 from .assistant import Assistant
 from .cells import CellRunner, handle_interrupts
@@ -90,6 +93,7 @@ class Agent:
         self._info = home.read_link()
         self._state, self._since = "starting", time.time()
         self._running: int | None = None
+        self._look_id: int | None = None
         self._outbox: deque[list[Any]] = deque()
         self._history = History()
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
@@ -196,7 +200,12 @@ class Agent:
             elif isinstance(message, Push):
                 self._shell.user_ns.update(unpack(message.blob, frames))
             else:
-                blob, buffers = self._pull(message.names) if isinstance(message, Pull) else self._call(message, frames)
+                if isinstance(message, Pull):
+                    blob, buffers = self._pull(message.names)
+                elif isinstance(message, Call):
+                    blob, buffers = self._call(message, frames)
+                else:
+                    blob, buffers = self._look(message, frames)
                 done = Done(message.id, time.perf_counter() - began, blob=blob)
         except KeyboardInterrupt as error:
             done = Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True)
@@ -270,6 +279,14 @@ class Agent:
         if missing:
             raise TransferError(f"{', '.join(missing)} is not defined.")
         return pack({name: scope[name] for name in wanted}, self.home.bulk)
+
+    def _look(self, message: Survey | Offer | Compare, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:
+        runner = self._runner
+        assert runner is not None  # noqa: S101 - for mypy: `attach` has made it
+        self._look_id = message.id
+        self._set_state("running", message.id)  # it may take long, and can be interrupted
+        with runner.interruptible(), self.world.by_itself():
+            return pack(surveys.answer(message, frames, self._shell), self.home.bulk)
 
     def _set_state(self, state: str, run: int | None = None) -> None:
         self._state = state
@@ -356,6 +373,9 @@ class Agent:
             self._outbox.extend(self._history.replay())
             for asking in self._asker.open() if self._asker is not None else ():
                 self._send(asking)
+        run = self._running
+        if run is not None and run == self._look_id:  # the notebook that wanted to know has gone
+            self._ending = Ending(run, self.world.generation)
 
     def _receive(self, link: zmq.Socket[bytes]) -> None:
         while True:

@@ -268,6 +268,20 @@ class World:
         """It has ended."""
         self._run = None
 
+    @contextmanager
+    def by_itself(self) -> Iterator[None]:
+        """Refuse what needs other ranks, as in a cell that runs on this rank only. Main thread."""
+        before = self.comm.cell_ranks if self.comm is not None else None
+        if self.comm is not None:
+            self.comm.cell_ranks = [self.comm.rank]
+        self._look_alert()
+        try:
+            yield
+        finally:
+            if self.comm is not None:
+                self.comm.cell_ranks = before
+            self._look_alert()
+
     @property
     def broken(self) -> BaseException | None:
         """Why this generation has ended; None while it lives."""

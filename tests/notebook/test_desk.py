@@ -6,8 +6,10 @@ import os
 import signal
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from nbcomm.errors import Interrupted, TransferError
@@ -15,8 +17,8 @@ from nbcomm.messages import Call, Done, Failure, Interrupt, Pull
 from nbcomm.notebook import desk as module
 from nbcomm.notebook.desk import Desk
 from nbcomm.notebook.presses import Presses
-from nbcomm.notebook.transfers import unpack_answer, wait_for_transfer
-from nbcomm.values import pack
+from nbcomm.notebook.transfers import transfer, unpack_answer
+from nbcomm.values import FILE_FROM, pack
 
 
 class Link:
@@ -203,15 +205,30 @@ def test_values_come_back_and_what_could_not_is_told_once(desk: Desk, tmp_path: 
     for rank in (1, 2):
         desk.hear(rank, Done(request.id, failure=Failure("TransferError", "x is not defined.", "…")))
     with pytest.raises(TransferError, match=r"^x is not defined \(rank 1-2\)\.$"):
-        wait_for_transfer(desk, request)
+        transfer(desk, request, Pull(request.id, ["x"]))
     assert unpack_answer(request, 0) == {"x": 1}
+
+
+def test_what_came_of_an_interrupted_transfer_is_let_go(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = desk.expect([0, 1])
+    blob, frames = pack(np.zeros(FILE_FROM), tmp_path / "bulk")
+    assert Path(blob.path).exists()
+    desk.hear(0, Done(request.id, blob=blob), frames)
+    monkeypatch.setattr(Presses, "pressed", True)
+    interrupted = Failure("KeyboardInterrupt", "", "…")
+    threading.Timer(0.05, desk.hear, (1, Done(request.id, failure=interrupted, interrupted=True))).start()
+    with pytest.raises(Interrupted):
+        transfer(desk, request, Pull(request.id, ["x"]))
+    assert not Path(blob.path).exists()
 
 
 def test_an_answer_on_another_thread_ends_the_wait(desk: Desk) -> None:
     request = desk.expect([0])
     thread = threading.Timer(0.05, desk.hear, (0, Done(request.id)))
     thread.start()
-    wait_for_transfer(desk, request)
+    transfer(desk, request, Pull(request.id, ["x"]))
     thread.join()
     assert not desk.open()
 

@@ -1,0 +1,38 @@
+"""Plain tables with words, as text and as HTML without any style: GitHub strips it, and a terminal has none."""
+
+from __future__ import annotations
+
+import html
+
+Table = tuple[list[str], list[list[str]]]
+"""The names of the columns, and the cells of each row."""
+
+
+def aligned(table: Table) -> list[str]:
+    """The lines of a table as text.
+
+    >>> aligned((["rank", "state"], [["0", "idle"]]))
+    ['rank  state', '0     idle']
+    """
+    lines = [table[0], *table[1]]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+
+
+def marked_up(table: Table, *, row_headers: bool = False) -> str:
+    """A table as HTML.
+
+    Args:
+        table: its cells.
+        row_headers: the first cell of a row names it.
+    """
+    names, rows = table
+    head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)
+    first, end = ('<th scope="row">', "</th>") if row_headers else ("<td>", "</td>")
+    body = "".join(
+        f"<tr>{first}{html.escape(row[0])}{end}"
+        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row[1:])
+        + "</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
