@@ -9,6 +9,7 @@ import signal
 import warnings
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
@@ -17,10 +18,10 @@ from IPython.core.magic import Magics, line_cell_magic, magics_class
 
 from ..errors import CellSyntaxError, SpecError, StateError, TransferError
 from ..panel import table_text
-from . import buttons, keeping, worlds
+from . import buttons, keeping, programs, worlds
 from .progress import StartProgress
 from .session import Session
-from .usage import Helped, UsageError, cell_parser, line_parser, split
+from .usage import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
 
 
 @magics_class
@@ -47,14 +48,32 @@ class DistributedMagics(Magics):
     # ── %%distributed ───────────────────────────────────────────────────────────────────────────────
 
     def _run(self, line: str, cell: str) -> None:
-        options = self._cell_parser.parse_args(split(line))
+        options = parse_cell(self._cell_parser, line)
+        if options.file is not None:
+            self._run_file(options, cell)
+            return
         if not cell.strip():
             raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
         check_syntax(cell)
+        self._perform(options, lambda session: partial(session.run, cell))
+
+    def _run_file(self, options: argparse.Namespace, cell: str) -> None:
+        if not options.file:
+            raise UsageError("--file needs a script's name, such as train.py; nothing was run.")
+        if cell.strip():
+            raise UsageError(
+                "This cell has --file and code below it, so nothing was run; give the code a cell of its own."
+            )
+        self._perform_file(options, *options.file)
+
+    def _perform_file(self, options: argparse.Namespace, file: str, *args: str) -> None:
+        programs.order(file, args)  # refuses what is not there before a world is started for it
+        self._perform(options, lambda session: partial(session.run_file, file, args))
+
+    def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
         session = self._session_for(options.ranks)
         try:
-            session.run(
-                cell,
+            what(session)(
                 options.ranks,
                 number=_number_of_running_cell(self._shell),
                 fold=not options.no_fold,
@@ -100,7 +119,7 @@ class DistributedMagics(Magics):
         if words[0] not in self._words:
             near = difflib.get_close_matches(words[0], self._words, 3, 0.5) or sorted(self._words)
             raise UsageError(f"%distributed knows no {words[0]!r}; did you mean {' or '.join(near)}?")
-        options = self._parser.parse_args(words)
+        options = parse_line(self._parser, words)
         act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
         act(options)
 
@@ -159,6 +178,12 @@ class DistributedMagics(Magics):
 
     def _do_interrupt(self, _options: argparse.Namespace) -> None:
         worlds.current().interrupt()
+
+    def _do_run(self, options: argparse.Namespace) -> None:
+        self._perform_file(options, options.file, *options.args)
+
+    def _do_save(self, options: argparse.Namespace) -> None:
+        print(worlds.current().save(options.file, force=options.force, everything=options.all))
 
     def _do_heal(self, options: argparse.Namespace) -> None:
         print(buttons.heal(worlds.current(), options.ranks))
@@ -229,6 +254,12 @@ def _check_shape(spec: str) -> None:
     parse(spec, 1 << 20)
 
 
+def _others(shell: InteractiveShell) -> list[Callable[[list[str]], list[str]]]:
+    """The input transformers that are not ours; ours may be of an earlier `%load_ext`."""
+    own = programs.allow_no_body.__qualname__
+    return [each for each in shell.input_transformers_cleanup if getattr(each, "__qualname__", "") != own]
+
+
 _loaded: DistributedMagics | None = None
 
 
@@ -237,6 +268,7 @@ def load(shell: InteractiveShell) -> None:
     global _loaded  # noqa: PLW0603 - kept so that a second %load_ext replaces it
     _loaded = DistributedMagics(shell)
     shell.register_magics(_loaded)
+    shell.input_transformers_cleanup[:] = [*_others(shell), programs.allow_no_body]
     keeping.follow(getattr(shell, "kernel", None))
     for world in worlds.left_behind():
         print(
@@ -252,5 +284,6 @@ def unload(shell: InteractiveShell) -> None:
         worlds.current().stop()
     worlds.use(None)
     worlds.cool_down()
+    shell.input_transformers_cleanup[:] = _others(shell)
     for kind in ("line", "cell"):
         shell.magics_manager.magics[kind].pop("distributed", None)
