@@ -275,3 +275,11 @@ def test_a_saved_script_is_written_anew_unless_somebody_has_changed_it(notebook:
     notebook.run("%distributed save --force again.py")
     assert "# mine" not in (folder / "again.py").read_text()
     assert [file.name for file in folder.iterdir() if file.name.endswith(".tmp")] == []
+
+
+def test_after_a_restart_the_record_begins_anew(notebook: Notebook, folder: Path) -> None:
+    notebook.run("%distributed restart", timeout=120)
+    assert "there is nothing to save" in notebook.run("%distributed save anew.py", fails=True).error_text
+    notebook.run("%%distributed\n'new'")
+    assert "anew.py has 1 cell:" in notebook.run("%distributed save anew.py").text
+    assert "comm.show('new')" in (folder / "anew.py").read_text()
