@@ -9,8 +9,10 @@
     │   ├── CellSyntaxError     a cell cannot be compiled, so no rank has seen it
     │   ├── StartError          the world did not come up; carries the engine's log
     │   ├── TransferError       a value cannot travel between notebook and ranks
+    │   ├── ScriptError         a script cannot be written, or found
     │   └── RankDiedError       a rank's process has ended by itself
     ├── CellError               a cell failed on at least one rank
+    ├── ExitError               a script that a cell ran has ended with an error of its own
     └── CollectiveError         a collective was refused on a rank, or ended
         ├── SubsetError         a world collective in a cell that runs on some ranks only
         ├── OpError             an unknown reduction, or one that the dtype does not have  (also ValueError)
@@ -29,11 +31,13 @@ __all__ = [
     "CellError",
     "CellSyntaxError",
     "CollectiveError",
+    "ExitError",
     "HangError",
     "MismatchError",
     "NbcommError",
     "OpError",
     "RankDiedError",
+    "ScriptError",
     "SpecError",
     "StartError",
     "StateError",
@@ -84,6 +88,10 @@ class TransferError(SteeringError, TypeError):
     """A value cannot travel between the notebook and the ranks, or a name is not there."""
 
 
+class ScriptError(SteeringError):
+    """A script cannot be written where it should be, or is not there to be run; nothing was changed."""
+
+
 class RankDiedError(SteeringError, RuntimeError):
     """A rank's process has ended by itself; the message names the rank and the cause."""
 
@@ -110,6 +118,14 @@ class CellError(NbcommError):
     def _render_traceback_(self) -> list[str]:
         lines = self._rendered.splitlines() if self._rendered else []
         return [*lines, f"{type(self).__name__}: {self}"]
+
+
+class ExitError(NbcommError):
+    """A script that ran in a cell has ended itself with an exit status other than 0, or with a message."""
+
+    def _render_traceback_(self) -> list[str]:
+        # Where a script says sys.exit is of no interest; what it says is.
+        return [f"{type(self).__name__}: {self}"]
 
 
 class CollectiveError(NbcommError, RuntimeError):

@@ -9,6 +9,7 @@ import signal
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
@@ -18,12 +19,12 @@ from IPython.display import display
 
 from ..errors import CellSyntaxError, NbcommError, SpecError, StateError, TransferError
 from ..panel import table_text
-from . import assist, auto, buttons, keeping, variables, worlds
+from . import assist, auto, buttons, keeping, programs, variables, worlds
 from .naming import addressed
 from .progress import StartProgress
 from .session import Session
 from .startup import Wishes
-from .usage import Helped, UsageError, cell_parser, line_parser, split
+from .usage import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
 
 
 @magics_class
@@ -61,18 +62,31 @@ class DistributedMagics(Magics):
     # ── %%distributed ───────────────────────────────────────────────────────────────────────────────
 
     def _run(self, line: str, cell: str) -> None:
-        options = self._cell_parser.parse_args(split(line))
+        options = parse_cell(self._cell_parser, line)
+        if options.file is not None:
+            self._run_file(options, cell)
+            return
         if not cell.strip():
             raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
         check_syntax(cell)
-        with _addressed_to(options.world):
-            self._perform(options, cell)
+        self._perform(options, lambda session: partial(session.run, cell))
 
-    def _perform(self, options: argparse.Namespace, cell: str) -> None:
-        session = self._session_for(options.ranks, options.world)
-        try:
-            session.run(
-                cell,
+    def _run_file(self, options: argparse.Namespace, cell: str) -> None:
+        if not options.file:
+            raise UsageError("--file needs a script's name, such as train.py; nothing was run.")
+        if cell.strip():
+            raise UsageError(
+                "This cell has --file and code below it, so nothing was run; give the code a cell of its own."
+            )
+        self._perform_file(options, *options.file)
+
+    def _perform_file(self, options: argparse.Namespace, file: str, *args: str) -> None:
+        programs.order(file, args)  # refuses what is not there before a world is started for it
+        self._perform(options, lambda session: partial(session.run_file, file, args))
+
+    def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
+        with _addressed_to(options.world), self._interruptible():
+            what(self._session_for(options.ranks, options.world))(
                 options.ranks,
                 number=_number_of_running_cell(self._shell),
                 fold=not options.no_fold,
@@ -81,6 +95,11 @@ class DistributedMagics(Magics):
                 draw=options.draw,
                 trace=options.trace,
             )
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        try:
+            yield
         except KeyboardInterrupt:
             self._take_one_interrupt_only()
             raise
@@ -136,7 +155,7 @@ class DistributedMagics(Magics):
         if words[0] not in self._words:
             near = difflib.get_close_matches(words[0], self._words, 3, 0.5) or sorted(self._words)
             raise UsageError(f"%distributed knows no {words[0]!r}; did you mean {' or '.join(near)}?")
-        options = self._parser.parse_args(words)
+        options = parse_line(self._parser, words)
         act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
         with _addressed_to(options.world):
             act(options)
@@ -207,6 +226,12 @@ class DistributedMagics(Magics):
     def _do_interrupt(self, options: argparse.Namespace) -> None:
         worlds.current(options.world).interrupt()
 
+    def _do_run(self, options: argparse.Namespace) -> None:
+        self._perform_file(options, options.file, *options.args)
+
+    def _do_save(self, options: argparse.Namespace) -> None:
+        print(worlds.current(options.world).save(options.file, force=options.force, everything=options.all))
+
     def _do_heal(self, options: argparse.Namespace) -> None:
         print(buttons.heal(worlds.current(options.world), options.ranks))
 
@@ -214,11 +239,8 @@ class DistributedMagics(Magics):
         session = worlds.attach_and_use(options.id, options.world)
         print(f"Attached to {session.title}, {session.backend}.")
         _show_panel(session)
-        try:
+        with self._interruptible():
             session.resume()
-        except KeyboardInterrupt:
-            self._take_one_interrupt_only()
-            raise
 
     def _do_push(self, options: argparse.Namespace) -> None:
         missing = [name for name in options.names if name not in self._shell.user_ns]
@@ -239,11 +261,9 @@ class DistributedMagics(Magics):
         )
 
     def _do_debug(self, options: argparse.Namespace) -> None:
-        try:
-            worlds.current().run("%debug", [options.rank], number=_number_of_running_cell(self._shell))
-        except KeyboardInterrupt:
-            self._take_one_interrupt_only()
-            raise
+        session = worlds.current(options.world)
+        with self._interruptible():
+            session.run("%debug", [options.rank], number=_number_of_running_cell(self._shell))
 
     def _do_who(self, options: argparse.Namespace) -> None:
         session = worlds.current(options.world)
@@ -256,14 +276,6 @@ class DistributedMagics(Magics):
         with self._interruptible():
             found = session.diff(" ".join(options.name), options.ranks, options.atol)
         print(found)
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[None]:
-        try:
-            yield
-        except KeyboardInterrupt:
-            self._take_one_interrupt_only()
-            raise
 
     def _do_log(self, options: argparse.Namespace) -> None:
         session = worlds.current(options.world)
@@ -319,6 +331,12 @@ def _check_shape(spec: str) -> None:
     parse(spec, 1 << 20)
 
 
+def _others(shell: InteractiveShell) -> list[Callable[[list[str]], list[str]]]:
+    """The input transformers that are not ours; ours may be of an earlier `%load_ext`."""
+    own = programs.allow_no_body.__qualname__
+    return [each for each in shell.input_transformers_cleanup if getattr(each, "__qualname__", "") != own]
+
+
 _loaded: DistributedMagics | None = None
 
 
@@ -337,6 +355,7 @@ def load(shell: InteractiveShell, *, announce: bool = True) -> None:
         auto.follow(shell, on=getattr(kernel, "distributes_cells", False))
         keeping.follow(kernel)
         assist.follow(shell)
+        shell.input_transformers_cleanup[:] = [*_others(shell), programs.allow_no_body]
         worlds.warm_up()
     if announce:
         _loaded.announce()
@@ -352,6 +371,7 @@ def unload(shell: InteractiveShell) -> None:
         session.stop()
         worlds.leave(session)
     worlds.cool_down()
+    shell.input_transformers_cleanup[:] = _others(shell)
     for kind in ("line", "cell"):
         for name in ("distributed", "local"):
             shell.magics_manager.magics[kind].pop(name, None)

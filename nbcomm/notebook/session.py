@@ -18,7 +18,7 @@ from ..errors import Interrupted, RankDiedError, SpecError, StateError
 from ..home import WorldInfo
 from ..messages import Asking, Done, FromRank, Mismatch, Output, Probe, Run, Stop, Told, Withdrawn
 from ..panel import Panel, RankView
-from . import buttons
+from . import buttons, programs
 from . import trace as tracing
 from .aftermath import Aftermath
 from .desk import TICK, Desk
@@ -28,6 +28,7 @@ from .headline import headline
 from .inquiries import Answer, Inquiries
 from .keeping import worlds_are_kept
 from .link import Link
+from .manuscript import Manuscript
 from .mirrors import Mirrors
 from .naming import addressed
 from .output import CellOutput
@@ -99,6 +100,7 @@ class Session:
         )
         self._transfers = Transfers(self._desk, self._stage, self.home.bulk)
         self._surveys = Surveys(self._desk, self._stage)
+        self._manuscript = Manuscript(attached=existing is not None)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -316,11 +318,44 @@ class Session:
             StateError: the world is stopped, or still busy. Nothing was run.
             KeyboardInterrupt: it was interrupted.
         """
+        self._run(code, None, ranks, number, fold=fold, by_rank=by_rank, quiet=quiet, draw=draw, trace=trace)
+
+    def run_file(
+        self, path: str, args: Iterable[object] = (), ranks: str | Iterable[int] | None = None, **options: Any
+    ) -> None:
+        """Run a script on ranks as ``torchrun path args`` would; its variables are the cells' own afterwards.
+
+        Args:
+            path: the script.
+            args: its arguments.
+            ranks: which ranks run it; all by default.
+            **options: as of `run`.
+
+        Raises:
+            ScriptError: there is no such script. Nothing was run.
+            CellError: it failed on some rank, or ended with an exit status other than 0.
+        """
+        words = [str(arg) for arg in args]
+        self._run(programs.order(path, words), " ".join([path, *words]), ranks, **options)
+
+    def _run(  # noqa: PLR0913 - each is an option of %%distributed
+        self,
+        code: str,
+        script: str | None,
+        ranks: str | Iterable[int] | None,
+        number: int | None = None,
+        *,
+        fold: bool = True,
+        by_rank: bool = False,
+        quiet: bool = False,
+        draw: bool = False,
+        trace: str | None = None,
+    ) -> None:
         chosen = self._choose(ranks)
         file = None if trace is None else tracing.check(trace)
         number = next(self._numbers) if number is None else number
         output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
-        with self._stage.alone():
+        with self._stage.alone(), self._manuscript.cell(number, code, chosen, len(self.ranks), script):
             order = Run(self._desk.next_id(), code, chosen, number, draw, file is not None)
             self._stage.perform(order, output, Aftermath(order, output, file, self._roster.places))
 
@@ -338,13 +373,16 @@ class Session:
             CellError: it raised on some rank.
             TransferError: the function, an argument or a result cannot be pickled.
         """
-        return self._transfers.call(function, args, kwargs, self._choose(ranks))
+        chosen = self._choose(ranks)
+        self._manuscript.called(getattr(function, "__name__", "call"), chosen, len(self.ranks))
+        return self._transfers.call(function, args, kwargs, chosen)
 
     def spawn(
         self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
     ) -> list[Any]:
         """Call ``function(local_rank, *args, **kwargs)`` on every rank; see `nbcomm.spawn`."""
         chosen = self._choose(None)
+        self._manuscript.called(getattr(function, "__name__", "spawn"), chosen, len(self.ranks))
         return self._transfers.call(function, tuple(args), dict(kwargs or {}), chosen, local_rank=True)
 
     def push(self, ranks: str | Iterable[int] | None = None, **variables: Any) -> None:
@@ -353,7 +391,9 @@ class Session:
         Raises:
             TransferError: a value cannot be pickled (nothing was sent then), or cannot be rebuilt there.
         """
-        self._transfers.push(variables, self._choose(ranks))
+        chosen = self._choose(ranks)
+        self._transfers.push(variables, chosen)
+        self._manuscript.pushed(variables, chosen, len(self.ranks))
 
     def pull(self, name: str, ranks: str | Iterable[int] | None = None) -> list[Any]:
         """Fetch a variable from ranks.
@@ -400,6 +440,23 @@ class Session:
             TransferError: no rank has it, or it cannot be compared.
         """
         return self._surveys.diff(name, self._choose(ranks), atol)
+
+    def save(self, path: str, *, force: bool = False, everything: bool = False) -> str:
+        """Write the cells that this session has run as a script, which torchrun runs to the same answers.
+
+        Args:
+            path: the file.
+            force: write over a file that is not as nbcomm has written it, too.
+            everything: with cells that failed, as comments, and with those that only define once more what is there.
+
+        Returns:
+            What was written and what was left out, in sentences.
+
+        Raises:
+            ScriptError: the file cannot be written, or is somebody's own. Nothing was written.
+            StateError: no cell has run yet.
+        """
+        return self._manuscript.save(path, len(self.ranks), force=force, everything=everything)
 
     def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""

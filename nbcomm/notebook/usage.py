@@ -83,6 +83,14 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     diff.add_argument("--atol", type=float, default=0.0, metavar="X", help="numbers no further apart count as equal")
     log = word("log", "Show the end of a rank's log.")
     log.add_argument("rank", type=int, metavar="RANK")
+    save = word("save", "Write the cells that ran on the ranks as a script for torchrun.")
+    save.add_argument("file", metavar="FILE", help="the script, such as train.py")
+    save.add_argument("--all", action="store_true", help="with cells that failed, as comments, and all repetitions")
+    save.add_argument("--force", action="store_true", help="also over a file that is not as nbcomm has written it")
+    run = word("run", "Run a script on the ranks, as torchrun would; its variables are the cells' own afterwards.")
+    _add_cell_options(run)
+    run.add_argument("file", metavar="FILE", help="the script")
+    run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="what follows is the script's own")
     word("help", "Show this.")
     return parser, made
 
@@ -101,14 +109,19 @@ def _world(text: str) -> str:
 def cell_parser() -> argparse.ArgumentParser:
     """The parser of ``%%distributed``."""
     parser = _Parser(prog="%%distributed", description="Run this cell on every rank.")
-    parser.add_argument("-r", "--ranks", metavar="SPEC", help="on these ranks only: 0 | 0,2 | 0-3 | 0:8:2 | !1 | all")
     _add_world(parser)
+    _add_cell_options(parser)
+    parser.add_argument("--file", nargs="+", metavar="…", help="run a script, and no cell: FILE, and what is its own")
+    return parser
+
+
+def _add_cell_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-r", "--ranks", metavar="SPEC", help="on these ranks only: 0 | 0,2 | 0-3 | 0:8:2 | !1 | all")
     parser.add_argument("--by-rank", action="store_true", help="show all of rank 0's output, then rank 1's, and so on")
     parser.add_argument("--no-fold", action="store_true", help="show each rank's lines even where ranks agree")
     parser.add_argument("--quiet", action="store_true", help="show no output; failures are still raised")
     parser.add_argument("--draw", action="store_true", help="show a picture of each collective, with its real values")
     parser.add_argument("--trace", metavar="FILE", help="write a trace of the cell, for https://ui.perfetto.dev")
-    return parser
 
 
 def split(line: str) -> list[str]:
@@ -122,3 +135,38 @@ def split(line: str) -> list[str]:
         return shlex.split(line) if word not in ("who", "diff") else [word, *_PIECE.findall(rest)]
     except ValueError as error:
         raise UsageError(f"The line {line!r} is not understood: {str(error).lower()}.") from None
+
+
+def parse_cell(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
+    """The options of a ``%%distributed``; ``file`` is a script with its arguments, or None.
+
+    What stands behind ``--file`` is the script's, whatever it looks like, so argparse does not see it.
+
+    Raises:
+        UsageError: the line is not understood.
+    """
+    words = split(line)
+    for place, word in enumerate(words):
+        if word == "--file" or word.startswith("--file="):
+            options = parser.parse_args(words[:place])
+            options.file = [*([word.removeprefix("--file=")] if "=" in word else []), *words[place + 1 :]]
+            return options
+    return parser.parse_args(words)
+
+
+def parse_line(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """The options of a ``%distributed``, whose first word is one that the parser knows.
+
+    Raises:
+        UsageError: the line is not understood.
+    """
+    if words[0] != "run":
+        return parser.parse_args(words)
+    # What stands behind a script's name is the script's, also a "--", which argparse would take for its own.
+    options = parser.parse_args([_TWO_DASHES if word == "--" else word for word in words])
+    options.args = ["--" if word == _TWO_DASHES else word for word in options.args]
+    return options
+
+
+_TWO_DASHES = "\0--"
+"""Stands for "--" where argparse must not see one; no line has this word."""

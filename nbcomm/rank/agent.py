@@ -55,7 +55,7 @@ from ..messages import (
 )
 from ..values import pack, unpack
 from ..wire import decode_to_rank, encode
-from . import debugger, libraries, names, script, surveys
+from . import debugger, libraries, names, program, script, surveys
 from .asking import Asker
 from .assistant import Assistant
 from .cells import CellRunner, handle_interrupts
@@ -88,7 +88,7 @@ class Agent:
     def __init__(self, rank: int, home: Home) -> None:
         self.rank = rank
         self.home = home
-        self.world = World(self._send, lambda: self._shell.user_ns if self._shell is not None else None)
+        self.world = World(self._send, lambda: program.scope or (self._shell and self._shell.user_ns))
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
         self._info = home.read_link()
         self._state, self._since = "starting", time.time()

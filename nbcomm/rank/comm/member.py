@@ -159,6 +159,22 @@ class Member:
         if self.rank == ranks or (not isinstance(ranks, int) and self.rank in ranks):
             print(*args, **print_kwargs)  # noqa: T201  # that is what it is for
 
+    def show(self, *values: Any) -> None:
+        """Show values as a cell shows that of its last line; None is nothing to show. Not a collective.
+
+        In a script each is printed behind its rank, as ``[2] tensor(3)``.
+        """
+        for value in values:
+            if value is None:
+                continue
+            if self.journal is not None:  # in a cell
+                from IPython.display import display
+
+                display(value)
+            else:
+                label = f"[{self.rank}] "
+                print(label + repr(value).replace("\n", "\n" + " " * len(label)), flush=True)  # noqa: T201
+
     def no_backward_sync(
         self,
         module: torch.nn.Module,

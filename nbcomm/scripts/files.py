@@ -1,0 +1,66 @@
+"""A script's file: written as a whole or not at all, and never over somebody's own work."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+
+from ..errors import ScriptError
+from .source import compiles
+
+_MARK = "# Made by nbcomm (%distributed save), "
+
+
+def check(path: str, *, force: bool = False) -> Path:
+    """Refuse a file that cannot be written, or should not be.
+
+    Raises:
+        ScriptError: there is no such folder, or the file is there and is not one that nbcomm has written.
+    """
+    if not path.strip() or "\0" in path:
+        raise ScriptError(f"A script needs a file's name, such as train.py; nothing was written to {path!r}.")
+    try:
+        file = Path(path).expanduser().resolve()
+        if file.is_dir():
+            raise ScriptError(f"{path!r} is a folder; name a file for the script, such as train.py.")
+        if not file.parent.is_dir():
+            raise ScriptError(
+                f"There is no folder {str(file.parent)!r} for the script; make it first, or name another."
+            )
+        if not force and file.exists() and not _is_untouched(file):
+            raise ScriptError(
+                f"{path!r} is there already, and is not as nbcomm has written it; nothing was changed. "
+                "Choose another name, or say --force (force=True) to write over it."
+            )
+    except (OSError, RuntimeError) as error:  # links in a circle, a home that nobody has
+        raise ScriptError(f"{path!r} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
+    return file
+
+
+def write(file: Path, text: str) -> None:
+    """Write a script, marked as nbcomm's own.
+
+    Raises:
+        ScriptError: it cannot be written, or is no program; the file is as it was.
+    """
+    if not compiles(text):
+        raise ScriptError("The script would not compile, so it was not written. That is an error of nbcomm's.")
+    beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    try:
+        try:
+            beside.write_bytes(f"{_MARK}{_digest(text.encode())}\n".encode() + text.encode())
+            beside.replace(file)
+        finally:
+            beside.unlink(missing_ok=True)
+    except OSError as error:
+        raise ScriptError(f"{str(file)!r} cannot be written: {error.strerror}.") from error
+
+
+def _is_untouched(file: Path) -> bool:
+    first, _, rest = file.read_bytes().partition(b"\n")
+    return first == f"{_MARK}{_digest(rest)}".encode()
+
+
+def _digest(rest: bytes) -> str:
+    return hashlib.sha256(rest).hexdigest()[:12]

@@ -1,0 +1,55 @@
+"""What a session notes for a script."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from nbcomm.errors import CellError, Interrupted, StateError
+from nbcomm.notebook.manuscript import Manuscript
+
+
+def run(manuscript: Manuscript, number: int, code: str, ends: BaseException | None = None, ranks: int = 4) -> None:
+    """A cell, and how it ends."""
+    with manuscript.cell(number, code, range(ranks), 4):
+        if ends is not None:
+            raise ends
+
+
+def test_cells_are_noted_with_how_they_ended(tmp_path: Path) -> None:
+    manuscript = Manuscript()
+    run(manuscript, 1, "x = rank")
+    for number, error in enumerate((CellError("No.", {}), Interrupted(), StateError("Busy.")), 2):
+        with pytest.raises(type(error)):
+            run(manuscript, number, "y = 1", error)
+    run(manuscript, 5, "x", ranks=1)
+    values = [1]
+    manuscript.pushed({"values": values}, [0], 4)
+    values.append(2)
+    file = tmp_path / "t.py"
+    said = manuscript.save(str(file), 4, force=False, everything=False)
+    assert said.splitlines() == [
+        f"{file} has 2 cells: torchrun --nproc-per-node 4 {file}",
+        "Left out, as it failed: In [2].",
+        "Left out, as it was interrupted: In [3].",
+    ]
+    text = file.read_text()
+    assert "In [4]" not in text
+    assert "if rank == 0:\n    comm.show(x)" in text
+    assert "values = [1]\n" in text
+
+
+def test_nothing_is_saved_where_nothing_has_run(tmp_path: Path) -> None:
+    manuscript = Manuscript()
+    with pytest.raises(CellError):
+        run(manuscript, 1, "x", CellError("No.", {}))
+    with pytest.raises(StateError, match="nothing was written"):
+        manuscript.save(str(tmp_path / "t.py"), 4, force=False, everything=False)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_who_came_later_says_so(tmp_path: Path) -> None:
+    manuscript = Manuscript(attached=True)
+    run(manuscript, 1, "x = 1")
+    assert "attached" in manuscript.save(str(tmp_path / "t.py"), 4, force=False, everything=False)

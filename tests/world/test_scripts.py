@@ -1,0 +1,285 @@
+"""From the notebook to a script that torchrun runs to the same answers, and a script on the ranks that are warm."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .notebook import Notebook, with_ranks
+
+CELLS = [
+    (
+        "",
+        '''
+        import torch.nn as nn
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        class Net(nn.Module):
+            """A net.
+
+        The second line of its docstring stands at the margin.
+            """
+            def __init__(self):
+                super().__init__()
+                self.layer = nn.Linear(3, 1)
+
+            def forward(self, x):
+                return self.layer(x)
+
+        def note(text):
+            notes.append(text)
+        notes = []
+        ''',
+    ),
+    (
+        "",
+        """
+        %matplotlib inline
+        torch.manual_seed(7)
+        model = DDP(Net())
+        optimizer = torch.optim.SGD(model.parameters(), lr=settings["lr"])
+        """,
+    ),
+    (
+        "",
+        """
+        torch.manual_seed(100 + rank)
+        data = torch.randn(8, 3)
+        for step in range(settings["steps"]):
+            optimizer.zero_grad()
+            loss = model(data).square().mean()
+            loss.backward()
+            optimizer.step()
+        total = all_reduce(loss.detach(), "mean")
+        total
+        """,
+    ),
+    ("-r 0,2", 'text = f"""of {rank}\n  and {1 +\n1}\n"""\nnote(text); note("a \\\nb")\nif rank:\n    note("odd")'),
+    ("", "1 / (rank - 1)"),
+    (
+        "",
+        """
+        import asyncio
+        late: float = await asyncio.sleep(0.01, result=0.5)
+        task = asyncio.create_task(asyncio.sleep(0.01, result=rank))
+        """,
+    ),
+    ("", "mine = await task\n(mine, late)"),
+    ("", "word = 'shell'\n!echo from the $word of {rank + 1}\nlines = !printf 'a\\nb'"),
+    ("", "gathered = all_gather(float(rank) * late, mode='list')\nNone"),
+]
+NAMES = ("notes", "total", "late", "mine", "lines", "gathered", "settings", "weight")
+
+
+def torchrun(script: Path, ranks: int, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a script with the real torchrun."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    return subprocess.run(
+        [*command, str(script)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+        cwd=script.parent,
+        env={**os.environ, **environment},
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the notebook is."""
+    return tmp_path_factory.mktemp("scripts")
+
+
+@pytest.fixture(scope="module")
+def notebook(folder: Path) -> Iterator[Notebook]:
+    """A notebook with four ranks that has run the cells above."""
+    with with_ranks(folder) as opened:
+        opened.run("settings = {'lr': 0.1, 'steps': 3}\n%distributed push settings")
+        for options, code in CELLS:
+            opened.run(f"%%distributed {options}\n{textwrap.dedent(code).strip()}", fails="1 / " in code)
+        opened.run("%%distributed\nweight = model.module.layer.weight.detach().flatten().tolist()")
+        yield opened
+
+
+@pytest.mark.timeout(240)  # torch is imported nine times, and the machine may have two cores
+def test_torchrun_runs_what_was_saved_to_the_same_answers(notebook: Notebook, folder: Path) -> None:
+    saved = notebook.run("%distributed save train.py").lines
+    assert saved[0] == "train.py has 9 cells: torchrun --nproc-per-node 4 train.py"
+    assert saved[1:] == [
+        "Left out, as it failed: In [8].",
+        "Comments now, as they mean nothing in a script: %matplotlib.",
+    ]
+    pulled = f"%distributed pull {' '.join(NAMES)}"
+    dump = "import pickle; open('answers', 'wb').write(pickle.dumps({name: globals()[name] for name in NAMES}))"
+    notebook.run(f"NAMES = {NAMES}\n{pulled}\n{dump}")
+    answers = pickle.loads((folder / "answers").read_bytes())
+    text = (folder / "train.py").read_text()
+    assert "get_ipython" not in text
+    tell = f"\nimport pickle\nopen(f'answers{{rank}}', 'wb').write(pickle.dumps([globals()[n] for n in {NAMES}]))\n"
+    (folder / "told.py").write_text(text + tell)
+    done = torchrun(folder / "told.py", 4, OMP_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
+    for rank in range(4):
+        found = pickle.loads((folder / f"answers{rank}").read_bytes())
+        assert dict(zip(NAMES, found, strict=True)) == {name: answers[name][rank] for name in NAMES}, rank
+    assert "[2] (2, 0.5)" in done.stdout.splitlines()
+    assert "from the shell of 3" in done.stdout.splitlines()
+
+
+TRAIN = """
+import argparse, os, sys
+import torch
+import torch.distributed as dist
+from helper import double
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, required=True)
+parser.add_argument("-r", default="")
+parser.add_argument("--by-rank", action="store_true")
+parser.add_argument("words", nargs="*")
+
+def main():
+    args = parser.parse_args()
+    dist.init_process_group("gloo")
+    x = torch.ones(2) * dist.get_rank()
+    dist.all_reduce(x)
+    pair = dist.new_group([0, 1])
+    if dist.get_rank() < 2:
+        dist.all_reduce(x, group=pair)
+    print(double(int(x[0])), args.lr, args.by_rank, args.r, args.words)
+    dist.destroy_process_group()
+    sys.exit(0)
+
+class Kept:
+    pass
+
+kept = Kept()
+here = [sys.argv[0], __file__, sys.path[0], os.getcwd(), __name__, sys.modules["__main__"].kept is kept]
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.fixture(scope="module")
+def train(folder: Path) -> Path:
+    """A script as they are, with a module beside it, in a folder with a space in its name."""
+    (folder / "a b").mkdir()
+    (folder / "a b" / "helper.py").write_text("def double(x):\n    return 2 * x\n")
+    script = folder / "a b" / "train.py"
+    script.write_text(TRAIN)
+    return script
+
+
+def test_a_script_runs_as_torchrun_would_run_it(notebook: Notebook, folder: Path, train: Path) -> None:
+    notebook.run("%%distributed\nimport sys\nbefore = list(sys.path), sys.argv, sys.modules['__main__']")
+    arguments = "--lr 0.5 --by-rank -r 7 'two words' '$x' ~ *.py"
+    cell = notebook.run(f"%%distributed --no-fold --file 'a b/train.py' {arguments}")
+    shown = "True 7 ['two words', '$x', '~', '*.py']"
+    assert cell.lines == [f"[0] 24 0.5 {shown}", f"[1] 24 0.5 {shown}", f"[2] 12 0.5 {shown}", f"[3] 12 0.5 {shown}"]
+    place = f"['a b/train.py', '{train}', '{train.parent}', '{folder}', '__main__', True]"
+    assert notebook.run("%%distributed\nstr(here)").text == f'[0-3] "{place}"\n'
+    after = "import pickle\nbefore == (sys.path, sys.argv, sys.modules['__main__']), pickle.loads(pickle.dumps(kept))"
+    assert "(True, <__main__.Kept at" in notebook.run(f"%%distributed\n{after}").text
+    # The script has destroyed all groups, and yet those of the cells are good.
+    assert notebook.run("%%distributed\nloss = model(data).mean()\nloss.backward()\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_the_script_of_the_moment_and_what_lies_beside_it(notebook: Notebook, train: Path) -> None:
+    (train.parent / "helper.py").write_text("def double(x):\n    return 'changed'\n")
+    (train.parent / "train.py").write_text(TRAIN.replace("sys.exit(0)", "exit()"))
+    cell = notebook.run("%distributed run --by-rank -r 0,2 'a b/train.py' --lr 1", fails=True)
+    assert "runs on rank" in cell.error_text or "SubsetError" in cell.error_text
+    assert notebook.run("%distributed run 'a b/train.py' --lr 1").lines[0] == "[0-3] changed 1.0 False  []"
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("import sys; sys.exit(3)", "ExitError: bad.py has ended with exit status 3."),
+        ("raise SystemExit('no data')", "ExitError: bad.py has ended with the message: no data"),
+        ("import argparse; p = argparse.ArgumentParser(); p.add_argument('x'); p.parse_args()", "exit status 2"),
+        ("x = 1\ndef f():\n    return x / 0\nf()", "----> 3     return x / 0"),
+        ("x = = 1", "SyntaxError"),
+        ("import no_such_module", "No module named 'no_such_module'"),
+        ("import torch.distributed as dist\nif dist.get_rank() != 1:\n    dist.barrier()", "line 3: dist.barrier()"),
+        ("import torch.distributed as dist\ndist.init_process_group('nccl')", "wants a process group of nccl"),
+    ],
+)
+def test_a_script_fails_and_says_why(notebook: Notebook, folder: Path, code: str, said: str) -> None:
+    (folder / "bad.py").write_text(code)
+    cell = notebook.run("%%distributed --file bad.py", fails=True)
+    assert said in cell.error_text + cell.text, cell.error_text
+    assert "program.py" not in cell.error_text
+    assert "__import__" not in cell.error_text
+    if "argparse" in code:
+        assert "the following arguments are required: x" in cell.text
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_a_script_can_be_interrupted_and_leaves_no_trace(notebook: Notebook, folder: Path) -> None:
+    (folder / "long.py").write_text(
+        "import asyncio, os, signal, sys\nsys.path.insert(0, '/nowhere')\nos.chdir('/')\nsys.stdout = sys.stderr\n"
+        "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "async def wait():\n    print('on')\n    await asyncio.sleep(600)\nasyncio.run(wait())\n"
+    )
+    notebook.interrupted("%%distributed --file long.py", times=2)
+    look = "import asyncio, os, signal, sys\nawait asyncio.sleep(0)\n"
+    look += (
+        f"('/nowhere' in sys.path, os.getcwd() == {str(folder)!r}, sys.stdout is sys.stderr, get_ipython() is None, "
+    )
+    look += "signal.getsignal(signal.SIGTERM) is signal.SIG_IGN)"
+    assert notebook.run(f"%%distributed\n{look}").text == "[0-3] (False, True, False, False, False)\n"
+
+
+def test_what_was_saved_runs_on_the_warm_ranks_too(notebook: Notebook, folder: Path) -> None:
+    cell = notebook.run("%%distributed --file train.py")
+    assert "[0-3] from the shell of 1" not in cell.lines
+    assert "[2] (2, 0.5)" in cell.lines
+    assert "[2] from the shell of 3" in cell.lines
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%%distributed --file", "--file needs a script's name"),
+        ("%%distributed --file ''", "A script's name is missing"),
+        ("%%distributed --file nowhere.py", "There is no script 'nowhere.py' in"),
+        ("%%distributed --file .", "'.' is a folder"),
+        ("%%distributed --file train.py\n1 + 1", "This cell has --file and code below it"),
+        ("%%distributed", "This %%distributed cell is empty"),
+        ("%distributed run", "required: FILE"),
+        ("%distributed save nowhere/x.py", "There is no folder"),
+        ("%distributed save .", "'.' is a folder"),
+        ("%distributed save ''", "A script needs a file's name"),
+        ("%distributed save bad.py", "is not as nbcomm has written it"),
+    ],
+)
+def test_what_cannot_be_is_told_in_a_sentence(notebook: Notebook, line: str, said: str) -> None:
+    assert said in notebook.run(line, fails=True).error_text
+
+
+def test_a_saved_script_is_written_anew_unless_somebody_has_changed_it(notebook: Notebook, folder: Path) -> None:
+    notebook.run("%distributed save again.py")
+    notebook.run("%distributed save again.py")
+    (folder / "again.py").write_text((folder / "again.py").read_text() + "# mine\n")
+    assert "nothing was changed" in notebook.run("%distributed save again.py", fails=True).error_text
+    notebook.run("%distributed save --force again.py")
+    assert "# mine" not in (folder / "again.py").read_text()
+    assert [file.name for file in folder.iterdir() if file.name.endswith(".tmp")] == []
+
+
+def test_after_a_restart_the_record_begins_anew(notebook: Notebook, folder: Path) -> None:
+    notebook.run("%distributed restart", timeout=120)
+    assert "there is nothing to save" in notebook.run("%distributed save anew.py", fails=True).error_text
+    notebook.run("%%distributed\n'new'")
+    assert "anew.py has 1 cell:" in notebook.run("%distributed save anew.py").text
+    assert "comm.show('new')" in (folder / "anew.py").read_text()
