@@ -38,14 +38,14 @@ _AROUND = (
     "IPython.core.displayhook",
     "ipykernel",
     "asyncio",
-    *(f"{__package__}.{module}" for module in ("agent", "asking", "cells", "streams")),
+    *(f"{__package__}.{module}" for module in ("agent", "asking", "cells", "duties", "streams")),
 )
 """Modules around a cell, and below what it calls, in which nobody wants to stop."""
 
 _NOWHERE = -1
 """The line at which bdb stops that was told to continue."""
 
-_BEHIND = {f"{__package__}.cells.run", f"{__package__}.cells._run_async", f"{__package__}.agent._call"}
+_BEHIND = {f"{__package__}.cells.run", f"{__package__}.cells._run_async", f"{__package__}.duties._call"}
 """What goes on when the cell's code has ended."""
 
 
