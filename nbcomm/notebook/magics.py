@@ -17,7 +17,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.display import display
 
-from ..errors import CellSyntaxError, NbcommError, SpecError, StateError, TransferError
+from ..errors import CellSyntaxError, Interrupted, NbcommError, SpecError, StateError, TransferError
 from ..panel import table_text
 from . import assist, auto, buttons, keeping, programs, variables, worlds
 from .naming import addressed
@@ -125,11 +125,11 @@ class DistributedMagics(Magics):
         except StateError:
             if name:  # it may be a slip of the pen: nobody wants a second world for that
                 raise
-            if spec is not None:
-                _check_shape(spec)
-            self.announce()
-            self._begun_by_cell = self._start(worlds.defaults(), panel=False)
-            return self._begun_by_cell
+        if spec is not None:
+            _check_shape(spec)
+        self.announce()
+        self._begun_by_cell = self._start(worlds.defaults(), panel=False)
+        return self._begun_by_cell
 
     def announce(self) -> None:
         """Say, once, which worlds could be taken up."""
@@ -190,6 +190,9 @@ class DistributedMagics(Magics):
         progress = StartProgress()
         try:
             session = start(progress)
+        except KeyboardInterrupt:
+            progress.clear()
+            raise Interrupted("the world was not started.") from None
         except BaseException:
             progress.clear()
             raise

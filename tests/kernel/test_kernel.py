@@ -178,7 +178,7 @@ def test_the_kernel_says_how_many_ranks_it_has(cluster: Notebook) -> None:
     assert f"Every cell runs on {RANKS} ranks; one that begins with %%local" in info["banner"]
 
 
-def test_two_at_once_have_two_worlds_and_leave_nothing(cluster: Notebook, open_cluster: Open) -> None:
+def test_two_at_once_have_two_worlds_and_one_outlives_a_kill(cluster: Notebook, open_cluster: Open) -> None:
     other = open_cluster()
     cluster.run("mine = 'first'")
     other.run("mine = 'second'", timeout=120)
@@ -186,15 +186,23 @@ def test_two_at_once_have_two_worlds_and_leave_nothing(cluster: Notebook, open_c
     assert other.run("mine").text == f"{ALL} 'second'\n"
     theirs = pids(other)
     assert not set(theirs) & set(pids(cluster))
+
+    os.kill(other.pid, signal.SIGKILL)
+    other.begin_again()
+    assert "of an earlier kernel live on" in other.run("%load_ext nbcomm").text
+    assert f"Attached to {RANKS} ranks" in other.run("%distributed attach").text
+    assert other.run("mine").text == f"{ALL} 'second'\n"
+
     processes = [psutil.Process(pid) for pid in theirs] + psutil.Process(other.pid).children(recursive=True)
     other.close()
-    assert not psutil.wait_procs(processes, timeout=15)[1]
+    assert not psutil.wait_procs(processes, timeout=15)[1], "a shutdown leaves nothing"
 
 
 def test_stop_then_a_cell_is_a_new_world_of_the_same_size(cluster: Notebook) -> None:
     before = pids(cluster)
     cluster.run("gone = 1")
     assert f"Stopped {RANKS} ranks" in cluster.run("%distributed stop").text
+    assert cluster.interrupted("1", once="Starting").error_text == "KeyboardInterrupt: the world was not started."
     assert cluster.run("'gone' in globals(), world_size", timeout=120).lines[-1] == f"{ALL} (False, {RANKS})"
     assert not set(before) & set(pids(cluster))
 
@@ -207,13 +215,3 @@ def test_a_restart_is_a_fresh_start(cluster: Notebook) -> None:
     cell = cluster.run("'gone' in globals(), world_size", timeout=120)
     assert cell.lines[-1] == f"{ALL} (False, {RANKS})"
     assert "attach" not in cell.text
-
-
-def test_a_killed_kernel_leaves_its_world_for_attach(open_cluster: Open) -> None:
-    notebook = open_cluster()
-    notebook.run("kept = rank * 10", timeout=120)
-    os.kill(notebook.pid, signal.SIGKILL)
-    notebook.begin_again()
-    assert "of an earlier kernel live on" in notebook.run("%load_ext nbcomm").text
-    assert f"Attached to {RANKS} ranks" in notebook.run("%distributed attach").text
-    assert notebook.run("all_reduce(kept)").text == f"{ALL} 30\n"
