@@ -54,7 +54,7 @@ def test_what_a_rank_cannot_do_is_said(capture: Capture, written: tuple[Any, lis
         written[0]({"source": source, "text": "x"})
     ((_, (item,)),) = capture.take(end=True)
     assert isinstance(item, Text)
-    assert "%%distributed" in item.text
+    assert "in a cell that runs" in item.text
 
 
 def test_what_belongs_to_no_cell_of_ours_goes_where_it_went(capture: Capture, written: tuple[Any, list[Any]]) -> None:

@@ -96,6 +96,10 @@ def test_names_of_ranks(four: Notebook, tmp_path: Path) -> None:
     assert code[reply["cursor_start"] : reply["cursor_end"]] == "there_a"
     kinds = [(each["text"], each["type"]) for each in reply["metadata"]["_jupyter_types_experimental"]]
     assert kinds == [("there_are", "instance")]
+    four.run("%distributed auto on")
+    await_completion(four, "there_a", "there_are")
+    assert whole(four, "%%local\nlocal_o") == ["%%local\nlocal_one"]
+    four.run("%distributed auto off")
     assert four.run(names).text == before, "nothing is put into the notebook's namespace"
 
 
@@ -125,7 +129,7 @@ def test_help_in_a_cell_is_its_output_and_there_once(four: Notebook) -> None:
     assert values.count("integer") < 20
     assert four.run("%%distributed\n%page number").lines == ["[0] 10", "[1] 11", "[2] 12", "[3] 13"]
     assert "Object `not_there` not found." in four.run("%%distributed\nnot_there?").text
-    assert "%%distributed" in four.run("%%distributed\n%recall 1").stream("stderr")
+    assert "a rank cannot do" in four.run("%%distributed\n%recall 1").stream("stderr")
 
 
 def test_busy_ranks_answer(four: Notebook) -> None:
