@@ -342,7 +342,9 @@ class CellOutput:
             return
         if piece.display_id:
             with self._shared:
-                Slot(self._screen, dict(entry.parts), self._clock())
+                slot = Slot(self._screen, dict(entry.parts), self._clock())
+                if slot.patient:
+                    self._restless.add(slot)
             return
         if entry.forced:
             label_id = new_display_id()

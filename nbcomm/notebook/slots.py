@@ -52,7 +52,11 @@ class _Output:
 
 
 class Slot:
-    """One place on the screen, shared by the ranks of ``parts``."""
+    """One place on the screen, shared by the ranks of ``parts``.
+
+    Attributes:
+        patient: it shows nothing before it is asked for the final values.
+    """
 
     def __init__(self, screen: Screen, parts: dict[int, Rich], now: float) -> None:
         self.screen = screen
@@ -64,7 +68,9 @@ class Slot:
         self._text_shown = ""
         for part in parts.values():
             part.slot = self
-        self.refresh(now, final=True)
+        # Where nothing can be replaced, of what changes all the time the last value is enough.
+        self.patient = not screen.area.updates and min(part.display_id for part in parts.values()).startswith(LIVE)
+        self.refresh(now, final=not self.patient)
 
     def join(self, rank: int, part: Rich) -> None:
         """One more rank shows the same display."""
@@ -81,8 +87,8 @@ class Slot:
         Returns:
             Whether the ranks differ and are waited for: then call again.
         """
-        if not final and not self.screen.area.updates and next(iter(self.parts.values())).display_id.startswith(LIVE):
-            return True  # where nothing can be replaced, the last one is enough
+        if self.patient and not final:
+            return True
         apart = len({part.versions[-1].digest for part in self.parts.values()}) > 1
         common = self._common(apart=apart)
         if common is not None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.messages import Result, Text
+from nbcomm.messages import LIVE, Display, Result, Text
 from nbcomm.notebook.area import RecordingArea
 from nbcomm.notebook.output import CellOutput
 
@@ -359,3 +359,33 @@ def test_where_nothing_is_updated_all_is_written_before_the_box():
     cell.write(1, "one\nYour name: ")
     cell.output.expose(1)
     assert cell.area.text == "[1] one\n[1] Your name: \n"
+
+
+def live(rank: int, text: str, *, first: bool = False) -> Display:
+    return Display({"text/plain": text}, display_id=f"{LIVE}{rank}", update=not first)
+
+
+@pytest.mark.parametrize("updates", [True, False])
+def test_texts_that_are_live_are_one_block_and_in_a_terminal_their_last_values(updates: bool) -> None:
+    cell = Cell(range(2), updates=updates)
+    for rank in range(2):
+        cell.feed(rank, live(rank, "", first=True))
+    for step in range(5):
+        for rank in range(2):
+            cell.feed(rank, live(rank, f"{step} of {rank}"))
+        cell.tick(0.5)
+    cell.output.close()
+    assert cell.area.text == "[0] 4 of 0\n[1] 4 of 1\n"
+    changes = [call for call in cell.area.calls if call[0] in {"display", "update"}]
+    assert (len(changes) <= 2) or updates
+
+
+def test_a_live_text_that_vanishes_leaves_nothing() -> None:
+    cell = Cell(range(2))
+    for rank in range(2):
+        cell.feed(rank, live(rank, "", first=True), live(rank, "soon gone"))
+    cell.tick(1)
+    for rank in range(2):
+        cell.feed(rank, live(rank, ""))
+    cell.output.close()
+    assert cell.area.text == ""
