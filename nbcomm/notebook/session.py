@@ -6,29 +6,23 @@
 from __future__ import annotations
 
 import atexit
-import itertools
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import ranks as rank_specs
-from ..errors import Interrupted, RankDiedError, SpecError, StateError
+from ..errors import Interrupted
 from ..home import WorldInfo
-from ..messages import Asking, Done, FromRank, Mismatch, Output, Probe, Run, Stop, Told, Withdrawn
+from ..messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
 from ..panel import Panel, RankView
-from . import buttons, programs
-from . import trace as tracing
-from .aftermath import Aftermath
+from . import buttons
+from .commands import Commands
 from .desk import TICK, Desk
-from .differences import Comparison
 from .generations import Generations
 from .headline import headline
-from .inquiries import Answer, Inquiries
 from .keeping import worlds_are_kept
 from .link import Link
-from .manuscript import Manuscript
 from .mirrors import Mirrors
 from .naming import addressed
 from .output import CellOutput
@@ -38,9 +32,6 @@ from .resumption import Resumption
 from .roster import Roster
 from .stage import Stage
 from .startup import Progress, Startup, Wishes
-from .surveys import Surveys
-from .transfers import Transfers
-from .variables import Variable
 from .watch import Watch
 
 if TYPE_CHECKING:
@@ -55,7 +46,7 @@ _DEATH_PATIENCE = 2.0
 """Seconds that a rank has to say that it lives, before a heal that was asked for believes that it does."""
 
 
-class Session:
+class Session(Commands):
     """N ranks that run cells. Make one with `nbcomm.start`; it is a context manager.
 
     Args:
@@ -86,9 +77,7 @@ class Session:
         self.home = forkserver.home
         self.panel: Panel | None = None
         self._roster = Roster(self.home)
-        self._numbers = itertools.count(1)
         self._desk = Desk(lambda: self.link, self._roster, self.addressed)
-        self._inquiries = Inquiries(lambda: self.link)
         self._stopped = False
         self._watch: Watch | None = None
         self._processes = Processes(forkserver, self._roster, self._process_ended)
@@ -98,9 +87,7 @@ class Session:
         self._stage = Stage(
             self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._hurry
         )
-        self._transfers = Transfers(self._desk, self._stage, self.home.bulk)
-        self._surveys = Surveys(self._desk, self._stage)
-        self._manuscript = Manuscript(attached=existing is not None)
+        super().__init__(self.home, self._roster, self._desk, self._stage, attached=existing is not None)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
         self.link = Link(self.home, self._grace, self._receive)
@@ -239,11 +226,6 @@ class Session:
         return bool(self._desk.open())
 
     @property
-    def ranks(self) -> list[int]:
-        """All ranks, ascending."""
-        return self._roster.ranks
-
-    @property
     def title(self) -> str:
         """How many ranks, on what; its name first, if it has one."""
         return f"{self.name}: {self._roster.title}" if self.name else self._roster.title
@@ -285,178 +267,6 @@ class Session:
     def log(self, rank: int) -> str:
         """The end of a rank's log."""
         return self._roster.log(rank)
-
-    # ── running code ────────────────────────────────────────────────────────────────────────────────
-
-    def run(  # noqa: PLR0913 - each is an option of %%distributed
-        self,
-        code: str,
-        ranks: str | Iterable[int] | None = None,
-        *,
-        number: int | None = None,
-        fold: bool = True,
-        by_rank: bool = False,
-        quiet: bool = False,
-        draw: bool = False,
-        trace: str | None = None,
-    ) -> None:
-        """Run a cell and show what it shows; returns when it has ended on every rank.
-
-        Args:
-            code: the cell, as in a notebook: magics, ``!cmd`` and top-level ``await`` included.
-            ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
-            number: what the ranks call the cell in tracebacks and history; counted by default.
-            fold: show lines on which ranks agree once.
-            by_rank: show all of rank 0's output, then rank 1's, and so on.
-            quiet: show nothing; failures are raised all the same.
-            draw: show a picture of each collective that the cell made, with the ranks' values before and after.
-            trace: write a trace to this file, for https://ui.perfetto.dev: when each rank did what.
-
-        Raises:
-            CellError: it failed on some rank.
-            SpecError: there are no such ranks, or the trace's file cannot be written. Nothing was run.
-            StateError: the world is stopped, or still busy. Nothing was run.
-            KeyboardInterrupt: it was interrupted.
-        """
-        self._run(code, None, ranks, number, fold=fold, by_rank=by_rank, quiet=quiet, draw=draw, trace=trace)
-
-    def run_file(
-        self, path: str, args: Iterable[object] = (), ranks: str | Iterable[int] | None = None, **options: Any
-    ) -> None:
-        """Run a script on ranks as ``torchrun path args`` would; its variables are the cells' own afterwards.
-
-        Args:
-            path: the script.
-            args: its arguments.
-            ranks: which ranks run it; all by default.
-            **options: as of `run`.
-
-        Raises:
-            ScriptError: there is no such script. Nothing was run.
-            CellError: it failed on some rank, or ended with an exit status other than 0.
-        """
-        words = [str(arg) for arg in args]
-        self._run(programs.order(path, words), " ".join([path, *words]), ranks, **options)
-
-    def _run(  # noqa: PLR0913 - each is an option of %%distributed
-        self,
-        code: str,
-        script: str | None,
-        ranks: str | Iterable[int] | None,
-        number: int | None = None,
-        *,
-        fold: bool = True,
-        by_rank: bool = False,
-        quiet: bool = False,
-        draw: bool = False,
-        trace: str | None = None,
-    ) -> None:
-        chosen = self._choose(ranks)
-        file = None if trace is None else tracing.check(trace)
-        number = next(self._numbers) if number is None else number
-        output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
-        with self._stage.alone(), self._manuscript.cell(number, code, chosen, len(self.ranks), script):
-            order = Run(self._desk.next_id(), code, chosen, number, draw, file is not None)
-            self._stage.perform(order, output, Aftermath(order, output, file, self._roster.places))
-
-    def call(
-        self, function: Callable[..., Any], *args: Any, ranks: str | Iterable[int] | None = None, **kwargs: Any
-    ) -> list[Any]:
-        """Call a function on ranks, with the same arguments on each.
-
-        A function typed in the notebook brings the globals that it uses; other names it finds on the rank.
-
-        Returns:
-            What it returned on each chosen rank, in rank order.
-
-        Raises:
-            CellError: it raised on some rank.
-            TransferError: the function, an argument or a result cannot be pickled.
-        """
-        chosen = self._choose(ranks)
-        self._manuscript.called(getattr(function, "__name__", "call"), chosen, len(self.ranks))
-        return self._transfers.call(function, args, kwargs, chosen)
-
-    def spawn(
-        self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
-    ) -> list[Any]:
-        """Call ``function(local_rank, *args, **kwargs)`` on every rank; see `nbcomm.spawn`."""
-        chosen = self._choose(None)
-        self._manuscript.called(getattr(function, "__name__", "spawn"), chosen, len(self.ranks))
-        return self._transfers.call(function, tuple(args), dict(kwargs or {}), chosen, local_rank=True)
-
-    def push(self, ranks: str | Iterable[int] | None = None, **variables: Any) -> None:
-        """Bind variables on ranks; each rank gets a copy of its own.
-
-        Raises:
-            TransferError: a value cannot be pickled (nothing was sent then), or cannot be rebuilt there.
-        """
-        chosen = self._choose(ranks)
-        self._transfers.push(variables, chosen)
-        self._manuscript.pushed(variables, chosen, len(self.ranks))
-
-    def pull(self, name: str, ranks: str | Iterable[int] | None = None) -> list[Any]:
-        """Fetch a variable from ranks.
-
-        Returns:
-            Its value on each chosen rank, in rank order; tensors arrive on the CPU.
-
-        Raises:
-            TransferError: it is not defined on some rank, or cannot be pickled there.
-        """
-        return self.pull_many([name], ranks)[name]
-
-    def pull_many(self, names: Sequence[str], ranks: str | Iterable[int] | None = None) -> dict[str, list[Any]]:
-        """Fetch several variables at once, as `pull` does each."""
-        return self._transfers.pull(names, self._choose(ranks))
-
-    def inquire(
-        self, kind: str, code: str, cursor: int, detail: int = 0, ranks: str | Iterable[int] | None = None
-    ) -> Answer | None:
-        """Ask the first of some ranks that lives what a person asks while typing; None if none of them does."""
-        self._check_running()
-        chosen = self._resolve(ranks)
-        rank = next((rank for rank in chosen if rank not in self._roster.dead), None)
-        return None if rank is None else self._inquiries.ask(rank, kind, code, cursor, detail)
-
-    def who(self, names: str | Iterable[str] = (), ranks: str | Iterable[int] | None = None) -> list[Variable]:
-        """Say what the ranks' variables are, and which are equal on all of them; see `Variable`.
-
-        Args:
-            names: names, or expressions such as ``"model.fc.weight"``; by default all that users made, as ``%whos``.
-            ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
-        """
-        return self._surveys.who(names, self._choose(ranks))
-
-    def diff(self, name: str, ranks: str | Iterable[int] | None = None, atol: float = 0.0) -> Comparison:
-        """Say where a variable differs between ranks; ``str`` of what is returned is a text.
-
-        Args:
-            name: a name, or an expression such as ``"model.fc.weight"``.
-            ranks: a SPEC such as ``"0-2"``, or ranks; all by default. Compared is with the lowest that has it.
-            atol: numbers that are no further apart are as good as equal; with 0 all bits count.
-
-        Raises:
-            TransferError: no rank has it, or it cannot be compared.
-        """
-        return self._surveys.diff(name, self._choose(ranks), atol)
-
-    def save(self, path: str, *, force: bool = False, everything: bool = False) -> str:
-        """Write the cells that this session has run as a script, which torchrun runs to the same answers.
-
-        Args:
-            path: the file.
-            force: write over a file that is not as nbcomm has written it, too.
-            everything: with cells that failed, as comments, and with those that only define once more what is there.
-
-        Returns:
-            What was written and what was left out, in sentences.
-
-        Raises:
-            ScriptError: the file cannot be written, or is somebody's own. Nothing was written.
-            StateError: no cell has run yet.
-        """
-        return self._manuscript.save(path, len(self.ranks), force=force, everything=everything)
 
     def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""
@@ -523,40 +333,6 @@ class Session:
         deadline = time.monotonic() + patience
         while self._roster.silent(question) and time.monotonic() < deadline:
             self._roster.wait(TICK)
-
-    # ── requests ────────────────────────────────────────────────────────────────────────────────────
-
-    def _check_running(self) -> None:
-        if self._stopped:
-            raise StateError("This world is stopped; start one with %distributed start.")
-
-    def _resolve(self, ranks: str | Iterable[int] | None) -> list[int]:
-        n = len(self.ranks)
-        if ranks is None:
-            return self.ranks
-        if isinstance(ranks, str):
-            return rank_specs.parse(ranks, n)
-        chosen = sorted(set(ranks))
-        if not chosen or chosen[0] < 0 or chosen[-1] >= n:
-            raise SpecError(f"The ranks {chosen} are not all in this world of {n}: 0 to {n - 1}.")
-        return chosen
-
-    def _choose(self, ranks: str | Iterable[int] | None) -> list[int]:
-        self._check_running()
-        chosen = self._resolve(ranks)
-        gone = self._roster.dead_among(chosen)
-        if gone:
-            raise RankDiedError(
-                f"Rank {rank_specs.fold(gone)} {self._roster.dead[gone[0]]}; nothing was run. Type %distributed heal "
-                "to put a new process in its place (the others keep their variables), or choose other ranks with -r."
-            )
-        busy = self._desk.busy() & set(chosen)
-        if busy and not self._stage.taken:
-            raise StateError(
-                f"Rank {rank_specs.fold(busy)} still runs an earlier cell; nothing was run. Wait for it, or type "
-                f"%distributed interrupt, or %distributed heal {rank_specs.fold(busy)} to put new processes in place."
-            )
-        return chosen
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 
