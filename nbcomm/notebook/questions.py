@@ -53,6 +53,15 @@ class _Question:
         return self.place, self.rank
 
 
+@dataclass
+class _Dialogue:
+    """With whom the last one was, since when it has its answer, and what the roster had last asked by then."""
+
+    rank: int
+    since: float
+    asked: int
+
+
 class Questions:
     """The questions of the cell that runs.
 
@@ -70,7 +79,7 @@ class Questions:
         self._run: int | None = None
         self._open: dict[tuple[int, int], _Question] = {}
         self._counts: dict[int, int] = {}
-        self._talking: tuple[int, float] | None = None
+        self._talking: _Dialogue | None = None
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 
@@ -121,9 +130,10 @@ class Questions:
                 return
             with self._lock:
                 self._open.pop((question.rank, question.asking.number), None)
-                self._talking = (question.rank, self._clock()) if question.asking.dialogue else None
             output.cut()
             self._link().send([question.rank], reply)
+            dialogue = _Dialogue(question.rank, self._clock(), self._roster.question)
+            self._talking = dialogue if question.asking.dialogue else None
 
     def _due(self, request: Request) -> _Question | None:
         """The question to be put now, if there is one."""
@@ -136,11 +146,11 @@ class Questions:
         now, question = self._clock(), questions[0]
         silent = {rank for rank in running - {q.rank for q in questions} if not self._waits(rank, request)}
         if talking is not None:  # a dialogue is held to its end, which shows by the rank's doing something else
-            rank, since = talking
-            again = [q for q in questions if q.rank == rank]
+            again = [q for q in questions if q.rank == talking.rank]
             if again:
                 return again[0]
-            if rank in silent and now - since < _IN_ORDER:
+            moves = talking.rank in silent or (talking.rank in running and not self._has_moved(talking))
+            if moves and now - talking.since < _IN_ORDER:
                 return None
         waited = now - question.came
         before = {rank for rank in silent if (self._counts.get(rank, 0) + 1, rank) < question.key}
@@ -152,6 +162,11 @@ class Questions:
         """Whether a rank is known to wait for other ranks, so that it does not ask before they go on."""
         snapshot = self._roster.snapshot(rank)
         return snapshot is not None and snapshot.run == request.id and bool(snapshot.doing.waits)
+
+    def _has_moved(self, dialogue: _Dialogue) -> bool:
+        """Whether what is known of the rank is from after the answer; before it, it may have waited for others."""
+        snapshot = self._roster.snapshot(dialogue.rank)
+        return snapshot is not None and snapshot.question > dialogue.asked
 
     def _put(self, question: _Question, request: Request, output: CellOutput, presses: Presses) -> Reply | None:
         """Open the box; None if it was broken off."""

@@ -77,6 +77,11 @@ class Roster:
             self.attached.add(rank)
             self._changed.notify_all()
 
+    @property
+    def question(self) -> int:
+        """The last question that was asked of the ranks; a `Snapshot` says which it answers."""
+        return self._question
+
     def next_question(self) -> int:
         """A number for a probe, larger than all before."""
         with self._changed:

@@ -30,12 +30,15 @@ class Ranks:
         self.now = 0.0
         self.replies: list[tuple[int, Reply]] = []
         self.waits: set[int] = set()
+        self.question = 0
+        self.fresh = True
 
     def send(self, ranks: list[int], message: Reply) -> None:
         self.replies += [(rank, message) for rank in ranks]
 
     def snapshot(self, rank: int) -> Snapshot | None:
-        return Snapshot(rank, 1, "running", 0, RUN, 0, 0, 0, 1, STUCK if rank in self.waits else Doing())
+        doing = STUCK if rank in self.waits else Doing()
+        return Snapshot(rank, 1, "running", 0, RUN, 0, 0, 0, 1, doing, self.question + self.fresh)
 
 
 class Output:
@@ -184,6 +187,21 @@ def test_a_debugger_whose_rank_waits_for_another_lets_that_one_go_on(cell: Cell)
         cell.tick(presses)
         assert cell.boxes == ["[0] ipdb> "]
         cell.ranks.waits = {0}
+        cell.tick(presses)
+    assert cell.boxes == ["[0] ipdb> ", "[1] ipdb> "]
+
+
+def test_that_its_rank_waited_before_it_was_answered_says_nothing(cell: Cell) -> None:
+    for rank in range(2):
+        cell.ask(rank, 1, "ipdb> ", dialogue=True)
+    cell.end(2, 3)
+    cell.answers = ["p rank", "c"]
+    with Presses() as presses:
+        cell.ranks.waits, cell.ranks.fresh = {0}, False
+        cell.tick(presses)
+        cell.tick(presses)
+        assert cell.boxes == ["[0] ipdb> "]
+        cell.ranks.fresh = True
         cell.tick(presses)
     assert cell.boxes == ["[0] ipdb> ", "[1] ipdb> "]
 
