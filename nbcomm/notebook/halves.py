@@ -126,6 +126,11 @@ class Mirror(ipywidgets.Widget):  # type: ignore[misc]  # it has no types
         names = ("_model_name", "_model_module", "_model_module_version", "_view_name")
         super().__init__(comm=half, **{name: half.state[name] for name in names if name in half.state})
 
+    @property
+    def model_id(self) -> str:
+        """The rank's id of it, also when it has closed: what holds it for a child may still ask."""
+        return str(self._half.comm_id)
+
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002
         """Return all of it, whoever asks for what: the rank has said no more than it has."""
         return dict(self._half.state)

@@ -67,8 +67,8 @@ class CellRunner:
         shell = self._shell
         began = time.perf_counter()
         shell.execution_count = message.number
-        # An Output widget takes what is printed in answer to a message, so there must be one.
-        shell.set_parent({"header": {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}})
+        # An Output widget takes what is printed in answer to a message, so there is one; the kernel tells the shell.
+        shell.kernel.set_parent([], {"header": {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}})
         with self._capture.of_run(message.id), self._showing_here(message.id):
             try:
                 with self.interruptible():

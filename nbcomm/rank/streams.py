@@ -59,6 +59,7 @@ class Capture:
         self._pending: list[tuple[int, Item]] = []
         self._text: list[str] = []
         self._text_key: tuple[int, str, bool] | None = None
+        self._held = False  # whether a late line waits for its end
         self._updates: dict[str, int] = {}  # of comms: which pending item may still get new values
         self.followers: list[Callable[[], None]] = []
         self._running: int | None = None
@@ -181,7 +182,10 @@ class Capture:
             if end:
                 self._libc.fflush(None)
             self._take_descriptors(final=end)
+            rest = "" if end else self._cut_late()
             self._close_text()
+            if rest:
+                self._text = [rest]
             if end:
                 self._running = None
             pending, self._pending = self._pending, []
@@ -207,6 +211,17 @@ class Capture:
             self._close_text()
             self._text_key = key
         self._text.append(text)
+
+    def _cut_late(self) -> str:
+        """Hold back the line that late text ends in, once: a print that is under way comes in several parts."""
+        held, self._held = self._held, False
+        if held or not self._text or self._text_key is None or not self._text_key[2]:
+            return ""
+        text = "".join(self._text)
+        end = text.rfind("\n") + 1
+        self._text = [text[:end]] if end else []
+        self._held = end < len(text)
+        return text[end:]
 
     def _close_text(self) -> None:
         if self._text and self._text_key is not None:

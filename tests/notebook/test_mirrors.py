@@ -313,3 +313,40 @@ def test_a_world_that_stops_leaves_text(known: Known) -> None:
 def test_widgets_in_words(state: dict[str, Any], text: str) -> None:
     states = {"it": state, "x": {"_model_name": "ButtonModel", "description": "x"}}
     assert wording(lambda name: states.get(name, {}), "it") == text
+
+
+def test_no_more_is_kept_than_a_page_can_use(known: Known, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbcomm.notebook.mirrors._MOST", 3)
+    monkeypatch.setattr("nbcomm.notebook.mirrors._BLOCKS", 2)
+    cell = shown_in(known, 1)
+    for i in range(4):
+        known.hear(0, opened(f"w{i}", value=i))
+        cell.feed(0, view(f"w{i}"))
+        cell.tick(0.2)
+    cell.output.close()
+    assert [known.mirrors.widget(f"w{i}") is None for i in range(4)] == [True, False, False, False]
+    assert [VIEW in output["data"] for output in cell.area.outputs] == [False, False, True, True]
+    assert "close" not in [call[1] for call in known.area.calls if call[0] == "comm" and call[2]["comm_id"] == "w0"]
+    known.hear(0, updated("w0", value=9))
+    known.page_says("w0", {"method": "custom"})
+    assert known.told == []
+
+
+def test_a_block_can_be_asked_for_a_widget_that_is_kept_no_longer(
+    known: Known, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("nbcomm.notebook.mirrors._MOST", 1)
+    cell = shown_in(known, 1)
+    known.hear(0, opened("w0"))
+    cell.feed(0, view("w0"))
+    cell.output.close()
+    known.hear(0, opened("w1"))
+    block = ipywidgets.widgets.widget._instances[cell.area.outputs[0]["data"][VIEW]["model_id"]]
+    assert block.get_state()["children"][1] == "IPY_MODEL_w0"
+
+
+def test_a_widget_that_the_notebook_closes_is_closed(known: Known) -> None:
+    known.hear(0, opened("w1"))
+    known.mirrors.widget("w1").close()
+    assert known.mirrors.has_closed("w1")
+    assert known.sent[-1] == ("close", {})

@@ -115,6 +115,31 @@ def test_a_thread_prints_for_the_cell_that_started_it() -> None:
     assert then == [(1, ["from a thread's thread\n"], [True]), (2, ["second\n"], [False])]
 
 
+def test_a_late_line_that_is_being_printed_is_not_cut_in_two_unless_it_takes_long() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            pass
+        capture.take(end=True)
+        with capture.on_behalf_of(1):
+            sys.stdout.write("one\nnow")
+            seen = [texts(capture, end=False)]
+            sys.stdout.write(" 7\n")
+            seen.append(texts(capture, end=False))
+            sys.stdout.write("no end")
+            seen += [texts(capture, end=False), texts(capture, end=False)]
+            sys.stdout.write(" yet")
+            print("other", file=sys.stderr)
+            return [*seen, texts(capture, end=False)]
+
+    assert in_child(body) == [
+        [("stdout", "one\n", True)],
+        [("stdout", "now 7\n", True)],
+        [],
+        [("stdout", "no end", True)],
+        [("stdout", " yet", True), ("stderr", "other\n", True)],
+    ]
+
+
 def test_a_megabyte_at_once_and_characters_cut_in_two() -> None:
     def body(capture: Capture) -> Any:
         with capture.of_run(1):
