@@ -46,6 +46,10 @@ _DEATH_PATIENCE = 2.0
 """Seconds that a rank has to say that it lives, before a heal that was asked for believes that it does."""
 
 
+_FAREWELL = 1.0
+"""Seconds that a rank has to hear that the notebook leaves it. What is not heard by then may be lost with the link."""
+
+
 class Session(Commands):
     """N ranks that run cells. Make one with `nbcomm.start`; it is a context manager.
 
@@ -193,7 +197,10 @@ class Session(Commands):
         atexit.unregister(self._leave_or_stop)
         if self._watch is not None:
             self._watch.close()
-        self.link.send(self._roster.hellos, last or Probe(self._desk.seen))
+        if last is not None:
+            self.link.send(self._roster.hellos, last)
+        else:
+            self._ask(_FAREWELL)  # who has heard what was seen does not tell it to the next notebook once more
         self.link.close()
         self._widgets.close()
         self._desk.close("was stopped" if last is not None else "was left")
@@ -329,7 +336,7 @@ class Session(Commands):
     def _ask(self, patience: float) -> None:
         """Hear from every living rank, if it answers within so many seconds."""
         question = self._roster.next_question()
-        self.link.send(self._roster.living, Probe(question=question))
+        self.link.send(self._roster.living, Probe(self._desk.seen, question))
         deadline = time.monotonic() + patience
         while self._roster.silent(question) and time.monotonic() < deadline:
             self._roster.wait(TICK)
