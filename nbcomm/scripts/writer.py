@@ -263,12 +263,10 @@ class _Writer:
             notes.append(
                 "The notebook was attached to a world that ran before it: the cells of that time are not in here."
             )
-        for why in dict.fromkeys(part.why_not for part in self._parts if part.why_not):
-            left = [part.entry for part in self._parts if part.why_not == why]
-            notes.append(f"Left out, as it {why}: {', '.join(_label(entry) for entry in left)}.")
-        again = [part.entry for part in self._parts if self._is_left(part)]
-        if again:
-            notes.append(f"Left out, as it only defines once more what is there: {', '.join(map(_label, again))}.")
+        left = [(part, part.why_not or "defines only what is there already") for part in self._parts]
+        left = [(part, why) for part, why in left if part.why_not or self._is_left(part)]
+        if left:
+            notes.append(f"Left out: {', '.join(f'{_label(part.entry)} ({why})' for part, why in left)}.")
         dropped = {magic for part in self._parts if part.cell and not part.again for magic in part.cell.plain.dropped}
         if dropped:
             notes.append(f"Comments now, as they mean nothing in a script: {', '.join(sorted(dropped))}.")

@@ -14,6 +14,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
+from nbcomm.ranks import parse
 from tests.world.notebook import Notebook
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
@@ -35,11 +36,14 @@ CELLS = {
     "%%distributed\nmine = rank + 1": "",
     "%distributed pull mine": "",
     "%%local\nimport asyncio\nawait asyncio.sleep(0.01)\nsum(mine)": "3",
-    "%%distributed\n%%capture caught\nprint(rank)": "",
-    "%%distributed\ncaught.stdout": "[0] '0\\n'\n[1] '1\\n'",
     "# That was all.": "",
+    "%distributed save same.py": (
+        "same.py has 5 cells: torchrun --nproc-per-node 2 same.py\nLeft out: In [9] (failed), In [10] (failed)."
+    ),
     "%distributed stop": "Stopped 2 ranks on cpu.",
 }
+
+_LINE = re.compile(r"^\[([\d,-]+)\] (.*)$", re.MULTILINE)
 
 Runner = Callable[[Path], list[str]]
 
@@ -118,6 +122,22 @@ def path(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("runner", RUNNERS)
 def test_each_cell_shows_the_same(path: Path, runner: str) -> None:
     assert RUNNERS[runner](path) == list(CELLS.values())
+
+
+@pytest.mark.timeout(180)
+def test_saved_it_runs_under_torchrun_to_the_same_answers(path: Path) -> None:
+    in_kernel("python3")(path)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "same.py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True, cwd=path.parent)
+    in_notebook = [
+        text
+        for code, shown_here in CELLS.items()
+        if code.startswith("%%distributed") and "CellError" not in shown_here
+        for ranks, text in _LINE.findall(shown_here)
+        for _ in parse(ranks, 2)
+    ]
+    assert len(in_notebook) == 7
+    assert sorted(re.sub(r"^\[\d\] ", "", line) for line in done.stdout.splitlines()) == sorted(in_notebook)
 
 
 @pytest.mark.usefixtures("prefix")

@@ -31,8 +31,7 @@ def test_cells_are_noted_with_how_they_ended(tmp_path: Path) -> None:
     said = manuscript.save(str(file), 4, force=False, everything=False)
     assert said.splitlines() == [
         f"{file} has 2 cells: torchrun --nproc-per-node 4 {file}",
-        "Left out, as it failed: In [2].",
-        "Left out, as it was interrupted: In [3].",
+        "Left out: In [2] (failed), In [3] (was interrupted).",
     ]
     text = file.read_text()
     assert "In [4]" not in text

@@ -190,7 +190,7 @@ def test_what_failed_is_left_out_and_said() -> None:
     text = script(*entries)
     assert "# In [2] failed, so it is left out.\n\n\n# In [3] on rank 0 was interrupted, so it is left out.\n" in text
     notes = write([Ran(1, "x = 1", None), *entries[1:]], name="t.py", world_size=2).notes  # type: ignore[list-item]
-    assert notes == ["Left out, as it failed: In [2].", "Left out, as it was interrupted: In [3]."]
+    assert notes == ["Left out: In [2] (failed), In [3] (was interrupted)."]
     assert all(note in text for note in notes)
     assert "so it is left out.\n# z()\n#\n# w\n" in script(*entries, everything=True)
 

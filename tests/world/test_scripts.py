@@ -114,7 +114,7 @@ def test_torchrun_runs_what_was_saved_to_the_same_answers(notebook: Notebook, fo
     saved = notebook.run("%distributed save train.py").lines
     assert saved[0] == "train.py has 9 cells: torchrun --nproc-per-node 4 train.py"
     assert saved[1:] == [
-        "Left out, as it failed: In [8].",
+        "Left out: In [8] (failed).",
         "Comments now, as they mean nothing in a script: %matplotlib.",
     ]
     pulled = f"%distributed pull {' '.join(NAMES)}"
