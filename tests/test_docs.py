@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import nbcomm
-from nbcomm.rank.comm import NAMES, Communicator
+from nbcomm.rank.comm import Communicator
+from nbcomm.vocabulary import METHODS
 
 from .world.notebook import Notebook, transcript, with_ranks
 
@@ -62,7 +63,7 @@ def test_every_name_has_its_true_signature_on_a_page() -> None:
         first = page.read_text().split("```python\n")[1].split("```")[0]
         for name, arguments in re.findall(r"(?:with |@)?(?:nbcomm\.)?(\w+)\((.*?)\)(?=:? …|\s|$)", first):
             written.setdefault(name, arguments)
-    functions = {name: getattr(Communicator, name) for name in NAMES} | {"spawn": nbcomm.spawn}
+    functions = {name: getattr(Communicator, name) for name in METHODS} | {"spawn": nbcomm.spawn}
     assert set(functions) <= set(written)
     for name, function in functions.items():
         parameters = [p for p in inspect.signature(function).parameters.values() if p.name != "self"]

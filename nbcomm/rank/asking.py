@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import builtins
 import getpass
-import io
 import itertools
 import queue
 import sys
@@ -25,7 +24,7 @@ from IPython.core.error import StdinNotImplementedError
 
 from ..messages import Asking, Reply, Withdrawn
 from .record import Record
-from .streams import Capture
+from .streams import Capture, Side
 
 _LOOK = 0.1
 """Seconds between two looks whether the answer has become pointless; an answer itself is heard at once."""
@@ -156,13 +155,12 @@ class Asker:
             answers.put(reply)
 
 
-class _Stdin(io.TextIOBase, TextIO):
+class _Stdin(Side):
     """Python's side of stdin: every line is a question."""
 
     def __init__(self, asker: Asker, capture: Capture, otherwise: TextIO) -> None:
+        super().__init__(capture, "stdin", otherwise)
         self._asker = asker
-        self._capture = capture
-        self._otherwise = otherwise
         self._rest = ""
 
     def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
@@ -194,9 +192,6 @@ class _Stdin(io.TextIOBase, TextIO):
             raise StopIteration
         return line
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._otherwise, name)
-
     def fileno(self) -> int:
         return self._otherwise.fileno()
 
@@ -205,18 +200,3 @@ class _Stdin(io.TextIOBase, TextIO):
 
     def readable(self) -> bool:
         return True
-
-    def isatty(self) -> bool:
-        return False
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return "utf-8"
-
-    @property
-    def errors(self) -> str:  # type: ignore[override]
-        return "replace"
-
-    @property
-    def name(self) -> str:
-        return "<stdin>"

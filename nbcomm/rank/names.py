@@ -11,7 +11,8 @@ import builtins
 import functools
 from typing import Any
 
-from .comm import NAMES, Communicator
+from ..vocabulary import METHODS, PROPERTIES
+from .comm import Communicator
 from .fabric import Fabric
 
 
@@ -21,18 +22,11 @@ def cell_names(comm: Communicator) -> dict[str, Any]:
     import torch.distributed as dist
 
     return {
-        "rank": comm.rank,
-        "global_rank": comm.rank,
-        "world_size": comm.world_size,
-        "local_rank": comm.local_rank,
-        "node_rank": comm.node_rank,
-        "is_global_zero": comm.is_global_zero,
-        "device": comm.device,
+        **{name: getattr(comm, name) for name in (*PROPERTIES, *METHODS)},
         "torch": torch,
         "dist": dist,
         "comm": comm,
         "fabric": _fabric_of(comm),
-        **{name: getattr(comm, name) for name in NAMES},
     }
 
 

@@ -240,13 +240,46 @@ def unheard() -> Iterator[None]:
         _run.reset(token)
 
 
-class _Stream(io.TextIOBase, TextIO):
-    """Python's side of stdout or stderr."""
+class Side(io.TextIOBase, TextIO):
+    """Python's side of one of a rank's streams, which no terminal is behind.
+
+    Args:
+        capture: knows whose code uses it.
+        name: "stdin", "stdout" or "stderr".
+        otherwise: the stream for what belongs to no cell of ours.
+    """
 
     def __init__(self, capture: Capture, name: str, otherwise: TextIO) -> None:
         self._capture = capture
         self._name = name
         self._otherwise = otherwise
+
+    def __getattr__(self, name: str) -> Any:
+        # ipykernel tells its own streams which message they answer, and asks them for more; they stay reachable.
+        return getattr(self._otherwise, name)
+
+    def isatty(self) -> bool:
+        """No: there is none."""
+        return False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """What a cell's text is encoded as, where it must be."""
+        return "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        """What becomes of half characters."""
+        return "replace"
+
+    @property
+    def name(self) -> str:
+        """As Python names its own streams."""
+        return f"<{self._name}>"
+
+
+class _Stream(Side):
+    """Python's side of stdout or stderr."""
 
     def write(self, text: str) -> int:
         if not isinstance(text, str):
@@ -260,10 +293,6 @@ class _Stream(io.TextIOBase, TextIO):
         capture.write(run, self._name, text)
         return len(text)
 
-    def __getattr__(self, name: str) -> Any:
-        # ipykernel tells its own streams which message they answer, and asks them for more; they stay reachable.
-        return getattr(self._otherwise, name)
-
     def flush(self) -> None:
         if not self._capture.in_child and self._capture.attribution() is None:
             self._otherwise.flush()
@@ -273,21 +302,6 @@ class _Stream(io.TextIOBase, TextIO):
 
     def writable(self) -> bool:
         return True
-
-    def isatty(self) -> bool:
-        return False
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        return "utf-8"
-
-    @property
-    def errors(self) -> str:  # type: ignore[override]
-        return "replace"
-
-    @property
-    def name(self) -> str:
-        return f"<{self._name}>"
 
 
 class _CapturedFile:

@@ -7,40 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-PROPERTIES = ("rank", "global_rank", "world_size", "local_rank", "node_rank", "is_global_zero", "device")
-"""What a script reads off its communicator."""
-
-METHODS = (
-    "barrier",
-    "broadcast",
-    "scatter",
-    "gather",
-    "all_gather",
-    "reduce",
-    "all_reduce",
-    "reduce_scatter",
-    "all_to_all",
-    "send",
-    "recv",
-    "sendrecv",
-    "isend",
-    "irecv",
-    "scan",
-    "any_rank",
-    "all_ranks",
-    "new_group",
-    "split_group",
-    "group_rank",
-    "rank_print",
-    "rank_first",
-    "rank_zero_first",
-    "one_rank_only",
-    "no_backward_sync",
-    "to_device",
-    "split",
-    "pad_across_ranks",
-    "gather_for_metrics",
-)
+from ..vocabulary import METHODS, PROPERTIES
 
 MODULES = {"torch": "import torch", "dist": "import torch.distributed as dist"}
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from nbcomm.rank.comm import NAMES, Communicator
+from nbcomm.rank.comm import Communicator
 from nbcomm.rank.names import cell_names, install
+from nbcomm.vocabulary import METHODS
 
 from .worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture
 
@@ -63,5 +64,5 @@ def test_every_collective_is_there_by_its_bare_name(worlds: Worlds) -> None:
         return sorted(names), run("seen = rank, global_rank, world_size, is_global_zero, all_reduce(1)", scope)
 
     for rank, (names, seen) in enumerate(worlds[2].run(look)):
-        assert {"torch", "dist", "comm", "device", "local_rank", "node_rank", *NAMES} <= set(names)
+        assert {"torch", "dist", "comm", "device", "local_rank", "node_rank", *METHODS} <= set(names)
         assert seen == (rank, rank, 2, rank == 0, 2)

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from nbcomm.rank.comm import NAMES
 from nbcomm.rank.names import cell_names
 from nbcomm.scripts import Called, Entry, Pushed, Ran, RanFile, write
 from nbcomm.scripts import names as script_names
@@ -179,7 +178,6 @@ def test_the_names_are_those_of_a_cell() -> None:
             return name
 
     assert set(cell_names(Anything())) == script_names.CELL_NAMES  # type: ignore[arg-type]
-    assert script_names.METHODS == NAMES
 
 
 # ── what is in it ───────────────────────────────────────────────────────────────────────────────────

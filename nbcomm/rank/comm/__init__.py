@@ -1,5 +1,5 @@
 """The Communicator: the collectives, for data of any kind. Begin to read in `communicator`."""
 
-from .communicator import NAMES, Communicator
+from .communicator import Communicator
 
-__all__ = ["NAMES", "Communicator"]
+__all__ = ["Communicator"]

@@ -19,39 +19,6 @@ from __future__ import annotations
 from ..journaled import journaled
 from .division import Division
 
-NAMES = (
-    "barrier",
-    "broadcast",
-    "scatter",
-    "gather",
-    "all_gather",
-    "reduce",
-    "all_reduce",
-    "reduce_scatter",
-    "all_to_all",
-    "send",
-    "recv",
-    "sendrecv",
-    "isend",
-    "irecv",
-    "scan",
-    "any_rank",
-    "all_ranks",
-    "new_group",
-    "split_group",
-    "group_rank",
-    "rank_print",
-    "rank_first",
-    "rank_zero_first",
-    "one_rank_only",
-    "no_backward_sync",
-    "to_device",
-    "split",
-    "pad_across_ranks",
-    "gather_for_metrics",
-)
-"""The methods that a cell sees by their bare names."""
-
 
 class Communicator(Division):
     """The collectives of one rank, over the default group that somebody has initialized."""

@@ -13,7 +13,8 @@ import torch
 import torch.distributed as dist
 
 from nbcomm.errors import CollectiveError, MismatchError, OpError
-from nbcomm.rank.comm import NAMES, Communicator
+from nbcomm.rank.comm import Communicator
+from nbcomm.vocabulary import METHODS
 
 from ..worlds import Failed, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
@@ -29,7 +30,7 @@ class Batch:
 
 
 def test_every_name_is_a_public_method():
-    assert all(callable(getattr(Communicator, name)) for name in NAMES)
+    assert all(callable(getattr(Communicator, name)) for name in METHODS)
 
 
 def test_fabrics_names_for_who_and_where():

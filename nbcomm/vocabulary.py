@@ -1,0 +1,37 @@
+"""What a cell sees without importing it: on a rank (`rank.names`), and in a script made of cells (`scripts`)."""
+
+PROPERTIES = ("rank", "global_rank", "world_size", "local_rank", "node_rank", "is_global_zero", "device")
+"""Attributes of the Communicator that a cell sees by their bare names."""
+
+METHODS = (
+    "barrier",
+    "broadcast",
+    "scatter",
+    "gather",
+    "all_gather",
+    "reduce",
+    "all_reduce",
+    "reduce_scatter",
+    "all_to_all",
+    "send",
+    "recv",
+    "sendrecv",
+    "isend",
+    "irecv",
+    "scan",
+    "any_rank",
+    "all_ranks",
+    "new_group",
+    "split_group",
+    "group_rank",
+    "rank_print",
+    "rank_first",
+    "rank_zero_first",
+    "one_rank_only",
+    "no_backward_sync",
+    "to_device",
+    "split",
+    "pad_across_ranks",
+    "gather_for_metrics",
+)
+"""Its methods that a cell sees so."""
