@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from . import cells, collectives, link, panel, recording, start, values
+from . import cells, collectives, completion, link, panel, recording, start, values
 from .rows import print_table
 
 SUBJECTS = {
@@ -19,6 +19,7 @@ SUBJECTS = {
     "collectives": collectives,
     "recording": recording,
     "panel": panel,
+    "completion": completion,
 }
 
 

@@ -16,14 +16,14 @@ _FLOOD = "for i in range(20_000): print({what}, i)"
 
 
 @contextmanager
-def _kernel(n: int) -> Iterator[Callable[[str], list[str]]]:
-    """A kernel with n ranks; yields a function that runs a cell and returns the text that it streamed."""
+def kernel(n: int) -> Iterator[tuple[BlockingKernelClient, Callable[[str], list[str]]]]:
+    """A kernel with n ranks: its client, and a function that runs a cell and returns the text that it streamed."""
     with tempfile.TemporaryDirectory() as folder:
         manager, client = start_new_kernel(cwd=folder)
         try:
             _run(client, "%load_ext nbcomm")
             _run(client, f"%distributed start -n {n}")
-            yield lambda code: _run(client, code)
+            yield client, lambda code: _run(client, code)
         finally:
             client.stop_channels()
             manager.shutdown_kernel()
@@ -64,7 +64,7 @@ view.activate()
 def measure(rounds: int, *, full: bool) -> list[Row]:
     """The trivial cell against the plain kernel and %%px; the flood against %%px."""
     rows = []
-    with _kernel(4) as run:
+    with kernel(4) as (_, run):
         run(_PX.format(n=4))
         distributed, px = f"%%distributed\n{_TRIVIAL}", f"%%px\n{_TRIVIAL}"
         for code in (distributed, px):
@@ -81,10 +81,10 @@ def measure(rounds: int, *, full: bool) -> list[Row]:
                 0.25,
             )
         )
-    with _kernel(8) as run:
+    with kernel(8) as (_, run):
         rows += _floods(run)
     if full:
-        with _kernel(64) as run:
+        with kernel(64) as (_, run):
             run(f"%%distributed\n{_TRIVIAL}")
             (ours,) = interleaved(rounds, lambda: run(f"%%distributed\n{_TRIVIAL}"))
             rows.append(Row("trivial cell, 64 ranks / 50 ms", f"{ours * 1e3:.1f} ms", ours / 0.05, 1.0))
