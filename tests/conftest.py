@@ -9,10 +9,18 @@ import signal
 import tempfile
 from collections.abc import Iterator
 
+import hypothesis
 import psutil
 import pytest
 
 _GONE_SECONDS = 10
+
+_SHARED = "NBCOMM_TESTS"
+"""The variable that tells the processes of a run where to have directories of their own."""
+
+# The same examples each time; how long one takes is the machine's affair.
+hypothesis.settings.register_profile("nbcomm", deadline=None, derandomize=True, database=None)
+hypothesis.settings.load_profile("nbcomm")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -24,9 +32,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" in os.environ:
-        own = tempfile.mkdtemp(prefix="t-")
-        config.add_cleanup(lambda: shutil.rmtree(own, ignore_errors=True))
-        os.environ["TMPDIR"] = tempfile.tempdir = own
+        os.environ["TMPDIR"] = tempfile.tempdir = tempfile.mkdtemp(dir=os.environ[_SHARED])
+    elif getattr(config.option, "numprocesses", None):
+        shared = os.environ[_SHARED] = tempfile.mkdtemp(prefix="t-")
+        config.add_cleanup(lambda: shutil.rmtree(shared, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -427,7 +427,7 @@ def glances(play: Play, tape: Tape, *, torn: bool) -> tuple[dict[int, Standing],
 def test_who_is_said_to_wait_in_vain_never_moves_again(anyone):
     told = 0
 
-    @settings(derandomize=True, deadline=None, max_examples=1500, database=None)
+    @settings(max_examples=1500)
     @given(st.binary(min_size=500, max_size=500))
     def law(choices):
         nonlocal told
@@ -448,7 +448,7 @@ def test_who_is_said_to_wait_in_vain_never_moves_again(anyone):
 def test_when_nothing_moves_any_more_whoever_is_stuck_is_said_to_be(anyone):
     told = 0
 
-    @settings(derandomize=True, deadline=None, max_examples=1500, database=None)
+    @settings(max_examples=1500)
     @given(st.binary(min_size=500, max_size=500))
     def law(choices):
         nonlocal told

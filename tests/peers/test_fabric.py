@@ -14,7 +14,7 @@ from nbcomm.notebook.session import Session
 from . import inputs
 
 SEEDS = st.integers(0, 2**31)
-few = settings(max_examples=20, deadline=None, derandomize=True)
+few = settings(max_examples=20)
 
 
 def both() -> tuple[Any, Any]:

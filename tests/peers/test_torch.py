@@ -15,7 +15,7 @@ from . import inputs
 
 SEEDS = st.integers(0, 2**31)
 OPS = ("sum", "min", "max", "product")
-few = settings(max_examples=15, deadline=None, derandomize=True)
+few = settings(max_examples=15)
 
 
 @few

@@ -61,7 +61,7 @@ def test_an_overwritten_slot_is_no_difference(boards: list[Board]) -> None:
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2**32 - 1), st.integers(1, 10**6)), max_size=80, unique=True)
 )
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 def test_ranks_that_do_the_same_never_differ(tmp_path_factory: pytest.TempPathFactory, calls: list) -> None:
     folder = tmp_path_factory.mktemp("boards") / "board"
     first, second = Board(folder, 0), Board(folder, 1)

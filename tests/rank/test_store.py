@@ -67,7 +67,7 @@ _STEPS = st.one_of(
 )
 
 
-@settings(deadline=None, max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_STEPS, max_size=20))
 def test_every_answer_is_torchs_own(store: UnixStore, steps: list[tuple[Any, ...]]) -> None:
     model = dist.HashStore()

@@ -155,7 +155,7 @@ def test_ranks_that_disagree_about_the_total_are_told(worlds):
         assert "rank 1 passed total=9, strided=False" in result.text
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=20)
 @given(total=st.integers(0, 30), strided=st.booleans())
 def test_a_sampler_and_back(total, strided):
     places = shares_of_places(total, 3, strided=strided)
