@@ -165,13 +165,13 @@ def _table(variables: Sequence[Variable]) -> Table:
     """A row for each variable; a column in which nothing stands is left out."""
     columns: dict[str, list[str]] = {
         "name": [variable.name for variable in variables],
+        "on the ranks": [standing(variable) for variable in variables],  # what a narrow page must not cut off
         "type": [_each(variable, lambda one: one.type) for variable in variables],
         "shape": [_each(variable, _shape) for variable in variables],
         "dtype": [_each(variable, lambda one: one.dtype) for variable in variables],
         "device": [_device(variable) for variable in variables],
         "size": [_each(variable, _size) for variable in variables],
         "value": [_each(variable, lambda one: one.value) for variable in variables],
-        "on the ranks": [standing(variable) for variable in variables],
     }
     shown = {name: cells for name, cells in columns.items() if any(cells)}
     return list(shown), [list(row) for row in zip(*shown.values(), strict=True)]

@@ -79,10 +79,10 @@ ROWS = [
 
 TEXT = """\
 3 variables on ranks 0-1; 1 equal; different: x; missing somewhere: <b>&
-name   type    shape   dtype                    device    size               value                    on the ranks
-x      Tensor  (2, 3)  [0] float32 [1] float64  cuda:0-1  [0] 24 B [1] 48 B  [0] [1 2 3] [1] [1 2 4]  different: 0 | 1
-model  Net                                      cpu       1,234 parameters                            equal
-<b>&   str                                                1 character        '<i>'                    missing on 1"""
+name   on the ranks      type    shape   dtype                    device    size               value
+x      different: 0 | 1  Tensor  (2, 3)  [0] float32 [1] float64  cuda:0-1  [0] 24 B [1] 48 B  [0] [1 2 3] [1] [1 2 4]
+model  equal             Net                                      cpu       1,234 parameters
+<b>&   missing on 1      str                                                1 character        '<i>'"""
 
 
 def test_the_table_as_text() -> None:

@@ -52,10 +52,10 @@ def filled(four: Notebook) -> Notebook:
 
 
 def standings(cell: Cell) -> dict[str, str]:
-    """What the last column says of each name."""
+    """What the second column says of each name."""
     header, *rows = cell.lines[1:]
-    start = header.index("on the ranks")
-    return {row.split("  ")[0]: row[start:] for row in rows}
+    start, end = header.index("on the ranks"), header.index("type")
+    return {row.split("  ")[0]: row[start:end].rstrip() for row in rows}
 
 
 def test_who_says_which_variables_are_equal_and_which_are_not(filled: Notebook) -> None:
