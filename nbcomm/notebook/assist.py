@@ -126,6 +126,8 @@ class Assist:
             answer = worlds.current(choice.world).inquire("complete", line.token, len(line.token))
             if answer is None:
                 return None
+            if "." in line.token:  # within a variable
+                return _Asked(answer, lambda content: _moved(content, start))
             return _Asked(answer, lambda content: _completions(_names_in(content), start, cursor, "instance"))
         texts = choice.texts
         if choice.names == "here":

@@ -62,15 +62,16 @@ def line_at(code: str, cursor: int) -> Line | None:
 def choices(line: Line) -> Choice | None:
     """What may follow; None for what is IPython's to complete, as files are."""
     if line.magic == "%%distributed":
-        return _of(cell_parser(), line.words, line.token)
+        script = "--file" in line.words or line.token.startswith("--file=")  # with what is the script's own
+        return None if script else _of(cell_parser(), line.words, line.token)
     _, words = line_parser()
     if not line.words:
         return Choice(list(words))
     word, *rest = line.words
     parser = words.get(word)
-    return (
-        Choice([]) if parser is None else _of(parser, rest, line.token, names="on ranks" if word == "pull" else "here")
-    )
+    if parser is None:
+        return Choice([])
+    return _of(parser, rest, line.token, names="here" if word == "push" else "on ranks")
 
 
 def _of(parser: argparse.ArgumentParser, words: list[str], token: str, names: Names = "") -> Choice | None:
@@ -82,9 +83,11 @@ def _of(parser: argparse.ArgumentParser, words: list[str], token: str, names: Na
             return None
         named = "--world" in before.option_strings
         return Choice([str(choice) for choice in before.choices or ()], "of worlds" if named else "")
-    wants_names = any(action.metavar == "NAME" and not action.option_strings for action in actions)
-    if wants_names and not token.startswith("-"):
+    wanted = {action.metavar for action in actions if not action.option_strings}
+    if "NAME" in wanted and not token.startswith("-"):
         return Choice([], names, _world(words))
+    if "FILE" in wanted and not token.startswith("-"):
+        return None
     positional = next((action for action in actions if not action.option_strings and action.choices), None)
     if positional is not None and not words and not token.startswith("-"):
         return Choice([str(choice) for choice in positional.choices or ()])

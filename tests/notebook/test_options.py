@@ -62,6 +62,18 @@ def test_names_of_variables() -> None:
     assert follows("%distributed push x ") == Choice([], "here")
     assert follows("%distributed pull x") == Choice([], "on ranks")
     assert follows("%distributed pull --world b x") == Choice([], "on ranks", "b")
+    assert follows("%distributed who -r 0 x") == Choice([], "on ranks")
+    assert follows("%distributed diff --world b model.we") == Choice([], "on ranks", "b")
     options = follows("%distributed pull x -")
     assert options is not None
     assert "--ranks" in options.texts
+
+
+def test_files_are_ipythons_to_complete() -> None:
+    for line in ("save tr", "run tr", "run -r 0 tr", "run train.py --lr 0.1 da"):
+        assert follows(f"%distributed {line}") is None
+    for line in ("--file tr", "--file=tr", "-r 0 --file train.py --da"):
+        assert follows(f"%%distributed {line}") is None
+    options = follows("%distributed run --by")
+    assert options is not None
+    assert "--by-rank" in options.texts

@@ -84,10 +84,15 @@ def test_names_of_ranks(four: Notebook, tmp_path: Path) -> None:
         ("%%distributed -r 2\nthere_only", "%%distributed -r 2\nthere_only_on_two"),
         ("%%distributed -r 2,3\nopen('file_of", "%%distributed -r 2,3\nopen('file_of_rank_2.txt"),
         ("%distributed pull there_ar", "%distributed pull there_are"),
+        ("%distributed who there_ar", "%distributed who there_are"),
+        ("%distributed diff there_is[0].wei", "%distributed diff there_is[0].weight"),
     ):
         await_completion(four, code, completed)
     assert whole(four, "%%distributed\nthere_only") == []
     assert whole(four, "%%distributed -r 2 --by") == ["%%distributed -r 2 --by-rank"]
+    four.run("open('local_script.py', 'w').close()")
+    for line in ("%distributed run ", "%distributed save ", "%%distributed --file "):
+        assert whole(four, f"{line}local_s") == [f"{line}local_script.py"]
     assert whole(four, "%distributed push local") == ["%distributed push local_one"]
     assert "local_one" in whole(four, "local_o"), "other cells are the notebook's, as always"
     assert not any("there" in each for each in whole(four, "there_"))
