@@ -39,6 +39,16 @@ def test_cells_are_noted_with_how_they_ended(tmp_path: Path) -> None:
     assert "values = [1]\n" in text
 
 
+def test_a_debugger_that_was_opened_afterwards_is_no_part_of_it(tmp_path: Path) -> None:
+    manuscript = Manuscript()
+    run(manuscript, 1, "%debug\n", ranks=1)
+    with pytest.raises(StateError, match="nothing to save"):
+        manuscript.save(str(tmp_path / "t.py"), 4, force=False, everything=False)
+    run(manuscript, 2, "x = rank")
+    said = manuscript.save(str(tmp_path / "t.py"), 4, force=False, everything=False)
+    assert said == f"{tmp_path / 't.py'} has 1 cell: torchrun --nproc-per-node 4 {tmp_path / 't.py'}"
+
+
 def test_nothing_is_saved_where_nothing_has_run(tmp_path: Path) -> None:
     manuscript = Manuscript()
     with pytest.raises(CellError):
