@@ -91,6 +91,8 @@ def test_errors_carry_the_cells_own_number(cluster: Notebook) -> None:
         ("x = 1", "complete", None),
         ("x = = 1", "invalid", None),
         ("%%local\nx = 1", "incomplete", ""),
+        ("%%distributed", "incomplete", ""),
+        ("%%distributed -r 0\nx = 1\n\n", "complete", None),
         ("%%local\nx = 1\n\n", "complete", None),
         ("%distributed status", "complete", None),
     ],
