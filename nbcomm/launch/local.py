@@ -48,13 +48,19 @@ class LocalCluster:
         self._log = logging.getLogger("nbcomm.ipyparallel")
         self._log.setLevel(logging.ERROR)
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._loop.run_forever, name="nbcomm-cluster", daemon=True).start()
+        threading.Thread(target=self._run, name="nbcomm-cluster", daemon=True).start()
         self._client: Any = None
         self._cluster: Any = None
         self._environment: dict[str, str] = {}
         self.use(forkserver)
         if not running:
             self._cluster = self._do(self._make(ipyparallel.Cluster))
+
+    def _run(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()  # it holds three descriptors
 
     def use(self, forkserver: ForkServerClient) -> None:
         """From now on, have processes started by this fork server."""

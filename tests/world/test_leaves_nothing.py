@@ -64,6 +64,20 @@ def test_stop(notebook: Notebook) -> None:
     assert traces.left() == []
 
 
+def test_worlds_one_after_the_other_leave_the_kernel_as_it_was(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    notebook = open_notebook("%distributed start -n 1", "%distributed stop")
+    kernel = psutil.Process(notebook.pid)
+    held = []
+    for _ in range(2):
+        notebook.run("%distributed start -n 1", timeout=120)
+        notebook.run("%distributed stop")
+        notebook.run(
+            "import threading, time\nwhile any('nbcomm' in t.name for t in threading.enumerate()): time.sleep(0.01)"
+        )
+        held.append((kernel.num_fds(), kernel.num_threads()))
+    assert held[0] == held[1]
+
+
 def test_shutdown_of_the_kernel(notebook: Notebook) -> None:
     traces = _Traces(notebook)
     notebook.close()
