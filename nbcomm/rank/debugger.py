@@ -29,6 +29,10 @@ from .record import Record
 from .streams import Capture
 
 _QUIT = "The debugger was left with q, and the cell with it."
+_ENDED = (
+    "The debugger has no input, and ends, and its code with it: ctrl-D was typed, or the cell that this belongs to has "
+    "ended, as that of a widget's callback has."
+)
 
 _NOTHING = "There is nothing to debug here: no cell has failed on this rank."
 
@@ -67,6 +71,7 @@ class Debugger(ipython.Pdb):
 
     runner: ClassVar[CellRunner]
     record: ClassVar[Record]
+    _why = _QUIT
     _asked_in: frozenset[CodeType] | set[CodeType] = frozenset()
 
     def interaction(self, frame: FrameType | None, *args: Any) -> None:
@@ -82,19 +87,20 @@ class Debugger(ipython.Pdb):
         try:
             return super().trace_dispatch(frame, event, arg)
         except BdbQuit:
-            raise BdbQuit(_QUIT) from None
+            raise BdbQuit(self._why) from None
         except _Through as ended:  # of a breakpoint's own commands
             raise ended.reason from None
 
     def set_trace(self, frame: FrameType | None = None, **kwargs: Any) -> None:
         """Stop here and now, in this frame; before Python 3.13 pdb stopped at the next line, of whatever that was."""
         frame = frame or sys._getframe(1)  # noqa: SLF001 - as pdb does it
+        self._why = _QUIT
         self._asked_in = {each.f_code for each in _up_to(frame, _around)}
         super().set_trace(frame, **kwargs)  # type: ignore[no-untyped-call]
         sys.settrace(None)
         self.interaction(frame, None)
         if self.quitting:
-            raise BdbQuit(_QUIT)
+            raise BdbQuit(self._why)
         if self.breaks or self.stoplineno != _NOWHERE:
             sys.settrace(self.trace_dispatch)
 
@@ -134,6 +140,11 @@ class Debugger(ipython.Pdb):
         if reason is not None:
             raise reason
         return over
+
+    def do_EOF(self, arg: str) -> Any:  # noqa: N802 - cmd's name for it
+        """Leave, for nobody says anything any more."""
+        self._why = _ENDED
+        return super().do_EOF(arg)
 
     def _cmdloop(self) -> None:
         try:

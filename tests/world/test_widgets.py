@@ -93,6 +93,14 @@ def test_a_button_runs_its_callback_and_what_that_raises_is_shown(page: Page) ->
     assert cell(page, "all_reduce(1)").text == "[0-3] 4\n"
 
 
+def test_a_callback_is_told_that_nobody_can_be_asked(page: Page) -> None:
+    for asks, told in (("input()", "so there is nobody to ask"), ("breakpoint()", "The debugger has no input")):
+        shown = cell(page, f"s = ipywidgets.IntSlider(3); s.observe(lambda _: {asks}, 'value'); s", "-r 0")
+        page.set(only(page, shown), value=7)
+        page.until(lambda told=told, shown=shown: told in shown.stream("stderr"), 20, "it was not told", shown)
+    assert cell(page, "all_reduce(1)").text == "[0-3] 4\n"
+
+
 def test_messages_of_a_widgets_own_and_binary_parts_travel_both_ways(page: Page) -> None:
     code = """\
         import anywidget, traitlets
