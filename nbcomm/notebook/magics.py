@@ -147,8 +147,9 @@ class DistributedMagics(Magics):
 
     def _steer(self, line: str) -> None:
         words = split(line)
-        if not words or words[0].startswith("--world"):
-            words = ["status", *words]
+        if not words or words[0].partition("=")[0] == "--world":  # it may stand before the word, too
+            named = 1 if "=" in "".join(words[:1]) else 2
+            words = [*(words[named : named + 1] or ["status"]), *words[:named], *words[named + 1 :]]
         if words[0] in ("-h", "--help", "help"):
             self._parser.print_help()
             return
@@ -255,6 +256,11 @@ class DistributedMagics(Magics):
         self._shell.user_ns.update(worlds.current(options.world).pull_many(options.names, options.ranks))
 
     def _do_auto(self, options: argparse.Namespace) -> None:
+        if options.world:
+            raise UsageError(
+                "%distributed auto is about the whole notebook, so nothing was changed: where it is on, cells run in "
+                f"the world that has no name. Write %%distributed --world {options.world} above those for that one."
+            )
         if options.state is not None:
             auto.turn(on=options.state == "on")
         print(

@@ -39,7 +39,8 @@ def test_each_has_a_status_and_a_panel(pair: Notebook) -> None:
     shown = pair.run("%distributed").text
     assert shown.startswith("2 ranks on cpu")
     assert "Beside it:\n  b: 1 rank on cpu" in shown
-    assert pair.run("%distributed --world b").text.startswith("b: 1 rank on cpu")
+    for line in ("--world b", "--world=b", "status --world b", "--world b status"):
+        assert pair.run(f"%distributed {line}").text.startswith("b: 1 rank on cpu")
     panels = [pair.run(f"%distributed panel {which}") for which in ("", "--world b")]
     html = [panel.outputs[0]["data"]["text/html"] for panel in panels]
     assert "b: 1 rank on cpu" in html[1]
@@ -59,6 +60,8 @@ def test_each_has_a_status_and_a_panel(pair: Notebook) -> None:
         ),
         ("%distributed stop --world 'a b'", "A world cannot be called 'a b'"),
         ("%%distributed --world c\n1", "No world 'c' is running"),
+        ("%distributed --world c stop", "No world 'c' is running"),
+        ("%distributed auto on --world b", "Write %%distributed --world b above"),
     ],
 )
 def test_what_cannot_be(pair: Notebook, line: str, said: str) -> None:
