@@ -49,6 +49,7 @@ from .assistant import Assistant
 from .cells import CellRunner, handle_interrupts
 from .comms import Comms
 from .duties import CALLBACK, Duties, Parts, Standing
+from .elsewhere import refuse_steering
 from .ending import Ending
 from .history import History
 from .insight import Insight
@@ -108,6 +109,7 @@ class Agent:
         route_displays(shell.display_pub, self.capture)
         show_pages(shell, self.capture)
         find_names(shell)
+        refuse_steering(shell)
         self._shell = shell
         runner = CellRunner(shell, self.capture, self.world.explain)
         handle_interrupts(runner)

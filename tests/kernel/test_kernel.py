@@ -73,6 +73,11 @@ def test_cells_are_what_they_are_with_the_magic_above_them(cluster: Notebook) ->
     assert cluster.run("# nothing").text == ""
 
 
+def test_what_steers_is_refused_in_the_midst_of_a_cell_with_what_to_do(cluster: Notebook) -> None:
+    for code in ("x = 1\n%distributed status", "%%time\n%%local\n1", "%%distributed\n%%distributed\n1"):
+        assert "is the notebook's, and this line runs on a rank" in cluster.run(code, fails=True).error_text
+
+
 def test_errors_carry_the_cells_own_number(cluster: Notebook) -> None:
     cell = cluster.run("y = 1\nassert rank != 1, 'odd'", fails=True)
     assert cell.error is not None

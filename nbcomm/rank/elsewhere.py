@@ -1,0 +1,22 @@
+"""The notebook's own magics, as a cell on a rank finds them: each says where it belongs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from IPython.core.error import UsageError
+
+_TEXT = "{} is the notebook's, and this line runs on a rank: write it as the first line of a cell of its own."
+
+
+def refuse_steering(shell: Any) -> None:
+    """Let ``%distributed``, ``%%distributed`` and ``%%local`` in the midst of a rank's cell say what to do."""
+
+    def distributed(line: str, cell: str | None = None) -> None:  # noqa: ARG001 - IPython passes it
+        raise UsageError(_TEXT.format("%distributed" if cell is None else "%%distributed"))
+
+    def local(line: str, cell: str) -> None:  # noqa: ARG001
+        raise UsageError(_TEXT.format("%%local"))
+
+    shell.register_magic_function(distributed, "line_cell", "distributed")
+    shell.register_magic_function(local, "cell", "local")
