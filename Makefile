@@ -6,7 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SAY := @printf '\n── %s\n'
 NODE_MODULES := node_modules
-# Processes that the tests run in; most of a test's time is waiting for another process.
+# Processes that the tests run in; most of a test's time is waiting for another process. Files in their order: those with a
+# browser are few and slow, and come first.
 WORKERS ?= 2
 
 # The first of these that runs; name another by `make PYTHON=...`.
@@ -31,7 +32,7 @@ demo: $(VENV)/ready-to-run
 
 test: lint system-packages
 	$(SAY) 'Running the tests.'
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
+	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 lint: $(VENV)/ready-to-develop javascript-tools
 	$(SAY) 'Linting.'
