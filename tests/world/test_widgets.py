@@ -323,7 +323,8 @@ def test_figures_are_one_per_rank_and_folded_where_they_are_the_same(page: Page)
         pictures = [output["data"]["image/png"] for output in shown.outputs if "image/png" in output.get("data", {})]
         assert len(pictures) == len(labels)
         assert all(base64.b64decode(picture).startswith(b"\x89PNG") for picture in pictures)
-        assert re.findall(r"\[[\d,-]+\]", shown.text) == labels
+        # Whoever draws first is shown first, where the others take long.
+        assert sorted(re.findall(r"\[[\d,-]+\]", shown.text)) == labels
 
 
 def test_a_rank_that_clears_its_output_takes_its_row_out(page: Page) -> None:
