@@ -78,11 +78,11 @@ CELLS = [
 NAMES = ("notes", "total", "late", "mine", "lines", "gathered", "settings", "weight")
 
 
-def torchrun(script: Path, ranks: int, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a script with the real torchrun."""
+def torchrun(script: Path, ranks: int, **environment: str) -> list[str]:
+    """Run a script with the real torchrun; return what each rank has printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
-    return subprocess.run(
-        [*command, str(script)],
+    done = subprocess.run(
+        [*command, "--redirects", "1", "--log-dir", "logs", str(script)],
         capture_output=True,
         text=True,
         timeout=100,
@@ -90,6 +90,9 @@ def torchrun(script: Path, ranks: int, **environment: str) -> subprocess.Complet
         cwd=script.parent,
         env={**os.environ, **environment},
     )
+    assert done.returncode == 0, done.stderr
+    logs = {int(path.parent.name): path.read_text() for path in (script.parent / "logs").glob("**/stdout.log")}
+    return [logs[rank] for rank in range(ranks)]
 
 
 @pytest.fixture(scope="module")
@@ -125,13 +128,12 @@ def test_torchrun_runs_what_was_saved_to_the_same_answers(notebook: Notebook, fo
     assert "get_ipython" not in text
     tell = f"\nimport pickle\nopen(f'answers{{rank}}', 'wb').write(pickle.dumps([globals()[n] for n in {NAMES}]))\n"
     (folder / "told.py").write_text(text + tell)
-    done = torchrun(folder / "told.py", 4, OMP_NUM_THREADS="1")
-    assert done.returncode == 0, done.stderr
+    printed = torchrun(folder / "told.py", 4, OMP_NUM_THREADS="1")
     for rank in range(4):
         found = pickle.loads((folder / f"answers{rank}").read_bytes())
         assert dict(zip(NAMES, found, strict=True)) == {name: answers[name][rank] for name in NAMES}, rank
-    assert "[2] (2, 0.5)" in done.stdout.splitlines()
-    assert "from the shell of 3" in done.stdout.splitlines()
+    assert "[2] (2, 0.5)" in printed[2].splitlines()
+    assert "from the shell of 3" in printed[2].splitlines()
 
 
 TRAIN = """

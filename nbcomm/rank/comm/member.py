@@ -173,7 +173,8 @@ class Member:
                 display(value)
             else:
                 label = f"[{self.rank}] "
-                print(label + repr(value).replace("\n", "\n" + " " * len(label)), flush=True)  # noqa: T201
+                text = label + repr(value).replace("\n", "\n" + " " * len(label)) + "\n"
+                print(text, end="", flush=True)  # noqa: T201 - at once, or lines of several ranks mix
 
     def no_backward_sync(
         self,
