@@ -9,7 +9,9 @@ from __future__ import annotations
 import os
 import queue
 import re
+import shutil
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -108,7 +110,11 @@ class Notebook:
     """A kernel of this Python, its own IPython directory, and the cells that it ran."""
 
     def __init__(self, directory: str, *, kernel: str = "python3", **environment: str) -> None:
-        self.manager = KernelManager(kernel_name=kernel)
+        # By Unix sockets: TCP ports are chosen before the kernel binds them, and among many processes another one may
+        # have them by then.
+        self._place = tempfile.mkdtemp(prefix="k-")
+        place = os.path.join(self._place, "k.json")  # noqa: PTH118 - jupyter_client takes a text
+        self.manager = KernelManager(kernel_name=kernel, transport="ipc", connection_file=place)
         if kernel == "python3":
             self.manager.kernel_spec.argv[0] = sys.executable
         self._environment = {**os.environ, "IPYTHONDIR": directory, **environment}
@@ -276,3 +282,4 @@ class Notebook:
             return
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=False)
+        shutil.rmtree(self._place, ignore_errors=True)

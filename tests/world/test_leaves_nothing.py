@@ -6,6 +6,7 @@ import os
 import signal
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -66,16 +67,26 @@ def test_stop(notebook: Notebook) -> None:
 
 def test_worlds_one_after_the_other_leave_the_kernel_as_it_was(open_notebook) -> None:  # type: ignore[no-untyped-def]
     notebook = open_notebook("%distributed start -n 1", "%distributed stop")
-    kernel = psutil.Process(notebook.pid)
+    threads_end = (
+        "import gc, threading, time\nwhile any('nbcomm' in t.name for t in threading.enumerate()): time.sleep(0.01)"
+    )
     held = []
-    for _ in range(2):
+    for _ in range(3):
         notebook.run("%distributed start -n 1", timeout=120)
         notebook.run("%distributed stop")
-        notebook.run(
-            "import threading, time\nwhile any('nbcomm' in t.name for t in threading.enumerate()): time.sleep(0.01)"
-        )
-        held.append((kernel.num_fds(), kernel.num_threads()))
-    assert held[0] == held[1]
+        notebook.run(f"{threads_end}\n_ = gc.collect()")  # ZMQ's sockets go with the objects that had them
+        held.append((_descriptors(notebook.pid), psutil.Process(notebook.pid).num_threads()))
+    # One may be about to go; a world that leaves any leaves it each time.
+    assert all(after - before < 2 for before, after in zip(held[0], held[2], strict=True)), held
+
+
+def _descriptors(pid: int) -> int:
+    """How many a process has, but for those of IPython's history, which comes and goes."""
+    leads = []
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            leads.append(str(descriptor.readlink()))
+    return sum("history.sqlite" not in where for where in leads)
 
 
 def test_shutdown_of_the_kernel(notebook: Notebook) -> None:
