@@ -121,8 +121,9 @@ class Agent:
         comms = Comms(self.capture, getattr(shell, "kernel", None))
         comms.install()
         parts = Parts(self.rank, self.home, self.world, self.capture, self._history, self._send_output)
-        self._duties = Duties(shell, runner, comms, parts, self._standing)
-        self._duties.begin(loop, self._waiting)
+        duties = Duties(shell, runner, comms, parts, self._standing)
+        duties.begin(loop)
+        self._duties = duties  # from here on the agent's thread hands over to them
         self._send(Attached(self.rank))
 
     # ── sending, from either thread ─────────────────────────────────────────────────────────────────
@@ -224,6 +225,9 @@ class Agent:
         if not isinstance(message, Request | Heard):
             self._heard_at_once[type(message)](message)
         elif self._duties is not None:
+            for waiting in self._waiting:
+                self._duties.put(*waiting)
+            self._waiting.clear()
             self._duties.put(message, frames)
         elif isinstance(message, Request):
             # The shell is not there yet. The notebook waits for Attached; be safe all the same.

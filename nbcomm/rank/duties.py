@@ -122,11 +122,9 @@ class Duties:
         self._pid = os.getpid()
         self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
 
-    def begin(self, loop: asyncio.AbstractEventLoop, waiting: Sequence[tuple[Request, Sequence[Any]]]) -> None:
-        """Do what waits, and whatever comes; on the main thread, whose loop this is."""
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do whatever comes; on the main thread, whose loop this is."""
         self._loop = loop
-        for order in waiting:
-            self._inbox.put_nowait(order)
         self._work = asyncio.ensure_future(self._serve())
 
     # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
