@@ -11,8 +11,8 @@ import traitlets
 from comm.base_comm import BaseComm
 
 from ..messages import Comm, Heard
+from ..panel.quietly import quietly
 from .area import Area, current_area
-from .quietly import quietly
 
 if TYPE_CHECKING:
     from .mirrors import Mirrors

@@ -340,12 +340,6 @@ def _check_shape(spec: str) -> None:
     parse(spec, 1 << 20)
 
 
-def _others(shell: InteractiveShell) -> list[Callable[[list[str]], list[str]]]:
-    """The input transformers that are not ours; ours may be of an earlier `%load_ext`."""
-    own = programs.allow_no_body.__qualname__
-    return [each for each in shell.input_transformers_cleanup if getattr(each, "__qualname__", "") != own]
-
-
 _loaded: DistributedMagics | None = None
 
 
@@ -364,7 +358,7 @@ def load(shell: InteractiveShell, *, announce: bool = True) -> None:
         auto.follow(shell, on=getattr(kernel, "distributes_cells", False))
         keeping.follow(kernel)
         assist.follow(shell)
-        shell.input_transformers_cleanup[:] = [*_others(shell), programs.allow_no_body]
+        shell.input_transformers_cleanup.append(programs.allow_no_body)
         worlds.warm_up()
     if announce:
         _loaded.announce()
@@ -380,7 +374,8 @@ def unload(shell: InteractiveShell) -> None:
         session.stop()
         worlds.leave(session)
     worlds.cool_down()
-    shell.input_transformers_cleanup[:] = _others(shell)
+    if programs.allow_no_body in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.remove(programs.allow_no_body)
     for kind in ("line", "cell"):
         for name in ("distributed", "local"):
             shell.magics_manager.magics[kind].pop(name, None)

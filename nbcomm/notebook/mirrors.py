@@ -19,8 +19,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ..messages import Comm, Heard, Item
+from ..panel.quietly import quietly
 from .area import Area, current_area
-from .quietly import quietly
 
 if TYPE_CHECKING:
     from .blocks import Block

@@ -14,7 +14,6 @@ seconds, and deltas between (`feed`). What its buttons say is heard when the ker
 from __future__ import annotations
 
 import functools
-import logging
 import operator
 import secrets
 import sys
@@ -28,12 +27,12 @@ from . import static
 from .beside import close_widget, in_kernel, open_widget
 from .feed import Feed
 from .press import Presses
+from .quietly import quietly
 from .story import Ladder, Timeline
 from .views import open_views
 from .words import RankView
 
 _HERE = Path(__file__).parent
-_log = logging.getLogger(__name__)
 
 
 class Panel:
@@ -133,15 +132,15 @@ class Panel:
         if self.shown:
             _display(self._bundle(), self.display_id, update=True)
         if widget is not None:
-            _quietly(widget.send, last)
-            _quietly(close_widget, widget)
-            _quietly(self._close_views)
+            quietly(widget.send, last)
+            quietly(close_widget, widget)
+            quietly(self._close_views)
 
     def _open(self) -> None:
         if self._widget is not None or self._closed or not in_kernel():
             return
         self._widget = open_widget(_HERE / "panel.js", self._current)
-        presses = Presses(self._actions, functools.partial(_quietly, self._widget.send))
+        presses = Presses(self._actions, functools.partial(quietly, self._widget.send))
         self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
         self._close_views = open_views()
 
@@ -157,7 +156,7 @@ class Panel:
             self._timer.daemon = True  # or a kernel that shuts down would wait for it
             self._timer.start()
         elif (message := self._feed.take(now, time.time())) is not None:
-            _quietly(self._widget.send, message)
+            quietly(self._widget.send, message)
 
     def _late(self) -> None:
         with self._lock:
@@ -206,11 +205,3 @@ def _display(bundle: dict[str, str], display_id: str, *, update: bool) -> None:
         display(bundle, raw=True, display_id=f"nbcomm-{display_id}", update=update)
     elif not update:  # a terminal cannot take back what it has printed
         sys.stdout.write(bundle["text/plain"] + "\n")
-
-
-def _quietly(call: Callable[..., object], *args: object) -> None:
-    """Call it; a kernel that is shutting down has no link any more, and that is nobody's error."""
-    try:
-        call(*args)
-    except Exception:  # noqa: BLE001  # which one depends on how far the shutdown has come
-        _log.debug("The panel could not reach the browser.", exc_info=True)

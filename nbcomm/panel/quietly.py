@@ -13,4 +13,4 @@ def quietly(call: Callable[..., object], *args: object) -> None:
     try:
         call(*args)
     except Exception:  # noqa: BLE001  # which one depends on how far the shutdown has come
-        _log.debug("A widget could not reach the page.", exc_info=True)
+        _log.debug("The page could not be reached.", exc_info=True)
