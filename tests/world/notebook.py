@@ -14,20 +14,26 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from jupyter_client.manager import KernelManager
 
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 
+Kind = TypeVar("Kind", bound="Notebook")
+
+
+def with_ranks(folder: Path, ranks: int = 4) -> AbstractContextManager[Notebook]:
+    """A notebook in a folder, with ranks on the CPU; its kernel is shut down in the end."""
+    return started(Notebook(str(folder)), ranks)
+
 
 @contextmanager
-def with_ranks(folder: Path, ranks: int = 4) -> Iterator[Notebook]:
-    """A notebook in a folder, with ranks on the CPU; its kernel is shut down in the end."""
-    notebook = Notebook(str(folder))
+def started(notebook: Kind, ranks: int) -> Iterator[Kind]:
+    """Start ranks on the CPU in a notebook, whose kernel is shut down in the end."""
     try:
         notebook.run("%load_ext nbcomm")
         notebook.run(f"%distributed start -n {ranks}", timeout=120)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-from .notebook import Cell, Notebook
+from .notebook import Cell, Notebook, started
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 
@@ -101,13 +101,6 @@ class Page(Notebook):
         return blocks
 
 
-@contextmanager
-def page_with_ranks(folder: Path, ranks: int = 4, **environment: str) -> Iterator[Page]:
+def page_with_ranks(folder: Path, ranks: int = 4, **environment: str) -> AbstractContextManager[Page]:
     """A page in a folder, with ranks on the CPU; its kernel is shut down in the end."""
-    page = Page(str(folder), **environment)
-    try:
-        page.run("%load_ext nbcomm")
-        page.run(f"%distributed start -n {ranks}", timeout=120)
-        yield page
-    finally:
-        page.close()
+    return started(Page(str(folder), **environment), ranks)
