@@ -33,19 +33,21 @@ class Drawn:
         self.members: list[int] = []
         self.before = before
         self.after: list[str] | None = None
-        self._finish = finish
+        self._finish: Callable[[Any], list[str]] | None = finish
         self._outputs = outputs
 
     def finish(self, result: Any = None) -> None:
-        """It is done."""
-        self.after = self._finish(self._outputs if self._outputs is not None else result)
-        self._outputs = None
+        """It is done; the first to notice says so, and others may: a wait, the end of the cell."""
+        finish, outputs = self._finish, self._outputs
+        self._finish = self._outputs = None  # the picture holds no tensors
+        if finish is not None:
+            self.after = finish(outputs if outputs is not None else result)
 
     def finish_late(self, *, ended: bool) -> None:
         """The cell has ended: what torch has written by now is what there is."""
-        if self.after is None and self._outputs is not None and ended:
+        if self._outputs is not None and ended:
             self.finish()
-        self._outputs = None
+        self._finish = self._outputs = None
 
 
 # ── a Communicator's methods ────────────────────────────────────────────────────────────────────────
