@@ -18,6 +18,9 @@ _log = logging.getLogger(__name__)
 PATIENCE = 1.5
 """Seconds after which a click is no longer meant."""
 
+_AHEAD = 1.0
+"""Seconds by which a click may lie in the future: the page knows the kernel's clock only nearly."""
+
 
 class Presses:
     """Turns what the page says into actions, and answers it: ``heard`` before acting, ``done`` with a sentence after.
@@ -50,9 +53,9 @@ class Presses:
                 _log.debug("The panel's page said what the kernel does not understand: %r", content)
 
     def _press(self, action: str, token: str, at: float) -> None:
-        age = self._wall() - at
-        if age > PATIENCE:
-            _log.debug("A click on %s was heard after %.1f s, and is dropped.", action, age)
+        now = self._wall()
+        if not now - PATIENCE <= at <= now + _AHEAD:  # nor is NaN
+            _log.debug("A click on %s at %s was heard at %s, and is dropped.", action, at, now)
             return
         self._send({"kind": "heard", "token": token})
         said, well = self._do(action)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import Any
 
@@ -68,6 +69,13 @@ def test_a_click_from_a_clock_ahead_of_the_kernels_counts() -> None:
     page = Page(now=99.9)
     page.presses.hear(pressing())
     assert "healing" in page.log
+
+
+@pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf, 10**400, 101.5, 1e18, "100.0", None, [100.0], True])
+def test_a_click_at_no_time_that_can_be_is_dropped_without_a_word(at: object) -> None:
+    page = Page()
+    page.presses.hear(pressing() | {"at": at})
+    assert page.log == []
 
 
 @pytest.mark.parametrize(
