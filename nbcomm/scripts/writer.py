@@ -231,7 +231,8 @@ class _Writer:
         done_before = any(
             "destroy_process_group" in part.entry.code for part in self._parts if isinstance(part.entry, Ran)
         )
-        leave = f"{dist}.destroy_process_group()"
+        # Together: gloo may end a process whose peer leaves while it does (torch 2.13 and 2.15, one script in four).
+        leave = f"{dist}.barrier()\n{dist}.destroy_process_group()"
         return f"if {dist}.is_initialized():\n{indent(leave)}" if done_before else leave
 
     def _head(self, notes: list[str]) -> str:

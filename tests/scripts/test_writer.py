@@ -23,9 +23,16 @@ def script(*entries: Entry | str, **options: Any) -> str:
     return text
 
 
+END = "\n\n\ndist.barrier()\ndist.destroy_process_group()\n"
+
+
 def body(*entries: Entry | str, **options: Any) -> str:
     """What comes behind the script's head, without its last line."""
-    text = script(*entries, **options).split("\n\n\n", 1)[1].removesuffix("\n\n\ndist.destroy_process_group()\n")
+    text = (
+        script(*entries, **options)
+        .split("\n\n\n", 1)[1]
+        .removesuffix("\n\n\ndist.barrier()\ndist.destroy_process_group()\n")
+    )
     return re.sub("# .*: nothing that is in this script makes it.\n", "", text)
 
 
@@ -166,8 +173,8 @@ def test_a_variable_of_ones_own_wins_until_it_is_deleted() -> None:
 
 
 def test_groups_are_destroyed_once() -> None:
-    assert script("x = 1").endswith("\n\n\ndist.destroy_process_group()\n")
-    ending = "if {0}.is_initialized():\n    {0}.destroy_process_group()\n"
+    assert script("x = 1").endswith(END)
+    ending = "if {0}.is_initialized():\n    {0}.barrier()\n    {0}.destroy_process_group()\n"
     assert script("dist.destroy_process_group()").endswith(ending.format("dist"))
     assert script("dist = 1").endswith("torch.distributed.destroy_process_group()\n")
 
