@@ -13,11 +13,13 @@
     │   └── RankDiedError       a rank's process has ended by itself
     ├── CellError               a cell failed on at least one rank
     ├── ExitError               a script that a cell ran has ended with an error of its own
+    ├── InternalError           nbcomm itself has failed
     └── CollectiveError         a collective was refused on a rank, or ended
         ├── SubsetError         a world collective in a cell that runs on some ranks only
         ├── OpError             an unknown reduction, or one that the dtype does not have  (also ValueError)
         ├── MismatchError       ranks do different things at the same place of a group
-        └── HangError           a wait that could never end was ended
+        ├── HangError           a wait that could never end was ended
+        └── SelfTestError       what torch says of a process group is not true
 
 A message is a full sentence: what happened, on which ranks, and what to do.
 """
@@ -33,11 +35,13 @@ __all__ = [
     "CollectiveError",
     "ExitError",
     "HangError",
+    "InternalError",
     "MismatchError",
     "NbcommError",
     "OpError",
     "RankDiedError",
     "ScriptError",
+    "SelfTestError",
     "SpecError",
     "StartError",
     "StateError",
@@ -128,6 +132,10 @@ class ExitError(NbcommError):
         return [f"{type(self).__name__}: {self}"]
 
 
+class InternalError(NbcommError):
+    """A fault of nbcomm's own, told in place of an answer; variables are kept."""
+
+
 class CollectiveError(NbcommError, RuntimeError):
     """A collective was refused on this rank before any data moved, or was ended."""
 
@@ -154,6 +162,10 @@ class MismatchError(_EndedError):
 
 class HangError(_EndedError):
     """This rank waited, or ran a cell in which others waited, for what could never happen."""
+
+
+class SelfTestError(CollectiveError):
+    """What torch says of a process group is not what was asked of it, so no value that passes through it is used."""
 
 
 class Interrupted(KeyboardInterrupt):

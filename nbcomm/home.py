@@ -55,6 +55,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
         started: when, in seconds of `time.time`.
         cwd: in which directory.
         name: what that notebook called it; often empty.
+        plain: why its process groups are torch's own; empty if they are ours.
     """
 
     title: str
@@ -65,6 +66,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
     started: float
     cwd: str
     name: str = ""
+    plain: str = ""
 
 
 class Home:
@@ -151,6 +153,11 @@ class Home:
         """What the engine of a rank logged, and what it printed before it could run cells."""
         return self.path / f"rank{rank}.log"
 
+    def add_to_log(self, rank: int, text: str) -> None:
+        """Write into a rank's log; its stderr is ipyparallel's, and leads elsewhere. A log that is gone is no error."""
+        with suppress(OSError), self.log(rank).open("a") as log:
+            log.write(text)
+
     def captured(self, rank: int, stream: str) -> Path:
         """Where descriptor 1 or 2 of a rank writes to while it runs cells; stream is stdout or stderr."""
         return self.path / f"rank{rank}.{stream}"
@@ -167,6 +174,11 @@ class Home:
     def board(self) -> Path:
         """Where the ranks compare what they are about to do."""
         return self.bulk / "board"
+
+    @property
+    def spare_board(self) -> Path:
+        """Where the page of a rank goes for which `board` has no room: /dev/shm is small in many containers."""
+        return self.path / "board"
 
     def write_link(self, info: LinkInfo) -> None:
         """Write the link file, readable by this user alone from its first byte on."""

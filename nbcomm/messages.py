@@ -234,6 +234,7 @@ class Form(_Message):
         board: the directory of the board on which the ranks compare their calls; "" for none.
         absent: ranks that are dead: groups with them are not formed.
         newcomers: ranks whose process is new: the others tell them which groups there are.
+        plain: why the groups are torch's own; empty if they are ours.
     """
 
     id: int
@@ -247,6 +248,7 @@ class Form(_Message):
     board: str = ""
     absent: list[int] = []
     newcomers: list[int] = []
+    plain: str = ""
 
 
 class Run(_Message):
@@ -429,7 +431,8 @@ class Done(_Message):
     ``failure`` is None where it worked; ``blob`` carries what was asked for. For a cell, ``interrupted``
     tells that it ended by KeyboardInterrupt, ``broken`` that its groups must be formed anew, ``doing`` how
     far the rank was when it ended, ``began`` when it had begun (by the rank's clock), ``steps`` what it made that
-    needed other ranks, and ``dropped`` how many more there were before those.
+    needed other ranks, and ``dropped`` how many more there were before those. ``notes`` are sentences about what should
+    have accompanied it, and failed.
     """
 
     id: int
@@ -442,6 +445,7 @@ class Done(_Message):
     began: float = 0.0
     steps: list[Step] = []
     dropped: int = 0
+    notes: list[str] = []
 
 
 class Mismatch(_Message):
@@ -486,7 +490,7 @@ class Withdrawn(_Message):
 class Snapshot(_Message):
     """What a rank is doing now. Bytes of memory; ``since`` is the rank's clock (`time.time`) in seconds.
 
-    ``steps`` are the last few of the running cell.
+    ``steps`` are the last few of the running cell; ``answered`` is the last request whose answer has been sent.
     """
 
     rank: int
@@ -501,6 +505,7 @@ class Snapshot(_Message):
     doing: Doing = Doing()
     question: int = 0
     steps: list[Step] = []
+    answered: int = 0
 
 
 Request = Form | Run | Push | Pull | Call | Survey | Offer | Compare

@@ -91,16 +91,25 @@ def fold(ranks: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
+def together(ranks: Iterable[int], texts: Iterable[str]) -> dict[str, list[int]]:
+    """The ranks that have the same text, by that text; texts in the order in which they first appear.
+
+    >>> together([0, 1, 2], ["a dict", "an int", "a dict"])
+    {'a dict': [0, 2], 'an int': [1]}
+    """
+    holders: dict[str, list[int]] = {}
+    for rank, text in zip(ranks, texts, strict=True):
+        holders.setdefault(text, []).append(rank)
+    return holders
+
+
 def by_rank(ranks: Sequence[int], texts: Sequence[str]) -> str:
     """Who has what, the ranks that agree folded together.
 
     >>> by_rank([0, 1, 2], ["a dict", "an int", "a dict"])
     'ranks 0,2 a dict; rank 1 an int'
     """
-    holders: dict[str, list[int]] = {}
-    for rank, text in zip(ranks, texts, strict=True):
-        holders.setdefault(text, []).append(rank)
-    return "; ".join(f"{named(who)} {text}" for text, who in holders.items())
+    return "; ".join(f"{named(who)} {text}" for text, who in together(ranks, texts).items())
 
 
 def named(ranks: Sequence[int]) -> str:

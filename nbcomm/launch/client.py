@@ -122,7 +122,8 @@ class ForkServerClient:
         with self._changed:
             self._changed.wait_for(lambda: order.key in self.pids or order.key in self._refused or self._gone, timeout)
             if order.key in self._refused:
-                raise StartError(f"The fork server could not start {order.key}: {self._refused[order.key]}.")
+                whose = f"{order.key[0].upper()}{order.key[1:]}"
+                raise StartError(f"{whose} could not be started: {self._refused[order.key].rstrip('.')}.")
             if order.key not in self.pids or self._gone:
                 raise StartError(f"The fork server did not start {order.key}. Its log ends:\n{self._last_words()}")
             return self.pids[order.key]

@@ -12,11 +12,13 @@ It takes orders on a Unix socket in the world's directory, one JSON object a lin
 connection at a time may claim the world, and give orders. While it is held the world lives. When it has been
 alone for the lease, or ``shutdown`` is ordered, it ends every process that it started, removes the directory, and
 ends. It asks nobody else to do this, because a killed notebook cannot.
+
+Nothing else ends it: its end is that of every rank. An order that fails is answered with why, and where a step of
+its own fails that is logged, and the step is tried again.
 """
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import selectors
@@ -25,14 +27,16 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
+import traceback
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from ..faults import Faults
 from ..home import HOME_VARIABLE, Home
-from . import oom
+from . import child, oom
 from .orders import (
     Adopt,
     Busy,
@@ -49,11 +53,6 @@ from .orders import (
     Started,
 )
 from .warmup import count_gpus, freeze, warm_up
-
-MODULES = {"engine": "nbcomm.rank.engine", "controller": "ipyparallel.controller.app"}
-"""What can be started: the module whose ``main`` is called, or that is run with ``-m``."""
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 _SPARE_TIME = (
     "sympy.core",
@@ -76,6 +75,12 @@ _LONGEST_WORD = 4096
 
 _FIRST_VISIT = 10.0
 """Seconds that the notebook which started this process has to connect to it."""
+
+_LONGEST_SLEEP = 3600.0
+"""Seconds after which the lease is looked at again: the system's own wait refuses some 25 days."""
+
+_BREATH = 0.1
+"""Seconds of rest behind a step that failed: what fails again at once must not take a core, or the disk."""
 
 
 # ── the server ──────────────────────────────────────────────────────────────────────────────────────
@@ -103,6 +108,8 @@ class ForkServer:
         self._holder: tuple[socket.socket, int] | None = None
         self._alone_since: float | None = time.monotonic()
         self._met = False
+        self._faults = Faults(_log)
+        self._stumbled = False
         self._spare_time = list(_SPARE_TIME) if ready.forks else []
         self._listener = listener
         self._woken, wake = socket.socketpair()
@@ -121,30 +128,50 @@ class ForkServer:
         """Serve until the world ends."""
         try:
             while not self._lease_is_over():
-                events = self._selector.select(self._patience())
-                if not events and self._may_import():
-                    self._import_more()
-                for key, _ in events:
-                    source = key.fileobj
-                    if source is self._listener:
-                        self._welcome()
-                    elif source is self._woken:
-                        with suppress(BlockingIOError):
-                            self._woken.recv(4096)
-                    elif isinstance(source, socket.socket):
-                        self._obey(source)
-                    elif isinstance(source, int):
-                        self._bury(source)
-                self._reap()
+                with self._going_on("a turn"):
+                    self._turn()
         finally:
             self._end()
+
+    def _turn(self) -> None:
+        """Wait until something happens, and see to it."""
+        patience = self._patience()
+        if self._stumbled:
+            # What failed may have been the only one to know that there is something to do.
+            self._stumbled, patience = False, 0.0
+            time.sleep(_BREATH)
+        events = self._selector.select(patience)
+        if not events and self._may_import():
+            self._import_more()
+        for key, _ in events:
+            with self._going_on("an event"):
+                self._attend(key.fileobj)
+        self._reap()
+
+    def _attend(self, source: Any) -> None:
+        if source is self._listener:
+            self._welcome()
+        elif source is self._woken:
+            with suppress(BlockingIOError):
+                self._woken.recv(4096)
+        elif isinstance(source, socket.socket):
+            self._obey(source)
+        else:
+            self._bury(source)
+
+    def _going_on(self, what: str) -> AbstractContextManager[None]:
+        """Do what may fail without the world's end; another turn comes soon then."""
+        return self._faults.beside(f"the fork server stumbled over {what}", self._stumble)
+
+    def _stumble(self, _: str) -> None:
+        self._stumbled = True
 
     def _may_import(self) -> bool:
         return bool(self._spare_time and self._holder and not self._children)
 
     def _import_more(self) -> None:
         """Nobody wants anything: import one more of what the ranks will need later."""
-        with suppress(ImportError):  # another version of torch may have moved it
+        with suppress(Exception):  # another version of torch may have moved it, or broken it
             importlib.import_module(self._spare_time.pop(0))
         if not self._spare_time:
             why = freeze()
@@ -155,7 +182,7 @@ class ForkServer:
             return _IDLE if len(self._spare_time) == len(_SPARE_TIME) else 0.0
         if self._alone_since is None:
             return None
-        return max(0.0, self._alone_since + self._grace() - time.monotonic())
+        return min(max(0.0, self._alone_since + self._grace() - time.monotonic()), _LONGEST_SLEEP)
 
     def _grace(self) -> float:
         if not self._met:
@@ -218,7 +245,8 @@ class ForkServer:
                 self._farewell(connection)  # it may look, and no more
                 return
             else:
-                self._do(order)
+                with self._going_on(f"a {type(order).__name__}"):
+                    self._do(order)
 
     def _do(self, order: Order) -> None:
         if isinstance(order, Start):
@@ -255,74 +283,57 @@ class ForkServer:
     # ── children ────────────────────────────────────────────────────────────────────────────────────
 
     def _start(self, order: Start) -> None:
-        if self._ready.forks:
-            sys.stdout.flush()
-            sys.stderr.flush()
-            pid = os.fork()
-            if pid == 0:
-                self._become_child(order)
-        else:
-            try:
-                child = _spawn(order)
-            except OSError as error:  # a working directory that is gone, say
-                self._report(Refused(order.key, str(error)))
-                return
-            pid = child.pid
-            self._spawned[pid] = child  # kept: a dropped Popen would be reaped behind our back
+        try:
+            pid = self._fork(order) if self._ready.forks else self._spawn(order)
+        except Exception as error:  # noqa: BLE001 - too many processes, no memory, a working directory that is gone
+            self._report(Refused(order.key, str(error) or type(error).__name__))
+            return
         self._children[pid] = order.key
-        self._ooms[pid] = oom.kills()
+        self._ooms[pid] = self._oom_kills()
         self._past = [past for past in self._past if past.key != order.key]
         self._report(Started(order.key, pid))
 
-    def _become_child(self, order: Start) -> None:
-        """Turn this fork into what was ordered; never returns."""
-        status = 1
-        try:
-            os.setsid()  # the notebook's Ctrl-C is not for it
-            signal.set_wakeup_fd(-1)
-            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-                signal.signal(number, signal.SIG_DFL)
-            self._selector.close()
-            for connection in (self._listener, self._woken, self._wake, *self._inputs):
-                connection.close()
-            if order.what == "controller":
-                os.umask(0o077)  # it writes files of its own; a rank's files are the user's matter
-                # Nobody would end it, or its heart monitor, which is a fork of it; an engine sees to its own end.
-                _die_with_parent()
-                os.register_at_fork(after_in_child=_die_with_parent)
-            if order.what == "engine":
-                oom.offer()
-            _take_log(order.log)
-            os.environ.clear()
-            os.environ.update(order.env)
-            os.chdir(order.cwd)
-            sys.argv = [order.what, *order.argv]
-            importlib.import_module(MODULES[order.what]).main(order.argv)
-            status = 0
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 1
-        except BaseException:  # noqa: BLE001 - nothing may return into the server's own loop
-            import traceback
+    def _fork(self, order: Start) -> int:
+        with suppress(OSError):  # a disk that is full
+            sys.stdout.flush()
+            sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            child.become(order, self._let_go)
+        return pid
 
-            traceback.print_exc()
-        finally:
-            with suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(status)
+    def _let_go(self) -> None:
+        self._selector.close()
+        for connection in (self._listener, self._woken, self._wake, *self._inputs):
+            connection.close()
+
+    def _spawn(self, order: Start) -> int:
+        process = child.spawn(order)
+        self._spawned[process.pid] = process  # kept: a dropped Popen would be reaped behind our back
+        return process.pid
+
+    def _oom_kills(self) -> int:
+        with self._going_on("the count of kills for lack of memory"):
+            return oom.kills()
+        return 0
 
     def _reap(self) -> None:
         for pid in list(self._children):
-            try:
-                done, status = os.waitpid(pid, os.WNOHANG)
-            except ChildProcessError:
-                done, status = pid, 0
-            if done:
-                self._spawned.pop(pid, None)
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(pid, signal.SIGKILL)  # what it had started, and left
-                for_memory = oom.kills() > self._ooms.pop(pid, 0)
-                self._report(Exited(self._children.pop(pid), pid, os.waitstatus_to_exitcode(status), for_memory))
+            with self._going_on("an end"):
+                try:
+                    done, status = os.waitpid(pid, os.WNOHANG)
+                except ChildProcessError:
+                    done, status = pid, 0
+                if done:
+                    self._mourn(pid, os.waitstatus_to_exitcode(status))
+
+    def _mourn(self, pid: int, status: int) -> None:
+        """Tell of an end. It is known only now and only here, so nothing may come between."""
+        key, ooms = self._children.pop(pid), self._ooms.pop(pid, 0)
+        self._spawned.pop(pid, None)
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)  # what it had started, and left
+        self._report(Exited(key, pid, status, self._oom_kills() > ooms))
 
     def _adopt(self, key: str, pid: int) -> None:
         """Watch over a process whose parent is gone, after making sure that it is one of this world."""
@@ -356,37 +367,18 @@ class ForkServer:
         self._home.remove()
 
 
-def _spawn(order: Start) -> subprocess.Popen[bytes]:
-    with os.fdopen(_open_log(order.log), "ab") as log:
-        return subprocess.Popen(  # noqa: S603 - our own modules, by name
-            [sys.executable, "-m", MODULES[order.what].removesuffix(".app"), *order.argv],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            env=order.env,
-            cwd=order.cwd,
-            start_new_session=True,
-            umask=0o077 if order.what == "controller" else -1,
-        )
+def _log() -> None:
+    with suppress(Exception):  # a disk that is full
+        traceback.print_exc()
 
 
-def _die_with_parent() -> None:
-    """Have this process killed when the one that forked it dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
-def _open_log(path: str) -> int:
-    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-
-
-def _take_log(path: str) -> None:
-    """Make a file descriptors 1 and 2, and nothing descriptor 0."""
-    log = _open_log(path)
-    null = os.open(os.devnull, os.O_RDONLY)
-    for descriptor, source in ((0, null), (1, log), (2, log)):
-        os.dup2(source, descriptor)
-    os.close(log)
-    os.close(null)
+def _is_inhabited(home: Home) -> bool:
+    """Whether ranks live here that a fork server before this one has started; they need the directory."""
+    try:
+        home.read_world()
+    except (OSError, msgspec.DecodeError):
+        return False
+    return True
 
 
 def main() -> None:
@@ -398,15 +390,14 @@ def main() -> None:
     listener.bind(os.fspath(home.forkserver_socket))
     listener.listen(8)
     try:
-        why = warm_up(MODULES.values())
+        why = warm_up(child.MODULES.values())
         ready = Ready(not why, count_gpus(), why)
     except BaseException:  # noqa: BLE001 - an interrupt, too, must not leave the directory
-        # The log is about to go with the directory: the notebook reads it over its pipe.
-        import traceback
-
+        # The log may go with the directory: the notebook holds it open.
         traceback.print_exc()
         sys.stderr.flush()
-        home.remove()
+        if not _is_inhabited(home):
+            home.remove()
         raise SystemExit(1) from None
     ForkServer(home, ready, listener).serve()
 

@@ -40,7 +40,8 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
         self._ended = asyncio.Event()
         self.client.watch(self._key, lambda status: loop.add_callback(self._has_ended, status))
         self.pid = self.client.start(order)
-        self.process = psutil.Process(self.pid)
+        with suppress(psutil.NoSuchProcess):  # it has ended at once; how, the fork server tells
+            self.process = psutil.Process(self.pid)
         self.notify_start(self.pid)
 
     @property

@@ -18,6 +18,7 @@ from .aftermath import Aftermath
 from .inquiries import Answer, Inquiries
 from .manuscript import Manuscript
 from .output import CellOutput
+from .roster import ends_of
 from .surveys import Surveys
 from .transfers import Transfers
 
@@ -255,9 +256,11 @@ class Commands:
         chosen = self._resolve(ranks)
         gone = self._roster.dead_among(chosen)
         if gone:
+            ends = ends_of(gone, self._roster.dead)
+            places = "new processes in their places" if len(gone) > 1 else "a new process in its place"
             raise RankDiedError(
-                f"Rank {rank_specs.fold(gone)} {self._roster.dead[gone[0]]}; nothing was run. Type %distributed heal "
-                "to put a new process in its place (the others keep their variables), or choose other ranks with -r."
+                f"{ends[0].upper()}{ends[1:]}; nothing was run. Type %distributed heal to put {places} (the others "
+                "keep their variables), or choose other ranks with -r."
             )
         busy = self._desk.busy() & set(chosen)
         if busy and not self._stage.taken:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
 from ..errors import Interrupted
+from ..faults import failure
 from ..messages import Done, Failure, Interrupt
 from .presses import Presses
 from .questions import Questions
@@ -72,7 +73,11 @@ class Desk:
 
     def ask(self, request: Request, message: Order, buffers: Sequence[Any] = ()) -> Request:
         """Send a request that is noted already."""
-        self._link().send(request.ranks, message, buffers)
+        try:
+            self._link().send(request.ranks, message, buffers)
+        except BaseException:
+            self._open.pop(request.id, None)  # no rank has heard of it, so none will answer
+            raise
         return request
 
     def take_up(self, last: int) -> None:
@@ -100,6 +105,11 @@ class Desk:
         if request is not None and request.answer(rank, done, frames):
             self._open.pop(request.id, None)
             self.seen = max(self.seen, request.id)
+
+    def miss(self, rank: int, identity: int) -> None:
+        """A rank has answered, by its own word, and the answer has not come, or could not be taken."""
+        error = RuntimeError("its answer was lost on the way")
+        self.hear(rank, Done(identity, failure=failure(rank, error), broken=True))
 
     def lose(self, rank: int, cause: str) -> None:
         """A rank has died, and answers nothing any more."""

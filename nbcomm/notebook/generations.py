@@ -27,6 +27,9 @@ GROUP_TIMEOUT = 1800.0
 _PATIENCE = 20.0
 """Seconds that forming the groups anew may take; it takes hundredths, unless a rank has just died."""
 
+_END = 2.0
+"""Seconds that the others have to notice that one of them has failed."""
+
 _TICK = 0.1
 
 
@@ -49,6 +52,8 @@ class Generations:
         """Whether the groups must be formed anew before the next cell."""
         self.newcomers: set[int] = set()
         """Ranks whose process is new: they have yet to join."""
+        self.plain = ""
+        """Why the groups are torch's own; empty if they are ours."""
         self._aborted: tuple[int, int] | None = None
         self._aborted_at = 0.0
         self._home = home
@@ -56,8 +61,9 @@ class Generations:
         self._link = link
         self._expect = expect
 
-    def take_up(self, snapshots: Iterable[Snapshot], port: int) -> None:
+    def take_up(self, snapshots: Iterable[Snapshot], port: int, plain: str = "") -> None:
         """Go on where another notebook has left off."""
+        self.plain = plain
         snapshots = list(snapshots)
         lives = {snapshot.generation for snapshot in snapshots}
         self.number, self.port = max(lives, default=0), port
@@ -88,6 +94,7 @@ class Generations:
             board=str(self._home.board),
             absent=sorted(self._roster.dead),
             newcomers=sorted(self.newcomers),
+            plain=self.plain,
         )
 
     def abort(self, request: Request, error: str, text: str) -> None:
@@ -132,6 +139,9 @@ class Generations:
             late = sorted(failures) or request.waiting_for()
             self.abort(request, "HangError", f"Rank {rank_specs.fold(late)} could not form its process groups anew.")
             reason = next(iter(failures.values())).message if failures else f"no answer within {_PATIENCE:g} s"
+            deadline = time.monotonic() + _END
+            while not request.wait(_TICK) and time.monotonic() < deadline:  # or they were busy for the next cell
+                pass
             raise StateError(
                 f"The process groups could not be formed anew: rank {rank_specs.fold(late)}: {reason}. The ranks keep "
                 "their variables; the next cell tries again, and %distributed restart gives a new world."

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import socket
 import threading
-import traceback
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -20,12 +20,17 @@ import msgspec
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
+from ..faults import Faults
 from ..home import Home, LinkInfo
 from ..messages import FromRank, ToRank
 from ..wire import decode_from_rank, encode
 
 Receiver = Callable[[int, FromRank, Sequence[Any]], None]
 """Called with the rank, its message, and the raw frames behind it."""
+
+
+_BREATH = 0.1
+"""Seconds of rest behind a fault of the link's own: what fails again at once must not take a core."""
 
 
 class Link:
@@ -40,6 +45,7 @@ class Link:
 
     def __init__(self, home: Home, lease: float, receive: Receiver) -> None:
         self._receive = receive
+        self._faults = Faults()
         self._outbox: deque[list[Any]] = deque()
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
@@ -98,13 +104,15 @@ class Link:
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._woken, zmq.POLLIN)
         while not self._closed:
-            ready = dict(poller.poll())
-            if self._woken.fileno() in ready:
-                self._woken.recv(4096)
+            with self._faults.beside("the link failed", lambda _: time.sleep(_BREATH)):
+                ready = dict(poller.poll())
+                if self._woken.fileno() in ready:
+                    self._woken.recv(4096)
+                self._send_waiting()
+                if self._router in ready:
+                    self._take_arrived()
+        with self._faults.beside("the last words could not be sent"):
             self._send_waiting()
-            if self._router in ready:
-                self._take_arrived()
-        self._send_waiting()
         self._router.close(linger=200)
         self._authenticator.stop()
         self._context.term()
@@ -126,10 +134,8 @@ class Link:
                 rank, message = int(identity.bytes.removeprefix(b"rank")), decode_from_rank(body.buffer)
             except (ValueError, RecursionError, msgspec.DecodeError):
                 continue  # it holds the world's keys and yet speaks another language: an engine of another version
-            try:
+            with self._faults.beside(f"a {type(message).__name__} could not be taken"):  # this thread must go on
                 self._receive(rank, message, frames)
-            except Exception:  # noqa: BLE001 - the thread must go on whatever a callback does
-                traceback.print_exc()
 
 
 class _Only:

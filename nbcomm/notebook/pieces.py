@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -13,6 +14,11 @@ if TYPE_CHECKING:
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 """The MIME type of a widget's view."""
+
+_DEEPEST = 100
+"""Levels of nesting that are kept where not all can be shown."""
+
+_encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
 class Line(NamedTuple):
@@ -31,9 +37,38 @@ class Version(NamedTuple):
 
 
 def version(data: dict[str, Any], metadata: dict[str, Any]) -> Version:
-    """Digest a MIME bundle, so that byte-identical bundles are equal and images are compared once."""
-    encoded = msgspec.msgpack.encode((data, metadata), order="deterministic", enc_hook=repr)
-    return Version(hashlib.blake2b(encoded, digest_size=16).digest(), data, metadata)
+    """Digest a MIME bundle, so that byte-identical bundles are equal and images are compared once.
+
+    What has no place in JSON is replaced first: whatever a cell displays can be digested and shown.
+    """
+    bundle = data, metadata
+    try:
+        bundle = msgspec.to_builtins(bundle, str_keys=True, builtin_types=(bytes,), enc_hook=repr)
+        encoded = _encoder.encode(bundle)
+    except (TypeError, ValueError, OverflowError, RecursionError):
+        bundle = _plain(data), _plain(metadata)
+        encoded = _encoder.encode(bundle)
+    return Version(hashlib.blake2b(encoded, digest_size=16).digest(), *bundle)
+
+
+def _plain(value: Any, depth: int = 0) -> Any:
+    """Replace what `msgspec` does not take: keys such as tuples, half characters, huge integers, deep nesting."""
+    if value is None or isinstance(value, bool | float | bytes):
+        return value
+    if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
+        return value
+    if isinstance(value, dict | list | tuple | set | frozenset) and depth > _DEEPEST:
+        return "…"
+    if isinstance(value, dict):
+        return {_key(key): _plain(item, depth + 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_plain(item, depth + 1) for item in value]
+    return str(value).encode(errors="replace").decode()
+
+
+def _key(key: Any) -> str:
+    """A key as JSON has it: ``true`` and ``null``, and all else as Python writes it."""
+    return json.dumps(key) if key is None or isinstance(key, bool) else str(key).encode(errors="replace").decode()
 
 
 class Rich:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import psutil
 
-from ..errors import StateError
+from ..errors import Interrupted, StartError, StateError
 from ..home import WorldInfo
 from ..launch.client import ForkServerClient
 from ..launch.ends import how_it_ended
@@ -66,15 +66,23 @@ class Processes:
         self._cluster = local.LocalCluster(self.forkserver)
         self._cluster.start(n)
 
-    def take_up(self, info: WorldInfo) -> None:
-        """They run: another notebook has started them.
+    def claim(self) -> None:
+        """Make sure that they are ours to steer, and let go of them where they are not.
 
         Raises:
-            StateError: one steers them still.
+            StateError: another notebook steers them.
+            StartError: their fork server is gone.
         """
+        try:
+            self.forkserver.wait_ready(_PATIENCE)
+        except BaseException:
+            self.release()
+            raise
+
+    def take_up(self, info: WorldInfo) -> None:
+        """They run, and are ours: another notebook has started them."""
         forkserver, roster = self.forkserver, self._roster
         self._grace = info.grace
-        forkserver.wait_ready(_PATIENCE)
         roster.places = info.places
         roster.hellos.update({hello.rank: hello for hello in info.hellos})
         for place in info.places:
@@ -99,8 +107,8 @@ class Processes:
         """Replace ranks, dead or alive, and what serves them if it is dead; return what, in words.
 
         Raises:
-            StartError: a new process did not come up.
-            Interrupted: it was given up; the ranks that were to be replaced are dead.
+            StartError: a new process did not come up; the ranks that were to be replaced are dead.
+            Interrupted: it was given up; so are they then, or about to be.
         """
         roster = self._roster
         replaced: list[str] = []
@@ -111,20 +119,49 @@ class Processes:
             replaced.append("the fork server")
         cluster = self._connected()
         if self._controller_ended:
-            self._controller_ended = False
-            cluster.start_controller()
+            self._replace_controller(cluster)
             replaced.append("the controller")
         self.troubles.clear()
-        self._end([rank for rank in ranks if rank not in roster.dead])
-        roster.begin_again(ranks)
+        self._end(ranks, given_up)
+        started: list[int] = []
         try:
             for rank in ranks:
-                cluster.start_engine(rank)
+                self._replace(cluster, rank)
+                started.append(rank)
             await_ranks(roster, ranks, time.monotonic() + _PATIENCE, f"{_PATIENCE:g} s", given_up=given_up)
-        except BaseException:
-            self._end([rank for rank in ranks if rank not in roster.dead])  # half a rank is worse than none
+        except BaseException as error:
+            self._end(started)  # half a rank is worse than none
+            if isinstance(error, StartError):
+                error.reword(self._with_remedy)
             raise
         return [*replaced, *(f"rank {rank}" for rank in ranks)]
+
+    def _replace(self, cluster: LocalCluster, rank: int) -> None:
+        """Start a process in the place of one that has ended; where that fails, the rank is as dead as before."""
+        how = self._roster.dead[rank]
+        self._roster.begin_again([rank])
+        try:
+            cluster.start_engine(rank)
+        except BaseException:
+            self._roster.dead[rank] = how
+            raise
+
+    def _with_remedy(self, text: str) -> str:
+        if "%distributed heal" in text:
+            return text
+        others = "The other ranks kept their variables; type" if self._roster.living else "Type"
+        between = "\n" if "\n" in text else " "  # what follows a log must not look like a line of it
+        return f"{text}{between}{others} %distributed heal to try again."
+
+    def _replace_controller(self, cluster: LocalCluster) -> None:
+        self._controller_ended = False  # before: it may end at once
+        try:
+            cluster.start_controller()
+        except BaseException as error:
+            self._controller_ended = True
+            if isinstance(error, StartError):
+                error.reword(self._with_remedy)
+            raise
 
     def _replace_forkserver(self) -> None:
         roster = self._roster
@@ -136,15 +173,22 @@ class Processes:
         self._connected().use(self.forkserver)
         self._controller_ended = True  # it ends with the fork server that has started it
 
-    def _end(self, ranks: Sequence[int]) -> None:
-        for rank in ranks:
-            pid = self.forkserver.pids.get(f"rank {rank}", self._roster.hellos[rank].pid)  # it may not have said hello
-            with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+    def _end(self, ranks: Sequence[int], given_up: Callable[[], bool] = lambda: False) -> None:
+        """Kill those of these ranks that live, and wait until they have ended."""
+        forkserver = self.forkserver
+        for rank in set(ranks) - set(self._roster.dead):
+            key = f"rank {rank}"
+            # Never a pid from elsewhere: what is told of an earlier process may be a stranger's number by now.
+            if key in forkserver.pids and key not in forkserver.exited:
+                with suppress(ProcessLookupError):
+                    os.kill(forkserver.pids[key], signal.SIGKILL)
         deadline = time.monotonic() + _PATIENCE
         while late := sorted(set(ranks) - set(self._roster.dead)):
+            if given_up():
+                raise Interrupted
             if time.monotonic() > deadline:
                 raise StateError(f"Rank {late[0]} does not end; type %distributed restart.")
+            self.look()
             self._roster.wait(_TICK)
 
     def look(self) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from ..home import Home, tail
 from ..launch.ends import how_it_ended
 from ..messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
 from ..panel import RankView
+from ..ranks import named, together
+from .verdict import plural
 
 
 class Roster:
@@ -196,3 +198,15 @@ def _since(snapshot: Snapshot | None, state: str) -> float:
     if snapshot is None:
         return time.time()
     return min(op.since for op in snapshot.doing.waits) if state == "waiting" else snapshot.since
+
+
+def ends_of(ranks: Iterable[int], causes: Mapping[int, str]) -> str:
+    """Say of some dead ranks how each has ended, those that ended alike together.
+
+    >>> ends_of([1, 2, 3], {1: "was killed by SIGKILL", 2: "ended with exit code 3", 3: "was killed by SIGKILL"})
+    'ranks 1,3 were killed by SIGKILL and rank 2 ended with exit code 3'
+    """
+    ranks = list(ranks)
+    alike = together(ranks, [causes[rank] for rank in ranks])
+    ends = [f"{named(who)} {plural(cause) if len(who) > 1 else cause}" for cause, who in alike.items()]
+    return " and ".join([", ".join(ends[:-1]), ends[-1]] if len(ends) > 1 else ends)

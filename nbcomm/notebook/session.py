@@ -94,6 +94,8 @@ class Session(Commands):
         super().__init__(self.home, self._roster, self._desk, self._stage, attached=existing is not None)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
+        if existing is not None:
+            self._processes.claim()  # before anything is touched: the link's address may be another notebook's
         self.link = Link(self.home, self._grace, self._receive)
         atexit.register(self._leave_or_stop)
         try:
@@ -121,6 +123,9 @@ class Session(Commands):
             chronicle=self._stage.chronicle,
             seen=lambda: self._desk.seen,
             look=self._processes.look,
+            # What resumption holds back has come, and is not lost.
+            open_requests=lambda: self._desk.open() if self._resumption is None else [],
+            lose=self._desk.miss,
             addressed=self.addressed,
         )
 
@@ -134,7 +139,7 @@ class Session(Commands):
         self.link.send(self._roster.living, Probe())
         resumption = self._resumption
         assert resumption is not None  # noqa: S101 - for mypy
-        self._generations.take_up(resumption.await_ranks(self._roster, self.link), info.port)
+        self._generations.take_up(resumption.await_ranks(self._roster, self.link), info.port, info.plain)
         self._desk.take_up(resumption.run)
         if resumption.run:
             resumption.request = self._desk.expect(resumption.ranks, resumption.run)
@@ -173,6 +178,7 @@ class Session(Commands):
                 self._started,
                 cwd,
                 self.name,
+                self._generations.plain,
             )
         )
 
@@ -250,6 +256,11 @@ class Session(Commands):
     def notice(self) -> str:
         """What the user should know of the devices that were chosen, or of how the ranks were started; often empty."""
         return self._startup.notice
+
+    @property
+    def plain(self) -> str:
+        """Why the process groups are torch's own, which have no verdicts on hangs; empty if they are nbcomm's."""
+        return self._generations.plain
 
     @property
     def troubles(self) -> list[str]:
@@ -349,9 +360,11 @@ class Session(Commands):
         if isinstance(message, Output):
             self._stage.show(rank, message)
         elif isinstance(message, Done):
-            if self._stage.ended(rank, message):
-                self._roster.note_error(rank, message.failure)
-            self._answer(rank, message, frames)
+            try:
+                if self._stage.ended(rank, message):
+                    self._roster.note_error(rank, message.failure)
+            finally:  # somebody waits for it
+                self._answer(rank, message, frames)
         elif isinstance(message, Told):
             self._inquiries.hear(rank, message)
         elif isinstance(message, Asking | Withdrawn):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
 from ..errors import Interrupted, StateError
+from ..faults import Faults
 from ..messages import Call, Done, Output, Run
 from .chronicle import Chronicle
 from .output import CellOutput, cell_error
@@ -64,6 +66,7 @@ class Stage:
         self._settle = settle
         self._hurry = hurry
         self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
+        self._faults = Faults()
         self._lock = threading.Lock()  # one cell at a time, whatever thread asks
 
     @property
@@ -125,16 +128,23 @@ class Stage:
             failures = request.failures()
         finally:
             self.cell = None
-            self._desk.questions.end()
             answers = request.answers()
-            output.close(failures)
-            self.chronicle.end(answers)
-            self._settle(bool(failures))
+            # The fence behind the cell stands whatever fails before it.
+            with self._faults.beside("a question could not be closed"):
+                self._desk.questions.end()
+            with self._faults.beside("the end of its output could not be shown", _print):
+                output.close(failures)
+            with self._faults.beside("its collectives could not be kept", _print):
+                self.chronicle.end(answers)
+            with self._faults.beside("the panel could not be saved", _print):
+                self._settle(bool(failures))
             self._generations.look_back(answers)
             if not request.waiting_for():
                 with suppress(StateError):  # the next cell tries again, and says so
                     self._generations.renew()
-            aftermath(answers)
+            with self._faults.beside("its pictures or its trace could not be made", _print):
+                aftermath(answers)
+            _tell_notes(answers)
         if failures:
             interrupted = [rank for rank, done in answers.items() if done.interrupted]
             error = cell_error(failures, range(self._size()))
@@ -161,3 +171,15 @@ class Stage:
         if output is not None:
             output.ended(rank)
         return output is not None
+
+
+def _print(note: str) -> None:
+    sys.stderr.write(f"nbcomm: {note}\n")
+
+
+def _tell_notes(answers: Mapping[int, Done]) -> None:
+    """Say what the ranks could not do beside the cell."""
+    told = [(rank, note) for rank, done in sorted(answers.items()) for note in done.notes]
+    alike = rank_specs.together([rank for rank, _ in told], [note for _, note in told])
+    for note, those in alike.items():
+        _print(f"on {rank_specs.named(those)} {note}")

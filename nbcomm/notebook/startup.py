@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable
@@ -11,11 +12,22 @@ from typing import TYPE_CHECKING
 from .. import ranks as rank_specs
 from ..errors import Interrupted, StartError
 from ..launch import layout
+from ..messages import Failure
+from ..versions import untested
 from .generations import Generations
 from .roster import Roster
 
 if TYPE_CHECKING:
     from .processes import Processes
+
+PLAIN_GROUPS = "NBCOMM_PLAIN_GROUPS"
+"""Environment variable that makes worlds use torch's own process groups."""
+
+TORCHS_OWN_GROUPS = (
+    "The process groups are torch's own: a wait that can never end is not noticed, mismatched calls are not compared, "
+    "and after an interrupt in a collective, or a heal, subgroups and modules that hold a group must be made again."
+)
+"""What a world is without process groups of ours."""
 
 _TICK = 0.1
 
@@ -78,7 +90,7 @@ class Startup:
         self._backend = self._wishes.backend or backend
         if not self._ready.forks:
             plainly = f"Each rank was started as a process of its own, which takes longer: {self._ready.why}."
-            self.notice = f"{self.notice} {plainly}".strip()
+            self._notice(plainly)
         self._progress("starting engines", 0, self._n)
         self._processes.start(self._n, self._wishes.grace)
 
@@ -100,24 +112,45 @@ class Startup:
         )
 
     def form_group(self, generations: Generations) -> None:
-        """Have all ranks join the process group's first generation.
+        """Have all ranks join the process group's first generation: with groups of ours, or else with torch's own.
 
         Raises:
             StartError: a rank could not, or the time is over.
         """
         self._progress("forming the process group", self._n, self._n)
         generations.port = _free_port()
+        generations.plain = f"{PLAIN_GROUPS} is set" if os.environ.get(PLAIN_GROUPS) else ""
+        failed = self._form(generations)
+        if failed and not generations.plain:
+            generations.plain = next(iter(failed.values())).message
+            failed = self._form(generations)
+        for rank, failure in failed.items():
+            raise StartError(f"Rank {rank} could not join the process group:\n{failure.traceback}")
+        generations.stale = False
+        if generations.plain:
+            self._notice(f"{TORCHS_OWN_GROUPS} The reason: {generations.plain.rstrip('.')}.")
+        self._notice(untested(self._roster.hellos[0].torch))
+
+    def _form(self, generations: Generations) -> dict[int, Failure]:
+        """Have all ranks join a generation; once none is under way, return what the first said that could not."""
         request = generations.order()
-        while not request.wait(_TICK) and not request.failures():
+        failed: dict[int, Failure] = {}
+        while not request.wait(_TICK):
+            _refuse_dead(self._roster, range(self._n))
+            failed = failed or request.failures()
+            if failed:  # the others wait for those
+                generations.abort(request, "CollectiveError", "Another rank could not form its process groups.")
             if time.monotonic() > self._deadline:
                 late = request.waiting_for()
                 raise StartError(
                     f"The process group did not form within {self._wishes.timeout:g} s: rank {rank_specs.fold(late)} "
                     f"has not joined. The log of rank {late[0]} ends:\n{self._roster.log(late[0])}"
                 )
-        for rank, failure in request.failures().items():
-            _refuse_dead(self._roster, [rank])
-            raise StartError(f"Rank {rank} could not join the process group:\n{failure.traceback}")
+        _refuse_dead(self._roster, range(self._n))
+        return failed or request.failures()
+
+    def _notice(self, sentence: str) -> None:
+        self.notice = f"{self.notice} {sentence}".strip()
 
 
 def await_ranks(  # noqa: PLR0913 - the last two by keyword

@@ -22,7 +22,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..messages import Count, Doing, Op
-from ..ranks import named
+from ..ranks import named, together
 
 _SENTENCES = 3
 """So many calls are told of in a verdict; of the others their number."""
@@ -387,11 +387,9 @@ def _call(world: _World, op: Op, *, details: bool = False) -> str:
 
 def _places(world: _World, ranks: Sequence[int]) -> list[str]:
     """Where these ranks are, those at one place together: ``ranks 1-2 have finished the cell``."""
-    together: dict[str, list[int]] = {}
-    for rank in ranks:
-        together.setdefault(_where(world, rank), []).append(rank)
-    places = [f"{named(some)} {_plural(place) if len(some) > 1 else place}" for place, some in together.items()]
-    more = sum(len(some) for some in list(together.values())[_PLACES:])
+    alike = together(ranks, [_where(world, rank) for rank in ranks])
+    places = [f"{named(some)} {plural(place) if len(some) > 1 else place}" for place, some in alike.items()]
+    more = sum(len(some) for some in list(alike.values())[_PLACES:])
     rest = [f"{more} more rank{'s have' if more > 1 else ' has'} not arrived"] if more else []
     return places[:_PLACES] + rest
 
@@ -409,7 +407,8 @@ def _where(world: _World, rank: int) -> str:
     return f"is still at {_short(standing.doing.line)}" if standing.doing.line else "is still running"
 
 
-def _plural(place: str) -> str:
+def plural(place: str) -> str:
+    """The end of a sentence about one rank, as it is about several: ``was killed`` → ``were killed``."""
     verb, _, rest = place.partition(" ")
     verb = {"has": "have", "was": "were", "is": "are", "does": "do", "waits": "wait"}.get(verb, verb)
     return f"{verb} {rest}" if rest else verb

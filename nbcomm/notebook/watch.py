@@ -12,7 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from .. import ranks as rank_specs
+from ..faults import Faults
 from ..messages import Doing, Done, Probe
+from .roster import ends_of
 from .verdict import Standing, judge
 
 if TYPE_CHECKING:
@@ -44,6 +46,8 @@ class Watch:
         tell_panel: tells the panel how things stand.
         chronicle: told what the ranks of the running cell do together.
         seen: the last request of which all has been heard.
+        open_requests: those that lack an answer.
+        lose: answers a request in place of a rank, whose own answer is lost.
         look: sees whether the ranks' processes live, where nobody else tells.
         addressed: lets the remedies in a text name this world.
 
@@ -62,11 +66,16 @@ class Watch:
         chronicle: Chronicle,
         seen: Callable[[], int],
         look: Callable[[], None],
+        open_requests: Callable[[], list[Request]],
+        lose: Callable[[int, int], None],
         addressed: Callable[[str], str],
     ) -> None:
         self._addressed = addressed
         self.waiting = ""
         self._seen = seen
+        self._open = open_requests
+        self._lose = lose
+        self._faults = Faults()
         self._look = look
         self._link = link
         self._roster = roster
@@ -90,22 +99,47 @@ class Watch:
         self._thread.join(5)
 
     def _poll(self) -> None:
+        steps = {
+            "the ranks could not be asked what they do": self._ask,
+            "the ranks' processes could not be looked at": self._look,
+            "a lost answer could not be looked for": self._find_lost_answers,
+            "a hang could not be judged": self._judge,
+            "collectives could not be kept": self._hear_steps,
+            "the panel could not be told": self._tell_panel,
+        }
         while not self._closed:
-            question = self._roster.next_question()
-            self._link.send(self._roster.living, Probe(self._seen(), question))
-            deadline = time.monotonic() + _ANSWER
-            while self._roster.silent(question) and time.monotonic() < deadline:
-                self._roster.wait(_ANSWER)
-            if self._closed:
-                return
-            self._look()
-            self._judge()
-            self._hear_steps()
-            self._tell_panel()
+            for what, step in steps.items():
+                if not self._closed:
+                    with self._faults.beside(what, self._say):  # none of them ends the others, or this thread
+                        step()
             if self._hurry.wait(_BUSY if self._cell() else _IDLE) and not self._closed:
                 self._hurry.clear()
                 # A short cell is over before anybody could see its state: spend no time on it.
                 time.sleep(_BUSY)
+
+    def _ask(self) -> None:
+        question = self._roster.next_question()
+        self._link.send(self._roster.living, Probe(self._seen(), question))
+        deadline = time.monotonic() + _ANSWER
+        while self._roster.silent(question) and time.monotonic() < deadline:
+            self._roster.wait(_ANSWER)
+
+    def _say(self, note: str) -> None:
+        """Say in the running cell that the watch itself has failed."""
+        cell = self._cell()
+        if cell is not None and cell[1] is not None:
+            cell[1].notice(f"nbcomm: {note}")
+
+    def _find_lost_answers(self) -> None:
+        """End what a rank has answered, by its own word, and of which no answer has come: nobody would ever end it.
+
+        What a rank says comes behind its answers on one way. So an answer that it says it has sent is here by now.
+        """
+        for request in self._open():
+            for rank in request.waiting_for():
+                snapshot = self._roster.snapshot(rank)
+                if snapshot is not None and snapshot.answered >= request.id:
+                    self._lose(rank, request.id)
 
     def _hear_steps(self) -> None:
         cell = self._cell()
@@ -141,8 +175,8 @@ class Watch:
         if output is not None:
             since = [op.since for wait in verdict.waits for op in wait.ops]
             long = bool(since) and time.time() - min(since) > _SHOW_AFTER
-            died = [f"rank {rank} {self._roster.dead[rank]}" for rank in request.ranks if rank in self._roster.dead]
-            news = ["; ".join(died) + "; the other ranks go on"] if died else []
+            died = self._roster.dead_among(request.ranks)
+            news = [f"{ends_of(died, self._roster.dead)}; the other ranks go on"] if died else []
             if long:
                 news.append(verdict.text)
             output.notice("; ".join(news) if not verdict.hopeless else "")
@@ -173,6 +207,6 @@ def _cut_off(standings: dict[int, Standing]) -> str:
             dead = [rank for rank in op.members if standings[rank].state == "dead"]
             if op.lost and dead:
                 where = f" ({op.line})" if op.line else ""
-                whose = "; ".join(f"rank {rank} {standings[rank].note}" for rank in dead)
-                return f"{op.name} #{op.seq}{where} was cut off: {whose}."
+                ends = ends_of(dead, {rank: standings[rank].note for rank in dead})
+                return f"{op.name} #{op.seq}{where} was cut off: {ends}."
     return ""

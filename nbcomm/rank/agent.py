@@ -23,6 +23,7 @@ import psutil
 import zmq
 
 from .. import errors
+from ..faults import Faults, failure
 from ..home import Home, LinkInfo
 from ..messages import (
     Abort,
@@ -81,6 +82,7 @@ class Agent:
         self._standing = Standing()
         self._outbox: deque[list[Any]] = deque()
         self._history = History()
+        self._faults = Faults(lambda: home.add_to_log(rank, traceback.format_exc()))
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
         self._duties: Duties | None = None
         self._waiting: list[tuple[Request, Sequence[Any]]] = []
@@ -120,7 +122,7 @@ class Agent:
         libraries.of_cells(self.capture)
         comms = Comms(self.capture, getattr(shell, "kernel", None))
         comms.install()
-        parts = Parts(self.rank, self.home, self.world, self.capture, self._history, self._send_output)
+        parts = Parts(self.rank, self.home, self.world, self.capture, self._history, self._send_output, self._faults)
         duties = Duties(shell, runner, comms, parts, self._standing)
         duties.begin(loop)
         self._duties = duties  # from here on the agent's thread hands over to them
@@ -141,12 +143,23 @@ class Agent:
     def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
         with self._sending:
             questions = self._asker.take() if self._asker is not None else []  # after what was shown before them
-            for run, items in self.capture.take(end=end):
-                self._history.add(self._send(Output(run, items)))
+            notes: list[str] = []
+            with self._faults.beside("some of what it showed is lost", notes.append):
+                for run, items in self.capture.take(end=end):
+                    self._history.add(self._send(Output(run, items)))
             for question in questions:
                 self._send(question)
             if then is not None:
-                self._history.add(self._send(*then), last=True)
+                self._send_answer(*then, notes)
+
+    def _send_answer(self, done: Done, buffers: Sequence[Any], notes: list[str]) -> None:
+        """Send an answer that the notebook waits for; one that cannot be sent is told to have failed."""
+        try:
+            frames = self._send(msgspec.structs.replace(done, notes=[*done.notes, *notes]), buffers)
+        except Exception as error:  # noqa: BLE001 - what cannot be encoded may raise anything
+            self._faults.log("an answer could not be sent", error)
+            frames = self._send(Done(done.id, done.seconds, failure(self.rank, error), broken=True))
+        self._history.add(frames, last=True)
 
     # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
 
@@ -184,11 +197,14 @@ class Agent:
                 # there but busy says nothing either, so silence alone is no reason to end.
                 self.home.remove()
                 os._exit(0)
-            self._press()
+            with self._faults.beside("an interrupt could not be passed on"):
+                self._press()
             if self._assistant is not None:
-                self._assistant.look()
+                with self._faults.beside("an answer to what was typed could not be ended"):
+                    self._assistant.look()
             if not self._sending.locked():  # the main thread is at it: it will send all there is
-                self._send_output()
+                with self._faults.beside("output could not be sent"):
+                    self._send_output()
             with suppress(zmq.Again):  # no notebook is connected: it all waits for the next one
                 while self._outbox:
                     link.send_multipart(self._outbox[0], zmq.NOBLOCK, copy=False)
@@ -219,7 +235,12 @@ class Agent:
                 message = decode_to_rank(body.buffer)
             except msgspec.DecodeError:
                 continue  # CURVE let only the notebook in; a newer one may know more than we do
-            self._dispatch(message, frames)
+            try:
+                self._dispatch(message, frames)
+            except Exception as error:  # noqa: BLE001 - no message is worth the rank's variables
+                self._faults.log(f"a {type(message).__name__} failed", error)
+                if isinstance(message, Request):
+                    self._send(Done(message.id, failure=failure(self.rank, error)))
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
         if not isinstance(message, Request | Heard):
@@ -234,7 +255,8 @@ class Agent:
             self._waiting.append((message, frames))
 
     def _hear_probe(self, message: Probe) -> None:
-        self._history.seen(message.seen)
+        with self._faults.beside("what the notebook has heard could not be forgotten"):
+            self._history.seen(message.seen)
         self._send(self._snapshot(message.question))
 
     def _hear_question(self, message: Ask) -> None:
@@ -299,6 +321,7 @@ class Agent:
             world.record.doing(),
             question,
             world.record.journal.recent() if standing.running is not None else [],
+            standing.answered,
         )
 
 

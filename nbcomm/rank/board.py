@@ -8,10 +8,14 @@ A page has two rings of slots, for collectives and for messages; a slot is found
 in it, so a rank that ran ahead can still be compared. What is compared fits into one aligned word (32 bits say
 which call, 32 bits what it is), which is written at once; the words beside it are only read for the message.
 An overwritten slot means one comparison less, never a wrong one.
+
+A page's blocks are taken when it is made: of a sparse file, the first write for which no block is left ends the
+process by SIGBUS, and /dev/shm, often small, is everybody's.
 """
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import struct
@@ -20,6 +24,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from ..home import HOME_VARIABLE, Home
 
 _SLOTS = 1024
 _SLOT = 512
@@ -66,15 +72,7 @@ class Board:
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder = folder
         self._rank = rank
-        folder.mkdir(mode=0o700, exist_ok=True)
-        partial = folder / f"board{rank}.part"
-        descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
-        try:
-            os.ftruncate(descriptor, _BYTES)
-            self._own = mmap.mmap(descriptor, _BYTES)
-        finally:
-            os.close(descriptor)
-        partial.rename(folder / f"board{rank}")
+        self._own = _own_page(folder, rank)
         self._bytes = memoryview(self._own)
         self._words = self._bytes.cast("Q")
         self._maps: list[mmap.mmap] = []
@@ -147,3 +145,68 @@ class Board:
         check, length = _TEXT.unpack_from(raw)
         body = raw[_TEXT.size : _TEXT.size + min(length, _LONGEST)]
         return body.decode(errors="replace") if zlib.crc32(body) == check else ""
+
+
+def _own_page(folder: Path, rank: int) -> mmap.mmap:
+    """Make a page that the peers find in the folder; one that nobody sees if there is room for it nowhere."""
+    page = folder / f"board{rank}"
+    home = Home(os.environ[HOME_VARIABLE]) if HOME_VARIABLE in os.environ else None
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        try:
+            return _make(page)
+        except OSError:
+            if home is None:
+                raise
+            return _make_elsewhere(page, home.spare_board)
+    except OSError as error:
+        with suppress(OSError):
+            page.unlink()  # that of the process before
+        sentence = (
+            f"Rank {rank} could not make its page of the board ({error}). So the other ranks do not see where its "
+            "calls differ from theirs, and a receive from any rank does not find what it sends.\n"
+        )
+        if home is not None:
+            home.add_to_log(rank, sentence)
+        return mmap.mmap(-1, _BYTES)
+
+
+def _make(page: Path) -> mmap.mmap:
+    """Make the file of a page and map it; it is in place only when it is whole."""
+    partial = page.with_name(page.name + ".part")
+    partial.unlink(missing_ok=True)  # of a process that was killed here
+    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        _allocate(descriptor)
+        made = mmap.mmap(descriptor, _BYTES)
+        partial.replace(page)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    return made
+
+
+def _make_elsewhere(page: Path, folder: Path) -> mmap.mmap:
+    """Make a page in another folder, and a link to it where the peers look."""
+    folder.mkdir(mode=0o700, exist_ok=True)
+    made = _make(folder / page.name)
+    link = page.with_name(page.name + ".part")
+    link.symlink_to(folder / page.name)
+    link.replace(page)
+    return made
+
+
+def _allocate(descriptor: int) -> None:
+    """Give a new file all its blocks, filled with zeros; raises OSError where there is no room for them."""
+    if hasattr(os, "posix_fallocate"):  # macOS has none
+        try:
+            os.posix_fallocate(descriptor, 0, _BYTES)
+        except OSError as error:
+            if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}:  # this file system knows no such call
+                raise
+        else:
+            return
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(bytes(_BYTES))

@@ -19,6 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import NbcommError, TransferError
+from ..faults import Faults, failure
 from ..home import Home
 from ..messages import (
     Blob,
@@ -56,6 +57,7 @@ class Standing:
         since: since when, by the rank's clock in seconds.
         running: the request that runs; None between two.
         begun: the last request that has begun.
+        answered: the last one whose answer has been sent.
         looks: the last request that only looks at variables.
         closing: held while a request's end is settled: one that is being ended does not end meanwhile.
     """
@@ -64,6 +66,7 @@ class Standing:
     since: float = field(default_factory=time.time)
     running: int | None = None
     begun: int = 0
+    answered: int = 0
     looks: int | None = None
     closing: threading.Lock = field(default_factory=threading.Lock)
 
@@ -89,6 +92,7 @@ class Parts:
         capture: what its cells show.
         history: what another notebook would have to be told.
         send_output: sends what is there, and an answer behind it.
+        faults: takes what goes wrong beside the work.
     """
 
     rank: int
@@ -97,6 +101,7 @@ class Parts:
     capture: Capture
     history: History
     send_output: _SendOutput
+    faults: Faults
 
 
 _Order = tuple[Request | Heard | None, Sequence[Any]]
@@ -120,6 +125,7 @@ class Duties:
         self._comms = comms
         self._parts = parts
         self._pid = os.getpid()
+        self._faults = parts.faults
         self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -149,15 +155,29 @@ class Duties:
 
     async def _serve(self) -> None:
         while True:
-            message, frames = await self._inbox.get()
-            with suppress(KeyboardInterrupt):  # a late one, between two requests: there is nothing left to end
-                if isinstance(message, Heard):
-                    self._call_back()
-                elif message is None:
-                    self._tell_again()
-                else:
-                    self.standing.begun = message.id
-                    await self._handle(message, frames)
+            # A late interrupt, between two requests: there is nothing left to end. A cell may cancel all tasks of its
+            # loop, of which this is one: the next request is to be served all the same.
+            with suppress(KeyboardInterrupt, asyncio.CancelledError):
+                message, frames = await self._inbox.get()
+                try:
+                    await self._do(message, frames)
+                except Exception as error:  # noqa: BLE001 - this loop must not end, and a request must be answered
+                    self._faults.log("a duty failed", error)
+                    if not isinstance(message, Heard | None):
+                        self._answer(Done(message.id, failure=failure(self._parts.rank, error), broken=True))
+
+    async def _do(self, message: Request | Heard | None, frames: Sequence[Any]) -> None:
+        if isinstance(message, Heard):
+            self._call_back()
+        elif message is None:
+            self._tell_again()
+        else:
+            self.standing.begun = message.id
+            await self._handle(message, frames)
+
+    def _answer(self, done: Done, buffers: Sequence[Any] = ()) -> None:
+        self._parts.send_output(end=True, then=(done, buffers))
+        self.standing.answered = done.id
 
     def _tell_again(self) -> None:
         """Another notebook is there: let it know the widgets."""
@@ -187,7 +207,7 @@ class Duties:
 
     async def _handle(self, message: Request, frames: Sequence[Any]) -> None:
         began, since = time.perf_counter(), time.time()
-        before = self.standing.state, self.standing.since
+        before, fresh = (self.standing.state, self.standing.since), self._parts.world.comm is None
         done = Done(message.id)
         asked = (message.draw, message.trace) if isinstance(message, Run) else (False, False)
         self._parts.world.record.journal.begin(drawing=asked[0], tracing=asked[1])
@@ -209,31 +229,37 @@ class Duties:
                 done = Done(message.id, time.perf_counter() - began, blob=blob)
         except KeyboardInterrupt as error:
             done = Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the notebook is told: it waits for an answer
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the notebook waits for an answer
             done = Done(message.id, time.perf_counter() - began, _failure(error))
+        notes: list[str] = []
         if os.getpid() != self._pid:
             os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
         with self.standing.closing:
             healed = isinstance(message, Form) and bool(message.newcomers)
-            if isinstance(message, Run | Call) or before[0] == "starting" or healed:
+            if isinstance(message, Run | Call) or fresh or healed:
                 self.standing.set("interrupted" if done.interrupted else "failed" if done.failure else "idle")
             else:  # groups that are formed anew, values that come and go: how the last cell ended stays to be seen
                 self.standing.set(before[0])
                 self.standing.since = before[1]
-            self._parts.world.end()
-            story = self._story()
-            self._parts.world.record.tidy()
-            doing = self._parts.world.record.doing()
-            done = msgspec.structs.replace(done, broken=self._parts.world.stale, doing=doing, began=since, **story)
-        self._parts.send_output(end=True, then=(done, buffers))
+            with self._faults.beside("its end could not be noted", notes.append):
+                self._parts.world.end()
+            done = msgspec.structs.replace(done, began=since, broken=True)  # unless it is known not to be
+            with self._faults.beside("its collectives could not be told", notes.append):
+                done = msgspec.structs.replace(done, **self._story())
+            with self._faults.beside("what it has left under way is not known", notes.append):
+                doing = self._parts.world.record.doing()
+                done = msgspec.structs.replace(done, broken=self._parts.world.stale, doing=doing)
+        self._answer(msgspec.structs.replace(done, notes=notes), buffers)
 
     def _story(self) -> dict[str, Any]:
-        """What the request has made that needed other ranks."""
+        """Tell what the request has made that needed other ranks."""
         record = self._parts.world.record
-        record.close_journal()
-        steps = record.journal.steps()
-        record.journal.end()
-        return {"steps": steps, "dropped": record.journal.dropped}
+        try:
+            record.close_journal()
+            return {"steps": record.journal.steps(), "dropped": record.journal.dropped}
+        finally:
+            record.journal.end()
+            record.tidy()
 
     async def _run(self, message: Run) -> Done:
         with self._working(message):

@@ -67,11 +67,15 @@ class Log:
         self.members = members
         self.timeout = timeout
         self.stuck = False
-        self.positions = itertools.count(1)
-        self.issued = 0
+        self.begin()
         self.lock = threading.Lock()  # a receive from anyone becomes one by name, on a thread of its own
         self.sent: dict[tuple[int | None, int], int] = {}
         self.received: dict[tuple[int | None, int], int] = {}
+
+    def begin(self) -> None:
+        """Count the collectives from 1."""
+        self.positions = itertools.count(1)
+        self.issued = 0
 
 
 class Call:

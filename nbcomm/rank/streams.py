@@ -423,7 +423,9 @@ def route_displays(publisher: Any, capture: Capture) -> None:
             return
         transient = kwargs.get("transient") or {}
         identity, update = str(transient.get("display_id", "")), bool(kwargs.get("update"))
-        capture.show(run, Display(data, metadata or {}, identity, update, capture.is_late(run)))
+        # What a message of Jupyter's has by name may have other names in Python.
+        named, about = ({str(name): value for name, value in each.items()} for each in (data, metadata or {}))
+        capture.show(run, Display(named, about, identity, update, capture.is_late(run)))
 
     def route_clear(wait: bool = False) -> None:  # noqa: FBT001, FBT002 - IPython's signature
         run = capture.attribution()

@@ -17,11 +17,36 @@ import psutil
 import pytest
 
 from nbcomm.errors import StartError, StateError
-from nbcomm.home import HOME_VARIABLE, Home
+from nbcomm.home import HOME_VARIABLE, Home, WorldInfo
 from nbcomm.launch.client import ForkServerClient
 from nbcomm.launch.orders import Adopt, Busy, Claim, Exited, Lease, Order, Report, Shutdown, Standing, Start
 
+from ..world import lies
+
 PATIENCE = 60.0
+
+STUMBLES = (
+    "nbcomm.launch.oom",
+    """
+import errno, os
+
+def stumbles(step, error):
+    # Fails once for each time that a file with its name was put where this looks.
+    def stumbling(*args):
+        try:
+            os.unlink(os.path.join(os.environ["STUMBLES"], step.__name__))
+        except FileNotFoundError:
+            return step(*args)
+        raise error
+    return stumbling
+
+def lie(module):
+    os.fork = stumbles(os.fork, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+    os.waitpid = stumbles(os.waitpid, RuntimeError("on purpose"))
+    module.kills = stumbles(module.kills, RuntimeError("on purpose"))
+""",
+)
+"""A fork server whose steps fail when the test wants it."""
 
 
 class Served:
@@ -227,7 +252,7 @@ def test_who_does_not_hold_it_gives_no_orders(lasting: Served, order: Order) -> 
 
 def test_the_next_notebook_takes_over_and_hears_what_ended_meanwhile(served: Served) -> None:
     stays, goes = served.engine_that_waits("stays"), served.engine_that_waits("goes")
-    served.client.set_lease(60.0)
+    served.client.set_lease(1e12)  # more than the system waits at once
     served.client.release()
     while said_to(served)[0].holder:  # type: ignore[union-attr]
         pass
@@ -252,9 +277,54 @@ def test_a_notebook_that_comes_too_early_is_told_who_is_there(lasting: Served) -
 
 
 def test_what_cannot_be_started_is_refused_in_words(light: Served) -> None:
-    with pytest.raises(StartError, match=r"could not start lost: .*nowhere"):
+    with pytest.raises(StartError, match=r"Lost could not be started: .*nowhere"):
         light.start("lost", cwd="/nowhere")
     assert light.engine_that_waits("after").is_running()
+
+
+@pytest.fixture(scope="module")
+def stumbling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
+    """One with steps that fail once a file is put into a folder under their name, and that folder."""
+    folder = tmp_path_factory.mktemp("stumbles")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in lies.told(folder / "lies", STUMBLES).items():
+            patch.setenv(name, value, prepend=os.pathsep)
+        patch.setenv("STUMBLES", str(folder))
+        made = Served()
+        yield made, folder
+        made.client.shutdown()
+
+
+def test_a_fork_that_fails_is_refused_in_words_and_harms_nobody(stumbling: tuple[Served, Path]) -> None:
+    served, folder = stumbling
+    survivor = served.engine_that_waits("survivor")
+    (folder / "fork").touch()
+    with pytest.raises(
+        StartError, match=r"^Rank 1 could not be started: \[Errno 11\] Resource temporarily unavailable\.$"
+    ):
+        served.engine_that_waits("rank 1")
+    assert not (folder / "fork").exists()
+    assert survivor.is_running()
+    assert served.engine_that_waits("rank 1").is_running()
+
+
+@pytest.mark.parametrize("step", ["kills", "waitpid"])
+def test_an_end_is_told_whatever_fails_in_telling_it(stumbling: tuple[Served, Path], step: str) -> None:
+    served, folder = stumbling
+    survivor, goes = served.engine_that_waits("survivor of it"), served.engine_that_waits("goes")
+    (folder / step).touch()
+    goes.kill()
+    assert served.exits.get(timeout=PATIENCE) == Exited("goes", goes.pid, -signal.SIGKILL)
+    assert not (folder / step).exists()
+    assert survivor.is_running()
+    assert "on purpose" in served.home.forkserver_log.read_text()
+
+
+def test_a_start_does_not_fail_where_kills_cannot_be_counted(stumbling: tuple[Served, Path]) -> None:
+    served, folder = stumbling
+    (folder / "kills").touch()
+    assert served.engine_that_waits("uncounted").is_running()
+    assert not (folder / "kills").exists()
 
 
 def test_processes_of_another_fork_server_are_watched_over(served: Served) -> None:
@@ -270,3 +340,19 @@ def test_processes_of_another_fork_server_are_watched_over(served: Served) -> No
     os.kill(orphan.pid, signal.SIGKILL)
     assert heard.get(timeout=PATIENCE) == Exited("rank 0", orphan.pid, None)
     successor.shutdown()
+
+
+def test_a_second_fork_server_that_cannot_import_leaves_a_living_world_its_directory(
+    light: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    light.home.write_world(WorldInfo("1 rank on cpu", [], [], 0, 60.0, 0.0, "/"))
+    light.process.kill()
+    light.await_end()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "ipyparallel.py").write_text("raise ImportError('broken on purpose')")
+    monkeypatch.delenv("NBCOMM_START")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"), prepend=os.pathsep)
+    successor = ForkServerClient(light.home)
+    with pytest.raises(StartError, match="broken on purpose"):
+        successor.wait_ready(PATIENCE)
+    assert light.home.read_world().title == "1 rank on cpu"

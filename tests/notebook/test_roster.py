@@ -11,7 +11,7 @@ from nbcomm.home import Home
 from nbcomm.launch.ends import how_it_ended
 from nbcomm.launch.layout import assign_places
 from nbcomm.messages import Hello, Snapshot
-from nbcomm.notebook.roster import Roster
+from nbcomm.notebook.roster import Roster, ends_of
 
 
 @pytest.fixture
@@ -56,6 +56,23 @@ def test_silence_ends_with_a_word_or_a_death(roster: Roster) -> None:
 )
 def test_how_a_process_ended(status: int, words: str) -> None:
     assert how_it_ended(status) == words
+
+
+KILLED, LEFT, UNKNOWN = how_it_ended(-signal.SIGKILL), how_it_ended(3), how_it_ended(None)
+
+
+@pytest.mark.parametrize(
+    ("causes", "words"),
+    [
+        ({1: KILLED}, "rank 1 was killed by SIGKILL"),
+        ({1: KILLED, 3: LEFT}, "rank 1 was killed by SIGKILL and rank 3 ended with exit code 3"),
+        ({0: LEFT, 1: KILLED, 2: KILLED}, "rank 0 ended with exit code 3 and ranks 1-2 were killed by SIGKILL"),
+        ({0: KILLED, 1: LEFT, 2: "x", 3: LEFT}, f"rank 0 {KILLED}, ranks 1,3 {LEFT} and rank 2 x"),
+        ({4: UNKNOWN, 5: UNKNOWN}, "ranks 4-5 have ended (how is not known, for its fork server was gone)"),
+    ],
+)
+def test_each_rank_is_told_of_with_its_own_end(causes: dict[int, str], words: str) -> None:
+    assert ends_of(causes, causes) == words
 
 
 def test_a_log_is_its_engines_and_what_it_printed_last(roster: Roster, tmp_path: Path) -> None:

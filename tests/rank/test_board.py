@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import errno
+import os
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -10,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbcomm.rank.board import _LONGEST, _SLOTS, Board, Entry, entry
+from nbcomm.home import HOME_VARIABLE
+from nbcomm.rank.board import _BYTES, _LONGEST, _SLOTS, Board, Entry, entry
 
 SUM, PROD = entry(1, "all_reduce(sum)"), entry(2, "all_reduce(prod)")
 
@@ -115,3 +118,104 @@ def test_who_compares_while_pages_are_left_sees_no_difference(boards: list[Board
     boards[1].leave()
     assert len(list(Path("/proc/self/fd").iterdir())) < before
     assert list(boards[1].compare(0, 7, 1, PROD, pages)) == []
+
+
+# ── where a page lies ───────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def fill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]:
+    """Name a world's directory, and let there be no room left in some folders."""
+    monkeypatch.setenv(HOME_VARIABLE, str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    allocate = os.posix_fallocate
+
+    def fill(*folders: Path) -> None:
+        def refuse(descriptor: int, offset: int, length: int) -> None:
+            if Path(f"/proc/self/fd/{descriptor}").readlink().parent in folders:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            allocate(descriptor, offset, length)
+
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+
+    return fill
+
+
+def see_each_other(*boards: Board) -> bool:
+    """Whether each of ranks 0 and 1 sees what the other says."""
+    for board in boards:
+        board.meet(range(2))
+        compare(board, 0, 7, 1, entry(1, "a call"), [])
+    texts = [board.text(1 - rank, 0, 7, 1) for rank, board in enumerate(boards)]
+    for board in boards:
+        board.leave()
+    return texts == ["a call"] * 2
+
+
+def test_a_page_has_all_its_blocks_before_anybody_writes(boards: list[Board], tmp_path: Path) -> None:
+    for page in (tmp_path / "board").iterdir():
+        assert page.stat().st_blocks * 512 >= _BYTES == page.stat().st_size
+
+
+@pytest.mark.parametrize("how", ["no such call", "not on this file system"])
+def test_where_blocks_cannot_be_asked_for_they_are_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, how: str
+) -> None:
+    def refuse(*_: int) -> None:
+        raise OSError(errno.EOPNOTSUPP, os.strerror(errno.EOPNOTSUPP))
+
+    if how == "no such call":
+        monkeypatch.delattr(os, "posix_fallocate")
+    else:
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+    assert see_each_other(*(Board(tmp_path / "board", rank) for rank in range(2)))
+    page = (tmp_path / "board" / "board0").stat()
+    assert page.st_blocks * 512 >= _BYTES == page.st_size
+
+
+def test_a_page_without_room_goes_to_the_worlds_own_directory_and_is_seen(
+    fill: Callable[..., None], tmp_path: Path
+) -> None:
+    folder = tmp_path / "board"
+    first = Board(folder, 0)
+    fill(folder)
+    second = Board(folder, 1)
+    assert (folder / "board1").resolve() == tmp_path / "home" / "board" / "board1"
+    assert see_each_other(first, second)
+    assert [page.name for page in (*folder.glob("*.part"), *(tmp_path / "home" / "board").glob("*.part"))] == []
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "home" / "board").iterdir()} == {0o600}
+    assert (tmp_path / "home" / "board").stat().st_mode & 0o777 == 0o700
+    assert list((tmp_path / "home").glob("*.log")) == []
+
+
+def test_a_new_process_finds_room_again(fill: Callable[..., None], tmp_path: Path) -> None:
+    folder = tmp_path / "board"
+    first = Board(folder, 0)
+    fill(folder)
+    for _ in range(2):
+        Board(folder, 1)
+    fill()
+    second = Board(folder, 1)
+    assert not (folder / "board1").is_symlink()
+    assert see_each_other(first, second)
+
+
+def test_without_any_room_a_rank_is_not_seen_and_its_log_says_so_once(
+    fill: Callable[..., None], tmp_path: Path
+) -> None:
+    folder = tmp_path / "board"
+    boards = [Board(folder, rank) for rank in range(2)]
+    fill(folder, tmp_path / "home" / "board")
+    boards[1] = Board(folder, 1)  # another process in the place of the first
+    said = (tmp_path / "home" / "rank1.log").read_text()
+    assert said.count("\n") == 1
+    assert "Rank 1 could not make its page of the board ([Errno 28] No space left on device)" in said
+    for board in boards:
+        board.meet(range(2))
+    assert compare(boards[0], 0, 7, 1, SUM, [1]) == []
+    assert compare(boards[1], 0, 7, 1, PROD, [0]) == [0], "it still sees the others"
+    assert (boards[0].seen([1]), boards[0].text(1, 0, 7, 1)) == ({}, "")
+    for board in boards:
+        board.leave()
+    assert [page.name for page in folder.iterdir()] == ["board0"]
+    assert (tmp_path / "home" / "rank1.log").read_text() == said

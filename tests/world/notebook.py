@@ -121,6 +121,8 @@ class Notebook:
         self._place = tempfile.mkdtemp(prefix="k-")
         place = os.path.join(self._place, "k.json")  # noqa: PTH118 - jupyter_client takes a text
         self.manager = KernelManager(kernel_name=kernel, transport="ipc", connection_file=place)
+        # A kernel that is killed because its shutdown takes long leaves its world to whoever comes next.
+        self.manager.shutdown_wait_time = 60.0
         if kernel == "python3":
             self.manager.kernel_spec.argv[0] = sys.executable
         self._environment = {**os.environ, "IPYTHONDIR": directory, **environment}

@@ -117,6 +117,25 @@ def test_two_notebooks_never_share_a_world(notebook: Notebook, open_notebook: Op
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
 
 
+def test_of_two_that_attach_at_once_the_loser_touches_nothing(
+    notebook: Notebook, open_notebook: Open, elsewhere: str
+) -> None:
+    other = open_notebook(TMPDIR=elsewhere)
+    # Both have found it free; then the first one claims it.
+    other.run("from nbcomm.launch.found import find_worlds\nfrom nbcomm.notebook import worlds\nw, = find_worlds()")
+    refused = other.run("worlds._take_up(w, '')", fails=True)
+    assert refused.error_text == f"StateError: This world is in use by the notebook of process {notebook.pid}."
+    began = time.monotonic()
+    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    notebook.run("%%distributed -r 2\nimport os\nos.kill(os.getpid(), 9)", fails=True)
+    assert "Rank 2 is back" in notebook.run("%distributed heal").text
+    notebook.run(MAKE)
+    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert time.monotonic() - began < 20, "the new rank has looked for the notebook where it is not"
+    notebook.run("%distributed stop")
+    assert "No world" in other.run("%distributed attach", fails=True).error_text
+
+
 def test_of_several_worlds_one_must_be_named(open_notebook: Open, elsewhere: str) -> None:
     cells = "%distributed start -n 2 --grace 60", "%%distributed\nkept = 1"
     first, second = (open_notebook(*cells, TMPDIR=elsewhere) for _ in range(2))

@@ -170,6 +170,8 @@ def test_a_cell_longer_than_half_a_minute(four: Notebook) -> None:
 
 
 def test_a_forked_child_that_leaves_the_cell_ends_there(four: Notebook) -> None:
+    # Python 3.12 and newer warn of a fork beside threads.
+    four.run("%%distributed\nimport warnings; warnings.simplefilter('ignore', DeprecationWarning)")
     fork = "import os\npid = os.fork()\nif pid: os.waitpid(pid, 0)\nprint(pid == 0, flush=True)"
     assert sorted(four.run(f"%%distributed\n{fork}").lines) == ["[0-3] False", "[0-3] True"]
     cell = four.run("%%distributed -r 1\nif os.fork() == 0: raise ValueError('in the child')\nos.wait()[1] >> 8")

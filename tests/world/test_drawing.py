@@ -203,3 +203,11 @@ def test_a_cell_that_fails_leaves_its_trace(four: Notebook) -> None:
     cell = four.run("%%distributed --trace failed.json\nall_reduce(1)\nassert rank != 1", fails=True)
     assert "written to failed.json" in cell.text
     assert len({event["tid"] for event in read(four, "failed.json") if event.get("cat") == "collective"}) == 4
+
+
+def test_a_picture_that_cannot_be_made_costs_the_picture_not_the_answer(four: Notebook) -> None:
+    spoil = "import nbcomm.rank.sketches as it\nplain, it.Drawn.finish_late = it.Drawn.finish_late, None"
+    four.run(f"%%distributed\n{spoil}")
+    assert "[0-3] 6\n" in four.run("%%distributed --draw\nall_reduce(rank)", timeout=20).text
+    four.run("%%distributed\nit.Drawn.finish_late = plain")
+    assert pictures(four.run("%%distributed --draw\nall_reduce(rank)"))

@@ -101,3 +101,31 @@ def who(): return rank
     lines = notebook.run(code).lines
     assert lines[0] == "[0] ([0, 1], True, False, None, range(0, 3), torch.Size([3]), [0, 1, 2, 3, 4, 5])"
     assert lines[2] == "[2] ([2, 3], True, False, 2, range(6, 8), torch.Size([3]), [0, 1, 2, 3, 4, 5])"
+
+
+def test_a_group_is_split_as_under_torchrun(notebook: Notebook) -> None:
+    code = (
+        "half = dist.group.WORLD.split_group([0, 1])\nhalf is None or (half.size(), all_reduce(rank + 1, group=half))"
+    )
+    assert notebook.run(f"%%distributed\n{code}").text == "[0-1] (2, 3)\n[2-3] True\n"
+    # It is formed anew as any other.
+    hangs = notebook.run("%%distributed\nif rank == 0: all_reduce(1, group=half)", fails=True)
+    assert "HangError" in hangs.error_text
+    again = "again = dist.group.WORLD.split_group([1, 0])\n"
+    assert notebook.run(
+        f"%%distributed\n{again}half and (all_reduce(1, group=half), all_reduce(1, group=again), half == again)"
+    ).text.startswith("[0-1] (2, 2, False)\n")
+    wrong = notebook.run("%%distributed\ndist.group.WORLD.split_group([0, 4])", fails=True)
+    assert "split_group wants different ranks of a group of 4, not [0, 4]." in wrong.error_text
+
+
+def test_members_of_a_group_share_a_store(notebook: Notebook) -> None:
+    notebook.run("%%distributed\nstore = dist.group.WORLD.get_group_store()\nif rank == 1: store.set('word', 'hello')")
+    assert notebook.run("%%distributed\nstore.get('word').decode()").text == "[0-3] 'hello'\n"
+
+
+def test_groups_of_other_worlds_are_not_joined(notebook: Notebook) -> None:
+    code = "dist.group.WORLD.merge_remote_group(dist.HashStore(), 8)"
+    refused = notebook.run(f"%%distributed\n{code}", fails=True)
+    assert "CollectiveError: merge_remote_group joins ranks that this world does not know" in refused.error_text
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import time
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
+from . import lies
 from .notebook import Notebook
 
 MAKE = """\
@@ -125,3 +129,89 @@ def test_a_heal_that_is_interrupted_can_be_repeated(prepared: Notebook, pause: f
     assert prepared.run("%%distributed --no-fold\nall_reduce(1)").lines == [f"[{rank}] 4" for rank in range(4)]
     prepared.run(MAKE)
     prepared.run("%%distributed\nall_reduce(1, group=pair if rank < 2 else rest)")
+
+
+# ── replacements that fail ──────────────────────────────────────────────────────────────────────────
+
+FORKS = (
+    "nbcomm.launch.child",
+    """
+import errno, os
+
+def lie(module):
+    fork, plan, server = os.fork, os.environ["FORKS"], os.getpid()
+
+    def by_plan():
+        if os.getpid() != server:
+            return fork()
+        try:
+            with open(plan, "r+") as file:
+                first, rest = file.read(1), file.read()
+                file.seek(0)
+                file.truncate()
+                file.write(rest)
+        except FileNotFoundError:
+            first = ""
+        if first == "x":
+            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        pid = fork()
+        if pid == 0 and first == "e":
+            os._exit(3)
+        return pid
+
+    os.fork = by_plan
+""",
+)
+"""A fork server that forks as a file says, a letter a fork: x, it fails; e, what it makes ends; else it is well."""
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    """The file for `FORKS`."""
+    return tmp_path / "plan"
+
+
+@pytest.fixture
+def three(plan: Path, open_notebook: Callable[..., Notebook]) -> Notebook:
+    """A world of three, with such a fork server, whose ranks hold a variable."""
+    lie = lies.told(plan.with_name("lies"), FORKS)
+    return open_notebook("%distributed start -n 3", "%%distributed\nkept = rank * 10", **lie, FORKS=str(plan))
+
+
+@pytest.mark.parametrize(
+    ("forks", "dead", "sentence"),
+    [
+        ("x", [1], r"Rank 1 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks kept"),
+        (".x", [1, 2], r"Rank 2 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks"),
+        ("e", [1], "Rank 1 ended with exit code 3 while it started."),
+    ],
+    ids=["fork", "second-fork", "start"],
+)
+def test_a_heal_that_fails_harms_nobody_and_can_be_repeated(
+    three: Notebook, plan: Path, forks: str, dead: list[int], sentence: str
+) -> None:
+    three.run(f"%%distributed\nimport os\nif rank in {dead}: os.kill(os.getpid(), 9)", fails=True)
+    plan.write_text(forks)
+    began = time.monotonic()
+    failed = three.run("%distributed heal", fails=True).error_text
+    assert sentence in failed
+    assert failed.endswith("The other ranks kept their variables; type %distributed heal to try again.")
+    assert time.monotonic() - began < 20, "it has waited for what is not there"
+    living = sorted({0, 1, 2} - set(dead))
+    spec = ",".join(map(str, living))
+    assert three.run(f"%%distributed -r {spec} --no-fold\nkept").lines == [f"[{r}] {r * 10}" for r in living]
+    assert "nothing was run. Type %distributed heal" in three.run("%%distributed\n1", fails=True).error_text
+    assert "without variables" in three.run("%distributed heal").text
+    found = three.run("%%distributed --no-fold\n(globals().get('kept'), all_reduce(1))").lines
+    assert found == [f"[{r}] ({None if r in dead else r * 10}, 3)" for r in range(3)]
+
+
+def test_a_start_whose_fork_fails_says_so_and_can_be_repeated(
+    plan: Path, open_notebook: Callable[..., Notebook]
+) -> None:
+    notebook = open_notebook(**lies.told(plan.with_name("lies"), FORKS), FORKS=str(plan))
+    plan.write_text("..x")  # one is the controller's; another one counts GPUs, where torch may have some
+    failed = notebook.run("%distributed start -n 2", fails=True).error_text
+    assert re.search(r"Rank [01] could not be started: \[Errno 11\] Resource temporarily unavailable\.$", failed)
+    notebook.run("%distributed start -n 2")
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"

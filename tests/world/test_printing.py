@@ -138,3 +138,15 @@ def test_half_a_character_neither_ends_a_rank_nor_hangs_a_cell(four: Notebook) -
     failed = four.run("%%distributed\nraise OSError('no file \\udcff')", fails=True)
     assert "OSError: no file ?" in failed.error_text
     assert _run(four, "all_reduce(1)") == ["[0-3] 4"]
+
+
+def test_a_display_whose_keys_are_no_texts_is_shown_and_so_is_all_behind_it(four: Notebook) -> None:
+    code = """\
+        from IPython.display import JSON
+        display(JSON({1: 2, (3, 4): {None: True}}))
+        print("behind")"""
+    cell = four.run("%%distributed\n" + textwrap.dedent(code))
+    assert "[0-3] behind" in cell.lines
+    shown = [output["data"]["application/json"] for output in cell.outputs if "data" in output]
+    assert shown == [{"1": 2, "(3, 4)": {"null": True}}]
+    assert _run(four, "all_reduce(1)") == ["[0-3] 4"]

@@ -1,0 +1,99 @@
+"""What the fork server starts: a fork of it that becomes a rank or a controller, or a process of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import os
+import signal
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NoReturn
+
+from . import oom
+from .orders import Start
+
+MODULES = {"engine": "nbcomm.rank.engine", "controller": "ipyparallel.controller.app"}
+"""What can be started: the module whose ``main`` is called, or that is run with ``-m``."""
+
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+
+
+def become(order: Start, let_go: Callable[[], None]) -> NoReturn:
+    """Turn this fork into what was ordered.
+
+    Args:
+        order: what that is.
+        let_go: closes what is the server's alone.
+    """
+    status = 1
+    try:
+        os.setsid()  # the notebook's Ctrl-C is not for it
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        let_go()
+        if order.what == "controller":
+            os.umask(0o077)  # it writes files of its own; a rank's files are the user's matter
+            # Nobody would end it, or its heart monitor, which is a fork of it; an engine sees to its own end.
+            _die_with_parent()
+            os.register_at_fork(after_in_child=_die_with_parent)
+        if order.what == "engine":
+            oom.offer()
+        _take_log(order.log)
+        os.environ.clear()
+        os.environ.update(order.env)
+        os.chdir(order.cwd)
+        sys.argv = [order.what, *order.argv]
+        importlib.import_module(MODULES[order.what]).main(order.argv)
+        status = 0
+    except SystemExit as end:
+        status = end.code if isinstance(end.code, int) else 1
+    except BaseException:  # noqa: BLE001 - nothing may return into the server's own loop
+        traceback.print_exc()
+    finally:
+        with suppress(Exception):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(status)
+
+
+def spawn(order: Start) -> subprocess.Popen[bytes]:
+    """Start what was ordered as a process of its own.
+
+    Raises:
+        OSError: it cannot be started, say because its working directory is gone.
+    """
+    with os.fdopen(_open_log(order.log), "ab") as log:
+        return subprocess.Popen(  # noqa: S603 - our own modules, by name
+            [sys.executable, "-m", MODULES[order.what].removesuffix(".app"), *order.argv],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            env=order.env,
+            cwd=order.cwd,
+            start_new_session=True,
+            umask=0o077 if order.what == "controller" else -1,
+        )
+
+
+def _die_with_parent() -> None:
+    """Have this process killed when the one that forked it dies."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _open_log(path: str) -> int:
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+
+
+def _take_log(path: str) -> None:
+    """Make a file descriptors 1 and 2, and nothing descriptor 0."""
+    log = _open_log(path)
+    null = os.open(os.devnull, os.O_RDONLY)
+    for descriptor, source in ((0, null), (1, log), (2, log)):
+        os.dup2(source, descriptor)
+    os.close(log)
+    os.close(null)

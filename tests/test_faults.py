@@ -1,0 +1,39 @@
+"""What fails beside the work costs a sentence, once."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbcomm import faults
+
+
+def test_the_work_goes_on_and_says_what_is_missing() -> None:
+    logged, said = [], []
+    guard = faults.Faults(lambda: logged.append(1))
+    for _ in range(3):
+        with guard.beside("its picture could not be drawn", said.append):
+            raise TypeError("None has no cells")
+    assert said == ["its picture could not be drawn: TypeError: None has no cells."] * 3
+    assert logged == [1]
+
+
+def test_what_ends_a_process_is_no_fault() -> None:
+    guard = faults.Faults(lambda: None)
+    with pytest.raises(KeyboardInterrupt), guard.beside("nothing"):
+        raise KeyboardInterrupt
+
+
+def test_a_log_has_an_end() -> None:
+    logged: list[int] = []
+    guard = faults.Faults(lambda: logged.append(1))
+    for number in range(1000):
+        with guard.beside("it"):
+            raise ValueError(number)
+    assert len(logged) == 100
+
+
+def test_an_answer_in_place_of_another_says_whose_fault_it_was() -> None:
+    failure = faults.failure(2, OSError())
+    assert failure.name == "InternalError"
+    assert "nbcomm itself failed on rank 2 (OSError). That is a fault of nbcomm's" in failure.message
+    assert "%distributed log 2" in failure.message
