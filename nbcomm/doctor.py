@@ -6,6 +6,7 @@ A failure means that worlds will not run; a warning, that something will be slow
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import os
@@ -22,9 +23,11 @@ import zmq
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from .errors import StartError
+from .errors import CellError, StartError
 from .home import Home
 from .launch.layout import choose_size, usable_cores
+from .notebook.startup import TORCHS_OWN_GROUPS
+from .versions import NEWEST, OLDEST, untested
 
 _MB = 1 << 20
 _GB = 1 << 30
@@ -46,8 +49,8 @@ def findings() -> Iterator[tuple[str, Verdict]]:
     torch, verdict = load_torch()
     yield "torch", verdict
     if torch is not None:
+        yield "tested", _guarded(lambda: tested(torch.__version__))
         yield "gloo", _guarded(lambda: gloo(torch.distributed))
-        yield "recovery", _guarded(recovery)
         yield "GPUs", _guarded(lambda: gpus(torch.cuda.device_count()))
         yield "NCCL", _guarded(lambda: nccl(torch.cuda.device_count(), torch.distributed))
         yield "cores, memory", _guarded(lambda: room(choose_size(None, torch.cuda.device_count())))
@@ -57,6 +60,8 @@ def findings() -> Iterator[tuple[str, Verdict]]:
     yield "shared memory", _guarded(shared_memory)
     yield "open files", _guarded(open_files)
     yield "encryption", _guarded(encryption)
+    if torch is not None:
+        yield "world", _guarded(world)
     yield "front end", _guarded(front_end)
     yield "widgets", _guarded(widgets)
     yield "browser", _guarded(browser)
@@ -140,20 +145,11 @@ def gloo(distributed: Any) -> Verdict:
     return Verdict("fail", "This torch is built without gloo; install one from https://pytorch.org/get-started.")
 
 
-def recovery(check: Callable[[], str] | None = None) -> Verdict:
-    """Can process groups be formed anew under whoever holds them, and every call be seen?"""
-    if check is None:
-        from .rank.inside import self_check
-
-        check = self_check
-    missing = check()
-    if not missing:
-        return Verdict("ok", "Groups are formed anew after an abort, and all that holds them stays good.")
-    return Verdict(
-        "warn",
-        f"Groups are torch's own, for {missing}: after an abort they are made again, but handles made before are lost, "
-        "and there are no verdicts on hangs.",
-    )
+def tested(version: str) -> Verdict:
+    """Is this a version of torch with which nbcomm was tested?"""
+    if sentence := untested(version):
+        return Verdict("warn", f"{sentence} Look at what the check of a world says below.")
+    return Verdict("ok", f"nbcomm was tested with torch {OLDEST} to {NEWEST}.")
 
 
 def gpus(count: int, driver: str | None = shutil.which("nvidia-smi")) -> Verdict:
@@ -191,6 +187,53 @@ def room(ranks: int, cores: int | None = None, memory: int | None = None) -> Ver
     if cores < ranks:
         return Verdict("warn", f"{facts}: ranks will take turns.")
     return Verdict("ok", f"{facts}.")
+
+
+# ── a world ─────────────────────────────────────────────────────────────────────────────────────────
+
+_TRIAL = (
+    ("a reduction", "found = int(all_reduce(rank + 1))", [3, 3]),
+    ("a broadcast of an object", "found = broadcast({'from': rank}, src=1)['from']", [1, 1]),
+    ("torch's own all_reduce", "found = torch.ones(1); dist.all_reduce(found); found = found.item()", [2.0, 2.0]),
+)
+"""What is tried in a world of two: what it is, a cell, and what ``found`` must be on each rank."""
+
+_HANG = "if rank == 0: barrier()"
+
+
+def world(start: Callable[[], Any] | None = None) -> Verdict:
+    """Do the ranks of a real world give right values, and go on after a wait that could never end?"""
+    if start is None:
+        from . import start as start_world
+
+        start = functools.partial(start_world, 2, device="cpu")
+    began = time.perf_counter()
+    with start() as session:
+        if wrong := _try_cells(session):
+            return Verdict("fail", f"In a world of two ranks {wrong}. Do not trust results here.")
+        if session.plain:
+            return Verdict("warn", f"A world of two ranks gives right values. {TORCHS_OWN_GROUPS} {session.plain}")
+        try:
+            session.run(_HANG, quiet=True)
+        except CellError as error:
+            if "HangError" not in str(error):
+                raise
+        else:
+            return Verdict("fail", "In a world of two ranks a barrier ended on rank 0 although rank 1 never called it.")
+        if wrong := _try_cells(session):
+            return Verdict("fail", f"Behind an abort, in a world of two ranks, {wrong}. Do not trust results here.")
+    seconds = time.perf_counter() - began
+    return Verdict("ok", f"Two ranks gave right values, before and after a hang that was ended, in {seconds:.1f} s.")
+
+
+def _try_cells(session: Any) -> str:
+    """Say what went wrong; an empty text if nothing did."""
+    for what, code, true in _TRIAL:
+        session.run(code, quiet=True)
+        found = session.pull("found")
+        if found != true:
+            return f"{what} gave {found} in place of {true}"
+    return ""
 
 
 # ── the system ──────────────────────────────────────────────────────────────────────────────────────

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nbcomm import doctor
-from nbcomm.errors import StartError
+from nbcomm.errors import CellError, StartError
 from nbcomm.home import Home
 
 GB = 1 << 30
@@ -33,7 +33,7 @@ def distributed(*, gloo: bool = True, nccl: bool = True) -> Any:
 
 def test_a_machine_that_runs_these_tests_passes() -> None:
     told = dict(doctor.findings())
-    assert len(told) == 18
+    assert len(told) == 19
     assert not {subject: verdict for subject, verdict in told.items() if verdict.level == "fail"}
     assert all(verdict.sentence.endswith((".", "nbcomm")) for verdict in told.values())
 
@@ -48,7 +48,7 @@ def test_nothing_is_asked_of_a_torch_that_is_not_there(monkeypatch: pytest.Monke
     monkeypatch.setattr(doctor, "load_torch", lambda: broken)
     told = dict(doctor.findings())
     assert told["torch"].level == "fail"
-    assert not told.keys() & {"gloo", "recovery", "GPUs", "NCCL", "cores, memory"}
+    assert not told.keys() & {"tested", "gloo", "GPUs", "NCCL", "cores, memory", "world"}
 
 
 # ── Python and its packages ─────────────────────────────────────────────────────────────────────────
@@ -94,11 +94,49 @@ def test_torch_is_timed(seconds: float, level: str) -> None:
 # ── torch's backends and devices ────────────────────────────────────────────────────────────────────
 
 
-def test_a_torch_that_lacks_what_recovery_needs_is_told_of() -> None:
-    assert doctor.recovery().level == "ok"
-    verdict = doctor.recovery(lambda: "torch 9.9 has no _world")
+def test_a_torch_that_nobody_has_tested_is_told_of() -> None:
+    assert doctor.tested("2.13.0+cpu").level == "ok"
+    verdict = doctor.tested("99.0.1")
     assert verdict.level == "warn"
-    assert "torch 9.9 has no _world" in verdict.sentence
+    assert "torch 99.0.1 is newer than any that nbcomm was tested with" in verdict.sentence
+
+
+class FakeWorld:
+    """Two ranks that say what they are told to."""
+
+    plain = ""
+
+    def __init__(self, *found: list[Any], hangs: bool = True) -> None:
+        self._found = list(found)
+        self._hangs = hangs
+
+    def __enter__(self) -> Any:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+    def run(self, code: str, *, quiet: bool) -> None:
+        if code == doctor._HANG and self._hangs:
+            raise CellError("HangError: barrier #1 of the world can never complete.", {})
+
+    def pull(self, _: str) -> Any:
+        return self._found.pop(0)
+
+
+RIGHT = [true for _, _, true in doctor._TRIAL]
+
+
+def test_values_and_hangs_of_a_world_are_judged() -> None:
+    verdict = doctor.world(lambda: FakeWorld(*RIGHT, *RIGHT))
+    assert verdict.level == "ok"
+    wrong = doctor.world(lambda: FakeWorld([1, 2]))
+    assert wrong.level == "fail"
+    assert "a reduction gave [1, 2] in place of [3, 3]. Do not trust" in wrong.sentence
+    behind = doctor.world(lambda: FakeWorld(*RIGHT, RIGHT[0], [0, 1]))
+    assert behind.level == "fail"
+    assert "Behind an abort" in behind.sentence
+    assert doctor.world(lambda: FakeWorld(*RIGHT, hangs=False)).level == "fail"
 
 
 def test_without_gloo_nothing_runs() -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from .board import Entry, entry
-from .inside import hash_of
+from .torch_internals.c10d import hash_of
 
 NAMES = {
     "_allgather_base": "all_gather_into_tensor",

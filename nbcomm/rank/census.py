@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from . import inside
+from .torch_internals import process_groups
 
 if TYPE_CHECKING:
     from .store import UnixStore
@@ -38,8 +38,8 @@ def hold(store: UnixStore, rank: int, ranks: Collection[int]) -> dict[int, Group
         Their groups, by rank.
     """
     if rank in ranks:
-        named = {name: (members, backend) for _, name, members, backend in inside.known_groups()}
-        store.set(f"{_KEY}{rank}", msgspec.json.encode(Groups(inside.group_count(), named)))
+        named = {name: (members, backend) for _, name, members, backend in process_groups.known_groups()}
+        store.set(f"{_KEY}{rank}", msgspec.json.encode(Groups(process_groups.group_count(), named)))
     told = store.multi_get([f"{_KEY}{other}" for other in ranks])
     return {other: msgspec.json.decode(word, type=Groups) for other, word in zip(ranks, told, strict=True)}
 

@@ -7,19 +7,26 @@ since Python and C++ alike can only go through here, here is where a call is ref
 
 from __future__ import annotations
 
+import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
 
+from ..errors import CollectiveError
 from ..ranks import named
-from . import calls, inside
+from . import calls, selftest
 from .anyone import AnyoneReceive
 from .board import entry
+from .identity import Identity
 from .record import Call, Log
+from .torch_internals import process_groups
+from .torch_internals.c10d import PASSED_ON, hash_of
+from .torch_internals.gloo_sockets import GlooDevice
 
 if TYPE_CHECKING:
     from .board import Board, Entry
@@ -33,7 +40,7 @@ class Hub(Protocol):
     generation: int
     record: Record
     board: Board | None
-    gloo: inside.GlooDevice
+    gloo: GlooDevice
     alert: bool
     """Whether `object` has something to say."""
 
@@ -52,15 +59,17 @@ class Hub(Protocol):
     def mismatch(self, members: list[int], name: str, seq: int, mine: str, others: dict[int, str]) -> BaseException:
         """What to raise where ranks do different things; the world is told."""
 
+    def split(self, name: str, members: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup | None:
+        """Make a further group, which only its members do; None on other ranks."""
 
-class RankGroup(dist.ProcessGroup):
+
+class RankGroup(Identity):
     """A process group whose inside can be replaced.
 
     Args:
         hub: the world.
         backend: "gloo", "nccl", or which backend serves which device.
         rank: this rank's number in the group.
-        size: how many members it has.
         timeout: how long a call may take.
         name: torch's name of it.
         members: their global ranks, in group order.
@@ -71,19 +80,16 @@ class RankGroup(dist.ProcessGroup):
         hub: Hub,
         backend: str,
         rank: int,
-        size: int,
         timeout: timedelta,
         name: str,
         members: list[int],
     ) -> None:
-        super().__init__(rank, size)  # type: ignore[call-arg]  # the stubs lack it
-        self.members = members
+        super().__init__(rank, members, name)
         self.lost: str = ""
         """Why it cannot be formed: which of its members are dead."""
         self._hub = hub
         self._backend = backend
         self._timeout = timeout
-        self.called = name
         self._inner: dist.ProcessGroup | None = None
         self._peers = [member for member in members if member != hub.rank]
         self._log = Log(name, members)
@@ -92,7 +98,7 @@ class RankGroup(dist.ProcessGroup):
         self._may_block = "nccl" in backend
         """Whether a collective's method may wait for other ranks before it returns its handle."""
         self._loose: set[int] = set()
-        inside.give_placeholder(self, list(inside.devices_of(backend)))
+        self._store: Any = None
 
     def form(self, absent: Sequence[int] = (), without: Sequence[int] = ()) -> None:
         """Meet the other members, who must do so too, and begin to count from 1.
@@ -118,18 +124,20 @@ class RankGroup(dist.ProcessGroup):
         self._log = hub.record.begin_group(self.called, self.members, None if self._may_block else self._timeout)
         # Whoever destroys a group and makes it again in one generation must not meet its own old words.
         life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}"
-        self._inner = inside.new_inner(
+        self._store = hub.meeting_place(life)
+        self._inner = process_groups.new_inner(
             self._backend,
-            hub.meeting_place(life),
-            self.rank(),
-            self.size(),
+            self._store,
+            *self._place,
             self._timeout,
             hub.gloo,
             self.called,
             self.members,
         )
+        inner = self._inner
+        selftest.compare(f"the inside of the group of {named(self.members)}", (inner.rank(), inner.size()), self._place)
         self.lost = ""
-        self._id = inside.hash_of(life)
+        self._id = hash_of(life)
         self._loose.clear()
         self.look_at_board()
 
@@ -137,6 +145,16 @@ class RankGroup(dist.ProcessGroup):
         """Compare calls with those members whose pages can be seen."""
         board = self._hub.board
         self._seen = board.seen(self._peers) if board is not None and self._inner is not None else {}
+
+    @contextmanager
+    def tried_out(self) -> Iterator[None]:
+        """While nbcomm itself calls a collective of a group that is just formed: it is neither compared nor counted."""
+        seen, self._seen = self._seen, {}
+        try:
+            yield
+        finally:
+            self._seen = seen
+            self._log.begin()
 
     def drop(self) -> None:
         """Let go of the inside; its connections must be shut, or this waits for what is under way."""
@@ -148,7 +166,7 @@ class RankGroup(dist.ProcessGroup):
     def abort_device(self) -> None:
         """Free a rank that waits on a device; for gloo that is the sockets' matter."""
         if self._inner is not None:
-            inside.abort_nccl(self._inner, self._backend)
+            process_groups.abort_nccl(self._inner, self._backend)
 
     # ── every call ──────────────────────────────────────────────────────────────────────────────────
 
@@ -189,8 +207,6 @@ class RankGroup(dist.ProcessGroup):
     def _object(self, method: str, peer: int | None) -> None:
         self._hub.object(calls.NAMES.get(method, method), self.members, peer)
         if self._inner is None:
-            from ..errors import CollectiveError
-
             raise CollectiveError(self.lost or "This process group is not formed.")
 
     def _object_to_collective(self, method: str, args: tuple[Any, ...]) -> None:
@@ -256,7 +272,7 @@ class RankGroup(dist.ProcessGroup):
 
     @property
     def _device_types(self) -> list[torch.device]:
-        return [torch.device(name) for name in inside.devices_of(self._backend)]
+        return [torch.device(name) for name in process_groups.devices_of(self._backend)]
 
     def _get_backend(self, device: torch.device) -> Any:
         return self._formed()._get_backend(device)
@@ -265,6 +281,41 @@ class RankGroup(dist.ProcessGroup):
         if self._inner is None:
             self._object("This call", None)
         return cast("dist.ProcessGroup", self._inner)
+
+    def get_group_store(self) -> Any:
+        """Return a store that the members share, until the groups are formed anew."""
+        self._formed()
+        return process_groups.part_of(self._store, "user")
+
+    def split_group(  # noqa: PLR0913, PLR0917 - torch's signature
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,  # noqa: ARG002 - of a backend: what ours have is the parent's
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,  # noqa: ARG002 - likewise
+    ) -> dist.ProcessGroup | None:
+        """Make a group of some members, all of which must call this; the others get None."""
+        chosen = tuple(sorted(ranks))
+        if not chosen or len(set(chosen)) < len(chosen) or not 0 <= chosen[0] <= chosen[-1] < self.size():
+            raise CollectiveError(f"split_group wants different ranks of a group of {self.size()}, not {list(ranks)}.")
+        name = group_name or f"{self.called}:split:{list(chosen)}"
+        if not group_name:  # by what there is: all that a new process in a dead one's place knows
+            taken = {known for _, known, *_ in process_groups.known_groups()}
+            name = next(one for number in itertools.count(1) if (one := f"{name}#{number}") not in taken)
+        members = [self.members[place] for place in chosen]
+        made = self._hub.split(name, members, self._backend, timeout or self._timeout)
+        if made is not None:
+            made._set_group_desc(group_desc or f"{self.group_desc}:split:{list(chosen)}")
+        return made
+
+    def merge_remote_group(self, *_: Any, **__: Any) -> dist.ProcessGroup:
+        """Refuse: who would be in the other group is known to no notebook."""
+        raise CollectiveError(
+            "merge_remote_group joins ranks that this world does not know, so nbcomm could not tell when a wait for "
+            "them is hopeless. All ranks of the world are in one group already: choose among them with new_group."
+        )
 
     def _get_sequence_number_for_group(self) -> int:
         return self._log.issued
@@ -339,7 +390,7 @@ class RankGroup(dist.ProcessGroup):
         return None
 
     def _lane(self, src: int, dst: int, tag: int) -> int:
-        return inside.hash_of(f"{self._id}:{src}:{dst}:{tag}")
+        return hash_of(f"{self._id}:{src}:{dst}:{tag}")
 
 
 _stuck: list[Any] = []
@@ -395,7 +446,7 @@ def _passing(method: str) -> Callable[..., Any]:
     return call
 
 
-for _method in inside.PASSED_ON:
+for _method in PASSED_ON:
     if _method not in vars(RankGroup) and hasattr(dist.ProcessGroup, _method):
         setattr(RankGroup, _method, _passing(_method))
 

@@ -16,7 +16,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ..errors import CollectiveError
-from . import inside
+from .torch_internals import process_groups
 
 
 class _Loan:
@@ -24,13 +24,13 @@ class _Loan:
 
     def __init__(self) -> None:
         self.taken = False
-        self._before = {id(group) for group, *_ in inside.known_groups()}
+        self._before = {id(group) for group, *_ in process_groups.known_groups()}
 
     def take(self, backend: Any = None) -> None:
         """The script initializes: all is there, if it is of the kind that it wants."""
         there = str(dist.get_backend_config())
         kinds = str(backend or "").lower().split(",")
-        if not {kind.rpartition(":")[2] for kind in kinds if kind} <= set(inside.devices_of(there).values()):
+        if not {kind.rpartition(":")[2] for kind in kinds if kind} <= set(process_groups.devices_of(there).values()):
             raise CollectiveError(
                 f"This script wants a process group of {backend}, and this world's is of {there}: start another "
                 f"world (%distributed start --backend {backend}), or let the script choose what is there."
@@ -40,8 +40,8 @@ class _Loan:
     def give_back(self) -> None:
         """The script destroys all groups: those that it has made are destroyed."""
         self.taken = False
-        for group, *_ in inside.known_groups():
-            if id(group) not in self._before and inside.is_known(group):
+        for group, *_ in process_groups.known_groups():
+            if id(group) not in self._before and process_groups.is_known(group):
                 _destroy(group)
 
 

@@ -5,7 +5,7 @@ behind a cell that left something half done; then every rank forms all its group
 they were made, and whatever the last generation left in the air can meet nothing of the next.
 
 The main thread forms; any thread may abort. Where torch does not let its groups be handed out by us (see
-`inside.self_check`) they are torch's own: destroyed and initialised anew, and handles made before are lost.
+`torch_internals.check`) they are torch's own: destroyed and initialised anew, and handles made before are lost.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -29,16 +29,17 @@ import torch.distributed as dist
 from .. import errors
 from ..messages import Form, Mismatch, Place
 from ..ranks import by_rank, named
-from . import guard, inside
+from . import guard, selftest
 from .board import Board, entry
 from .census import Groups, hold, without
 from .comm import Communicator
 from .group import RankGroup
 from .record import Record
 from .store import StoreServer, UnixStore
-
-PLAIN_GROUPS = "NBCOMM_PLAIN_GROUPS"
-"""Environment variable that makes ranks use torch's own groups, as a torch does that lacks what `inside` needs."""
+from .torch_internals import ddp_fsdp, process_groups, wait_hooks
+from .torch_internals.c10d import hash_of
+from .torch_internals.check import self_check
+from .torch_internals.gloo_sockets import GlooDevice
 
 _WORLD = "0"
 """Torch's name of the first group that is made; who has destroyed it makes it again."""
@@ -79,7 +80,7 @@ class World:
         self.rank = 0
         self.alert = False
         self.plain = ""
-        """Why the groups are torch's own; empty if they are ours."""
+        """Why the groups are torch's own; empty if they are ours. The notebook decides, for all ranks alike."""
         self._tell = tell
         self._run: int | None = None
         self._server: StoreServer | None = None
@@ -89,6 +90,8 @@ class World:
         self._environment: dict[str, str] = {}
         self._inits = 0
         self._broken: BaseException | None = None
+        self._patches = ExitStack()
+        """Puts back what torch has in places where it has something of ours."""
         self.told = 0.0
         """When the main thread's present request was given the reason why its groups are broken; 0 if it was not."""
         self._lock = threading.Lock()  # an abort must not hit the generation after the one that it means
@@ -103,17 +106,22 @@ class World:
 
         Returns:
             The communicator over the whole world; always the same one.
+
+        Raises:
+            SelfTestError: torch does not do with our groups what it should; form them with ``order.plain``.
         """
         if self.comm is not None:
             self._form_again(order)
             return self.comm
         place = order.place
+        self._withdraw()
         self._become(place, order)
         self._open(order)
         self._join(order)
         if order.generation > 1 and not self.plain:
             self._join_groups_of_others(order)
         self._meet_board(order)
+        self._test(order)
         self.comm = Communicator(
             rank=place.rank,
             world_size=place.world_size,
@@ -132,19 +140,53 @@ class World:
         self._absent = tuple(order.absent)
         self._inits = 0
         self.place, self.rank, self.generation = place, place.rank, order.generation
-        self.plain = "NBCOMM_PLAIN_GROUPS is set" if os.environ.get(PLAIN_GROUPS) else inside.self_check()
-        self.gloo = inside.GlooDevice(path.parent.name, reserve=not self.plain)
+        self.plain = order.plain
+        if not self.plain and (why := self_check()):
+            raise errors.SelfTestError(why)
+        self.gloo = GlooDevice(path.parent.name, reserve=not self.plain)
         if order.serves:
             self._server = StoreServer(path)
         self._store = UnixStore(path, order.timeout)
         if order.board:
             self.board = Board(Path(order.board), place.rank)
         if not self.plain:
-            inside.hand_out(self._make_group)
-            inside.meet_in(self._store_of_a_cell)
-            inside.watch_waits(self.record.wait)
-            inside.watch_new_groups(self._watched_new_group)
-            inside.follow_modules()
+            self._patches.callback(process_groups.hand_out(self._make_group))
+            self._patches.callback(process_groups.meet_in(self._store_of_a_cell))
+            self._patches.callback(wait_hooks.watch_waits(self.record.wait))
+            self._patches.callback(wait_hooks.watch_new_groups(self._watched_new_group))
+            self._patches.callback(ddp_fsdp.follow_modules())
+
+    def _withdraw(self) -> None:
+        """Leave what a first attempt to form the groups has left, if there was one."""
+        with self._lock:
+            self._free()
+            self.record.await_ends()
+            if dist.is_initialized():
+                dist.destroy_process_group()
+            process_groups.set_group_count(0)  # an attempt cut short has named a group; the other ranks' may not have
+            self._patches.close()
+            self._groups.clear()
+            self.record.forget()
+            if self._server is not None:
+                self._server.close()
+            self._server = self._store = self._broken = None
+            self.record.aborted = 0.0
+
+    def _test(self, order: Form) -> None:
+        """Believe nothing that torch says of the world before it was compared with what is true."""
+        place = order.place
+        selftest.compare_world(place.rank, place.world_size)
+        if order.absent:  # what needs all ranks cannot be tried
+            return
+        world = dist.group.WORLD
+        with self._by_everyone(), world.tried_out() if isinstance(world, RankGroup) else nullcontext():
+            selftest.reduce_world(place.rank, place.world_size, torch.device(place.device))
+        self.record.journal.begin()
+        if not self.plain:
+            selftest.compare_hold(
+                handed_out=isinstance(world, RankGroup),
+                connected=place.world_size == 1 or "gloo" not in place.backend or self.gloo.has_connections(),
+            )
 
     def _join(self, order: Form) -> None:
         place = order.place
@@ -166,7 +208,7 @@ class World:
         if self._store is None or any(os.environ.get(name) != self._environment[name] for name in names):
             return None
         self._inits += 1
-        return inside.part_of(self._store, f"init:{self._inits}")
+        return process_groups.part_of(self._store, f"init:{self._inits}")
 
     def _make_group(self, *args: Any) -> RankGroup:
         group = RankGroup(self, *args)
@@ -199,7 +241,7 @@ class World:
             self._join(order)
         else:
             census = self._hold_census(order)
-            inside.reset_interrupted_modules()
+            ddp_fsdp.reset_interrupted_modules()
             alive = _alive()
             self._groups = sorted(
                 (group for group in self._groups if group in alive), key=lambda group: _turn(group.called)
@@ -211,8 +253,9 @@ class World:
                 self._join(order)
             for group in formed:
                 group.form(self._absent, without(census, group.called, group.members) if group.called != _WORLD else ())
-            inside.set_group_count(_count(census))
+            process_groups.set_group_count(_count(census))
         self._meet_board(order)
+        self._test(order)
         self._look_alert()
 
     def _hold_census(self, order: Form) -> dict[int, Groups]:
@@ -226,12 +269,12 @@ class World:
         groups: dict[str, tuple[list[int], str]] = {}
         for other in census.values():  # each knows only those that it is in
             groups.update(other.named)
-        inside.set_group_count(_count(census))
-        known = {name for _, name, *_ in inside.known_groups()}
+        process_groups.set_group_count(_count(census))
+        known = {name for _, name, *_ in process_groups.known_groups()}
         for name in sorted(groups.keys() - known, key=_turn):
             members, backend = groups[name]
             if self.rank in members and not without(census, name, members):
-                inside.join_group(name, members, backend, timedelta(seconds=order.timeout))
+                process_groups.join_group(name, members, backend, timedelta(seconds=order.timeout))
 
     def _meet_board(self, order: Form) -> None:
         if self.board is not None:
@@ -268,12 +311,19 @@ class World:
         """It has ended."""
         self._run = None
 
-    @contextmanager
-    def by_itself(self) -> Iterator[None]:
+    def by_itself(self) -> AbstractContextManager[None]:
         """Refuse what needs other ranks, as in a cell that runs on this rank only. Main thread."""
+        return self._by([self.rank])
+
+    def _by_everyone(self) -> AbstractContextManager[None]:
+        """Allow what needs all ranks, whichever of them ran the last cell. Main thread."""
+        return self._by(None)
+
+    @contextmanager
+    def _by(self, ranks: list[int] | None) -> Iterator[None]:
         before = self.comm.cell_ranks if self.comm is not None else None
         if self.comm is not None:
-            self.comm.cell_ranks = [self.comm.rank]
+            self.comm.cell_ranks = ranks
         self._look_alert()
         try:
             yield
@@ -332,7 +382,7 @@ class World:
 
     def meeting_place(self, life: str) -> Any:
         """Where the members of a group meet: in the world's own store, which can be aborted, whoever made the group."""
-        return inside.part_of(self._store, life)
+        return process_groups.part_of(self._store, life)
 
     def await_turn(self, group: dist.ProcessGroup) -> None:
         """Let the collectives of a group that go on beside the cell come first; every rank issues them alike."""
@@ -409,6 +459,18 @@ class World:
             self.told = time.monotonic()
         return again(broken)
 
+    def split(self, name: str, members: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup | None:
+        """Make a further group, which only its members do; None on other ranks."""
+        if self.alert:
+            self.object("split_group", members, None)
+        if self.rank not in members:
+            return None
+        with self.record.meeting(members, counted=False):
+            try:
+                return process_groups.join_group(name, members, backend, timeout)
+            except RuntimeError as error:
+                raise self.explain(error) from None
+
     # ── what torch calls through us ─────────────────────────────────────────────────────────────────
 
     def _watched_new_group(self, make: Callable[[], Any], ranks: Any, kwargs: dict[str, Any]) -> Any:
@@ -429,15 +491,15 @@ class World:
         if self.board is None:
             return
         seq, text = self.record.meetings + 1, f"new_group({members})"
-        group = inside.hash_of(f"{self.generation}:new_group")
+        group = hash_of(f"{self.generation}:new_group")
         seen = self.board.seen(everyone)
-        if self.board.compare(0, group, seq, entry(inside.hash_of(text), text), seen):
+        if self.board.compare(0, group, seq, entry(hash_of(text), text), seen):
             others = {peer: said for peer in seen if (said := self.board.text(peer, 0, group, seq))}
             raise self.mismatch(everyone, "new_group", seq, text, others)
 
 
 def _count(census: dict[int, Groups]) -> int:
-    return max([inside.group_count(), *(groups.count for groups in census.values())])
+    return max([process_groups.group_count(), *(groups.count for groups in census.values())])
 
 
 def _turn(name: str) -> tuple[bool, int, str]:
@@ -446,7 +508,7 @@ def _turn(name: str) -> tuple[bool, int, str]:
 
 
 def _alive() -> set[Any]:
-    return {group for group, *_ in inside.known_groups()}
+    return {group for group, *_ in process_groups.known_groups()}
 
 
 def again(error: BaseException) -> BaseException:

@@ -11,7 +11,6 @@ import torch
 import torch.distributed as dist
 
 from nbcomm.errors import HangError
-from nbcomm.rank.world import PLAIN_GROUPS
 
 from . import worlds as ranks
 from .worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
@@ -151,9 +150,9 @@ def test_a_message_and_a_group_may_come_later_than_connections(worlds):
     """What gloo is given to connect is also its limit for messages, unless we say otherwise."""
 
     def check(comm):
-        from nbcomm.rank import inside
+        from nbcomm.rank.torch_internals import process_groups
 
-        inside._CONNECT = 0.3
+        process_groups._CONNECT = 0.3
         if comm.rank:
             time.sleep(1.0)
         pair = dist.new_group([0, 1])
@@ -211,11 +210,11 @@ def test_a_call_that_gloo_has_forgotten_is_left_behind(worlds):
 
 
 def test_groups_of_torchs_own_are_aborted_and_made_again():
-    world = ranks.World(2, **{PLAIN_GROUPS: "1"})
+    world = ranks.World(2, plain="they are to be")
 
     def check(comm, folder):
         here, told = ranks.here, "HangError"
-        assert here.plain == f"{PLAIN_GROUPS} is set"
+        assert here.plain == "they are to be"
         generation = here.generation
         if comm.rank == 0:
             threading.Timer(0.3, here.abort, (generation, HangError("stuck"))).start()

@@ -45,8 +45,9 @@ class Failed:
 class World:
     """``size`` ranks; each keeps one Communicator over all of them."""
 
-    def __init__(self, size: int, **environment: str) -> None:
+    def __init__(self, size: int, *, plain: str = "", **environment: str) -> None:
         self.size = size
+        self._plain = plain
         self._environment = environment
         self._processes: list[BaseProcess] = []
         self._pipes: list[Connection] = []
@@ -109,7 +110,9 @@ class World:
         for rank in range(self.size):
             ours, theirs = _context.Pipe()
             process = _context.Process(
-                target=_rank, args=(rank, self.size, self._folder.name, theirs, self._environment), daemon=True
+                target=_rank,
+                args=(rank, self.size, self._folder.name, theirs, self._plain, self._environment),
+                daemon=True,
             )
             process.start()
             theirs.close()
@@ -145,22 +148,26 @@ here: NbcommWorld | None = None
 """In the process of a rank: its membership in the world."""
 
 
-def form_order(rank: int, size: int, folder: str, generation: int = 1, *, absent: tuple[int, ...] = ()) -> Form:
+def form_order(
+    rank: int, size: int, folder: str, generation: int = 1, *, absent: tuple[int, ...] = (), plain: str = ""
+) -> Form:
     """What the notebook tells a rank to form a generation."""
     place = Place(rank, size, rank, size, 0, 1, "cpu", "gloo", 1)
     serving = min(set(range(size)) - set(absent))
     store = f"{folder}/store{generation}"
-    return Form(0, place, store, rank == serving, generation, "127.0.0.1", 1, 60.0, f"{folder}/board", list(absent))
+    return Form(
+        0, place, store, rank == serving, generation, "127.0.0.1", 1, 60.0, f"{folder}/board", list(absent), plain=plain
+    )
 
 
-def _rank(rank: int, size: int, folder: str, pipe: Connection, environment: dict[str, str]) -> None:
+def _rank(rank: int, size: int, folder: str, pipe: Connection, plain: str, environment: dict[str, str]) -> None:
     """The life of one rank; it ends when the test's end of the pipe does."""
     os.environ.update(environment)
     global here  # noqa: PLW0603 - one process is one rank
     from nbcomm.rank.world import World as Membership
 
     here = Membership()
-    comm = here.form(form_order(rank, size, folder))
+    comm = here.form(form_order(rank, size, folder, plain=plain))
     with contextlib.suppress(EOFError):
         while True:
             function, args = cloudpickle.loads(pipe.recv_bytes())

@@ -70,9 +70,10 @@ class Door(NamedTuple):
 
 def _doors(process: psutil.Process) -> set[Door]:
     """Every door of a process."""
+    connections = getattr(process, "net_connections", process.connections)  # its name from psutil 6 on
     found = {
         Door(process.pid, "TCP" if connection.type == socket.SOCK_STREAM else "UDP", *connection.laddr)
-        for connection in process.net_connections(kind="inet")
+        for connection in connections(kind="inet")
         if connection.status == psutil.CONN_LISTEN or connection.type != socket.SOCK_STREAM
     }
     inodes = set()

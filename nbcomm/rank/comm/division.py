@@ -55,7 +55,7 @@ class Division(Shares):
         made: Any = OutsideGroup(())
         for each in colors:
             ranks = sorted(members[each], key=lambda rank: (said[rank][1], rank))
-            # By every rank, for every group, in one order. Older versions of torch know sorted groups only.
+            # By every rank, for every group, in one order.
             new = dist.new_group(ranks) if ranks == sorted(ranks) else dist.new_group(ranks, sort_ranks=False)
             if self.rank in ranks:
                 made = new

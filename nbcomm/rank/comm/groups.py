@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from ...errors import CollectiveError
 from ...ranks import named
-from .. import inside
+from ..torch_internals import process_groups
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh
@@ -43,7 +43,7 @@ def resolve(group: Any) -> dist.ProcessGroup | None:
         CollectiveError: it is no group, one that this rank is not in, or one that a cell has destroyed.
     """
     if group is None or isinstance(group, dist.ProcessGroup):
-        if not inside.is_known(group):
+        if not process_groups.is_known(group):
             raise CollectiveError(
                 "This cell has destroyed the world's process groups (dist.destroy_process_group); the next one has new "
                 "ones."

@@ -1,0 +1,64 @@
+"""Torch's own modules under short names, and what of them has names of its own here."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torch.distributed
+import torch.distributed.distributed_c10d
+
+# Torch's stubs know little of what is used here, and its versions differ: what is there is seen at run time.
+dist: Any = torch.distributed
+c10d: Any = torch.distributed.distributed_c10d
+_C: Any = torch._C._distributed_c10d
+
+PLUGIN = "nbcomm"
+"""The name under which torch knows the maker of our groups; users see the backend's true name."""
+
+PASSED_ON = (
+    "_allgather_base",
+    "_reduce_scatter_base",
+    "all_gather_single",
+    "all_gather_single_coalesced",
+    "all_to_all_single",
+    "allgather",
+    "allgather_coalesced",
+    "allgather_into_tensor_coalesced",
+    "allreduce",
+    "allreduce_coalesced",
+    "alltoall",
+    "alltoall_base",
+    "barrier",
+    "broadcast",
+    "gather",
+    "monitored_barrier",
+    "recv",
+    "recv_anysource",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_single",
+    "reduce_scatter_single_coalesced",
+    "reduce_scatter_tensor_coalesced",
+    "scatter",
+    "send",
+)
+"""The methods of a process group through which data moves; which of them exist depends on torch's version."""
+
+
+Undo = Callable[[], None]
+"""Puts back what was there before."""
+
+
+def put(owner: Any, name: str, value: Any) -> Undo:
+    """Put something in the place of what torch has there; return what puts that back."""
+    before = getattr(owner, name)
+    setattr(owner, name, value)
+    return lambda: setattr(owner, name, before)
+
+
+def hash_of(text: str) -> int:
+    """A number of 32 bits from a text, the same in every process."""
+    return zlib.crc32(text.encode())

@@ -1,0 +1,124 @@
+"""Whether this version of torch has what nbcomm uses of it: asked once, before a world is formed."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any
+
+import torch
+
+from .c10d import _C, c10d, dist, put
+from .process_groups import give_default
+
+_NEEDED_FROM_CPP = ("allgather", "allreduce", "broadcast")
+"""What C++ (DDP's reducer, functional collectives) calls, and must find in a group written in Python."""
+
+
+def self_check() -> str:
+    """Say why this torch cannot hand out our groups; an empty text if it can."""
+    if not dist.is_available() or not dist.is_gloo_available():
+        return "this torch has no gloo"
+    missing = [
+        name
+        for owner, names in (
+            (
+                c10d,
+                ("_new_process_group_helper", "_world", "BackendConfig", "_new_group_with_tag", "_get_default_group"),
+            ),
+            (dist.ProcessGroup, ("_register_backend", "_set_default_backend", "_get_backend", *_NEEDED_FROM_CPP)),
+            (_C, ("Work",)),
+            (dist.ProcessGroupGloo, ("create_device", "_Options", "_set_default_timeout")),
+            (dist.ProcessGroupGloo._Options, ("_devices", "_timeout", "_threads")),
+        )
+        for name in names
+        if not hasattr(owner, name)
+    ]
+    if missing:
+        return f"torch {torch.__version__} has no {', '.join(missing)}"
+    return _try_to_watch() or _try_a_group()
+
+
+class _SeenError(Exception):
+    """What was put in the place of something of torch's has been called."""
+
+
+def _try_to_watch() -> str:
+    """Put something in the places where waits and new groups are seen, and call what users call."""
+
+    def seen(*_: Any, **__: Any) -> None:
+        raise _SeenError
+
+    done: torch.futures.Future[Any] = torch.futures.Future()
+    done.set_result(None)
+    work = _C._create_work_from_future(done)
+    for owner, name, call in (
+        (_C.Work, "wait", functools.partial(operator.methodcaller("wait"), work)),
+        (c10d, "_new_group_with_tag", functools.partial(dist.new_group, [0])),
+    ):
+        try:
+            undo = put(owner, name, seen)
+        except (AttributeError, TypeError):
+            return f"torch {torch.__version__} does not let {name} be watched"
+        try:
+            call()
+        except _SeenError:
+            continue
+        except Exception as error:  # noqa: BLE001 - whatever came first, it was not what was put there
+            return f"torch {torch.__version__} goes past {name}: {error}"
+        finally:
+            undo()
+        return f"torch {torch.__version__} goes past {name}"
+    return ""
+
+
+_PLACE = (1, 3)
+_NAME = "nbcomm-probe"
+
+
+class _Probe(torch.distributed.ProcessGroup):
+    """A group written in Python, as ours are, with a default backend that has other numbers and another name."""
+
+    called = False
+
+    def __init__(self) -> None:
+        rank, size = _PLACE
+        super().__init__(rank, size)  # type: ignore[call-arg]
+        give_default(self)
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's C++ names
+        return "gloo"
+
+    def getGroupName(self) -> str:  # noqa: N802
+        return _NAME
+
+    def getRank(self) -> int:  # noqa: N802
+        return _PLACE[0]
+
+    def getSize(self) -> int:  # noqa: N802
+        return _PLACE[1]
+
+    def allreduce(self, tensors: Any, *_: Any) -> Any:
+        self.called = True
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        future.set_result(tensors)
+        return _C._create_work_from_future(future)
+
+
+def _try_a_group() -> str:
+    """Ask a group written in Python from C++, once: for a collective, and for what it is."""
+    probe, how = _Probe(), f"torch {torch.__version__} does not call process groups written in Python"
+    try:
+        _C._register_process_group(_NAME, probe)
+        functional = torch.ops._c10d_functional
+        functional.wait_tensor(functional.all_reduce(torch.zeros(1), "sum", _NAME))
+        told = (probe.rank(), probe.size(), probe.group_name)
+    except Exception as error:  # noqa: BLE001 - whatever goes wrong here would go wrong later
+        return f"{how}: {error}"
+    finally:
+        _C._unregister_process_group(_NAME)
+    if not probe.called:
+        return how
+    if told != (*_PLACE, _NAME):
+        return f"torch {torch.__version__} takes the rank, size or name of a process group from elsewhere: {told}"
+    return ""

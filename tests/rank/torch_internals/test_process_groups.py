@@ -1,0 +1,37 @@
+"""Torch's own groups, as the inside of those that are handed out."""
+
+from __future__ import annotations
+
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from nbcomm.rank.torch_internals import process_groups
+from nbcomm.rank.torch_internals.gloo_sockets import GlooDevice
+
+
+@pytest.mark.parametrize(
+    ("backend", "devices"),
+    [("nccl", {"cuda": "nccl"}), ("cpu:gloo,cuda:nccl", {"cpu": "gloo", "cuda": "nccl"})],
+)
+def test_which_backend_serves_which_device(backend: str, devices: dict[str, str]) -> None:
+    assert process_groups.devices_of(backend) == devices
+
+
+def test_gloo_alone_serves_the_gpu_too_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    for available, devices in ((True, {"cpu", "cuda"}), (False, {"cpu"})):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda available=available: available)
+        assert set(process_groups.devices_of("gloo")) == devices
+
+
+def test_a_member_that_dies_while_gloo_connects_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_groups, "_CONNECT", 0.2)
+    store = dist.HashStore()
+    store.set("here/1", b"")  # it had come, and connects no more
+    began = time.monotonic()
+    with pytest.raises(RuntimeError, match=r"[Tt]ime"):
+        process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooDevice("dies"), "g", [0, 1])
+    assert time.monotonic() - began < 30
