@@ -14,12 +14,15 @@ WORKERS ?= 2
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench faults soak screenshots clean system-packages javascript-tools
+.PHONY: help demo test test-torch test-lowest lint bench faults soak screenshots clean system-packages javascript-tools
 
 help:
 	@echo 'make demo    play the first-steps notebook in this terminal, on four CPU ranks'
 	@echo 'make test    every check that CI runs: lint, types, import contracts, tests'
 	@echo 'make lint    all of them but the tests'
+	@echo 'make test-torch TORCH=2.15.0   the built wheel with another torch, in an environment of its own (gigabytes, unless pip'
+	@echo '             finds the CPU build; not a part of make test). PYTHON=python3.13 names its Python, SUITES="world comm" some suites'
+	@echo 'make test-lowest   the same with the oldest torch that nbcomm allows, and the lowest version of everything else'
 	@echo 'make bench   the speed table'
 	@echo 'make faults  break a world in every way of docs/reliability.md, and write that page anew'
 	@echo 'make soak    one world through 500 random cells with random faults, checked after each'
@@ -33,6 +36,17 @@ demo: $(VENV)/ready-to-run
 test: lint system-packages
 	$(SAY) 'Running the tests.'
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+
+# docs/versions.md tells what these do, and has their results; WRITE=docs/versions.md puts the row there.
+test-torch: $(VENV)/ready-to-run
+	@[ -n '$(TORCH)' ] || { echo 'Which torch? Name one by: make test-torch TORCH=2.15.0' >&2; exit 1; }
+	$(SAY) 'Testing the built wheel with torch $(TORCH) on $(PYTHON).'
+	@$(BIN)/python -m tests.versions --torch '$(TORCH)' --python '$(PYTHON)' --workers $(WORKERS) \
+	  $(if $(LOWEST),--lowest) $(if $(FRESH),--fresh) \
+	  $(if $(SUITES),--suites '$(SUITES)') $(if $(INTO),--into '$(INTO)') $(if $(WRITE),--write '$(WRITE)')
+
+test-lowest:
+	@$(MAKE) --no-print-directory test-torch TORCH=oldest LOWEST=1
 
 lint: $(VENV)/ready-to-develop javascript-tools
 	$(SAY) 'Linting.'
