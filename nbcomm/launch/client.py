@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
@@ -15,6 +16,7 @@ from typing import IO
 import msgspec
 
 from ..errors import StartError, StateError
+from ..faults import Faults
 from ..home import HOME_VARIABLE, Home
 from .ends import how_it_ended
 from .orders import (
@@ -36,23 +38,19 @@ from .orders import (
 
 _GONE = "The fork server of this world is gone; type %distributed heal to start another, or %distributed restart."
 
+_Told = tuple[Callable[[Exited], None], Callable[[str], None]]
+
 
 class ForkServerClient:
     """One fork server, as the notebook steers it.
 
     Args:
         home: the world's directory, made already.
-        on_exit: called on the client's thread when a process ends: key, pid, status.
         running: the fork server is there; connect to it instead of starting one.
     """
 
-    def __init__(
-        self, home: Home, on_exit: Callable[[Exited], None] = lambda _: None, *, running: bool = False
-    ) -> None:
+    def __init__(self, home: Home, *, running: bool = False) -> None:
         self.home = home
-        self.on_exit = on_exit
-        self.on_gone: Callable[[str], None] = lambda _: None
-        """Called on the client's thread when the fork server ends by itself: how."""
         self.pid = 0
         self.holder = 0
         """The process of another notebook that holds the world; 0 if it is ours."""
@@ -62,6 +60,9 @@ class ForkServerClient:
         self.exited: dict[str, Exited] = {}
         """By key, how the process that was started last has ended, if it has."""
         self._watchers: dict[str, Callable[[int | None], None]] = {}
+        self._news: deque[Exited | str] = deque()  # of which nobody has been told
+        self._told: _Told | None = None
+        self._faults = Faults()
         self._changed = threading.Condition()
         self._gone = False
         self._leaving = self._released = False
@@ -128,6 +129,16 @@ class ForkServerClient:
                 raise StartError(f"The fork server did not start {order.key}. Its log ends:\n{self._last_words()}")
             return self.pids[order.key]
 
+    def report_to(self, on_exit: Callable[[Exited], None], on_gone: Callable[[str], None]) -> None:
+        """Say who is told of ends; those that were heard before, by nobody, are told at once.
+
+        Args:
+            on_exit: called when a process ends; mostly on the client's thread.
+            on_gone: called so when the fork server ends by itself: how.
+        """
+        self._told = on_exit, on_gone
+        self._pass_on()
+
     def watch(self, key: str, on_exit: Callable[[int | None], None]) -> None:
         """Call back with the exit status when the process under a key ends."""
         self._watchers[key] = on_exit
@@ -179,21 +190,28 @@ class ForkServerClient:
             raise StartError(_GONE) from error
 
     def _listen(self) -> None:
-        connection = self._connect()
-        if connection is not None:
-            self._socket = connection
-            pending = b""
-            with connection, suppress(OSError):
-                while data := connection.recv(1 << 16):
-                    *lines, pending = (pending + data).split(b"\n")
-                    for line in lines:
-                        self._hear(msgspec.json.decode(line, type=Report))
+        """Hear what the fork server says, until it is gone; the client's thread."""
+        with suppress(OSError):
+            connection = self._connect()
+            if connection is not None:
+                self._socket = connection
+                with connection:
+                    self._hear_all(connection)
         status = self._process.wait() if self._process is not None and not self._released else None
         with self._changed:
             self._gone = True
             self._changed.notify_all()
         if not self._leaving:
-            self.on_gone("has ended" if status is None else how_it_ended(status))
+            self._news.append("has ended" if status is None else how_it_ended(status))
+            self._pass_on()
+
+    def _hear_all(self, connection: socket.socket) -> None:
+        pending = b""
+        while data := connection.recv(1 << 16):
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                with self._faults.beside("what the fork server said was not understood"):
+                    self._hear(msgspec.json.decode(line, type=Report))
 
     def _connect(self) -> socket.socket | None:
         connection = socket.socket(socket.AF_UNIX)
@@ -224,7 +242,23 @@ class ForkServerClient:
             self._changed.notify_all()
         if isinstance(report, Exited):
             self.exited[report.key] = report
+            self._news.append(report)
             watcher = self._watchers.pop(report.key, None)
             if watcher is not None:
-                watcher(report.status)
-            self.on_exit(report)
+                with self._faults.beside("an end was not noted"):
+                    watcher(report.status)
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Tell of what nobody has been told; on whichever thread it becomes possible."""
+        told = self._told
+        while told is not None:
+            try:
+                news = self._news.popleft()
+            except IndexError:
+                return
+            with self._faults.beside("an end was not noted"):
+                if isinstance(news, Exited):
+                    told[0](news)
+                else:
+                    told[1](news)

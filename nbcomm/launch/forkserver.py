@@ -214,9 +214,9 @@ class ForkServer:
         self._met = True
         living = {key: pid for pid, key in self._children.items()} | dict(self._adopted.values())
         self._tell(connection, Claimed(living))
-        self._tell(connection, self._ready)
         for exited in self._past:
             self._tell(connection, exited)
+        self._tell(connection, self._ready)  # whoever has heard this has heard all
 
     def _obey(self, connection: socket.socket) -> None:
         try:

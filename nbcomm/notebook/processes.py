@@ -38,7 +38,7 @@ class Processes:
     Args:
         forkserver: starts them, and tells of their ends.
         roster: is told who is dead.
-        rank_ended: called when a rank has ended: which, and how; on another thread.
+        rank_ended: called when a rank has ended: which, and how; on another thread, and here for those that have ended.
     """
 
     def __init__(self, forkserver: ForkServerClient, roster: Roster, rank_ended: Callable[[int, str], None]) -> None:
@@ -52,8 +52,7 @@ class Processes:
         self._listen()
 
     def _listen(self) -> None:
-        self.forkserver.on_exit = self._ended
-        self.forkserver.on_gone = self._forkserver_ended
+        self.forkserver.report_to(self._ended, self._forkserver_ended)
 
     def start(self, n: int, grace: float) -> None:
         """Start the controller and n engines; returns before they are up."""
@@ -220,8 +219,7 @@ class Processes:
         self.forkserver.release()
 
     def _quiet(self) -> None:
-        self.forkserver.on_exit = lambda _: None
-        self.forkserver.on_gone = lambda _: None
+        self.forkserver.report_to(lambda _: None, lambda _: None)
         if self._cluster is not None:
             self._cluster.close()
 

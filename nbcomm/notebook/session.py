@@ -84,8 +84,6 @@ class Session(Commands):
         self._desk = Desk(lambda: self.link, self._roster, self.addressed)
         self._stopped = False
         self._watch: Watch | None = None
-        self._processes = Processes(forkserver, self._roster, self._process_ended)
-        self._startup = Startup(wishes, self._processes, self._roster, progress)
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._stage = Stage(
@@ -94,6 +92,9 @@ class Session(Commands):
         super().__init__(self.home, self._roster, self._desk, self._stage, attached=existing is not None)
         self._resumption = Resumption() if existing is not None else None
         self._grace = wishes.grace if existing is None else existing.grace
+        # Behind all that it tells: a process may have ended already.
+        self._processes = Processes(forkserver, self._roster, self._process_ended)
+        self._startup = Startup(wishes, self._processes, self._roster, progress)
         if existing is not None:
             self._processes.claim()  # before anything is touched: the link's address may be another notebook's
         self.link = Link(self.home, self._grace, self._receive)

@@ -56,14 +56,19 @@ class Served:
         self.pythonpath = pythonpath
         self.exits: queue.Queue[Exited] = queue.Queue()
         self.home = Home.create()
-        self.client = ForkServerClient(self.home, self.exits.put)
+        self.client = ForkServerClient(self.home)
+        self.client.report_to(self.exits.put, lambda _: None)
         self.ready = self.client.wait_ready(PATIENCE)
         self.process = psutil.Process(self.client._process.pid)
 
-    def start(self, key: str, *argv: str, what: str = "engine", cwd: str = ".") -> psutil.Process:
+    def begin(self, key: str, *argv: str, what: str = "engine", cwd: str = ".") -> int:
+        """Start a process that may have ended before anybody looks at it."""
         environment = {**os.environ, HOME_VARIABLE: str(self.home.path), "PYTHONPATH": self.pythonpath}
         order = Start(key, what, list(argv), environment, cwd, str(self.home.path / f"{key}.log"))
-        return psutil.Process(self.client.start(order))
+        return self.client.start(order)
+
+    def start(self, key: str, *argv: str, what: str = "engine") -> psutil.Process:
+        return psutil.Process(self.begin(key, *argv, what=what))
 
     def engine_that_waits(self, key: str = "waits") -> psutil.Process:
         """An engine that waits long for a controller which never comes."""
@@ -112,7 +117,7 @@ def lasting() -> Iterator[Served]:
 
 def test_children_are_forked_here_and_their_end_is_told(lasting: Served) -> None:
     assert lasting.ready.forks, lasting.ready.why
-    lasting.start("hasty", "--no-such-option=1")
+    lasting.begin("hasty", "--no-such-option=1")
     ended = lasting.exits.get(timeout=PATIENCE)
     assert (ended.key, ended.status) == ("hasty", 2)
     assert "no-such-option" in (lasting.home.path / "hasty.log").read_text()
@@ -121,10 +126,7 @@ def test_children_are_forked_here_and_their_end_is_told(lasting: Served) -> None
 def test_a_key_can_be_used_again(lasting: Served) -> None:
     pids = set()
     for _ in range(2):
-        try:
-            pids.add(lasting.start("again", "--no-such-option=1").pid)
-        except psutil.NoSuchProcess as gone:  # faster than we could look
-            pids.add(gone.pid)
+        pids.add(lasting.begin("again", "--no-such-option=1"))
         assert lasting.exits.get(timeout=PATIENCE).key == "again"
     assert len(pids) == 2
 
@@ -259,7 +261,8 @@ def test_the_next_notebook_takes_over_and_hears_what_ended_meanwhile(served: Ser
     os.kill(goes.pid, signal.SIGKILL)
     assert psutil.wait_procs([goes], PATIENCE) is not None
     heard: queue.Queue[Exited] = queue.Queue()
-    second = ForkServerClient(served.home, heard.put, running=True)
+    second = ForkServerClient(served.home, running=True)
+    second.report_to(heard.put, lambda _: None)
     assert second.wait_ready(PATIENCE).forks
     assert second.pids["stays"] == stays.pid
     assert heard.get(timeout=PATIENCE) == Exited("goes", goes.pid, -signal.SIGKILL)
@@ -267,6 +270,37 @@ def test_the_next_notebook_takes_over_and_hears_what_ended_meanwhile(served: Ser
     assert not stays.is_running()
     served.await_end()
     assert not served.home.path.exists()
+
+
+def test_ends_that_nobody_was_told_of_are_told_to_the_next_who_asks(light: Served) -> None:
+    heard: list[object] = []
+    second = ForkServerClient(light.home, running=True)  # nobody is told of anything yet
+    with contextlib.suppress(StateError):
+        second.wait_ready(PATIENCE)
+    second._hear(Exited("rank 0", 1, 0))
+    second.report_to(heard.append, heard.append)
+    second._hear(Exited("rank 1", 2, 0))
+    assert heard == [Exited("rank 0", 1, 0), Exited("rank 1", 2, 0)]
+    second.release()
+
+
+def test_who_fails_over_an_end_is_told_of_the_next(light: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    heard: queue.Queue[Exited] = queue.Queue()
+
+    def failing(ended: Exited) -> None:
+        heard.put(ended)
+        raise RuntimeError("on purpose")
+
+    light.client.report_to(failing, lambda _: None)
+    light.client.watch("first", failing)  # type: ignore[arg-type]
+    for key in ("first", "second"):
+        os.kill(light.engine_that_waits(key).pid, signal.SIGKILL)
+        while (ended := heard.get(timeout=PATIENCE)) == -signal.SIGKILL:
+            pass
+        assert ended.key == key
+    assert "on purpose" in capfd.readouterr().err
+    assert not light.client.gone
+    light.client.report_to(light.exits.put, lambda _: None)
 
 
 def test_a_notebook_that_comes_too_early_is_told_who_is_there(lasting: Served) -> None:
@@ -278,7 +312,7 @@ def test_a_notebook_that_comes_too_early_is_told_who_is_there(lasting: Served) -
 
 def test_what_cannot_be_started_is_refused_in_words(light: Served) -> None:
     with pytest.raises(StartError, match=r"Lost could not be started: .*nowhere"):
-        light.start("lost", cwd="/nowhere")
+        light.begin("lost", cwd="/nowhere")
     assert light.engine_that_waits("after").is_running()
 
 
@@ -333,7 +367,8 @@ def test_processes_of_another_fork_server_are_watched_over(served: Served) -> No
     served.process.kill()
     served.await_end()
     heard: queue.Queue[Exited] = queue.Queue()
-    successor = ForkServerClient(served.home, heard.put)
+    successor = ForkServerClient(served.home)
+    successor.report_to(heard.put, lambda _: None)
     successor.wait_ready(PATIENCE)
     successor.adopt({"rank 0": orphan.pid, "rank 1": os.getpid()})  # this test is none of the world's processes
     assert heard.get(timeout=PATIENCE) == Exited("rank 1", os.getpid(), None)
