@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import tempfile
 import time
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
@@ -70,23 +72,26 @@ def test_worlds_one_after_the_other_leave_the_kernel_as_it_was(open_notebook) ->
     threads_end = (
         "import gc, threading, time\nwhile any('nbcomm' in t.name for t in threading.enumerate()): time.sleep(0.01)"
     )
-    held = []
+    notebook.run(f"{threads_end}\n_ = gc.collect()")  # ZMQ's sockets go with the objects that had them
+    before = _held(notebook.pid)
     for _ in range(3):
         notebook.run("%distributed start -n 1", timeout=120)
         notebook.run("%distributed stop")
-        notebook.run(f"{threads_end}\n_ = gc.collect()")  # ZMQ's sockets go with the objects that had them
-        held.append((_descriptors(notebook.pid), psutil.Process(notebook.pid).num_threads()))
-    # One may be about to go; a world that leaves any leaves it each time.
-    assert all(after - before < 2 for before, after in zip(held[0], held[2], strict=True)), held
+        notebook.run(f"{threads_end}\n_ = gc.collect()")
+    deadline = time.monotonic() + 20
+    # ZMQ closes what a socket had on a thread of its own, a moment later. A world that leaves one leaves three.
+    while (grown := _held(notebook.pid) - before) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert sum(grown.values()) < 3, grown
 
 
-def _descriptors(pid: int) -> int:
-    """How many a process has, but for those of IPython's history, which comes and goes."""
-    leads = []
+def _held(pid: int) -> Counter[str]:
+    """A process's threads, and descriptors by what they lead to; IPython's history has some that come and go."""
+    leads = Counter({"threads": psutil.Process(pid).num_threads()})
     for descriptor in Path(f"/proc/{pid}/fd").iterdir():
         with suppress(FileNotFoundError):
-            leads.append(str(descriptor.readlink()))
-    return sum("history.sqlite" not in where for where in leads)
+            leads[re.sub(r"\d+", "N", str(descriptor.readlink()))] += 1
+    return Counter({where: count for where, count in leads.items() if "profile_default" not in where})
 
 
 def test_shutdown_of_the_kernel(notebook: Notebook) -> None:
