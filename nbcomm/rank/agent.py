@@ -270,7 +270,8 @@ class Agent:
             self._asker.hear(message)
 
     def _interrupt(self, message: Interrupt) -> None:
-        self._ending = Ending(message.run, self.world.generation)
+        heard = self._duties.runner.interrupts() if self._duties is not None else (0, 0)
+        self._ending = Ending(message.run, self.world.generation, heard=heard)
         self._press()
 
     def _abort(self, message: Abort) -> None:

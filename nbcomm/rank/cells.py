@@ -10,6 +10,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +24,9 @@ from IPython.core.displayhook import DisplayHook
 from ..errors import CollectiveError
 from ..messages import Done, Failure, Result, Run
 from .streams import Capture
+
+_MOMENT = 0.02
+"""Seconds after which an interrupt is tried again that came where it would have done harm."""
 
 _INTERRUPTIONS = ("KeyboardInterrupt", "CancelledError")
 
@@ -56,7 +60,7 @@ class CellRunner:
         self._hook = _ResultHook(shell=shell, parent=shell, capture=capture)
         self._tracebacks: list[tuple[str, str, str]] = []
         self._interruptible = False
-        self._interrupted = False
+        self._request, self._interrupts = 0, 0
         self._task: asyncio.Task[Any] | None = None
         shell.ask_exit = self._refuse_exit
         # ipykernel names a cell's file after its process: the same warning would read differently on each rank.
@@ -118,7 +122,7 @@ class CellRunner:
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """While this lasts, an interrupt raises KeyboardInterrupt in it; at other times it does nothing."""
-        self._interrupted = False
+        self._request, self._interrupts = self._request + 1, 0
         self._reason, self._insist = None, False
         try:
             self._interruptible = True
@@ -130,11 +134,19 @@ class CellRunner:
     @property
     def interrupted(self) -> bool:
         """Whether an interrupt has reached the present request."""
-        return self._interrupted
+        return self._interrupts > 0
+
+    def interrupts(self) -> tuple[int, int]:
+        """Which request is the present one, and how many interrupts have reached it."""
+        return self._request, self._interrupts
+
+    def interrupted_since(self, then: tuple[int, int]) -> bool:
+        """Whether an interrupt has reached the present request since `interrupts` said this."""
+        return self._interrupts > (then[1] if then[0] == self._request else 0)
 
     def to_end(self) -> BaseException | None:
         """What the present request is to end with, if an interrupt has reached it; also if it has caught that."""
-        if not self._interrupted:
+        if not self.interrupted:
             return None
         # A KeyboardInterrupt in a task beside the cell's would end the event loop, and with it the rank.
         beside = self._task is not None and not _inside(sys._getframe(), self._shell.run_code.__code__)  # noqa: SLF001
@@ -169,7 +181,10 @@ class CellRunner:
         """SIGINT's handler: end the cell that runs, and nothing else."""
         if not self._interruptible:
             return
-        self._interrupted = True
+        if _between_fork_and_name(frame):
+            _interrupt_soon()  # raised here, it would become an UnboundLocalError, and the child live on unseen
+            return
+        self._interrupts += 1
         if self._task is None or _inside(frame, self._shell.run_code.__code__):
             raise self._reason_to_end() from None
         # An awaiting cell has no frame to raise in: the signal hit the idle event loop.
@@ -212,7 +227,7 @@ class CellRunner:
         # The cell's code has ended: an interrupt would now only spoil the picture of how.
         if kwargs.get("running_compiled_code"):
             self._interruptible = False
-            if self._interrupted and sys.exc_info()[0] is KeyboardInterrupt:
+            if self.interrupted and sys.exc_info()[0] is KeyboardInterrupt:
                 # The notebook says it once for all ranks. To read torch's sources for a traceback takes half a second.
                 self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
                 return
@@ -250,7 +265,7 @@ class CellRunner:
 
     def _done(self, run: int, began: float, failure: Failure | None) -> Done:
         # An awaiting cell ends by the cancelling of its task, any other by the KeyboardInterrupt itself.
-        interrupted = self._interrupted and failure is not None and failure.name in _INTERRUPTIONS
+        interrupted = self.interrupted and failure is not None and failure.name in _INTERRUPTIONS
         return Done(run, time.perf_counter() - began, failure, interrupted)
 
     def _refuse_exit(self) -> None:
@@ -284,6 +299,13 @@ class _ResultHook(DisplayHook):
         """Take no notice of which message this answers: an Output widget tells the shell once more."""
 
 
+def signal_main() -> None:
+    """Have the main thread interrupted; any thread."""
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, signal.SIGINT)
+
+
 def _inside(frame: FrameType | None, code: Any) -> bool:
     while frame is not None:
         if frame.f_code is code:
@@ -292,6 +314,34 @@ def _inside(frame: FrameType | None, code: Any) -> bool:
     return False
 
 
+def _between_fork_and_name(frame: FrameType | None) -> bool:
+    """Whether ``!`` has forked a child, perhaps, that IPython has no name for yet: nobody could end it."""
+    module = sys.modules.get("IPython.utils._process_posix")  # Windows has another
+    if module is None:
+        return False
+    code = module.ProcessHandler.system.__code__
+    while frame is not None:
+        if frame.f_code is code:
+            return "child" not in frame.f_locals
+        frame = frame.f_back
+    return False
+
+
 def handle_interrupts(runner: CellRunner) -> None:
     """Let SIGINT end the running cell; call on the main thread."""
     signal.signal(signal.SIGINT, lambda _number, frame: runner.interrupt(frame))
+    before = sys.unraisablehook
+
+    def swallowed(what: sys.UnraisableHookArgs) -> None:
+        # Python lets nothing out of a __del__ and the like; there an interrupt would be lost.
+        if isinstance(what.exc_value, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            _interrupt_soon()
+        else:
+            before(what)
+
+    sys.unraisablehook = swallowed
+
+
+def _interrupt_soon() -> None:
+    """Have the main thread interrupted again when it has got a little further."""
+    threading.Timer(_MOMENT, signal_main).start()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
-import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import psutil
+
+from .cells import signal_main
 
 if TYPE_CHECKING:
     from .cells import CellRunner
@@ -28,6 +29,7 @@ class Ending:
         run: the request.
         generation: of the groups that may have to be aborted for it.
         error: what it raises; None for KeyboardInterrupt.
+        heard: what `CellRunner.interrupts` said when this was ordered: an earlier one may have been caught.
         signalled: when the main thread was signalled last, in seconds; 0 if it was not.
         told: the cell has been given the error once.
         insisted: it has been ended in a way that ``except Exception`` does not catch.
@@ -36,6 +38,7 @@ class Ending:
     run: int
     generation: int
     error: BaseException | None = None
+    heard: tuple[int, int] = (0, 0)
     signalled: float = 0.0
     told: bool = False
     insisted: bool = False
@@ -44,12 +47,12 @@ class Ending:
         """Do what is due now; called again and again, on the agent's thread, until the request has ended."""
         blocked = world.record.blocked()
         if self.error is None:
-            if runner.interrupted:
+            if runner.interrupted_since(self.heard):
                 return
             deaf = bool(self.signalled) and time.monotonic() - self.signalled > _INSIST
             if deaf or not self.signalled:  # os.system ignores it for as long as its child runs
                 self.signalled = time.monotonic()
-                _signal_main()
+                signal_main()
                 _signal_children()
             if blocked or deaf:  # the signal waits behind C++, which is to let go
                 world.abort(self.generation, KeyboardInterrupt())
@@ -63,13 +66,7 @@ class Ending:
             self.insisted = self.told or world.told > 0  # it has caught that, and gone on
             self.told = True
             runner.end_with(self.error, insist=self.insisted)
-            _signal_main()
-
-
-def _signal_main() -> None:
-    main = threading.main_thread().ident
-    if main is not None:
-        signal.pthread_kill(main, signal.SIGINT)
+            signal_main()
 
 
 def _signal_children() -> None:

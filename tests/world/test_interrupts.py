@@ -48,9 +48,47 @@ def test_an_interrupt_ends_the_cell_everywhere_and_the_next_one_works(
     prepared.finish(cell, 10)
     took = time.monotonic() - began
     assert cell.error is not None, cell.text
-    assert cell.error["ename"] == "KeyboardInterrupt"
+    assert cell.error["ename"] == "KeyboardInterrupt", cell.error_text
     assert took < 4  # 0.1 to 0.5 s where the machine is not busy
     assert prepared.run("%%distributed\nmodel(torch.ones(1, 4)).sum().backward()\nall_reduce(kept)").text == "[0-3] 6\n"
+
+
+def test_an_interrupt_that_the_cell_has_caught_is_followed_by_the_next(prepared: Notebook) -> None:
+    caught = "try: time.sleep(60)\nexcept KeyboardInterrupt: print('caught', flush=True)\n"
+    cell = prepared.submit(f"%%distributed\nprint('on', flush=True)\n{caught}time.sleep(60)")
+    prepared.until(lambda: "[0-3] on" in cell.text, 20, "the cell did not begin", cell)
+    prepared.interrupt()
+    prepared.until(lambda: "[0-3] caught" in cell.text, 20, "nothing was caught", cell)
+    prepared.interrupt()
+    prepared.finish(cell, 10)
+    assert cell.error is not None
+    assert cell.error["ename"] == "KeyboardInterrupt", cell.error_text
+
+
+def test_an_interrupt_that_python_swallows_comes_again(prepared: Notebook) -> None:
+    last = "class Last:\n    def __del__(self):\n        print('on', flush=True)\n        time.sleep(60)\n"
+    cell = prepared.interrupted(f"%%distributed\n{last}Last()\ntime.sleep(60)", once="[0-3] on", timeout=10)
+    assert "Exception ignored" not in cell.text
+
+
+def test_a_child_of_a_cell_ends_with_it_whenever_the_interrupt_comes(prepared: Notebook) -> None:
+    count = "import psutil\nlen([p for p in psutil.Process().children() if p.status() != 'zombie'])"
+    before = prepared.run(f"%%distributed\n{count}").text
+    # Between the fork of a child and its name in IPython: there it would be an error of IPython's, and the child go on.
+    meddle = """\
+%%distributed
+import pexpect, signal
+def later(*args, _make=pexpect.spawn._spawn, **kwargs):
+    _make(*args, **kwargs)
+    signal.raise_signal(signal.SIGINT)
+patch = lambda new: setattr(pexpect.spawn, '_spawn', new)
+usual = pexpect.spawn._spawn
+patch(later)"""
+    prepared.run(meddle)
+    # IPython has the child end, and takes that for the end of the line.
+    assert prepared.run("%%distributed\n!sleep 60", timeout=15).text == "[0-3] ^C\n"
+    prepared.run("%%distributed\npatch(usual)")
+    assert prepared.run(f"%%distributed\n{count}").text == before
 
 
 def test_the_magic_interrupts_too_and_is_harmless_between_cells(prepared: Notebook) -> None:
