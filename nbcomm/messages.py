@@ -490,7 +490,8 @@ class Withdrawn(_Message):
 class Snapshot(_Message):
     """What a rank is doing now. Bytes of memory; ``since`` is the rank's clock (`time.time`) in seconds.
 
-    ``steps`` are the last few of the running cell; ``answered`` is the last request whose answer has been sent.
+    ``steps`` are the last few of the running cell. Of the requests, ``heard`` is the last that has come, ``begun`` the
+    last that was begun, ``answered`` the last whose answer has been sent.
     """
 
     rank: int
@@ -505,6 +506,8 @@ class Snapshot(_Message):
     doing: Doing = Doing()
     question: int = 0
     steps: list[Step] = []
+    heard: int = 0
+    begun: int = 0
     answered: int = 0
 
 

@@ -78,6 +78,7 @@ class Desk:
         except BaseException:
             self._open.pop(request.id, None)  # no rank has heard of it, so none will answer
             raise
+        request.note_sent(self._roster.question)
         return request
 
     def take_up(self, last: int) -> None:
@@ -106,9 +107,9 @@ class Desk:
             self._open.pop(request.id, None)
             self.seen = max(self.seen, request.id)
 
-    def miss(self, rank: int, identity: int) -> None:
-        """A rank has answered, by its own word, and the answer has not come, or could not be taken."""
-        error = RuntimeError("its answer was lost on the way")
+    def miss(self, rank: int, identity: int, what: str = "its answer") -> None:
+        """By a rank's own word, a request or its answer has not come, or could not be taken."""
+        error = RuntimeError(f"{what} was lost on the way")
         self.hear(rank, Done(identity, failure=failure(rank, error), broken=True))
 
     def lose(self, rank: int, cause: str) -> None:

@@ -79,6 +79,7 @@ class Generations:
         request = self._expect([place.rank for place in living])
         for place in living:
             self._link().send([place.rank], self._form(request.id, place, serving))
+        request.note_sent(roster.question)
         return request
 
     def _form(self, request: int, place: Place, serving: int) -> Form:

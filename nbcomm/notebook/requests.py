@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -22,11 +23,17 @@ class Request:
         self.interrupted = False
         self.aborted = False
         """It was told to end on all ranks; nobody needs to be asked any more."""
+        self.sent: tuple[int, float] | None = None
+        """The last question that the ranks were asked before it was sent to them, and when; None until then."""
         self.ranks = sorted(ranks)
         self._waiting = set(self.ranks)
         self._answers: dict[int, Done] = {}
         self._frames: dict[int, Sequence[Any]] = {}
         self._changed = threading.Condition()
+
+    def note_sent(self, question: int) -> None:
+        """It is on its way, behind this question."""
+        self.sent = question, time.monotonic()
 
     def answer(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> bool:
         """Note a rank's answer; True when it was the last one missing."""

@@ -47,7 +47,7 @@ class Watch:
         chronicle: told what the ranks of the running cell do together.
         seen: the last request of which all has been heard.
         open_requests: those that lack an answer.
-        lose: answers a request in place of a rank, whose own answer is lost.
+        lose: answers a request in place of a rank, where the answer, or the request itself, is lost; told which.
         look: sees whether the ranks' processes live, where nobody else tells.
         addressed: lets the remedies in a text name this world.
 
@@ -67,7 +67,7 @@ class Watch:
         seen: Callable[[], int],
         look: Callable[[], None],
         open_requests: Callable[[], list[Request]],
-        lose: Callable[[int, int], None],
+        lose: Callable[[int, int, str], None],
         addressed: Callable[[str], str],
     ) -> None:
         self._addressed = addressed
@@ -102,7 +102,7 @@ class Watch:
         steps = {
             "the ranks could not be asked what they do": self._ask,
             "the ranks' processes could not be looked at": self._look,
-            "a lost answer could not be looked for": self._find_lost_answers,
+            "what is lost could not be looked for": self._find_lost,
             "a hang could not be judged": self._judge,
             "collectives could not be kept": self._hear_steps,
             "the panel could not be told": self._tell_panel,
@@ -130,16 +130,21 @@ class Watch:
         if cell is not None and cell[1] is not None:
             cell[1].notice(f"nbcomm: {note}")
 
-    def _find_lost_answers(self) -> None:
-        """End what a rank has answered, by its own word, and of which no answer has come: nobody would ever end it.
+    def _find_lost(self) -> None:
+        """End what a rank has answered, by its own word, or has never heard of: nobody else would ever end it.
 
-        What a rank says comes behind its answers on one way. So an answer that it says it has sent is here by now.
+        What a rank says comes behind its answers on one way. So an answer that it says it has sent is here by now. And
+        what it is asked goes behind the requests: one that was sent before a question which it has answered is there.
         """
         for request in self._open():
             for rank in request.waiting_for():
                 snapshot = self._roster.snapshot(rank)
-                if snapshot is not None and snapshot.answered >= request.id:
-                    self._lose(rank, request.id)
+                if snapshot is None:
+                    continue
+                if snapshot.answered >= request.id:
+                    self._lose(rank, request.id, "its answer")
+                elif request.sent and request.sent[0] < snapshot.question and snapshot.heard < request.id:
+                    self._lose(rank, request.id, "what it was asked")
 
     def _hear_steps(self) -> None:
         cell = self._cell()
@@ -179,7 +184,16 @@ class Watch:
             news = [f"{ends_of(died, self._roster.dead)}; the other ranks go on"] if died else []
             if long:
                 news.append(verdict.text)
+            if kept := self._kept_from(request):
+                news.append(f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell runs on")
             output.notice("; ".join(news) if not verdict.hopeless else "")
+
+    def _kept_from(self, request: Request) -> list[int]:
+        """The ranks that have heard of a request long ago, and do something else of which nothing is known."""
+        if request.sent is None or time.monotonic() - request.sent[1] < _SHOW_AFTER:
+            return []
+        said = {rank: self._roster.snapshot(rank) for rank in request.waiting_for()}
+        return [rank for rank, it in said.items() if it and it.run is None and it.begun < request.id <= it.heard]
 
     def _standing(self, rank: int, request: Request, answers: dict[int, Done]) -> Standing:
         roster, number = self._roster, self._generations.number

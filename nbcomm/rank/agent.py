@@ -235,6 +235,8 @@ class Agent:
                 message = decode_to_rank(body.buffer)
             except msgspec.DecodeError:
                 continue  # CURVE let only the notebook in; a newer one may know more than we do
+            if isinstance(message, Request):
+                self._standing.heard = message.id
             try:
                 self._dispatch(message, frames)
             except Exception as error:  # noqa: BLE001 - no message is worth the rank's variables
@@ -322,6 +324,8 @@ class Agent:
             world.record.doing(),
             question,
             world.record.journal.recent() if standing.running is not None else [],
+            standing.heard,
+            standing.begun,
             standing.answered,
         )
 

@@ -56,7 +56,8 @@ class Standing:
         state: "starting", "idle", "running", "interrupted" or "failed".
         since: since when, by the rank's clock in seconds.
         running: the request that runs; None between two.
-        begun: the last request that has begun.
+        heard: the last request that has come.
+        begun: the last one that has begun.
         answered: the last one whose answer has been sent.
         looks: the last request that only looks at variables.
         closing: held while a request's end is settled: one that is being ended does not end meanwhile.
@@ -65,6 +66,7 @@ class Standing:
     state: str = "starting"
     since: float = field(default_factory=time.time)
     running: int | None = None
+    heard: int = 0
     begun: int = 0
     answered: int = 0
     looks: int | None = None

@@ -123,6 +123,28 @@ def test_an_answer_that_is_lost_is_noticed(four: Notebook) -> None:
     assert "nbcomm itself failed on rank 2 (RuntimeError: its answer was lost on the way)" in cell.error_text
 
 
+def test_a_request_that_is_lost_is_noticed(four: Notebook) -> None:
+    four.run(
+        "from nbcomm.messages import Run\nplain = session.link.send\n"
+        "def dropping(ranks, message, buffers=()):\n"
+        "    if isinstance(message, Run):\n"
+        "        session.link.send, ranks = plain, [rank for rank in ranks if rank != 2]\n"
+        "    plain(ranks, message, buffers)\n"
+        "session.link.send = dropping"
+    )
+    cell = four.run("%%distributed\nall_reduce(rank)", fails=True, timeout=20)
+    assert "nbcomm itself failed on rank 2 (RuntimeError: what it was asked was lost on the way)" in cell.error_text
+
+
+def test_a_rank_whose_event_loop_is_kept_is_named(four: Notebook) -> None:
+    four.run("%%distributed -r 1\nimport asyncio, time\nasyncio.get_event_loop().call_soon(time.sleep, 9);")
+    cell = four.submit("%%distributed\nrank")
+    told = "rank 1 cannot begin: a task or a callback of an earlier cell runs on"
+    four.until(lambda: told in cell.text, 9, "nothing was said", cell)
+    assert four.finish(cell, 20).error is None
+    assert told not in cell.text
+
+
 def test_the_end_of_a_cell_does_not_hang_on_what_accompanies_it(four: Notebook) -> None:
     for name, note in (
         ("chronicle.Chronicle", "its collectives could not be kept: TypeError: spoiled."),
