@@ -130,9 +130,13 @@ class Link:
                 identity, body, *frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            try:
+            message = None
+            with (
+                self._faults.beside("a message could not be read"),
+                suppress(ValueError, RecursionError, msgspec.DecodeError),
+            ):
                 rank, message = int(identity.bytes.removeprefix(b"rank")), decode_from_rank(body.buffer)
-            except (ValueError, RecursionError, msgspec.DecodeError):
+            if message is None:
                 continue  # it holds the world's keys and yet speaks another language: an engine of another version
             with self._faults.beside(f"a {type(message).__name__} could not be taken"):  # this thread must go on
                 self._receive(rank, message, frames)

@@ -361,6 +361,8 @@ class Session(Commands):
         if isinstance(message, Output):
             self._stage.show(rank, message)
         elif isinstance(message, Done):
+            if message.doing is not None:
+                self._roster.note_doing(rank, self._generations.number, message.doing)
             try:
                 if self._stage.ended(rank, message):
                     self._roster.note_error(rank, message.failure)

@@ -211,7 +211,7 @@ class Watch:
             first = done.failure.message.strip().partition("\n")[0]
             state = "interrupted" if done.interrupted else "failed"
             note = f"{done.failure.name}: {first}" if first else done.failure.name
-        return Standing(rank, state, note, done.doing or Doing())
+        return Standing(rank, state, note, roster.doing(rank, number))  # of now: a thread of its may have ended since
 
 
 def _cut_off(standings: dict[int, Standing]) -> str:

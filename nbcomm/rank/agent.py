@@ -231,9 +231,10 @@ class Agent:
                 body, *frames = link.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            try:
+            message = None
+            with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError):
                 message = decode_to_rank(body.buffer)
-            except msgspec.DecodeError:
+            if message is None:
                 continue  # CURVE let only the notebook in; a newer one may know more than we do
             if isinstance(message, Request):
                 self._standing.heard = message.id
@@ -243,6 +244,9 @@ class Agent:
                 self._faults.log(f"a {type(message).__name__} failed", error)
                 if isinstance(message, Request):
                     self._send(Done(message.id, failure=failure(self.rank, error)))
+                elif isinstance(message, Reply):  # what was typed is lost, and the cell waits for it
+                    reason = errors.InternalError(failure(self.rank, error).message)
+                    self._ending = Ending(message.run, 0, reason)
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
         if not isinstance(message, Request | Heard):
@@ -277,10 +281,11 @@ class Agent:
         self._press()
 
     def _abort(self, message: Abort) -> None:
-        self.world.abort(message.generation, getattr(errors, message.error)(message.text))
+        error = getattr(errors, message.error)(message.text)
         if message.generation == self.world.generation:
-            self._ending = Ending(message.run, message.generation, self.world.broken)
-            self._press()
+            self._ending = Ending(message.run, message.generation, self.world.broken or error)
+        self.world.abort(message.generation, error)
+        self._press()
 
     def _press(self) -> None:
         """While a request is to end: free it from what it waits for, or interrupt what it does."""

@@ -27,7 +27,7 @@ class Ending:
 
     Attributes:
         run: the request.
-        generation: of the groups that may have to be aborted for it.
+        generation: of the groups that may have to be aborted for it; 0 if they are to stay.
         error: what it raises; None for KeyboardInterrupt.
         heard: what `CellRunner.interrupts` said when this was ordered: an earlier one may have been caught.
         signalled: when the main thread was signalled last, in seconds; 0 if it was not.
@@ -46,6 +46,8 @@ class Ending:
     def press(self, world: World, runner: CellRunner) -> None:
         """Do what is due now; called again and again, on the agent's thread, until the request has ended."""
         blocked = world.record.blocked()
+        if self.error is not None and world.broken is None:
+            world.abort(self.generation, self.error)  # that has failed before; nothing if these groups are gone
         if self.error is None:
             if runner.interrupted_since(self.heard):
                 return

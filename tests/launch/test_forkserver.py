@@ -284,6 +284,16 @@ def test_ends_that_nobody_was_told_of_are_told_to_the_next_who_asks(light: Serve
     second.release()
 
 
+def test_what_is_not_understood_ends_no_listening(light: Served, capfd: pytest.CaptureFixture[str]) -> None:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        theirs.sendall(b"nonsense\n" + msgspec.json.encode(Exited("rank 7", 1, 0)) + b"\n")
+        theirs.shutdown(socket.SHUT_WR)
+        light.client._hear_all(ours)
+    assert light.exits.get(timeout=PATIENCE) == Exited("rank 7", 1, 0)
+    assert "JSON is malformed" in capfd.readouterr().err
+
+
 def test_who_fails_over_an_end_is_told_of_the_next(light: Served, capfd: pytest.CaptureFixture[str]) -> None:
     heard: queue.Queue[Exited] = queue.Queue()
 

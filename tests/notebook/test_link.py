@@ -307,6 +307,21 @@ def test_closing_sends_what_waits_and_ends_thread_and_socket() -> None:
     world.home.remove()
 
 
+def test_a_link_whose_last_words_fail_is_closed_all_the_same(capsys: pytest.CaptureFixture[str]) -> None:
+    world = World()
+    thread = world.link._thread
+
+    def spoiled() -> None:
+        raise TypeError("spoiled")
+
+    world.link._send_waiting = spoiled  # type: ignore[method-assign]
+    world.link.close()
+    assert not thread.is_alive()
+    assert world.link._context.closed
+    assert "spoiled" in capsys.readouterr().err
+    world.home.remove()
+
+
 def test_a_closed_link_drops_what_is_sent_and_closes_twice() -> None:
     world = World()
     world.link.close()

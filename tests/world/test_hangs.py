@@ -150,6 +150,21 @@ def test_what_was_issued_ahead_may_be_waited_for_by_a_later_cell(prepared: Noteb
     assert prepared.run("%%distributed\nx.tolist()").text == "[0-3] [4.0, 4.0]\n"
 
 
+def test_a_thread_that_ends_behind_its_rank_hides_no_hang(prepared: Notebook) -> None:
+    late = "import threading, time\ndef later(): time.sleep(1.5)\n"
+    code = "if rank == 1: threading.Thread(target=later).start()\nelse: barrier()"
+    cell = prepared.run(f"%%distributed\n{late}{code}", fails=True, timeout=15)
+    assert "can never complete" in cell.error_text
+
+
+@pytest.mark.parametrize("begin", ["lost = irecv(3)", "lost = irecv()", "lost = dist.irecv(torch.ones(1), src=3)"])
+def test_a_receive_that_an_earlier_cell_has_begun_hides_no_hang(prepared: Notebook, begin: str) -> None:
+    prepared.run(f"%%distributed\nif rank == 0: {begin}")
+    cell = prepared.run("%%distributed\nif rank == 1: raise ValueError('mine')\nbarrier()", fails=True, timeout=15)
+    assert "can never complete" in cell.error_text
+    assert "mine" in cell.error_text
+
+
 def test_a_thread_of_a_cell_may_still_free_who_waits(prepared: Notebook) -> None:
     code = """\
         %%distributed

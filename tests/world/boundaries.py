@@ -1,0 +1,288 @@
+"""Every place where nbcomm catches faults of its own, and what such a fault costs: a table, compared with the code.
+
+``python -m tests.world.boundaries --write docs/reliability.md`` writes it anew; `test_boundaries` does each row.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+PACKAGE = Path(__file__).parents[2] / "nbcomm"
+_GUARDS = {"beside", "log", "_going_on"}
+_BEGIN, _END = "<!-- boundaries: written by tests.world.boundaries -->", "<!-- end of boundaries -->"
+
+NOTHING, SENTENCE, CELL, REST = "nothing", "a sentence", "the cell", "output that has not been shown"
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """One fault, and who catches it.
+
+    Attributes:
+        guard: the words with which the code catches it; what differs from time to time is {}.
+        side: where: "rank", "notebook" or "fork server".
+        spoiled: what fails: module:Class.method, or module:function.
+        costs: what the user loses.
+        how: it "raises", gives "None", or is "slow".
+        thread: on which it fails, "main" or the name of another; on any if empty.
+        of: it fails only over such a message.
+        action: during what: see `test_boundaries`.
+        told: what is said in place of the guard's words.
+        elsewhere: the test that does it, where that is another one.
+    """
+
+    guard: str
+    side: str
+    spoiled: str
+    costs: str
+    how: str = "raises"
+    thread: str = ""
+    of: str = ""
+    action: str = "cell"
+    told: str = ""
+    elsewhere: str = ""
+
+
+_ITSELF = "nbcomm itself failed on rank 2"
+
+TABLE = (
+    # What the main thread of a rank does.
+    Boundary("a duty failed", "rank", "nbcomm.rank.journal:Journal.begin", CELL, thread="main", told=_ITSELF),
+    Boundary("", "rank", "nbcomm.rank.history:History.begin", CELL, thread="main", told="spoiled"),
+    Boundary("", "rank", "nbcomm.rank.world:World.begin", CELL, thread="main", told="spoiled"),
+    Boundary("", "rank", "nbcomm.rank.cells:CellRunner.run", CELL, thread="main", told="spoiled"),
+    Boundary("its end could not be noted", "rank", "nbcomm.rank.world:World.end", SENTENCE, thread="main"),
+    Boundary(
+        "its collectives could not be told", "rank", "nbcomm.rank.record:Record.close_journal", SENTENCE, thread="main"
+    ),
+    Boundary("its collectives could not be told", "rank", "nbcomm.rank.journal:Journal.steps", SENTENCE, thread="main"),
+    Boundary("its collectives could not be told", "rank", "nbcomm.rank.record:Record.tidy", SENTENCE, thread="main"),
+    Boundary("", "rank", "nbcomm.rank.journal:Journal.steps", NOTHING, how="slow", thread="main"),
+    Boundary(
+        "", "rank", "nbcomm.rank.journal:Journal.steps", CELL, how="None", thread="main", told="its answer was lost"
+    ),
+    Boundary(
+        "what it has left under way is not known", "rank", "nbcomm.rank.record:Record.doing", SENTENCE, thread="main"
+    ),
+    Boundary("some of what it showed is lost", "rank", "nbcomm.rank.streams:Capture.take", SENTENCE, thread="main"),
+    Boundary(
+        "an answer could not be sent", "rank", "nbcomm.rank.agent:encode", CELL, of="Done", thread="main", told=_ITSELF
+    ),
+    # What its agent's thread does.
+    Boundary("a {} failed", "rank", "nbcomm.rank.duties:Duties.put", CELL, of="Run", told=_ITSELF),
+    Boundary("a {} failed", "rank", "nbcomm.rank.agent:Agent._snapshot", NOTHING),
+    Boundary("a {} failed", "rank", "nbcomm.rank.assistant:Assistant.ask", NOTHING, action="ask"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.asking:Asker.hear", CELL, action="input", told=_ITSELF),
+    Boundary("a {} failed", "rank", "nbcomm.rank.agent:Agent._press", NOTHING, action="interrupt"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.world:World.abort", NOTHING, action="hang"),
+    Boundary(
+        "a message could not be read",
+        "rank",
+        "nbcomm.rank.agent:decode_to_rank",
+        CELL,
+        of="Run",
+        action="lost",
+        told="what it was asked was lost on the way",
+    ),
+    Boundary(
+        "an interrupt could not be passed on", "rank", "nbcomm.rank.ending:Ending.press", NOTHING, action="interrupt"
+    ),
+    Boundary("an answer to what was typed could not be ended", "rank", "nbcomm.rank.assistant:Assistant.look", NOTHING),
+    Boundary(
+        "output could not be sent", "rank", "nbcomm.rank.agent:Agent._send_output", NOTHING, thread="nbcomm-agent"
+    ),
+    Boundary("what the notebook has heard could not be forgotten", "rank", "nbcomm.rank.history:History.seen", NOTHING),
+    # What the notebook's threads do.
+    Boundary("the link failed", "notebook", "nbcomm.notebook.link:Link._send_waiting", NOTHING),
+    Boundary("the link failed", "notebook", "nbcomm.notebook.link:Link._take_arrived", NOTHING),
+    Boundary(
+        "a message could not be read",
+        "notebook",
+        "nbcomm.notebook.link:decode_from_rank",
+        CELL,
+        of="Done",
+        told="its answer was lost on the way",
+    ),
+    Boundary(
+        "the last words could not be sent",
+        "notebook",
+        "nbcomm.notebook.link:Link._send_waiting",
+        NOTHING,
+        elsewhere="tests/notebook/test_link.py::test_a_link_whose_last_words_fail_is_closed_all_the_same",
+    ),
+    Boundary(
+        "a {} could not be taken",
+        "notebook",
+        "nbcomm.notebook.desk:Desk.hear",
+        CELL,
+        of="Done",
+        thread="nbcomm-link",
+        told="its answer was lost on the way",
+    ),
+    Boundary("a {} could not be taken", "notebook", "nbcomm.notebook.stage:Stage.show", REST, action="printing"),
+    Boundary("a {} could not be taken", "notebook", "nbcomm.notebook.roster:Roster.note", NOTHING),
+    Boundary(
+        "the ranks could not be asked what they do", "notebook", "nbcomm.notebook.roster:Roster.next_question", NOTHING
+    ),
+    Boundary(
+        "the ranks' processes could not be looked at",
+        "notebook",
+        "nbcomm.launch.client:ForkServerClient.gone",
+        NOTHING,
+        thread="nbcomm-watch",
+    ),
+    Boundary(
+        "what is lost could not be looked for",
+        "notebook",
+        "nbcomm.notebook.desk:Desk.open",
+        NOTHING,
+        thread="nbcomm-watch",
+    ),
+    Boundary("a hang could not be judged", "notebook", "nbcomm.notebook.watch:judge", NOTHING, action="hang"),
+    Boundary(
+        "collectives could not be kept",
+        "notebook",
+        "nbcomm.notebook.chronicle:Chronicle.hear",
+        NOTHING,
+        action="waiting",
+    ),
+    Boundary(
+        "the panel could not be told",
+        "notebook",
+        "nbcomm.notebook.session:Panel.update",
+        NOTHING,
+        thread="nbcomm-watch",
+    ),
+    # What it does at the end of a cell.
+    Boundary("a question could not be closed", "notebook", "nbcomm.notebook.questions:Questions.end", NOTHING),
+    Boundary(
+        "the end of its output could not be shown", "notebook", "nbcomm.notebook.output:CellOutput.close", SENTENCE
+    ),
+    Boundary("its collectives could not be kept", "notebook", "nbcomm.notebook.chronicle:Chronicle.end", SENTENCE),
+    Boundary("", "notebook", "nbcomm.notebook.chronicle:Chronicle.end", NOTHING, how="slow"),
+    Boundary("the panel could not be saved", "notebook", "nbcomm.notebook.session:Panel.settle", SENTENCE),
+    Boundary(
+        "its pictures or its trace could not be made",
+        "notebook",
+        "nbcomm.notebook.aftermath:Aftermath.__call__",
+        SENTENCE,
+    ),
+    # What hears of processes, and starts them.
+    *(
+        Boundary(guard, side, spoiled, costs, elsewhere=f"tests/launch/test_forkserver.py::{test}")
+        for guard, side, spoiled, costs, test in (
+            (
+                "what the fork server said was not understood",
+                "notebook",
+                "nbcomm.launch.client:ForkServerClient._hear",
+                NOTHING,
+                "test_what_is_not_understood_ends_no_listening",
+            ),
+            (
+                "an end was not noted",
+                "notebook",
+                "nbcomm.notebook.processes:Processes._ended",
+                NOTHING,
+                "test_who_fails_over_an_end_is_told_of_the_next",
+            ),
+            (
+                "a {}",
+                "fork server",
+                "os:fork",
+                "the start",
+                "test_a_fork_that_fails_is_refused_in_words_and_harms_nobody",
+            ),
+            ("a turn", "fork server", "os:waitpid", NOTHING, "test_an_end_is_told_whatever_fails_in_telling_it"),
+            ("an event", "fork server", "os:waitpid", NOTHING, "test_an_end_is_told_whatever_fails_in_telling_it"),
+            ("an end", "fork server", "os:waitpid", NOTHING, "test_an_end_is_told_whatever_fails_in_telling_it"),
+            (
+                "the count of kills for lack of memory",
+                "fork server",
+                "nbcomm.launch.oom:kills",
+                NOTHING,
+                "test_a_start_does_not_fail_where_kills_cannot_be_counted",
+            ),
+        )
+    ),
+)
+
+
+# ── compared with the code ──────────────────────────────────────────────────────────────────────────
+
+
+def guards() -> set[str]:
+    """The words of every guard in the package, with {} for what differs from time to time."""
+    return {words for path in sorted(PACKAGE.rglob("*.py")) for words in _guards_of(ast.parse(path.read_text()))}
+
+
+def _guards_of(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GUARDS:
+            owner = ast.unparse(node.func.value)
+            if owner.endswith("_faults") or node.func.attr == "_going_on":
+                yield from _words(node.args[0], tree)
+
+
+def _words(node: ast.expr, tree: ast.Module) -> Iterator[str]:
+    if isinstance(node, ast.Constant):
+        yield str(node.value)
+    elif isinstance(node, ast.JoinedStr):
+        yield "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in node.values)
+    else:  # a loop over a dict of steps by their words
+        assert isinstance(node, ast.Name)
+        for loop in ast.walk(tree):
+            if isinstance(loop, ast.For) and node.id in ast.unparse(loop.target).strip("()").split(", "):
+                yield from _keys(ast.unparse(loop.iter).removesuffix(".items()"), tree)
+
+
+def _keys(name: str, tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(node.value, ast.Dict):
+            yield from (str(key.value) for key in node.value.keys if isinstance(key, ast.Constant))
+
+
+# ── written down ────────────────────────────────────────────────────────────────────────────────────
+
+_HOW = {"raises": "raises an error", "None": "gives None", "slow": "takes a second longer"}
+_ACTIONS = {
+    "cell": "",
+    "lost": "",
+    "ask": ", while something is typed",
+    "input": ", while a cell asks for input",
+    "interrupt": ", at ■",
+    "hang": ", in a hang",
+    "printing": ", in a cell that prints",
+    "waiting": ", in a cell that takes long",
+}
+
+
+def page() -> str:
+    """The table in Markdown."""
+    rows = [
+        f"| {row.side} | `{row.spoiled.removeprefix('nbcomm.').replace(':', '.')}` {_HOW[row.how]}"
+        f"{f' over a {row.of}' if row.of else ''}{_ACTIONS[row.action]} | {row.costs} |"
+        for row in TABLE
+    ]
+    return "\n".join([_BEGIN, "| in | what fails | what it costs |", "|---|---|---|", *rows, _END])
+
+
+def written(text: str) -> str:
+    """Return a text with the table in its place."""
+    return re.sub(f"{re.escape(_BEGIN)}.*?{re.escape(_END)}", lambda _: page(), text, flags=re.DOTALL)
+
+
+def main() -> None:
+    """Write the table into a page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, required=True, metavar="PAGE")
+    path = parser.parse_args().write
+    path.write_text(written(path.read_text()))
+
+
+if __name__ == "__main__":
+    main()
