@@ -1,11 +1,13 @@
 """The cluster kernel: ipykernel's own, with nbcomm loaded and auto on from the start.
 
-What a cell is, and where it goes, is decided in `nbcomm.notebook.auto`, for this kernel as for any other.
+What a cell is, and where it goes, is decided in `nbcomm.notebook.auto`, for this kernel as for any other. What ranks
+show is shown as in any other, but for a cell's value and help, which go where a front end expects them (`areas`).
 """
 
 from __future__ import annotations
 
 import signal
+from functools import partial
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
@@ -13,7 +15,10 @@ from ipykernel.kernelapp import IPKernelApp, kernel_aliases
 from traitlets import Dict, Enum, Integer, Type
 
 from .. import __version__
-from ..notebook import magics, worlds
+from ..notebook import auto, magics, worlds
+from ..notebook.area import Area, JupyterArea
+from ..notebook.results import placing
+from .areas import ClusterArea, PageArea, asks_for_help
 
 
 class ClusterKernel(IPythonKernel):
@@ -49,6 +54,43 @@ class ClusterKernel(IPythonKernel):
         finally:
             signal.signal(signal.SIGINT, handler)
         super().start()  # type: ignore[no-untyped-call]
+
+    async def do_execute(
+        self,
+        code: str,
+        silent: bool,  # noqa: FBT001 - ipykernel's
+        store_history: bool = True,  # noqa: FBT001, FBT002
+        *args: Any,
+        **kwargs: Any,
+    ) -> dict[str, Any]:
+        """Run a cell; if it runs on ranks, its value and its help go where any kernel's go."""
+        execute = partial(super().do_execute, code, silent, store_history, *args, **kwargs)
+        part = None if silent else auto.part_for_ranks(code, plain=auto.is_on() and store_history)
+        if part is None:  # it runs here
+            return await execute()  # type: ignore[no-any-return]
+        shell, number = self.shell, self.execution_count
+        assert shell is not None  # noqa: S101 - for mypy
+        pages: list[PageArea] = []
+        paged = asks_for_help(part[0]) and not shell.display_page
+
+        def place(area: Area) -> Area:
+            if type(area) is not JupyterArea:  # it is captured
+                return area
+            if not paged:
+                return ClusterArea(shell.display_pub, number)
+            pages.append(PageArea(shell.display_pub, number))
+            return pages[-1]
+
+        try:
+            with placing(place):
+                reply: dict[str, Any] = await execute()
+            if reply["status"] == "ok":
+                help_ = [page for page in (each.page() for each in pages) if page is not None]
+                reply["payload"] = [*reply["payload"], *help_]
+        finally:
+            for each in pages:
+                each.show()  # it failed: help that some ranks gave is the cell's output
+        return reply
 
     @property
     def banner(self) -> str:  # type: ignore[override]  # as in IPythonKernel

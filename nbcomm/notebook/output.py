@@ -18,14 +18,15 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..messages import Clear, Display, Failure, Item, Result, Text
-from .area import Area, current_area
+from .area import Area
 from .blocks import Block, Blocks, as_view
 from .errors_view import cell_error
 from .late import LateText, is_late, late_label
 from .lines import Reader, piece_of
 from .merge import WINDOW, Lane, Merger, Order
 from .pieces import Entry, Line, Piece, Rich, View, version
-from .screen import Screen, new_display_id, text_bundle
+from .results import ResultScreen, RichValue, Values, cell_area
+from .screen import new_display_id, text_bundle
 from .slots import Registry, Slot, label, prefixed
 
 if TYPE_CHECKING:
@@ -87,7 +88,8 @@ class CellOutput:
         self._merger = Merger(ranks, order=order)
         self._readers = {rank: Reader() for rank in sorted(ranks)}
         self._ended: set[int] = set()
-        self._screen = Screen(area if area is not None else current_area(), clock)
+        self._screen = ResultScreen(area if area is not None else cell_area(), clock)
+        self._values = Values(ranks)
         self._labels: list[tuple[Entry, str]] = []
         self._blocks = Blocks(self._screen)
         self._prefixes: dict[tuple[int, ...], str] = {}
@@ -254,12 +256,14 @@ class CellOutput:
                 else:
                     if isinstance(piece, Rich):
                         self._register(rank, piece)
-                    pieces.append(as_view(piece, self.widgets))
+                    view = as_view(piece, self.widgets)
+                    pieces.append(self._values.marked(rank, item, view) if self._screen.has_results else view)
         return pieces, clear
 
     def _clear(self, waits: dict[int, bool], now: float) -> None:
         ranks = {lane.rank for lane in self._merger.lanes if lane.rank in waits and (lane.out or len(lane))}
         if not ranks:
+            self._screen.clear_nothing(wait=any(waits.values()))
             return
         again = self._merger.cleared(ranks, now)
         if again is None:
@@ -310,7 +314,7 @@ class CellOutput:
             return (
                 (waited >= _PATIENCE and len(lane) > WINDOW)
                 or (waited >= _WAIT and not updates)
-                or (lane.rich_since is not None and now - lane.rich_since >= _WAIT)
+                or (lane.rich_since is not None and now - lane.rich_since >= _WAIT and not _waits_with_value(lane))
                 or len(lane) > _FAR_AHEAD
             )
 
@@ -318,12 +322,16 @@ class CellOutput:
 
     def _settle(self, entries: list[Entry]) -> None:
         """Show entries for good, and who joined those that are there."""
-        write, prefix = self._screen.write, self._prefix
+        write, prefix, has_results = self._screen.write, self._prefix, self._screen.has_results
         for entry in entries:
             self._stale = True
             piece = entry.piece
             if isinstance(piece, Line):
-                write(piece.stream, prefixed(prefix(entry.ranks), piece.text))
+                text = prefixed(prefix(entry.ranks), piece.text)
+                if has_results and self._values.are_all(entry):
+                    self._screen.result(text_bundle(text.removesuffix("\n")), {})
+                else:
+                    write(piece.stream, text)
             else:
                 self._show_rich(entry, piece)
         for entry in self._merger.joined:
@@ -352,7 +360,8 @@ class CellOutput:
             self._screen.display(text_bundle(self._prefix(entry.ranks)), {}, label_id)
         else:
             self._screen.write("stdout", self._prefix(entry.ranks) + "\n")
-        self._screen.display(piece.first.data, piece.first.metadata)
+        show = self._screen.result if self._values.are_all(entry) else self._screen.display
+        show(piece.first.data, piece.first.metadata)
 
     def _show_joined(self, entry: Entry) -> None:
         slot = next((part.slot for part in entry.parts.values() if part.slot is not None), None)
@@ -399,9 +408,13 @@ class CellOutput:
         lines: list[str] = []
         room = _LIVE_CHARS
         for entry in reversed(entries):
-            if not isinstance(entry.piece, Line):
+            piece = entry.piece
+            if isinstance(piece, RichValue):  # it waits for the other ranks' values
+                text = str(piece.first.data.get("text/plain", ""))
+            elif isinstance(piece, Line):
+                text = piece.text
+            else:
                 continue
-            text = entry.piece.text
             if len(text) > _LIVE_WIDTH:
                 text = text[:_LIVE_WIDTH] + "…"
             line = prefixed(self._prefix(entry.ranks), text)
@@ -446,6 +459,11 @@ class CellOutput:
         self._screen.write(stream, line)
         if not self._closed:
             self._late_lines.append((rank, stream, line))
+
+
+def _waits_with_value(lane: Lane) -> bool:
+    """Whether the first thing in a lane that is more than text is the rank's value: it waits for the others'."""
+    return isinstance(next((piece for piece in lane.window if isinstance(piece, Rich)), None), RichValue)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from typing import Any
 import psutil
 import pytest
 
-from tests.world.notebook import Notebook
+from tests.world.notebook import Cell, Notebook
 
 from .conftest import RANKS
 
@@ -71,6 +71,106 @@ def test_cells_are_what_they_are_with_the_magic_above_them(cluster: Notebook) ->
     assert cluster.run("%%time\nsum(range(10))").lines[-1] == f"{ALL} 45"
     assert f"{ALL} 45" in cluster.run("\n\n    # indented\n    sum(range(10))").lines
     assert cluster.run("# nothing").text == ""
+
+
+def kinds(cell: Cell) -> list[str]:
+    return [output["kind"] for output in cell.outputs]
+
+
+def test_a_value_that_all_ranks_of_the_cell_gave_is_its_result(cluster: Notebook) -> None:
+    cell = cluster.run("print('before')\nworld_size")
+    assert kinds(cell) == ["stdout", "execute_result"]
+    assert cell.outputs[1]["data"] == {"text/plain": f"{ALL} {RANKS}"}
+    assert cell.outputs[1]["execution_count"] == cell.number
+    alone = cluster.run("%%distributed -r 1\nrank")
+    assert (kinds(alone), alone.text) == (["execute_result"], "[1] 1\n")
+    slow = cluster.run("import time\ntime.sleep(rank)\ntorch.ones(2)", timeout=30)
+    assert kinds(slow)[-1] == "execute_result"
+    assert slow.outputs[-1]["data"] == {"text/plain": f"{ALL} tensor([1., 1.])"}
+    rich = cluster.run("from IPython.display import HTML\nHTML('<b>x</b>')")
+    assert kinds(rich) == ["stdout", "execute_result"]
+    assert rich.outputs[1]["data"]["text/html"] == "<b>x</b>"
+    for code in ("rank", "rank or None", "None", "%%distributed --no-fold\n1", "1;"):
+        assert "execute_result" not in kinds(cluster.run(code)), code
+
+
+def test_what_ranks_give_to_a_local_cell_is_not_its_result(cluster: Notebook) -> None:
+    cell = cluster.run("%%local\nimport nbcomm.notebook.worlds as worlds\nworlds.current().run('1')\n'its own'")
+    assert kinds(cell) == ["stdout", "execute_result"]
+    assert cell.text == f"{ALL} 1\n'its own'\n"
+
+
+def page(cluster: Notebook, code: str) -> tuple[Cell, list[str]]:
+    """A cell, and the texts that went to the pager."""
+    cell = cluster.submit(code)
+    payloads = answer(cluster, cell.message)["payload"]
+    cluster.finish(cell)
+    assert all(payload["source"] == "page" for payload in payloads)
+    return cell, [payload["data"]["text/plain"] for payload in payloads]
+
+
+def test_help_goes_to_the_pager(cluster: Notebook) -> None:
+    for code, text in (("all_reduce?", "Combine every rank's data"), ("*all_red*?", f"{ALL} all_reduce\n")):
+        cell, pages = page(cluster, code)
+        assert cell.outputs == []
+        assert len(pages) == 1
+        assert text in pages[0]
+        assert pages[0].startswith(ALL)
+    cluster.run("mine = rank * 10")
+    cell, pages = page(cluster, "%%distributed -r 1,2\n# two\nmine?\nall_reduce?")
+    assert "[1] " in pages[0]
+    assert "10" in pages[0]
+    assert "Combine every rank's data" in pages[0]
+
+
+def test_help_among_other_things_is_shown_where_it_stands(cluster: Notebook) -> None:
+    cell, pages = page(cluster, "print('above')\nall_reduce?")
+    assert pages == []
+    assert cell.lines[0] == f"{ALL} above"
+    assert "Combine every rank's data" in cell.text
+    cell, pages = page(cluster, "not_there?")
+    assert (cell.text, pages) == (f"{ALL} Object `not_there` not found.\n", [])
+
+
+def test_help_is_shown_in_the_cell_where_that_is_wanted(cluster: Notebook) -> None:
+    cluster.run("%%local\nget_ipython().display_page = True")
+    try:
+        cell, pages = page(cluster, "all_reduce?")
+    finally:
+        cluster.run("%%local\nget_ipython().display_page = False")
+    assert pages == []
+    assert "Combine every rank's data" in cell.text
+
+
+SLOW = (
+    "import time\nclass Slow:\n    def __repr__(self):\n        time.sleep({})\n        return 'at last'\nslow = Slow()"
+)
+
+
+def test_help_for_which_a_rank_is_waited_leaves_nothing_in_the_cell(cluster: Notebook) -> None:
+    cluster.run(SLOW.format("rank"))
+    cell, pages = page(cluster, "slow?")
+    assert "at last" in pages[0]
+    assert cell.text == ""
+
+
+def test_help_that_is_interrupted_is_the_cells_output(cluster: Notebook) -> None:
+    cluster.run(SLOW.format("600 * (rank == 1)"))
+    cell = cluster.interrupted("all_reduce?\nslow?", once="at last")
+    assert "Combine every rank's data" in cell.stream("stdout")
+
+
+def test_a_clear_is_told_to_the_front_end_where_nothing_was_shown(cluster: Notebook) -> None:
+    told: list[dict[str, Any]] = []
+    message = cluster.client.execute("from IPython.display import clear_output\nclear_output(wait=rank < 0)")
+    while True:
+        heard = cluster.client.get_iopub_msg(timeout=30)
+        if heard["parent_header"].get("msg_id") == message:
+            if heard["msg_type"] == "clear_output":
+                told.append(heard["content"])
+            elif heard["content"].get("execution_state") == "idle":
+                break
+    assert told == [{"wait": False}]
 
 
 def test_what_steers_is_refused_in_the_midst_of_a_cell_with_what_to_do(cluster: Notebook) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import nbformat
 import pytest
-from nbformat.v4 import new_code_cell, new_notebook
+from nbformat.v4 import new_code_cell, new_notebook, new_output
 
 from nbcomm.ranks import parse
 from tests.world.notebook import Notebook
@@ -146,6 +146,7 @@ def test_parameters_of_papermill_reach_the_ranks(tmp_path: Path) -> None:
     cells = [
         new_code_cell("lr, name = 0.1, 'default'", metadata={"tags": ["parameters"]}),
         new_code_cell("lr * (rank + 1), name"),
+        new_code_cell("all_reduce(lr)"),
     ]
     kernel = {"name": "nbcomm", "display_name": "nbcomm", "language": "python"}
     nbformat.write(new_notebook(cells=cells, metadata={"kernelspec": kernel}), tmp_path / "in.ipynb")
@@ -153,4 +154,7 @@ def test_parameters_of_papermill_reach_the_ranks(tmp_path: Path) -> None:
         tmp_path / "in.ipynb", tmp_path / "out.ipynb", {"lr": 3}, cwd=tmp_path, progress_bar=False
     )
     assert made.cells[1].metadata.tags == ["injected-parameters"]
-    assert shown(made.cells[-1].outputs) == "[0] (3, 'default')\n[1] (6, 'default')\n[2] (9, 'default')"
+    assert shown(made.cells[-2].outputs) == "[0] (3, 'default')\n[1] (6, 'default')\n[2] (9, 'default')"
+    # One value of all ranks is the cell's result, also in the file: with the cell's number, as in any notebook.
+    number = made.cells[-1].execution_count
+    assert made.cells[-1].outputs == [new_output("execute_result", {"text/plain": "[0-2] 9"}, execution_count=number)]

@@ -18,6 +18,7 @@ NEEDED = ("pytest", "pytest-timeout", "pytest-xdist", "hypothesis")
 WANTED = (
     "accelerate",
     "jupyter-console",
+    "jupyter-kernel-test",
     "lightning-fabric",
     "matplotlib",
     "nbconvert",
