@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -16,6 +15,7 @@ from ..faults import Faults
 from ..messages import Call, Done, Output, Run
 from .chronicle import Chronicle
 from .output import CellOutput, cell_error
+from .past import PastOutputs
 from .presses import Presses
 from .requests import Request
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from .desk import Desk
     from .generations import Generations
     from .mirrors import Mirrors
-
-_OUTPUTS_KEPT = 200
-"""How many past cells can still show what their background threads print."""
 
 Aftermath = Callable[[Mapping[int, Done]], None]
 """Called with the ranks' answers when a cell has ended, well or not."""
@@ -65,7 +62,7 @@ class Stage:
         self._widgets = widgets
         self._settle = settle
         self._hurry = hurry
-        self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
+        self._outputs = PastOutputs()
         self._faults = Faults()
         self._lock = threading.Lock()  # one cell at a time, whatever thread asks
 
@@ -108,9 +105,7 @@ class Stage:
         self._desk.questions.begin(request.id)
         self.cell = request, output
         output.widgets = self._widgets
-        self._outputs[request.id] = output
-        while len(self._outputs) > _OUTPUTS_KEPT:
-            self._outputs.popitem(last=False)
+        self._outputs.add(request.id, output)
         self._hurry()
 
     def finish(
@@ -159,6 +154,7 @@ class Stage:
         output = self._outputs.get(message.run)
         items = self._widgets.hear(rank, message.items, output.area if output is not None else None)
         if output is not None and items:
+            self._outputs.note(message.run, items)
             output.feed(rank, items)
 
     def ended(self, rank: int, done: Done) -> bool:

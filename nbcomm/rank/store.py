@@ -28,6 +28,9 @@ _LENGTH = struct.Struct("!I")
 _AT_ONCE = 1 << 20
 """Bytes to make room for before they are there: a length may be a lie."""
 
+_BREATH = 0.05
+"""Seconds of rest where a connection cannot be taken."""
+
 _RETRY = 0.002
 """Seconds between two looks for a server that is not there yet."""
 
@@ -89,13 +92,21 @@ class StoreServer:
                 try:
                     connection, _ = self._listener.accept()
                 except OSError:
-                    return
+                    if self._closed:
+                        return
+                    time.sleep(_BREATH)  # no descriptor is free, say; whoever knocks is still there then
+                    continue
                 with self._changed:
                     if self._closed:  # it slipped in while `close` looked at the others
                         connection.close()
                         return
                     self._connections.add(connection)
-                threading.Thread(target=self._serve, args=(connection,), name="nbcomm-store", daemon=True).start()
+                try:
+                    threading.Thread(target=self._serve, args=(connection,), name="nbcomm-store", daemon=True).start()
+                except RuntimeError:  # no thread can be had: its client is told so by the end of the connection
+                    with self._changed:
+                        self._connections.discard(connection)
+                    connection.close()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import socket
 import threading
 from collections.abc import Iterator
 from datetime import timedelta
@@ -145,8 +147,6 @@ def test_a_server_that_never_comes_is_not_awaited_for_ever(path: Path) -> None:
 
 
 def test_garbage_ends_its_own_connection_only(store: UnixStore, path: Path) -> None:
-    import socket
-
     for garbage in (b"\0\0\0\1\xc1", b"\0\0\0\4oops", b"\0\0\0\7\x92\xa4evil\1"):
         with socket.socket(socket.AF_UNIX) as stranger:
             stranger.settimeout(30)
@@ -155,3 +155,21 @@ def test_garbage_ends_its_own_connection_only(store: UnixStore, path: Path) -> N
             assert stranger.recv(100) == b""
     store.set("still", "there")
     assert store.get("still") == b"there"
+
+
+def test_a_server_that_has_no_descriptor_left_serves_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, left = socket.socket.accept, [3]
+
+    def accept(listener: socket.socket) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return plain(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    server, client = StoreServer(path), UnixStore(path, 30.0)
+    client.set("late", "bird")
+    assert client.get("late") == b"bird"
+    assert left == [0]
+    client.close()
+    server.close()
