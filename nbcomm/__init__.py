@@ -167,7 +167,8 @@ def attach(identity: str | None = None) -> Session:
     """Take up a world that another process of this user has left, and return its `Session`.
 
     Args:
-        identity: the world's short name; it can be left out if there is only one without a notebook.
+        identity: the world's short name; it can be left out if there is only one without a notebook, or one
+            of this notebook or folder.
 
     Raises:
         StateError: there is none, there are several, or another notebook steers it.

@@ -56,6 +56,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
         cwd: in which directory.
         name: what that notebook called it; often empty.
         plain: why its process groups are torch's own; empty if they are ours.
+        notebook: what Jupyter calls the notebook that has steered it last; empty if that is not known.
     """
 
     title: str
@@ -67,6 +68,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
     cwd: str
     name: str = ""
     plain: str = ""
+    notebook: str = ""
 
 
 class Home:

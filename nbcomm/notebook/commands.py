@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -97,7 +98,13 @@ class Commands:
         self._run(code, None, ranks, number, fold=fold, by_rank=by_rank, quiet=quiet, draw=draw, trace=trace)
 
     def run_file(
-        self, path: str, args: Iterable[object] = (), ranks: str | Iterable[int] | None = None, **options: Any
+        self,
+        path: str,
+        args: Iterable[object] = (),
+        ranks: str | Iterable[int] | None = None,
+        *,
+        fresh: bool = False,
+        **options: Any,
     ) -> None:
         """Run a script on ranks as ``torchrun path args`` would; its variables are the cells' own afterwards.
 
@@ -105,14 +112,17 @@ class Commands:
             path: the script.
             args: its arguments.
             ranks: which ranks run it; all by default.
+            fresh: put new processes in the places of these ranks before: their variables are lost, and so is what
+                libraries remember in a process.
             **options: as of `run`.
 
         Raises:
-            ScriptError: there is no such script. Nothing was run.
+            ScriptError: there is no such script. Nothing was run, and no process was replaced.
+            StartError: a new process did not come up; the ranks are dead.
             CellError: it failed on some rank, or ended with an exit status other than 0.
         """
         words = [str(arg) for arg in args]
-        self._run(programs.order(path, words), " ".join([path, *words]), ranks, **options)
+        self._run(programs.order(path, words), " ".join([path, *words]), ranks, fresh=fresh, **options)
 
     def _run(  # noqa: PLR0913 - each is an option of %%distributed
         self,
@@ -126,9 +136,15 @@ class Commands:
         quiet: bool = False,
         draw: bool = False,
         trace: str | None = None,
+        fresh: bool = False,
     ) -> None:
-        chosen = self._choose(ranks)
+        chosen = self._choose(ranks, replacing=fresh)
         file = None if trace is None else tracing.check(trace)
+        if fresh:  # behind all that can be refused
+            self.heal(chosen)
+            self._manuscript.replaced(chosen, len(self.ranks))
+            if not quiet:
+                sys.stdout.write(f"{_fresh(chosen, len(self.ranks))}\n")
         number = next(self._numbers) if number is None else number
         output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
         with self._stage.alone(), self._manuscript.cell(number, code, chosen, len(self.ranks), script):
@@ -234,6 +250,10 @@ class Commands:
         """
         return self._manuscript.save(path, len(self.ranks), force=force, everything=everything)
 
+    def heal(self, ranks: str | Iterable[int] | None = None) -> list[str]:
+        """Put new processes in the places of ranks; see `Session.heal`."""
+        raise NotImplementedError
+
     # ── on which ranks ────────────────────────────────────────────────────────────────────────────────────
 
     def _check_running(self) -> None:
@@ -251,10 +271,10 @@ class Commands:
             raise SpecError(f"The ranks {chosen} are not all in this world of {n}: 0 to {n - 1}.")
         return chosen
 
-    def _choose(self, ranks: str | Iterable[int] | None) -> list[int]:
+    def _choose(self, ranks: str | Iterable[int] | None, *, replacing: bool = False) -> list[int]:
         self._check_running()
         chosen = self._resolve(ranks)
-        gone = self._roster.dead_among(chosen)
+        gone = [] if replacing else self._roster.dead_among(chosen)
         if gone:
             ends = ends_of(gone, self._roster.dead)
             places = "new processes in their places" if len(gone) > 1 else "a new process in its place"
@@ -262,10 +282,17 @@ class Commands:
                 f"{ends[0].upper()}{ends[1:]}; nothing was run. Type %distributed heal to put {places} (the others "
                 "keep their variables), or choose other ranks with -r."
             )
-        busy = self._desk.busy() & set(chosen)
+        # Where some are replaced, all form their groups anew.
+        busy = self._desk.busy() & set(self.ranks if replacing else chosen)
         if busy and not self._stage.taken:
             raise StateError(
                 f"Rank {rank_specs.fold(busy)} still runs an earlier cell; nothing was run. Wait for it, or type "
                 f"%distributed interrupt, or %distributed heal {rank_specs.fold(busy)} to put new processes in place."
             )
         return chosen
+
+
+def _fresh(chosen: Sequence[int], size: int) -> str:
+    others = "" if len(chosen) == size else "; the other ranks keep theirs"
+    named, are = rank_specs.named(chosen), "is" if len(chosen) == 1 else "are"
+    return f"{named[0].upper()}{named[1:]} {are} new, and without the variables of before{others}."

@@ -66,6 +66,11 @@ class DistributedMagics(Magics):
         if options.file is not None:
             self._run_file(options, cell)
             return
+        if options.fresh:
+            raise UsageError(
+                "--fresh is for a script, so nothing was run: it stands before --file. For a cell, type %distributed "
+                "restart before it."
+            )
         if not cell.strip():
             raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
         check_syntax(cell)
@@ -82,7 +87,12 @@ class DistributedMagics(Magics):
 
     def _perform_file(self, options: argparse.Namespace, file: str, *args: str) -> None:
         programs.order(file, args)  # refuses what is not there before a world is started for it
-        self._perform(options, lambda session: partial(session.run_file, file, args))
+        before = worlds.running()  # one that begins with this script is as fresh as can be
+
+        def run(session: Session) -> Callable[..., None]:
+            return partial(session.run_file, file, args, fresh=options.fresh and session in before)
+
+        self._perform(options, run)
 
     def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
         with _addressed_to(options.world), self._interruptible():
@@ -240,8 +250,10 @@ class DistributedMagics(Magics):
         print(buttons.heal(worlds.current(options.world), options.ranks))
 
     def _do_attach(self, options: argparse.Namespace) -> None:
-        session = worlds.attach_and_use(options.id, options.world)
+        session, which = worlds.attach_and_use(options.id, options.world)
         print(f"Attached to {session.title}, {session.backend}.")
+        if which:
+            print(which)
         _show_panel(session)
         with self._interruptible():
             session.resume()

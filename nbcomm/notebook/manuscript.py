@@ -60,6 +60,10 @@ class Manuscript:
         """A function was called from the notebook's side."""
         self._entries.append(scripts.Called(name, _some(ranks, size)))
 
+    def replaced(self, ranks: Sequence[int], size: int) -> None:
+        """New processes are in the places of ranks."""
+        self._entries.append(scripts.Replaced(_some(ranks, size)))
+
     def save(self, path: str, size: int, *, force: bool, everything: bool) -> str:
         """Write the script; see `Session.save`."""
         file = files.check(path, force=force)

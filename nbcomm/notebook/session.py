@@ -33,6 +33,7 @@ from .roster import Roster
 from .stage import Stage
 from .startup import Progress, Startup, Wishes
 from .watch import Watch
+from .whose import this_notebook
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
@@ -180,6 +181,7 @@ class Session(Commands):
                 cwd,
                 self.name,
                 self._generations.plain,
+                this_notebook(),
             )
         )
 

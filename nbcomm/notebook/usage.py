@@ -89,6 +89,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     save.add_argument("--force", action="store_true", help="also over a file that is not as nbcomm has written it")
     run = word("run", "Run a script on the ranks, as torchrun would; its variables are the cells' own afterwards.")
     _add_cell_options(run)
+    _add_fresh(run)
     run.add_argument("file", metavar="FILE", help="the script")
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="what follows is the script's own")
     word("help", "Show this.")
@@ -111,8 +112,15 @@ def cell_parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="%%distributed", description="Run this cell on every rank.")
     _add_world(parser)
     _add_cell_options(parser)
+    _add_fresh(parser)
     parser.add_argument("--file", nargs="+", metavar="…", help="run a script, and no cell: FILE, and what is its own")
     return parser
+
+
+def _add_fresh(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fresh", action="store_true", help="run the script in new processes; the ranks' variables are lost"
+    )
 
 
 def _add_cell_options(parser: argparse.ArgumentParser) -> None:

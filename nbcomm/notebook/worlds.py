@@ -5,8 +5,12 @@ from __future__ import annotations
 import atexit
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from ..errors import StateError
 from ..home import Home
@@ -15,6 +19,7 @@ from ..launch.found import FoundWorld, find_worlds
 from .naming import check_name
 from .session import Session
 from .startup import Progress, Wishes
+from .whose import this_notebook
 
 # ruff: noqa: PLW0603 - one process warms up one fork server
 _warm: ForkServerClient | None = None
@@ -100,29 +105,32 @@ def attach(identity: str | None = None) -> Session:
     """Take up a world that another notebook of this user has left; see `nbcomm.attach`.
 
     Raises:
-        StateError: there is none, there are several, or another notebook steers it.
+        StateError: there is none, there are several to choose from, or another notebook steers it.
     """
-    return _take_up(_choose(identity), "")
+    return _take_up(_choose(identity)[0], "")
 
 
-def attach_and_use(identity: str | None = None, name: str = "") -> Session:
+def attach_and_use(identity: str | None = None, name: str = "") -> tuple[Session, str]:
     """Take up a world for the magics.
 
     Args:
-        identity: which, if there are several.
+        identity: which; by default the only one, that of this notebook, or that of this folder.
         name: what this notebook calls it; by default what the other one did.
 
+    Returns:
+        Its session, and which world it is in words, if there were several.
+
     Raises:
-        StateError: there is none, there are several, another notebook steers it, or the name is taken.
+        StateError: there is none, there are several to choose from, another notebook steers it, or the name is taken.
     """
     if not any(world.info.name for world in left_behind()):  # else the name is not known yet
         _check_free(name)
-    world = _choose(identity)
+    world, which = _choose(identity)
     name = name or world.info.name
     _check_free(name)
     session = _take_up(world, name)
     use(session)
-    return session
+    return session, which
 
 
 def _check_free(name: str) -> None:
@@ -135,11 +143,16 @@ def _check_free(name: str) -> None:
 
 def _take_up(world: FoundWorld, name: str) -> Session:
     cool_down()
-    return Session(ForkServerClient(world.home, running=True), Wishes(name=name), existing=world.info)
+    session = Session(ForkServerClient(world.home, running=True), Wishes(name=name), existing=world.info)
+    with suppress(OSError):  # where it cannot be said that it is this notebook's now, it is steered all the same
+        world.home.write_world(structs.replace(world.info, name=session.name, notebook=this_notebook()))
+    return session
 
 
-def _choose(identity: str | None) -> FoundWorld:
+def _choose(identity: str | None) -> tuple[FoundWorld, str]:
+    """A world to take up, and which it is, in words, if it was chosen from several."""
     found = find_worlds()
+    which = ""
     if identity is not None:
         chosen = [world for world in found if world.home.id == identity]
         if not chosen:
@@ -151,7 +164,7 @@ def _choose(identity: str | None) -> FoundWorld:
             there = f" Those that live have one:\n{_listed(found)}" if found else ""
             raise StateError(f"No world without a notebook lives on this machine; %distributed start makes one.{there}")
         if len(chosen) > 1:
-            raise StateError(f"There {_are(len(chosen), 'world')} to choose from; name one:\n{_listed(chosen)}")
+            chosen, which = _likeliest(chosen)
     (world,) = chosen
     if world.holder == os.getpid():
         raise StateError(f"The world {world.home.id} is in use by this very process.")
@@ -159,7 +172,36 @@ def _choose(identity: str | None) -> FoundWorld:
         raise StateError(
             f"The world {world.home.id} is in use by the notebook of process {world.holder}; end that kernel first."
         )
-    return world
+    return world, which
+
+
+def _likeliest(free: list[FoundWorld]) -> tuple[list[FoundWorld], str]:
+    """Of several worlds, the one of this notebook, else the one of this folder; and which it is, in words.
+
+    Raises:
+        StateError: that does not decide it.
+    """
+    mine = [world for world in free if _is_mine(world)]
+    here = [world for world in mine or free if world.info.cwd == _folder()]
+    for chosen, whose in ((mine, "the world of this notebook"), (here, "the world that was started in this folder")):
+        if len(chosen) == 1:
+            others = _listed(world for world in free if world is not chosen[0])
+            return (
+                chosen,
+                f"It is {whose}, {chosen[0].home.id}, of {len(free)} without a notebook. The others:\n{others}",
+            )
+    raise StateError(f"There {_are(len(free), 'world')} to choose from; name one:\n{_listed(free)}")
+
+
+def _is_mine(world: FoundWorld) -> bool:
+    return world.info.notebook == this_notebook() != ""
+
+
+def _folder() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:  # it was taken away
+        return ""
 
 
 def left_behind() -> list[FoundWorld]:
@@ -168,7 +210,7 @@ def left_behind() -> list[FoundWorld]:
 
 
 def _listed(found: Iterable[FoundWorld]) -> str:
-    return "\n".join(f"  {world}" for world in found)
+    return "\n".join(f"  {world}{', of this notebook' * _is_mine(world)}" for world in found)
 
 
 def _are(count: int, what: str) -> str:

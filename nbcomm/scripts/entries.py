@@ -52,7 +52,14 @@ class Called:
     ranks: tuple[int, ...] | None
 
 
-Entry = Ran | RanFile | Pushed | Called
+@dataclass(frozen=True)
+class Replaced:
+    """New processes have taken the places of ranks, and what these had made was gone."""
+
+    ranks: tuple[int, ...] | None
+
+
+Entry = Ran | RanFile | Pushed | Called | Replaced
 
 
 def pushed(variables: dict[str, Any], ranks: tuple[int, ...] | None) -> Pushed:

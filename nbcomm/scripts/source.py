@@ -140,13 +140,13 @@ def commented(text: str) -> str:
 class Names:
     """The global names of some code: which it reads, in functions too, and which it binds or deletes.
 
-    ``star``: it binds others, too, by ``from … import *``, and nobody knows which.
+    ``stars``: the modules from which it takes others, too, by ``from … import *``; see `stars.names_in`.
     """
 
     loads: frozenset[str]
     binds: frozenset[str]
     deletes: frozenset[str]
-    star: bool = False
+    stars: frozenset[str] = frozenset()
 
 
 def names_of(*statements: ast.stmt) -> Names:
@@ -160,9 +160,16 @@ def names_of(*statements: ast.stmt) -> Names:
                 binds.add(step.argval)
             elif step.opname == "DELETE_GLOBAL" or (step.opname == "DELETE_NAME" and code.co_name == "<module>"):
                 deletes.add(step.argval)
-    star = any(isinstance(statement, ast.ImportFrom) and statement.names[0].name == "*" for statement in statements)
+    stars = frozenset(f"{'.' * node.level}{node.module or ''}" for node in stars_of(statements))
     hidden = frozenset(_HIDDEN)
-    return Names(frozenset(loads) - hidden, frozenset(binds) - hidden, frozenset(deletes), star)
+    return Names(frozenset(loads) - hidden, frozenset(binds) - hidden, frozenset(deletes), stars)
+
+
+def stars_of(statements: Iterable[ast.stmt]) -> Iterator[ast.ImportFrom]:
+    """The star imports among statements, also those in branches."""
+    for node in of_scope(statements):
+        if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
+            yield node
 
 
 def bound_for_sure(statement: ast.stmt) -> frozenset[str]:

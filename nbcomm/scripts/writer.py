@@ -11,11 +11,15 @@ import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ..ranks import fold
+from ..ranks import fold, named
 from . import names
 from .cell import Cell, read
-from .entries import Called, Entry, Pushed, Ran, RanFile
+from .entries import Called, Entry, Pushed, Ran, RanFile, Replaced
 from .source import EVERYWHERE, bound_for_sure, commented, compiles, indent, names_of
+from .stars import names_in
+
+_OURS = {"comm", "dist", "loop", "rank"}
+"""What the script itself uses: a star import of nobody knows what may bind these, as that of torch does `dist`."""
 
 _GAP = "\n\n\n"
 
@@ -58,6 +62,8 @@ class _Part:
     cell: Cell | None = None
     why_not: str = ""
     again: bool = False
+    brings: frozenset[str] = frozenset()
+    """Names that it has by star imports."""
     missing: set[str] = field(default_factory=set)
 
 
@@ -73,7 +79,8 @@ class _Writer:
         self._modules: set[str] = set()
         self._futures: dict[str, None] = {}
         self._bound: set[str] = set()
-        self._star = False
+        self._brought: dict[str, frozenset[str] | None] = {}
+        """By module: what a star import of it brings; None where that is not known."""
         self._parts: list[_Part] = []
         self._read(entries)
         self._taken = {word for part in self._parts if part.cell for word in _all_names(part.cell)} | self._bound
@@ -102,10 +109,10 @@ class _Writer:
                 if part.cell is None:
                     continue
                 key = entry.code, entry.ranks
-                binds = part.cell.names.binds
+                binds = part.cell.names.binds | part.brings
                 part.again = part.cell.only_defines and all(latest.get(name) == key for name in binds | {key[0]})
-                if part.cell.names.star:
-                    self._star = True
+                if self._unknown(part):
+                    part.again = False
                     latest.clear()
                 latest.update(dict.fromkeys({*part.cell.names.deletes}))
                 latest.update(dict.fromkeys({*binds, key[0]}, key))
@@ -126,6 +133,11 @@ class _Writer:
             part.cell, part.why_not = None, "cannot be written as a part of a script"
             return
         assert part.cell is not None  # noqa: S101 - for mypy: else there would be no text that compiles
+        for module in part.cell.names.stars - self._brought.keys():
+            self._brought[module] = names_in(module)
+        part.brings = frozenset[str]().union(*(self._brought[module] or () for module in part.cell.names.stars))
+        if self._unknown(part):
+            self._bound |= _OURS
         self._modules |= part.cell.plain.modules
         self._futures.update(dict.fromkeys(part.cell.futures))
 
@@ -138,10 +150,12 @@ class _Writer:
             if everywhere:
                 sure |= bound_for_sure(statement)
 
+    def _unknown(self, part: _Part) -> list[str]:
+        """The modules that a cell imports by a star, and whose names are not known."""
+        return sorted(name for name in part.cell.names.stars if self._brought[name] is None) if part.cell else []
+
     def _find_missing(self) -> None:
         """Find names that nothing in the script binds."""
-        if self._star:
-            return
         there = EVERYWHERE | names.OWN | self._bound
         for part in self._parts:
             if part.cell is not None and not part.again:
@@ -168,18 +182,17 @@ class _Writer:
         entry = part.entry
         if isinstance(entry, Pushed):
             return self._push_block(entry, part)
-        if isinstance(entry, Called):
-            return f"# {entry.name}() was called from the notebook{_on(entry.ranks)}; that is not in this script."
-        title = f"# In [{entry.number}]{_on(entry.ranks)}"
-        if isinstance(entry, RanFile):
-            how = "" if entry.outcome == "done" else f", and {_went(entry.outcome)}"
-            return f"{title} ran the script {_one_line(entry.file)}{how}; that is not in this one."
+        if not isinstance(entry, Ran):
+            return _beside(entry)
+        title = _title(entry)
         if part.cell is None:
             left = f"{title} {part.why_not}, so it is left out."
             return f"{left}\n{commented(entry.code)}" if self._everything else left
         if self._is_left(part):
             return ""
-        told = [f"# {word}: nothing that is in this script makes it." for word in sorted(part.missing)]
+        told = [
+            f"# {word}: nothing that is in this script makes it{self._unless(word)}." for word in sorted(part.missing)
+        ]
         body = self._text(part.cell, self._comm, self._loop, self._function(entry.number), self._wanted)
         return "\n".join([title, *told, self._on_ranks(body, entry.ranks) if part.cell.tree.body else body])
 
@@ -271,8 +284,30 @@ class _Writer:
         dropped = {magic for part in self._parts if part.cell and not part.again for magic in part.cell.plain.dropped}
         if dropped:
             notes.append(f"Comments now, as they mean nothing in a script: {', '.join(sorted(dropped))}.")
+        there = False
+        for part in self._parts:
+            there |= part.cell is not None
+            if there and isinstance(part.entry, Replaced):
+                notes.append(
+                    "New processes took the places of ranks on the way (--fresh): a cell behind that did not find what "
+                    "cells before it had made, and in here it does."
+                )
+                break
         notes += self._notes_of_values()
         return notes
+
+    def _doubtful(self) -> dict[str, list[str]]:
+        """The modules whose names are not known, each with the cells that import them."""
+        found: dict[str, list[str]] = {}
+        for part in self._parts:
+            for module in self._unknown(part) if not self._is_left(part) else []:
+                found.setdefault(module, []).append(_label(part.entry))
+        return found
+
+    def _unless(self, name: str) -> str:
+        """What else may make a name, in words; IPython's ``_`` comes from no module."""
+        modules = self._doubtful() if name[:1] != "_" else {}
+        return f", unless {' or '.join(map(_star, modules))} does" if modules else ""
 
     def _notes_of_values(self) -> list[str]:
         notes = []
@@ -291,10 +326,39 @@ class _Writer:
         for part in self._parts:
             for name in sorted(part.missing):
                 missing.setdefault(name, []).append(_label(part.entry))
+        doubtful = [name for name in missing if self._unless(name)]
+        if doubtful:
+            imports = [f"{_star(module)} in {', '.join(where)}" for module, where in self._doubtful().items()]
+            words = [f"{name} (needed by {', '.join(missing.pop(name))})" for name in doubtful]
+            notes.append(
+                f"Nothing in here makes {', '.join(words)}, unless {' or '.join(imports)} does: "
+                "the names that "
+                f"{'this brings' if len(imports) == 1 else 'these bring'} cannot be told without running "
+                f"{'it' if len(imports) == 1 else 'them'}."
+            )
         notes += [
             f"{name} is needed by {', '.join(where)}, but nothing in here makes it." for name, where in missing.items()
         ]
         return notes
+
+
+def _star(module: str) -> str:
+    return f"`from {module} import *`"
+
+
+def _title(entry: Ran | RanFile) -> str:
+    return f"# In [{entry.number}]{_on(entry.ranks)}"
+
+
+def _beside(entry: Called | RanFile | Replaced) -> str:
+    """What happened beside the cells, as a comment."""
+    if isinstance(entry, Called):
+        return f"# {entry.name}() was called from the notebook{_on(entry.ranks)}; that is not in this script."
+    if isinstance(entry, Replaced):
+        whose = "all ranks" if entry.ranks is None else named(entry.ranks)
+        return f"# Here new processes took the places of {whose}, without variables."
+    how = "" if entry.outcome == "done" else f", and {_went(entry.outcome)}"
+    return f"{_title(entry)} ran the script {_one_line(entry.file)}{how}; that is not in this one."
 
 
 def _all_names(cell: Cell) -> frozenset[str]:

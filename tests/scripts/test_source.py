@@ -86,8 +86,9 @@ x: int = 1
     } | (found.loads & {"__name__"})
     assert found.binds == {"a", "d", "f", "made", "K", "walrus", "maybe", "i", "up", "x"}
     assert found.deletes == {"gone"}
-    assert not found.star
-    assert names_of(*parse("from math import *").body).star
+    assert not found.stars
+    starred = "from math import *\ntry:\n    from .a.b import *\nexcept ImportError:\n    from c import d"
+    assert names_of(*parse(starred).body).stars == {"math", ".a.b"}
 
 
 @pytest.mark.parametrize(

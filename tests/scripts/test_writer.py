@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nbcomm.rank.names import cell_names
-from nbcomm.scripts import Called, Entry, Pushed, Ran, RanFile, write
+from nbcomm.scripts import Called, Entry, Pushed, Ran, RanFile, Replaced, write
 from nbcomm.scripts import names as script_names
 from nbcomm.scripts.entries import literal, pushed
 from nbcomm.scripts.source import compiles
@@ -210,7 +210,14 @@ def test_a_cell_is_there_as_often_as_it_ran() -> None:
 
 @pytest.mark.parametrize(
     ("between", "times"),
-    [("x = 1", 1), ("f = 2", 2), ("del f", 2), ("from a import *", 2), ("def f(): return 2", 2)],
+    [
+        ("x = 1", 1),
+        ("f = 2", 2),
+        ("del f", 2),
+        ("from a import *", 2),
+        ("from math import *", 1),
+        ("def f(): return 2", 2),
+    ],
 )
 def test_what_only_defines_is_there_once(between: str, times: int) -> None:
     cell = "import os\ndef f(): return 1"
@@ -275,7 +282,66 @@ def test_what_nothing_makes_is_named() -> None:
     assert "# made_by_call: nothing that is in this script makes it.\nx = made" in saved.text
     assert "# f() was called from the notebook; that is not in this script." in saved.text
     assert "# In [3] on rank 0 ran the script a b.py 1, and failed; that is not in this one." in saved.text
-    assert not write([Ran(1, "from a import *\nx", None)], name="t.py", world_size=4).notes
+
+
+def notes(*cells: str) -> list[str]:
+    """What is said of a script of cells that ran well."""
+    return write([Ran(n, cell, None) for n, cell in enumerate(cells, 1)], name="t.py", world_size=4).notes
+
+
+@pytest.mark.parametrize("star", ["from math import *", "try:\n    from math import *\nexcept ImportError:\n    pass"])
+def test_a_star_import_brings_its_names_and_no_others(star: str) -> None:
+    assert notes(star, "x = sqrt(pi) + nobody_made") == [
+        "nobody_made is needed by In [2], but nothing in here makes it."
+    ]
+    assert 'subprocess.run(f"echo {pi}", shell=True)' in script(star, "!echo {pi}")
+
+
+def test_a_star_import_that_is_not_known_is_named_in_one_sentence() -> None:
+    cells = ["from no_such import *", "from .a import *", "a + b", "b + _"]
+    doubtful, sure = notes(*cells)
+    assert doubtful == (
+        "Nothing in here makes a (needed by In [3]), b (needed by In [3], In [4]), unless `from no_such import *` in "
+        "In [1] or `from .a import *` in In [2] does: the names that these bring cannot be told without running them."
+    )
+    assert sure == "_ is needed by In [4], but nothing in here makes it."
+    text = script(*cells)
+    assert (
+        "# a: nothing that is in this script makes it, unless `from no_such import *` or `from .a import *` does.\n"
+        in text
+    )
+    assert "# _: nothing that is in this script makes it.\n" in text
+    assert "that this brings cannot be told without running it." in notes("from no_such import *\na")[0]
+    assert not notes("from no_such import *", "rank, len([])"), "nothing is missing, so nothing is said"
+
+
+def test_what_a_star_import_binds_is_no_more_nbcomms() -> None:
+    """`math` has a `dist` of its own, and what is not known may have anything."""
+    assert script("from math import *").endswith("torch.distributed.destroy_process_group()\n")
+    text = script("from no_such import *", Ran(2, "await f()", (0,)))
+    assert "communicator = nbcomm.init()\nevent_loop = " in text
+    assert "if communicator.rank == 0:" in text
+    assert text.endswith("torch.distributed.destroy_process_group()\n")
+
+
+def test_a_star_import_is_there_again_if_its_names_were_bound_meanwhile_or_may_have_been() -> None:
+    assert script("from math import *", "pi = 3", "from math import *").count("import *") == 2
+    assert script("from math import *", "y = 3", "from math import *").count("import *") == 1
+    assert script("from no_such import *", "y = 3", "from no_such import *").count("import *") == 2
+
+
+def test_fresh_processes_are_named_where_something_was_lost() -> None:
+    cells = Ran(1, "x = 1", None), Replaced((1, 2)), RanFile(2, "a.py", (1, 2)), Ran(3, "x", None)
+    saved = write(cells, name="t.py", world_size=4)
+    assert "\n\n\n# Here new processes took the places of ranks 1-2, without variables.\n\n\n" in saved.text
+    assert saved.notes == [
+        (
+            "New processes took the places of ranks on the way (--fresh): a cell behind that did not find what cells "
+            "before it had made, and in here it does."
+        ),
+        "Ran beside the cells, and is not in here: a.py.",
+    ]
+    assert not any("--fresh" in note for note in write(cells[1:], name="t.py", world_size=4).notes)
 
 
 @pytest.mark.parametrize("name", ["it's.py", 'a"""b.py', "back\\slash.py", "two words.py", "ü.py"])

@@ -7,6 +7,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -136,22 +137,76 @@ def test_of_two_that_attach_at_once_the_loser_touches_nothing(
     assert "No world" in other.run("%distributed attach", fails=True).error_text
 
 
-def test_of_several_worlds_one_must_be_named(open_notebook: Open, elsewhere: str) -> None:
-    cells = "%distributed start -n 2 --grace 60", "%%distributed\nkept = 1"
-    first, second = (open_notebook(*cells, TMPDIR=elsewhere) for _ in range(2))
-    for one in (first, second):
-        os.kill(one.pid, signal.SIGKILL)
-        one.begin_again()
-    first.run("%load_ext nbcomm")
-    refused = first.run("%distributed attach", fails=True).error_text
-    assert "There are 2 worlds to choose from" in refused
-    names = [line.split(":")[0].strip() for line in refused.splitlines() if "2 ranks on cpu" in line]
-    assert "No world 'nonsense' lives" in first.run("%distributed attach nonsense", fails=True).error_text
-    second.run("%load_ext nbcomm")
-    for one, name in zip((first, second), names, strict=True):
-        one.run(f"%distributed attach {name}")
-        assert one.run("%%distributed\nkept").text == "[0-1] 1\n"
-        one.run("%distributed stop")
+def _lost(*notebooks: Notebook) -> None:
+    """Kill kernels, and have others in their places that have loaded nbcomm."""
+    for one in notebooks:
+        _kill(one)
+    for one in notebooks:
+        _begin_again(one)
+
+
+def _id(notebook: Notebook) -> str:
+    return notebook.run("from nbcomm.notebook import worlds\nprint(worlds.current().home.id)").text.strip()
+
+
+START = "%distributed start -n 1 --grace 60"
+
+
+@pytest.mark.parametrize("named", [True, False], ids=["Jupyter names it", "a kernel alone"])
+def test_of_several_worlds_a_notebook_finds_its_own(open_notebook: Open, elsewhere: str, *, named: bool) -> None:
+    jupyter = [{"JPY_SESSION_NAME": f"/books/{name}.ipynb" if named else ""} for name in "ab"]
+    first, second = (open_notebook(START, "%%distributed\nkept = 1", TMPDIR=elsewhere, **these) for these in jupyter)
+    first.run("%%distributed\nkept = 'first'")
+    own, other = _id(first), _id(second)
+    # A heal writes the world's file anew, and what is known of its notebook stays in it.
+    first.run("%distributed heal 0")
+    first.run("%%distributed\nkept = 'first'")
+    _lost(first, second)
+    shown = first.run("%distributed attach").text
+    said = f"It is the world of this notebook, {own}, of 2 without a notebook. The others:\n  {other}: 1 rank on cpu"
+    assert said in shown
+    assert first.run("%%distributed\nkept").text == "[0] 'first'\n"
+    first.run("%distributed stop")
+    second.run("%distributed attach")
+    second.run("%distributed stop")
+
+
+def test_who_takes_up_the_world_of_another_has_it_for_his_own(open_notebook: Open, elsewhere: str) -> None:
+    one = open_notebook(START, "%%distributed\nkept = 1", TMPDIR=elsewhere, JPY_SESSION_NAME="/books/a.ipynb")
+    other = _id(one)
+    _kill(one)
+    third = open_notebook(f"%distributed attach {other}", TMPDIR=elsewhere, JPY_SESSION_NAME="/books/c.ipynb")
+    beside = open_notebook(START, TMPDIR=elsewhere)
+    _lost(third, beside)
+    assert f"It is the world of this notebook, {other}, of 2 " in third.run("%distributed attach").text
+    assert third.run("%%distributed\nkept").text == "[0] 1\n"
+    third.run("%distributed stop")
+    beside.run("%distributed attach")
+    beside.run("%distributed stop")
+
+
+def test_of_several_worlds_of_others_that_of_the_folder_is_taken_or_one_must_be_named(
+    open_notebook: Open, elsewhere: str, tmp_path: Path
+) -> None:
+    (tmp_path / "sub").mkdir()
+    start = "%distributed start -n 1 --grace 60"
+    one = open_notebook(start, "%%distributed\nkept = 'one'", TMPDIR=elsewhere)
+    two = open_notebook("%cd -q sub", start, "%%distributed\nkept = 'two'", TMPDIR=elsewhere)
+    ids = {_id(one), _id(two)}
+    _lost(one, two)
+    other = open_notebook("%cd -q /", TMPDIR=elsewhere)
+    refused = other.run("%distributed attach", fails=True).error_text
+    assert "There are 2 worlds to choose from; name one:" in refused
+    assert {line.split(":")[0].strip() for line in refused.splitlines() if "1 rank on cpu" in line} == ids
+    assert "of this notebook" not in refused
+    assert "No world 'nonsense' lives" in other.run("%distributed attach nonsense", fails=True).error_text
+    other.run(f"%cd -q {tmp_path / 'sub'}")
+    assert "It is the world that was started in this folder, " in other.run("%distributed attach").text
+    assert other.run("%%distributed\nkept").text == "[0] 'two'\n"
+    other.run("%distributed stop")
+    assert "It is the world" not in other.run("%distributed attach").text, "there is no other"
+    assert other.run("%%distributed\nkept").text == "[0] 'one'\n"
+    other.run("%distributed stop")
 
 
 def test_a_killed_controller_and_a_killed_fork_server_are_named_and_replaced(notebook: Notebook) -> None:
@@ -177,5 +232,17 @@ def test_an_attach_that_is_interrupted_before_the_cell_is_shown_leaves_it_runnin
     _kill(notebook)
     notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook import worlds\nworlds.use(worlds.attach())")
     assert "still runs an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
+    notebook.run("%distributed interrupt\ns = worlds.current()\nwhile s.busy: s._roster.wait(0.01)")
+    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+
+
+def test_no_process_is_replaced_for_a_script_while_any_rank_runs_a_cell(notebook: Notebook) -> None:
+    cell = notebook.submit("%%distributed -r 2\nimport time\nprint('on', flush=True); time.sleep(60)")
+    notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
+    _kill(notebook)
+    notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook import worlds\nworlds.use(worlds.attach())")
+    notebook.run("open('x.py', 'w').write('kept')")
+    refused = notebook.run("%distributed run --fresh -r 0 x.py", fails=True)
+    assert "Rank 2 still runs an earlier cell; nothing was run." in refused.error_text
     notebook.run("%distributed interrupt\ns = worlds.current()\nwhile s.busy: s._roster.wait(0.01)")
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"

@@ -279,6 +279,99 @@ def test_a_saved_script_is_written_anew_unless_somebody_has_changed_it(notebook:
     assert [file.name for file in folder.iterdir() if file.name.endswith(".tmp")] == []
 
 
+LIBRARY = """
+class State:
+    shared = {}
+
+    def __init__(self, precision):
+        if self.shared.setdefault("precision", precision) != precision:
+            raise ValueError("The state is there already; restart your runtime.")
+"""
+"""What accelerate's `AcceleratorState` does, and others: it lives as long as its process."""
+
+
+@pytest.fixture(scope="module")
+def singleton(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A script that uses a library, which does not lie beside it."""
+    installed = tmp_path_factory.mktemp("installed")
+    (installed / "singleton_library.py").write_text(LIBRARY)
+    (folder / "uses.py").write_text(
+        f"import sys\nsys.path.insert(0, {str(installed)!r})\nimport singleton_library\n"
+        "print(singleton_library.State(sys.argv[1]).shared)\nmade = sys.argv[1]\n"
+    )
+    return "uses.py"
+
+
+def test_what_libraries_remember_is_forgotten_by_fresh_processes(
+    notebook: Notebook, singleton: str, folder: Path
+) -> None:
+    said = "are new, and without the variables of before"
+    notebook.run("%%distributed\nmine = [rank]\nimport os\npid = os.getpid()")
+    pids = notebook.run("%distributed pull pid\npid").text
+    assert notebook.run(f"%distributed run {singleton} no").lines == ["[0-3] {'precision': 'no'}"]
+    assert "The state is there already" in notebook.run(f"%distributed run {singleton} bf16", fails=True).error_text
+    cell = notebook.run(f"%distributed run --fresh --by-rank {singleton} bf16")
+    assert cell.lines == [f"Ranks 0-3 {said}.", *(f"[{rank}] {{'precision': 'bf16'}}" for rank in range(4))]
+    assert notebook.run("%%distributed\nmade, 'mine' in globals(), all_reduce(1)").text == "[0-3] ('bf16', False, 4)\n"
+    notebook.run("%%distributed\nimport os\npid, mine = os.getpid(), rank")
+    fresh = notebook.run("%distributed pull pid\npid").text
+    assert not set(pids.strip("[]\n").split(", ")) & set(fresh.strip("[]\n").split(", "))
+    # On some ranks, dead ones among them, and with the words in the other order.
+    notebook.run("%%distributed -r 3\nos.kill(os.getpid(), 9)", fails=True)
+    cell = notebook.run(f"%%distributed -r 2,3 --fresh --quiet --file {singleton} no")
+    assert cell.text == ""
+    assert notebook.run("%%distributed\nall_reduce(1), made, globals().get('mine')").lines == [
+        "[0] (4, 'bf16', 0)",
+        "[1] (4, 'bf16', 1)",
+        "[2-3] (4, 'no', None)",
+    ]
+    cell = notebook.run(f"%distributed run --fresh -r 1 {singleton} fp16")
+    assert cell.lines[0] == "Rank 1 is new, and without the variables of before; the other ranks keep theirs."
+    saved = notebook.run("%distributed save fresh.py").text
+    assert "New processes took the places of ranks on the way (--fresh): a cell behind that did not find" in saved
+    assert "# Here new processes took the places of ranks 2-3, without variables." in (folder / "fresh.py").read_text()
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("%distributed run --fresh nowhere.py", "There is no script 'nowhere.py' in"),
+        ("%distributed run --fresh -r 9 uses.py no", "name rank 9"),
+        ("%distributed run --fresh --trace nowhere/t.json uses.py no", "nowhere"),
+        ("%%distributed --fresh\n1", "--fresh is for a script, so nothing was run"),
+    ],
+)
+@pytest.mark.usefixtures("singleton")
+def test_a_fresh_run_that_is_refused_replaces_nothing(notebook: Notebook, line: str, said: str) -> None:
+    notebook.run("%%distributed\nstays = rank")
+    assert said in notebook.run(line, fails=True).error_text
+    assert notebook.run("%%distributed\nall_reduce(stays)").text == "[0-3] 6\n"
+
+
+@pytest.mark.usefixtures("singleton")
+def test_a_fresh_run_waits_for_no_cell_and_ends_none(notebook: Notebook, folder: Path) -> None:
+    wait = "import os, time; open(f'on{rank}', 'w'); stays = rank\nwhile not os.path.exists('go'): time.sleep(0.01)"
+    notebook.run(
+        "import os, threading, time\nfrom nbcomm.notebook import worlds\n"
+        f"thread = threading.Thread(target=worlds.current().run, args=({wait!r},))\nthread.start()\n"
+        "while not all(os.path.exists(f'on{rank}') for rank in range(4)): time.sleep(0.01)"
+    )
+    refused = notebook.run("%distributed run --fresh uses.py no", fails=True).error_text
+    (folder / "go").touch()
+    notebook.run("thread.join()")
+    assert "This world runs another cell at the moment" in refused
+    assert notebook.run("%%distributed\nall_reduce(stays)").text == "[0-3] 6\n"
+
+
+@pytest.mark.usefixtures("singleton")
+def test_a_world_that_begins_with_a_script_is_fresh_enough(notebook: Notebook) -> None:
+    notebook.run("%distributed stop")
+    cell = notebook.run("%distributed run --fresh uses.py no", timeout=120)
+    assert "[0-" in cell.text
+    assert "are new" not in cell.text
+    assert "there is nothing to save" in notebook.run("%distributed save none.py", fails=True).error_text
+
+
 def test_after_a_restart_the_record_begins_anew(notebook: Notebook, folder: Path) -> None:
     notebook.run("%distributed restart", timeout=120)
     assert "there is nothing to save" in notebook.run("%distributed save anew.py", fails=True).error_text

@@ -102,7 +102,10 @@ def test_another_kernel_takes_them_up_under_their_names(open_notebook: Callable[
     ids = re.findall(r"attach (\w+) takes", left)
     assert len(own) == 2
     assert set(own) <= set(ids)
-    assert f"There are {len(ids)} worlds to choose from" in notebook.run("%distributed attach", fails=True).error_text
+    refused = notebook.run("%distributed attach", fails=True).error_text
+    assert f"There are {len(ids)} worlds to choose from" in refused
+    mine = {line.split(":")[0].strip() for line in refused.splitlines() if line.endswith(", of this notebook")}
+    assert mine == set(own), "two are its own, and nothing says which of them is meant"
     for identity in own:
         assert "Attached to" in notebook.run(f"%distributed attach {identity}").text
     assert notebook.run("%%distributed --world b\nkept").text == "[0] 7\n"

@@ -1,0 +1,19 @@
+"""Which notebook this process belongs to, so that a later kernel of it knows its world among others."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def this_notebook() -> str:
+    """What Jupyter calls the notebook of this kernel; empty outside of one.
+
+    It is the notebook's path where a Jupyter server has started the kernel. Else (a terminal, nbclient) it is the
+    kernel's connection file, which stays the same when that kernel is restarted.
+    """
+    name = os.environ.get("JPY_SESSION_NAME", "")
+    kernels = sys.modules.get("ipykernel.kernelapp")
+    if name or kernels is None or not kernels.IPKernelApp.initialized():
+        return name
+    return str(kernels.IPKernelApp.instance().abs_connection_file)
