@@ -10,7 +10,8 @@ import asyncio
 import logging
 import secrets
 import threading
-from collections.abc import Coroutine
+import time
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,9 @@ _CONTROLLER = [
     "--nodb",
     "--ip=127.0.0.1",
 ]
+
+_PATIENCE, _LOOK, _TICK = 10.0, 0.5, 0.01
+"""Seconds until a client is taken as it is; that it has to hear what is on its way; between two looks."""
 
 
 class LocalCluster:
@@ -118,12 +122,22 @@ class LocalCluster:
             work_dir=str(Path.cwd()), profile_dir=str(self._home.profile), cluster_id="", log=self._log, **options
         ).start()
 
-    @property
-    def client(self) -> Any:
-        """The `Client` of ipyparallel for these engines, connected at its first use."""
+    def client(self, ranks: Sequence[int]) -> Any:
+        """The `Client` of ipyparallel, connected at its first use, and then good for these ranks.
+
+        One that connects while an engine registers may never hear of that engine, and what an engine shows before the
+        client's subscription has come to it is lost. So it is asked, for a while, whether it knows and hears them.
+        """
         if self._client is None:
             connection = self._home.profile / "security" / "ipcontroller-client.json"
-            self._client = ipyparallel.Client(connection_info=str(connection))
+            deadline = time.monotonic() + _PATIENCE
+            client = ipyparallel.Client(connection_info=str(connection))
+            while not _knows(client, ranks) and time.monotonic() < deadline:
+                client.close()
+                client = ipyparallel.Client(connection_info=str(connection))
+            while not _hears(client, ranks) and time.monotonic() < deadline:
+                pass
+            self._client = client
         return self._client
 
     def close(self) -> None:
@@ -131,3 +145,27 @@ class LocalCluster:
         if self._client is not None:
             self._client.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def _knows(client: Any, ranks: Sequence[int]) -> bool:
+    return _within(_LOOK, lambda: set(ranks) <= set(client.ids))
+
+
+def _hears(client: Any, ranks: Sequence[int]) -> bool:
+    """Have engines run nothing, and see whether their word of it arrives."""
+    known = [rank for rank in ranks if rank in client.ids]
+    if not known:
+        return True
+    asked = client[known].execute("", silent=False, block=False)
+    if not _within(_PATIENCE, asked.ready):
+        return False
+    return _within(_LOOK, lambda: all(word["execute_input"] is not None for word in asked.metadata))
+
+
+def _within(seconds: float, condition: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(_TICK)
+    return True

@@ -93,7 +93,7 @@ class Processes:
     @property
     def client(self) -> Any:
         """The `Client` of ipyparallel for the engines; engine id = rank."""
-        return self._connected().client
+        return self._connected().client(self._roster.living)
 
     def _connected(self) -> LocalCluster:
         if self._cluster is None:
