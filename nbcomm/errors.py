@@ -157,7 +157,10 @@ class _EndedError(CollectiveError):
 
 
 class MismatchError(_EndedError):
-    """The ranks of a group called different things, or with different shapes, dtypes or ops; no data was used."""
+    """The ranks of a group called different things, or with different shapes, dtypes or ops; no data was used.
+
+    It names every rank that has come there, or comes within a moment, with what its cell called and in which line.
+    """
 
 
 class HangError(_EndedError):

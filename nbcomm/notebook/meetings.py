@@ -72,7 +72,9 @@ def meetings(steps: Mapping[int, Sequence[Step]]) -> list[Meeting]:
                 key: Any = ("sendrecv", step.group, rings)
                 members, seq, rings = step.members, rings + 1, rings + 1
             elif step.kind == "collective":
-                key, members, seq = ("collective", step.group, step.first), step.members, step.first
+                # Ranks that are each alone in a group may have given it the same name.
+                key = ("collective", step.group, tuple(step.members), step.first)
+                members, seq = step.members, step.first
             elif step.peer is None:
                 continue  # received from anyone, and never ended: nobody knows whose it was
             else:

@@ -9,6 +9,9 @@ in it, so a rank that ran ahead can still be compared. What is compared fits int
 which call, 32 bits what it is), which is written at once; the words beside it are only read for the message.
 An overwritten slot means one comparison less, never a wrong one.
 
+Behind the rings a page has *places*: what the cell itself called, and in which line. They are only read for a message,
+too, so they are written when the data is on its way already, or by whoever waits for it, and few are kept.
+
 A page's blocks are taken when it is made: of a sparse file, the first write for which no block is left ends the
 process by SIGBUS, and /dev/shm, often small, is everybody's.
 """
@@ -19,8 +22,10 @@ import errno
 import mmap
 import os
 import struct
+import time
+import weakref
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -31,11 +36,18 @@ _SLOTS = 1024
 _SLOT = 512
 _WORDS = _SLOT // 8
 _RING = _SLOTS * _WORDS
-_BYTES = 2 * _SLOTS * _SLOT
+_PLACES = 256
+_PLACE = 128
+_PLACES_AT = 2 * _SLOTS * _SLOT
+_BYTES = _PLACES_AT + _PLACES * _PLACE
 _TEXT = struct.Struct("<IH")  # crc of the text, its length
 _LONGEST = _SLOT - 8 - _TEXT.size
+_LONGEST_PLACE = _PLACE - 8 - _TEXT.size
 _SPREAD = 0x9E3779B1  # 2**32 / golden ratio (Knuth): neighbouring positions get distant words
 _MASK = 0xFFFFFFFF
+
+_PATIENCE, _LOOK = 0.2, 0.001
+"""Seconds to wait at most for those who are about to say what they do, and between two looks."""
 
 
 class Entry(NamedTuple):
@@ -57,8 +69,36 @@ class Entry(NamedTuple):
 
 def entry(number: int, words: str) -> Entry:
     """What is said of a call, ready to be written."""
-    text = words.encode()[:_LONGEST]
-    return Entry(number, _TEXT.pack(zlib.crc32(text), len(text)) + text)
+    return Entry(number, _block(words, _LONGEST))
+
+
+def place(words: str) -> bytes:
+    """What a cell called, and where, ready to be written."""
+    return _block(words, _LONGEST_PLACE)
+
+
+def _block(words: str, longest: int) -> bytes:
+    text = words.encode()[:longest]
+    return _TEXT.pack(zlib.crc32(text), len(text)) + text
+
+
+def words_of(raw: bytes) -> str | None:
+    """The words of an entry's block or of a place; None where it was written to meanwhile."""
+    check, length = _TEXT.unpack_from(raw)
+    body = raw[_TEXT.size : _TEXT.size + length]
+    return body.decode(errors="replace") if zlib.crc32(body) == check else None
+
+
+def in_child(method: Callable[[], None]) -> None:
+    """Call a method in the child of every fork, for as long as its object lives."""
+    found = weakref.WeakMethod(method)
+
+    def forked() -> None:
+        method = found()
+        if method is not None:
+            method()
+
+    os.register_at_fork(after_in_child=forked)
 
 
 class Board:
@@ -72,11 +112,24 @@ class Board:
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder = folder
         self._rank = rank
-        self._own = _own_page(folder, rank)
-        self._bytes = memoryview(self._own)
-        self._words = self._bytes.cast("Q")
+        self._take(_own_page(folder, rank))
         self._maps: list[mmap.mmap] = []
         self._peers: dict[int, memoryview] = {}
+        in_child(self._forked)
+
+    def _take(self, page: mmap.mmap) -> None:
+        self._own = page
+        self._bytes = memoryview(page)
+        self._words = self._bytes.cast("Q")
+
+    def _forked(self) -> None:
+        """In the child of a fork: it is no rank, so what it does is not for others to see, nor theirs to be compared.
+
+        It writes on a page that nobody sees, which is found out here and costs no call anything.
+        """
+        self._take(mmap.mmap(-1, _BYTES))
+        with suppress(BufferError):  # a thread that is no more was looking at a page
+            self.leave()
 
     def meet(self, ranks: Iterable[int]) -> None:
         """Look at the pages of these ranks from now on; they must be there, or are on another machine."""
@@ -141,10 +194,50 @@ class Board:
         at = ring * _RING + (group + position) % _SLOTS * _WORDS
         if page is None or page[at] >> 32 != (group + position * _SPREAD) & _MASK:
             return ""
-        raw = page[at + 1 : at + _WORDS].tobytes()
-        check, length = _TEXT.unpack_from(raw)
-        body = raw[_TEXT.size : _TEXT.size + min(length, _LONGEST)]
-        return body.decode(errors="replace") if zlib.crc32(body) == check else ""
+        return words_of(page[at + 1 : at + _WORDS].tobytes()) or ""
+
+    def put_place(self, group: int, position: int, where: bytes) -> None:
+        """Write what the cell called, and where: `place`. The call is under way, or about to be."""
+        start = _PLACES_AT + (group + position) % _PLACES * _PLACE + 8
+        self._bytes[start : start + len(where)] = where
+        self._words[start // 8 - 1] = (group + position * _SPREAD) & _MASK
+
+    def place_of(self, peer: int, group: int, position: int) -> str | None:
+        """What a peer's cell called there; None if it has not said so yet, or has gone far beyond."""
+        page = self._peers.get(peer)
+        at = (_PLACES_AT + (group + position) % _PLACES * _PLACE) // 8
+        if page is None or page[at] != (group + position * _SPREAD) & _MASK:
+            return None
+        return words_of(page[at + 1 : at + _PLACE // 8].tobytes())
+
+    def hear(
+        self, ring: int, group: int, position: int, peers: Iterable[int], over: Callable[[], bool] = lambda: False
+    ) -> dict[int, tuple[str, str]]:
+        """What peers do there, in words, and what their cells called; a moment is given to those who are about to come.
+
+        Args:
+            ring: 0 for collectives, 1 for messages.
+            group: as in `compare`.
+            position: of the call in the group.
+            peers: whom to wait for; it ends as soon as all of them have come.
+            over: whether there is no more need to wait.
+
+        Returns:
+            Of each peer both texts; "" for what is not known.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                heard = {
+                    peer: (self.text(peer, ring, group, position), self.place_of(peer, group, position))
+                    for peer in peers
+                }
+            except ValueError:  # the pages have been left
+                return dict.fromkeys(peers, ("", ""))
+            everyone = all(words and where is not None for words, where in heard.values())
+            if everyone or over() or time.monotonic() > deadline:
+                return {peer: (words, where or "") for peer, (words, where) in heard.items()}
+            time.sleep(_LOOK)
 
 
 def _own_page(folder: Path, rank: int) -> mmap.mmap:

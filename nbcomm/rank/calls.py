@@ -33,6 +33,15 @@ NAMES = {
 UNEVEN = ("all_to_all_single", "alltoall", "alltoall_base")
 """Methods whose ranks may send each other parts of different sizes."""
 
+ROOTED = ("broadcast", "gather", "reduce", "scatter")
+"""Methods that some ranks may leave before all have come."""
+
+
+def returns_at_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a call is waited for elsewhere, or not by Python: by C++ (DDP), or later."""
+    options = args[-1] if args else kwargs.get("opts")
+    return bool(getattr(options, "asyncOp", True))
+
 
 def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
     """What is said of a call, from a cache: the same call is made over and over."""

@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 
 from ..errors import CollectiveError
-from ..ranks import named
-from . import calls, selftest
+from ..ranks import fold, named
+from . import calls, selftest, spoken
 from .anyone import AnyoneReceive
-from .board import entry
+from .board import entry, words_of
 from .identity import Identity
 from .record import Call, Log
 from .torch_internals import process_groups
@@ -56,8 +56,11 @@ class Hub(Protocol):
     def explain(self, error: BaseException) -> BaseException:
         """What to raise in place of an error of torch's."""
 
-    def mismatch(self, members: list[int], name: str, seq: int, mine: str, others: dict[int, str]) -> BaseException:
+    def mismatch(self, members: list[int], seq: int, said: dict[int, tuple[str, str]]) -> BaseException:
         """What to raise where ranks do different things; the world is told."""
+
+    def ended(self) -> bool:
+        """Whether this life of the groups is over, so that whoever waits for others need not."""
 
     def split(self, name: str, members: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup | None:
         """Make a further group, which only its members do; None on other ranks."""
@@ -122,8 +125,9 @@ class RankGroup(Identity):
             self.lost = f"This group was destroyed on {named(without)} (dist.destroy_process_group): make it anew."
             return
         self._log = hub.record.begin_group(self.called, self.members, None if self._may_block else self._timeout)
-        # Whoever destroys a group and makes it again in one generation must not meet its own old words.
-        life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}"
+        # Whoever destroys a group and makes it again in one generation must not meet its own old words. Ranks that are
+        # each alone in a group may have given these the same name, and still share nothing.
+        life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}:{fold(self.members)}"
         self._store = hub.meeting_place(life)
         self._inner = process_groups.new_inner(
             self._backend,
@@ -137,7 +141,7 @@ class RankGroup(Identity):
         inner = self._inner
         selftest.compare(f"the inside of the group of {named(self.members)}", (inner.rank(), inner.size()), self._place)
         self.lost = ""
-        self._id = hash_of(life)
+        self._id = self._log.life = hash_of(life)
         self._loose.clear()
         self.look_at_board()
 
@@ -145,15 +149,17 @@ class RankGroup(Identity):
         """Compare calls with those members whose pages can be seen."""
         board = self._hub.board
         self._seen = board.seen(self._peers) if board is not None and self._inner is not None else {}
+        self._log.board = board if self._seen else None
 
     @contextmanager
     def tried_out(self) -> Iterator[None]:
         """While nbcomm itself calls a collective of a group that is just formed: it is neither compared nor counted."""
         seen, self._seen = self._seen, {}
+        board, self._log.board = self._log.board, None
         try:
             yield
         finally:
-            self._seen = seen
+            self._seen, self._log.board = seen, board
             self._log.begin()
 
     def drop(self) -> None:
@@ -232,14 +238,21 @@ class RankGroup(Identity):
         different = board.compare(0, self._id, seq, said, self._seen) or self._uneven(seq, splits)
         if different:
             self._note_refused(method, args, seq, said)
-            raise self._mismatch(method, seq, said, different)
+            raise self._mismatch(seq, said, different)
         return said
 
-    def _mismatch(self, method: str, seq: int, said: Entry, different: Sequence[int]) -> BaseException:
-        board: Board = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
-        others = {peer: _words(board.text(peer, 0, self._id, seq)) for peer in self._seen}
-        others = {peer: text for peer, text in others.items() if text or peer in different}
-        return self._hub.mismatch(self.members, calls.NAMES.get(method, method), seq, _words(said.words), others)
+    def _tell_place(self, seq: int) -> None:
+        """Tell the others what the cell has called, for the message of whoever does something else there."""
+        self._log.tell_place(seq, self._hub.record.scope())
+
+    def _mismatch(self, seq: int, said: Entry, different: Sequence[int]) -> BaseException:
+        hub = self._hub
+        board: Board = hub.board  # type: ignore[assignment]  # nothing is seen without one
+        where = spoken.here(hub.record.scope())
+        board.put_place(self._id, seq, where)
+        heard = board.hear(0, self._id, seq, self._seen, hub.ended)
+        told = {peer: (_words(text), where) for peer, (text, where) in heard.items() if text or peer in different}
+        return hub.mismatch(self.members, seq, {hub.rank: (_words(said.words), words_of(where) or ""), **told})
 
     def _uneven(self, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
         """Which ranks' splits of an all-to-all do not fit with this one's."""
@@ -261,8 +274,11 @@ class RankGroup(Identity):
         assert board is not None  # noqa: S101 - for mypy
         other, tag = to
         lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
+        where = spoken.here(self._hub.record.scope())
+        board.put_place(lane, seq, where)
         if board.compare(1, lane, seq, said, {other: self._seen[other]}):
-            raise self._hub.mismatch(self.members, kind, seq, said.words, {other: board.text(other, 1, lane, seq)})
+            heard = board.hear(1, lane, seq, [other], self._hub.ended)
+            raise self._hub.mismatch(self.members, seq, {me: (said.words, words_of(where) or ""), **heard})
 
     # ── what torch asks beside calls ────────────────────────────────────────────────────────────────
 
@@ -405,6 +421,7 @@ def _passing(method: str) -> Callable[..., Any]:
     """
     name = calls.NAMES.get(method, method)
     describe, uneven, blocking = calls.describe, method in calls.UNEVEN, method == "monitored_barrier"
+    returns_at_once, rooted = calls.returns_at_once, method in calls.ROOTED
 
     def call(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
         # No variable for the inside: a traceback, which IPython keeps, would keep it alive beyond its time.
@@ -421,12 +438,14 @@ def _passing(method: str) -> Callable[..., Any]:
             said = self._compare_uneven(method, seq, said, args)
         elif different := hub.board.compare(0, self._id, seq, said, seen):  # type: ignore[union-attr]
             self._note_refused(method, args, seq, said)
-            raise self._mismatch(method, seq, said, different)
+            raise self._mismatch(seq, said, different)
         log.issued = seq
-        drawn = journal.look_at(method, args, self.members, hub.rank) if journal.curious else None
+        curious = journal.curious
+        drawn = journal.look_at(method, args, self.members, hub.rank) if curious else None
         if blocking or self._may_block:
             entered = Call("collective", name, log, seq, said)
             entered.limited = blocking
+            self._tell_place(seq)
             work = self._pass_on(method, args, kwargs, entered)
             journal.complete(entered.entry, drawn, args, work)
             return work
@@ -438,7 +457,8 @@ def _passing(method: str) -> Callable[..., Any]:
             raise hub.explain(error) from None
         made = Call("collective", name, log, seq, said)
         hub.record.follow(work, made)
-        if journal.curious:
+        if curious or rooted or returns_at_once(args, kwargs):  # else there is time while it is waited for
+            self._tell_place(seq)
             journal.complete(made.entry, drawn, args, work)
         return work
 

@@ -7,10 +7,15 @@ else that moves data (raw ``dist.*`` calls, functional collectives, DDP) meets i
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
+from operator import index
 
 from .. import ranks as rank_sets
 from ..errors import SubsetError
 from ..ranks import named
+
+_MOST = 1024
+"""Ranks beyond this, which no world has, are not told in bits."""
 
 
 def check_present(what: str, members: Sequence[int], cell_ranks: Sequence[int], world_size: int) -> None:
@@ -48,3 +53,36 @@ def check_peer(what: str, peer: int, cell_ranks: Sequence[int]) -> None:
             f"{what} rank {peer} needs rank {peer} to take part, but this cell runs on {named(list(cell_ranks))} only. "
             f"Run the cell on rank {peer} too: -r {rank_sets.fold([*cell_ranks, peer])}."
         )
+
+
+def new_group(members: Sequence[int]) -> str:
+    """What a rank says on the board of a group that it is about to make.
+
+    The members are there as bits, too: a long list in words may be cut off.
+    """
+    with suppress(TypeError):  # they are no numbers: torch will say so
+        members = [index(member) for member in members]
+        bits = sum(1 << member for member in {*members} if 0 <= member < _MOST)
+        return f"{bits:x}|new_group({members})"
+    return f"|new_group({members})"
+
+
+def members_in(text: str) -> list[int]:
+    """The members of a group that a rank is about to make, from what it wrote of it."""
+    bits = int(text.partition("|")[0] or "0", 16)
+    return [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
+
+
+def agree(mine: tuple[int, Sequence[int]], other: tuple[int, Sequence[int]]) -> bool:
+    """Whether two ranks may make groups of different members at the same place.
+
+    Torch needs equal lists of those who would wait for each other, and of all who form a group with others: at one
+    place all have the same name, by which they meet in the store. So only who is alone in its group, and who is in none
+    with the other, may name whom it likes, as in ``new_subgroups(1, group=half)``.
+    """
+    (me, first), (peer, second) = mine, other
+    if set(first) == set(second):
+        return True
+    if any(me in members and peer in members for members in (first, second)):
+        return False
+    return me not in first or peer not in second or len(first) == len(second) == 1

@@ -20,8 +20,9 @@ from typing import Any
 import torch
 
 from ..messages import Count, Doing, Op
+from . import spoken
 from .anyone import AnyoneReceive
-from .board import Entry
+from .board import Board, Entry
 from .journal import Journal
 
 _TORCH = torch.__path__[0]
@@ -37,12 +38,9 @@ _COMMUNICATOR = f"{__package__}.comm"
 _BETWEEN = (f"{__package__}.journal", f"{__package__}.journaled")
 """What lies between a cell and the Communicator's method that it calls."""
 
-_TYPED = ("<stdin>", "<string>")
-"""Files of code that has no place in a cell: typed at a debugger's prompt, or made by `eval`."""
-
 _NEW_GROUP = "new_group"
 
-_SLICED = (timedelta(seconds=0.5),)
+_FIRST, _SLICED = (timedelta(seconds=0.01),), (timedelta(seconds=0.5),)
 _NOT_YET = "Operation timed out"
 """What torch says when a slice of a wait is over."""
 
@@ -59,6 +57,8 @@ class Log:
         timeout: how long a call may take, in a group of gloo's; None for others.
 
     Attributes:
+        board: where its calls are compared with other ranks'; None if nobody sees them.
+        life: the group's number there.
         stuck: a call of it has not ended though its connections were shut; its group must never be destroyed.
     """
 
@@ -67,6 +67,8 @@ class Log:
         self.members = members
         self.timeout = timeout
         self.stuck = False
+        self.board: Board | None = None
+        self.life = 0
         self.begin()
         self.lock = threading.Lock()  # a receive from anyone becomes one by name, on a thread of its own
         self.sent: dict[tuple[int | None, int], int] = {}
@@ -76,6 +78,11 @@ class Log:
         """Count the collectives from 1."""
         self.positions = itertools.count(1)
         self.issued = 0
+
+    def tell_place(self, seq: int, scope: dict[str, Any] | None) -> None:
+        """Tell the other ranks what the cell called there, for the message of whoever does something else."""
+        if self.board is not None:
+            self.board.put_place(self.life, seq, spoken.here(scope))
 
 
 class Call:
@@ -112,7 +119,7 @@ class Record:
         scope: Callable[[], dict[str, Any] | None] = lambda: None,
         explain: Callable[[BaseException], BaseException] = lambda error: error,
     ) -> None:
-        self._scope = scope
+        self.scope = scope
         self._explain = explain
         self.journal = Journal(scope)
         self.main = threading.main_thread().ident
@@ -219,14 +226,16 @@ class Record:
 
         A collective of gloo is waited for in slices. A send that fails while gloo answers the other end is forgotten by
         gloo: nobody is told, and whoever waits for it waits until its time is over. That happens once in thousands of
-        aborts, so now and then it is looked up whether there was one long ago.
+        aborts, so now and then it is looked up whether there was one long ago. And whoever is still there after the
+        first slice tells the others what its cell called, for they may do something else; if all goes well, it costs
+        nothing.
         """
         limited = bool(args or kwargs)
         known, sliced = self._live.get(id(work)), False
         if known is not None and not limited and (patience := known[1].log.timeout) is not None:
             sliced = known[1].kind == "collective"
             # A message is given its time here, or gloo would take that which it had to connect.
-            args = _SLICED if sliced else (patience,)
+            args = _FIRST if sliced else (patience,)
         ident = threading.get_ident()
         waiting = self._waiting if ident == self.main else self._beside.get(ident)
         if waiting is not None:
@@ -239,9 +248,9 @@ class Record:
                 except RuntimeError as error:
                     if not sliced or _NOT_YET not in str(error):
                         raise self._explain(error) from None
-                if known is not None and self.aborted and time.monotonic() - self.aborted > _GRACE:
-                    known[1].log.stuck = True
-                    raise self._explain(RuntimeError("Connection closed, and gloo has not noticed."))
+                if known is not None:
+                    self._go_on(known[1], first=args is _FIRST)
+                args = _SLICED
         finally:
             if waiting:
                 waiting.pop()
@@ -250,6 +259,14 @@ class Record:
         if waiting is not None:
             self._end(id(work))
         return result
+
+    def _go_on(self, call: Call, *, first: bool) -> None:
+        """A slice of a wait is over."""
+        if first:
+            call.log.tell_place(call.seq, self.scope())
+        if self.aborted and time.monotonic() - self.aborted > _GRACE:
+            call.log.stuck = True
+            raise self._explain(RuntimeError("Connection closed, and gloo has not noticed."))
 
     @staticmethod
     def _note_end(entry: Any) -> None:
@@ -408,7 +425,7 @@ class Record:
 
     def _spoken(self, frame: FrameType | None) -> str:
         """The Communicator's method that the cell called, if it did: what it does within has other names."""
-        scope, name = self._scope(), ""
+        scope, name = self.scope(), ""
         while frame is not None and frame.f_globals is not scope:
             module = frame.f_globals.get("__name__", "")
             if module not in _BETWEEN:
@@ -418,8 +435,8 @@ class Record:
         return name if frame is not None else ""
 
     def _line(self, frame: FrameType | None) -> str:
-        scope, where = self._scope(), ""
-        while frame is not None and (frame.f_globals is not scope or frame.f_code.co_filename in _TYPED):
+        scope, where = self.scope(), ""
+        while frame is not None and (frame.f_globals is not scope or frame.f_code.co_filename in spoken.TYPED):
             if frame.f_globals.get("__name__") == "pdb":
                 where = " in the debugger"
             frame = frame.f_back
@@ -429,7 +446,7 @@ class Record:
         return f"line {frame.f_lineno}{where}: {text}" if text else f"line {frame.f_lineno}{where}"
 
     def _threads(self, frames: dict[int, FrameType]) -> int:
-        scope = self._scope()
+        scope = self.scope()
         count = len(self._issuing - {self._lent})  # they may issue more, as long as they go on
         for ident, top in frames.items():
             frame: FrameType | None = top if ident != self.main and ident not in self.apart else None

@@ -29,8 +29,8 @@ import torch.distributed as dist
 from .. import errors
 from ..messages import Form, Mismatch, Place
 from ..ranks import by_rank, named
-from . import guard, selftest
-from .board import Board, entry
+from . import guard, selftest, spoken
+from .board import Board, entry, in_child, words_of
 from .census import Groups, hold, without
 from .comm import Communicator
 from .group import RankGroup
@@ -95,6 +95,7 @@ class World:
         self.told = 0.0
         """When the main thread's present request was given the reason why its groups are broken; 0 if it was not."""
         self._lock = threading.Lock()  # an abort must not hit the generation after the one that it means
+        in_child(self._forked)
 
     # ── forming ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -267,13 +268,13 @@ class World:
         """Take the place of a dead rank in the groups that it was in."""
         census = self._hold_census(order)
         groups: dict[str, tuple[list[int], str]] = {}
-        for other in census.values():  # each knows only those that it is in
-            groups.update(other.named)
+        for other in census.values():  # each knows only those that it is in; others may have the same name
+            groups.update({name: made for name, made in other.named.items() if self.rank in made[0]})
         process_groups.set_group_count(_count(census))
         known = {name for _, name, *_ in process_groups.known_groups()}
         for name in sorted(groups.keys() - known, key=_turn):
             members, backend = groups[name]
-            if self.rank in members and not without(census, name, members):
+            if not without(census, name, members):
                 process_groups.join_group(name, members, backend, timedelta(seconds=order.timeout))
 
     def _meet_board(self, order: Form) -> None:
@@ -441,18 +442,29 @@ class World:
         while self._broken is None and time.monotonic() < deadline:
             time.sleep(_LOOK)
 
-    def mismatch(self, members: list[int], name: str, seq: int, mine: str, others: dict[int, str]) -> BaseException:
-        """Tell the notebook of a difference, and return what to raise."""
-        said = {self.rank: mine, **others}
+    def mismatch(self, members: list[int], seq: int, said: dict[int, tuple[str, str]]) -> BaseException:
+        """Tell the notebook of a difference, and return what to raise.
+
+        Args:
+            members: the group's global ranks.
+            seq: the place in the group.
+            said: of each rank that has come there, what it does and what its cell called, as the board has them.
+        """
         world = self.place is not None and len(members) == self.place.world_size
         where = "the world" if world else f"the group of {named(members)}"
-        parts = by_rank(sorted(said), [f"called {said[rank] or 'something else'}" for rank in sorted(said)])
+        told, first = spoken.in_words(said), min(said)  # whoever tells it, it is the same sentence
+        parts = by_rank(sorted(told), [f"called {told[rank]}" for rank in sorted(told)])
+        name = spoken.name_of(*said[first]) or spoken.name_of(*said[self.rank])
         text = f"{name} #{seq} of {where} is not the same on all ranks: {parts}. No rank has gone on with it."
         error = errors.MismatchError(text)
         if self._tell is not None:
             self._tell(Mismatch(self._run, self.generation, text))
             self._await_reason()  # so that every rank raises the same sentence
         return self._reason(self._broken) if self._broken is not None else error
+
+    def ended(self) -> bool:
+        """Whether this life of the groups is over."""
+        return self._broken is not None
 
     def _reason(self, broken: BaseException) -> BaseException:
         if not self.told and threading.get_ident() == self.record.main:
@@ -490,12 +502,42 @@ class World:
     def _compare_new_group(self, members: list[int], everyone: list[int]) -> None:
         if self.board is None:
             return
-        seq, text = self.record.meetings + 1, f"new_group({members})"
+        board, me, seq = self.board, self.rank, self.record.meetings + 1
+        text = guard.new_group(members)
         group = hash_of(f"{self.generation}:new_group")
-        seen = self.board.seen(everyone)
-        if self.board.compare(0, group, seq, entry(hash_of(text), text), seen):
-            others = {peer: said for peer in seen if (said := self.board.text(peer, 0, group, seq))}
-            raise self.mismatch(everyone, "new_group", seq, text, others)
+        seen, where = board.seen(everyone), spoken.here(self.record.scope())
+        board.put_place(group, seq, where)
+        different = board.compare(0, group, seq, entry(hash_of(text), text), seen)
+        others = {peer: guard.members_in(board.text(peer, 0, group, seq)) for peer in different}
+        if not all(guard.agree((me, members), other) for other in others.items()):
+            heard = board.hear(0, group, seq, seen, self.ended)
+            heard = {me: (text, words_of(where) or ""), **heard}
+            said = {rank: (text.partition("|")[2], where) for rank, (text, where) in heard.items() if text}
+            raise self.mismatch(everyone, seq, said)
+
+    # ── a process that a cell forks ─────────────────────────────────────────────────────────────────
+
+    def _forked(self) -> None:
+        """In the child of a fork: it has this rank's groups, connections and store, but it is no rank.
+
+        What it moved would come between what the rank moves. So calls of the groups that it has inherited are refused;
+        groups that it makes for itself are torch's own. Locks may have been taken by threads that are no more.
+        """
+        self._broken = errors.CollectiveError(
+            f"This process was forked from rank {self.rank} and is no rank itself, so no other rank takes part in its "
+            f"calls. Call it on rank {self.rank}; or, for a process group of its own, start the process with the "
+            'method "spawn".'
+        )
+        self.alert = True
+        self.board = None
+        self._patches.close()
+        if self.place is not None and not self.plain:
+            wait_hooks.watch_new_groups(self._new_group_of_child)
+
+    def _new_group_of_child(self, make: Callable[[], Any], *_: Any) -> Any:
+        if isinstance(dist.group.WORLD, RankGroup):
+            self.object("new_group", [], None)
+        return make()
 
 
 def _count(census: dict[int, Groups]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbcomm.home import HOME_VARIABLE
-from nbcomm.rank.board import _BYTES, _LONGEST, _SLOTS, Board, Entry, entry
+from nbcomm.rank import board as board_module
+from nbcomm.rank.board import _BYTES, _LONGEST, _PLACE, _PLACES, _PLACES_AT, _SLOTS, Board, Entry, entry, place
 
 SUM, PROD = entry(1, "all_reduce(sum)"), entry(2, "all_reduce(prod)")
 
@@ -118,6 +120,91 @@ def test_who_compares_while_pages_are_left_sees_no_difference(boards: list[Board
     boards[1].leave()
     assert len(list(Path("/proc/self/fd").iterdir())) < before
     assert list(boards[1].compare(0, 7, 1, PROD, pages)) == []
+
+
+# ── what cells called, and who is waited for ────────────────────────────────────────────────────────
+
+
+def test_a_place_is_read_where_it_belongs_or_not_at_all(boards: list[Board]) -> None:
+    boards[0].put_place(7, 1, place("all_gather of a dict|4"))
+    assert boards[1].place_of(0, 7, 1) == "all_gather of a dict|4"
+    assert boards[1].place_of(0, 7, 2) is None
+    assert boards[1].place_of(0, 8, 1) is None
+    assert boards[1].place_of(2, 7, 1) is None
+    boards[0].put_place(7, 1 + _PLACES, place("x" * 1000))  # far beyond
+    assert boards[1].place_of(0, 7, 1) is None
+    assert set(boards[1].place_of(0, 7, 1 + _PLACES) or "") == {"x"}
+    boards[0]._bytes[_PLACES_AT + (7 + 1) % _PLACES * _PLACE + 20] ^= 1
+    assert boards[1].place_of(0, 7, 1 + _PLACES) is None  # torn
+
+
+def test_the_last_place_and_the_last_slot_do_not_touch(boards: list[Board]) -> None:
+    for position in range(2 * _SLOTS):
+        boards[0].put_place(0, position, place("p" * 1000))
+        boards[0].compare(1, 0, position, entry(1, "e" * 1000), {})
+    for position in range(_SLOTS, 2 * _SLOTS):
+        assert set(boards[1].text(0, 1, 0, position)) == {"e"}
+    for position in range(2 * _SLOTS - _PLACES, 2 * _SLOTS):
+        assert set(boards[1].place_of(0, 0, position) or "") == {"p"}
+
+
+def test_whoever_hears_waits_until_all_have_come_and_no_longer(
+    boards: list[Board], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(board_module, "_PATIENCE", 60.0)
+    came: list[int] = []
+
+    def come(rank: int) -> None:
+        compare(boards[rank], 0, 7, 1, SUM, [])
+        came.append(rank)
+        boards[rank].put_place(7, 1, place(f"|{rank}"))
+
+    def late() -> bool:  # asked at every look: one further step, until all are there
+        if steps:
+            steps.pop(0)()
+        return False
+
+    steps: list[Callable[[], None]] = [lambda: None, lambda: come(2), lambda: None, lambda: come(1)]
+    heard = boards[0].hear(0, 7, 1, [1, 2], late)
+    assert heard == {1: ("all_reduce(sum)", "|1"), 2: ("all_reduce(sum)", "|2")}
+    assert (came, steps) == ([2, 1], [])
+
+
+def test_nobody_waits_for_ever_or_in_vain(boards: list[Board], monkeypatch: pytest.MonkeyPatch) -> None:
+    compare(boards[1], 0, 7, 1, SUM, [])
+    began = time.monotonic()
+    assert boards[0].hear(0, 7, 1, [1, 2]) == {1: ("all_reduce(sum)", ""), 2: ("", "")}
+    assert time.monotonic() - began >= board_module._PATIENCE
+    monkeypatch.setattr(board_module, "_PATIENCE", 600.0)
+    assert boards[0].hear(0, 7, 1, [1, 2], lambda: True) == {1: ("all_reduce(sum)", ""), 2: ("", "")}
+
+    def left() -> bool:
+        boards[0].leave()
+        steps.append(1)
+        return len(steps) > 3
+
+    steps: list[int] = []
+    assert boards[0].hear(0, 7, 1, [1, 2], left) == {1: ("", ""), 2: ("", "")}
+
+
+def test_a_forked_child_neither_writes_on_the_page_nor_sees_others(boards: list[Board]) -> None:
+    compare(boards[0], 0, 7, 1, SUM, [])
+    compare(boards[1], 0, 7, 2, SUM, [])
+    pages = boards[0].seen([1])
+    child = os.fork()
+    if child == 0:
+        try:
+            seen = boards[0].compare(0, 7, 2, PROD, pages) or boards[0].seen([1])
+            boards[0].compare(0, 7, 1, PROD, {})
+            boards[0].put_place(7, 1, place("|3"))
+            os._exit(3 if seen else 0)
+        finally:
+            os._exit(4)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert boards[1].text(0, 0, 7, 1) == "all_reduce(sum)"
+    assert boards[1].place_of(0, 7, 1) is None
+    assert compare(boards[1], 0, 7, 1, SUM, [0]) == []
+    assert list(boards[0].compare(0, 7, 2, PROD, pages)) == [1], "the parent sees what it saw"
 
 
 # ── where a page lies ───────────────────────────────────────────────────────────────────────────────

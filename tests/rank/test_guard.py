@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
+import pytest
 import torch
 import torch.distributed as dist
 
 from nbcomm.errors import SubsetError
+from nbcomm.rank import guard
 
 from . import worlds as ranks
 from .worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
@@ -96,3 +99,30 @@ def test_raw_torch_is_refused_too_and_restored_afterwards(worlds):
     assert [name for name, text in texts.items() if text is None] == []
     assert inside.tolist() == [2, 2]
     assert [total for *_, total in results] == [3] * 3
+
+
+LISTS = [[], [0], [1], [2], [0, 1], [1, 2], [2, 3], [0, 1, 2]]
+
+
+@pytest.mark.parametrize("first", LISTS)
+@pytest.mark.parametrize("second", [members for members in LISTS if members])
+def test_two_ranks_agree_if_nobody_waits_in_vain_or_meets_another(first: list[int], second: list[int]) -> None:
+    """Of rank 0 and rank 1, who make them at the same place."""
+    agree = guard.agree((0, first), (1, second))
+    assert agree == guard.agree((1, second), (0, first))
+    waits = {0, 1} <= set(first) or {0, 1} <= set(second)
+    meet = 0 in first and 1 in second  # under one name in torch's store
+    assert agree == (first == second or not (waits or (meet and max(len(first), len(second)) > 1)))
+    assert guard.members_in(guard.new_group(first)) == first
+
+
+def test_what_is_said_of_a_group_is_the_same_for_all_kinds_of_numbers_and_fails_for_none() -> None:
+    said = guard.new_group([0, 5])
+    assert said == guard.new_group([np.int64(0), np.int64(5)]) == "21|new_group([0, 5])"  # type: ignore[list-item]
+    assert guard.members_in(said) == [0, 5]
+    many = guard.new_group(range(600))
+    assert guard.members_in(many[:200]) == list(range(600))  # though the words are cut off
+    for odd in ([-1, 1], [1, 1], [1, 10**9]):  # torch will refuse them
+        assert guard.members_in(guard.new_group(odd)) == [1]
+    assert guard.members_in(guard.new_group(["a"])) == []  # type: ignore[list-item]
+    assert guard.members_in("") == []

@@ -1,0 +1,180 @@
+"""What is refused since ranks do different things, in which words, and what only looks different and is not refused."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from .notebook import Notebook
+
+PATIENT = "%%distributed\nfrom nbcomm.rank import board\nboard._PATIENCE = 30"
+"""However busy the machine is: all ranks come in the end, and nobody waits longer than for that."""
+
+
+def refused(notebook: Notebook, code: str) -> str:
+    """The sentence that a cell ends with, the same on all ranks that have one; without the place in the group."""
+    cell = notebook.run(f"%%distributed\n{code}", timeout=60, fails=True)
+    found = {line for line in cell.error_text.splitlines() if line.startswith("MismatchError: ")}
+    assert len(found) == 1, cell.error_text
+    return re.sub(r" #\d+", "", found.pop().removeprefix("MismatchError: "))
+
+
+# ── who must make the same groups ───────────────────────────────────────────────────────────────────
+
+HALVES = "halves = new_group([0, 1]), new_group([2, 3])\nmine = halves[rank // 2]"
+ALONE = "own, _ = dist.new_subgroups(group_size=1, group=mine)"
+USED = """\
+%%distributed
+x = torch.tensor(rank)
+dist.all_reduce(x, group=own)
+(x.item() == rank, dist.get_process_group_ranks(own) == [rank], all_reduce(1, group=mine), all_reduce(1))
+"""
+
+
+def test_halves_of_the_world_may_divide_themselves_into_single_ranks(four: Notebook) -> None:
+    four.run(f"%%distributed\n{HALVES}\n{ALONE}")
+    assert four.run(USED).text == "[0-3] (True, True, 2, 4)\n"
+    # They share a name in torch; formed anew, none of them is taken for another.
+    refused(four, "dist.all_reduce(torch.ones(1 + rank))")
+    assert four.run(USED).text == "[0-3] (True, True, 2, 4)\n"
+
+
+@pytest.mark.parametrize(
+    "lists",
+    [
+        "[0, 1] if rank else [0, 2]",
+        "[0, 1] if rank < 2 else [2, 3]",  # in torch, ranks 0 and 2 meet under one name: the sum is wrong, or none
+        "[0, 1] if rank < 2 else [rank]",
+        "[0] if rank == 0 else [0, 1, 2]",
+        "[0, 3] if rank == 3 else [rank]",
+    ],
+)
+def test_groups_whose_members_would_wait_for_each_other_or_be_mixed_up_are_refused(four: Notebook, lists: str) -> None:
+    sentence = refused(four, f"dist.new_group({lists})\nall_reduce(1)")
+    assert sentence.startswith("new_group of the world is not the same on all ranks: ")
+    said = {str(eval(lists, {"rank": rank})) for rank in range(4)}  # noqa: S307 - it is written above
+    assert any(f"called new_group({members}), line 1" in sentence for members in said)
+    assert four.run("%%distributed\nall_reduce(1, group=new_group([0, 1, 2, 3]))").text == "[0-3] 4\n"
+
+
+def test_who_is_in_no_group_with_a_rank_may_name_others(four: Notebook) -> None:
+    """Torch hands it nothing, and nobody waits for it."""
+    four.run("%%distributed\npair = dist.new_group([1] if rank == 3 else [1, 2])")
+    code = "%%distributed\nall_reduce(1, group=pair) if rank in (1, 2) else 2"
+    assert four.run(code).text == "[0-3] 2\n"
+
+
+# ── a process that a cell forks ─────────────────────────────────────────────────────────────────────
+
+FORKED = """\
+%%distributed
+import os, signal
+told = ""
+if rank == 1:
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(20)
+            {call}
+        except BaseException as error:
+            os.write(write, f"{{type(error).__name__}}: {{error}}".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with open(read) as pipe: told = pipe.read()
+    os.waitpid(child, 0)
+told
+"""
+
+
+@pytest.mark.parametrize(
+    "call",
+    ["dist.all_reduce(torch.ones(7))", "barrier()", "dist.send(torch.ones(3), 0)", "dist.new_group([1])"],
+)
+def test_what_a_forked_child_calls_is_refused_and_nobody_elses_matter(four: Notebook, call: str) -> None:
+    told = four.run(FORKED.format(call=call), timeout=60).text
+    assert "CollectiveError: This process was forked from rank 1 and is no rank itself" in told
+    assert 'the method "spawn"' in told
+    code = "%%distributed\nx = torch.ones(2)\ndist.all_reduce(x)\nif rank == 1: dist.send(x, 0)\n"
+    code += (
+        "if rank == 0: dist.recv(x, 1)\n(x.tolist(), all_reduce(1), all_reduce(1, group=dist.new_group([0, 1, 2, 3])))"
+    )
+    assert four.run(code).text == "[0-3] ([4.0, 4.0], 4, 4)\n"
+
+
+def test_a_forked_child_may_make_a_world_of_its_own(four: Notebook) -> None:
+    alone = (
+        'dist.destroy_process_group(); os.environ["MASTER_PORT"] = "0"; '
+        'dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1); '
+        "x = torch.ones(1); dist.all_reduce(x, group=dist.new_group([0])); os.write(write, str(x.item()).encode())"
+    )
+    assert four.run(FORKED.format(call=alone), timeout=60).text == "[0,2-3] ''\n[1] '1.0'\n"
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+# ── in which words ──────────────────────────────────────────────────────────────────────────────────
+
+SENTENCES = {
+    "objects": (
+        "x = {'a': 1}\nif rank == 2: all_reduce(torch.ones(2))\nelse: all_gather(x)",
+        (
+            "all_gather of the world is not the same on all ranks: ranks 0-1,3 called all_gather of a dict, line 3; "
+            "rank 2 called all_reduce(float32 (2,), sum), line 2. No rank has gone on with it."
+        ),
+    ),
+    "a tensor": (
+        "dist.barrier() if rank == 0 else all_gather(torch.ones(rank))",
+        (
+            "barrier of the world is not the same on all ranks: rank 0 called barrier(), line 1; rank 1 called "
+            "all_gather of float32 (1,), line 1; rank 2 called all_gather of float32 (2,), line 1; rank 3 called "
+            "all_gather of float32 (3,), line 1. No rank has gone on with it."
+        ),
+    ),
+    "torch's objects": (
+        "if rank < 2:\n  dist.all_gather_object([None] * 4, 'x')\nelse:\n  dist.all_reduce(torch.ones(2))",
+        (
+            "all_gather_object of the world is not the same on all ranks: ranks 0-1 called all_gather_object, line 2; "
+            "ranks 2-3 called all_reduce(float32 (2,), sum), line 4. No rank has gone on with it."
+        ),
+    ),
+    "torch's own": (
+        "def step(x):\n  dist.all_reduce(x)\nstep(torch.ones(3 if rank == 3 else 2))",
+        (
+            "all_reduce of the world is not the same on all ranks: ranks 0-2 called all_reduce(float32 (2,), sum), "
+            "line 2; rank 3 called all_reduce(float32 (3,), sum), line 2. No rank has gone on with it."
+        ),
+    ),
+    "one call, two kinds": (
+        "broadcast(1, src=int(rank == 3))",
+        (
+            "broadcast of the world is not the same on all ranks: ranks 0-2 called broadcast of an int (src 0), "
+            "line 1; rank 3 called broadcast of an int (src 1), line 1. No rank has gone on with it."
+        ),
+    ),
+    "message": (
+        "if rank == 0: dist.send(torch.ones(3), 1)\nif rank == 1: dist.recv(torch.ones(2), 0)",
+        (
+            "send of the world is not the same on all ranks: rank 0 called send of float32 (3,), line 1; rank 1 called "
+            "recv of float32 (2,), line 2. No rank has gone on with it."
+        ),
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "sentence"), SENTENCES.values(), ids=SENTENCES)
+def test_all_ranks_are_named_with_what_their_cells_called_every_time(four: Notebook, code: str, sentence: str) -> None:
+    four.run(PATIENT)
+    for _ in range(5):
+        assert refused(four, code) == sentence
+
+
+def test_for_a_rank_that_does_not_come_nobody_waits_long(four: Notebook) -> None:
+    four.run(PATIENT.replace("30", "0.2"))
+    began = time.monotonic()
+    sentence = refused(four, "import time\nif rank == 3: time.sleep(60)\ndist.all_reduce(torch.ones(1 + rank))")
+    assert time.monotonic() - began < 20
+    assert "rank 0 called all_reduce(float32 (1,), sum), line 3" in sentence
+    assert "rank 3" not in sentence
