@@ -190,6 +190,9 @@ def install(shell: Any, runner: CellRunner, capture: Capture, record: Record) ->
     for module, name in ((pdb, "Pdb"), (ipython, "Pdb"), (ipython, "InterruptiblePdb")):
         setattr(module, name, Debugger)
     shell.InteractiveTB.debugger_cls = Debugger
+    sys.breakpointhook = (
+        sys.__breakpointhook__
+    )  # some versions of ipykernel bring debugpy's, which nobody is connected to
     # Once told to continue, pdb takes interrupts itself, to stop again; so do classes that others have made of it.
     setattr(ipython.OldPdb, "sigint_handler", lambda _self, _number, frame: runner.interrupt(frame))  # noqa: B010 - mypy
     otherwise = shell.debugger

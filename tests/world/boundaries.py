@@ -12,7 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-PACKAGE = Path(__file__).parents[2] / "nbcomm"
+import nbcomm
+
+PACKAGE = Path(nbcomm.__file__).parent
+ROOT = Path(__file__).parents[2]
 _GUARDS = {"beside", "log", "_going_on"}
 _BEGIN, _END = "<!-- boundaries: written by tests.world.boundaries -->", "<!-- end of boundaries -->"
 

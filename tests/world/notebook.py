@@ -144,7 +144,7 @@ class Notebook:
 
     def submit(self, code: str, *, stdin: bool = True) -> Cell:
         """Send a cell without waiting for it; without ``stdin`` as a front end that has no input box."""
-        cell = Cell(self.client.execute(code, store_history=True, allow_stdin=stdin))
+        cell = Cell(self.client.execute(code, store_history=True, allow_stdin=stdin, stop_on_error=False))
         self.cells[cell.message] = cell
         return cell
 

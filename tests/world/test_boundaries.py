@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from .boundaries import CELL, PACKAGE, REST, SENTENCE, TABLE, Boundary, guards, written
+from .boundaries import CELL, REST, ROOT, SENTENCE, TABLE, Boundary, guards, written
 from .notebook import Cell, Notebook
 
 SPOIL = """
@@ -161,9 +160,9 @@ def test_what_is_done_elsewhere_is_done_there() -> None:
     for row in TABLE:
         if row.elsewhere:
             path, _, name = row.elsewhere.partition("::")
-            assert re.search(rf"^def {name}\(", (PACKAGE.parent / path).read_text(), re.MULTILINE), row.elsewhere
+            assert re.search(rf"^def {name}\(", (ROOT / path).read_text(), re.MULTILINE), row.elsewhere
 
 
 def test_the_page_has_the_table_as_it_is() -> None:
-    text = (Path(PACKAGE).parent / "docs" / "reliability.md").read_text()
+    text = (ROOT / "docs" / "reliability.md").read_text()
     assert written(text) == text, "write it anew: python -m tests.world.boundaries --write docs/reliability.md"
