@@ -34,7 +34,9 @@ class Link:
 
 
 class Roster:
-    """Knows who is silent."""
+    """Knows who is silent, and what was asked last."""
+
+    question = 7
 
     def __init__(self) -> None:
         self.silent: list[int] = []
@@ -196,6 +198,8 @@ def test_a_request_is_sent_to_its_ranks(desk: Desk, link: Link) -> None:
     request = desk.expect([1, 3])
     desk.ask(request, Pull(request.id, ["x"]))
     assert link.sent == [([1, 3], Pull(request.id, ["x"]))]
+    assert request.sent is not None
+    assert request.sent[0] == Roster.question, "what is asked later comes behind it"
 
 
 def test_values_come_back_and_what_could_not_is_told_once(desk: Desk, tmp_path: Any) -> None:
