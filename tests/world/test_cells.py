@@ -156,11 +156,13 @@ def test_ipyparallels_own_cells_keep_their_output(four: Notebook) -> None:
         client = worlds.current().client
         _ = client.wait_for_engines(4, timeout=30)
         view = client[:]
-        view.block = True
         view.activate()"""
     four.run(textwrap.dedent(code))
     four.run("%%distributed\nprint('ours')")
-    assert four.run("%%px\nprint('theirs')").text.count("theirs") == 4
+    four.run("%%px --noblock --out result\nprint('theirs')")
+    # A plain %%px does the same, but waits a second at most for what engines have printed.
+    shown = four.run("assert result.wait_for_output(20)\nresult.display_outputs()")
+    assert shown.text.count("theirs") == 4
     assert four.run("%%distributed\nprint('ours')").text == "[0-3] ours\n"
 
 
