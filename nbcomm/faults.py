@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from .messages import Failure
 
@@ -35,14 +35,16 @@ class Faults:
             yield
         except Exception as error:  # noqa: BLE001 - whatever it is, it is not worth the cell
             self.log(what, error)
-            say(f"{what}: {described(error)}.")
+            with suppress(Exception):  # it is in the log
+                say(f"{what}: {described(error)}.")
 
     def log(self, what: str, error: BaseException) -> None:
         """Write an exception down, in its handler, if it is the first of its kind."""
         kind = what, described(error)
         if kind not in self._known and len(self._known) < _REMEMBERED:
             self._known.add(kind)
-            self._log()
+            with suppress(Exception):  # the disk is full, say; nobody is left to be told
+                self._log()
 
 
 def described(error: BaseException) -> str:

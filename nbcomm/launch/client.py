@@ -18,6 +18,7 @@ import msgspec
 from ..errors import StartError, StateError
 from ..faults import Faults
 from ..home import HOME_VARIABLE, Home
+from ..threads import keep
 from .ends import how_it_ended
 from .orders import (
     Adopt,
@@ -73,7 +74,7 @@ class ForkServerClient:
             self._log: IO[bytes] = home.forkserver_log.open("rb")
         else:
             self._launch()
-        threading.Thread(target=self._listen, name="nbcomm-forkserver", daemon=True).start()
+        keep("nbcomm-forkserver", self._listen, self._faults)
 
     def _launch(self) -> None:
         home = self.home
@@ -240,7 +241,7 @@ class ForkServerClient:
             elif isinstance(report, Refused):
                 self._refused[report.key] = report.why
             self._changed.notify_all()
-        if isinstance(report, Exited):
+        if isinstance(report, Exited) and self.exited.get(report.key) != report:  # it is told again at each claim
             self.exited[report.key] = report
             self._news.append(report)
             watcher = self._watchers.pop(report.key, None)

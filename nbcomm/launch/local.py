@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import ipyparallel
 import zmq
 
 from ..home import private_file
+from ..threads import keep
 from .client import ForkServerClient
 from .launchers import launchers_for
 
@@ -52,7 +52,7 @@ class LocalCluster:
         self._log = logging.getLogger("nbcomm.ipyparallel")
         self._log.setLevel(logging.ERROR)
         self._loop = asyncio.new_event_loop()
-        threading.Thread(target=self._run, name="nbcomm-cluster", daemon=True).start()
+        keep("nbcomm-cluster", self._run)
         self._client: Any = None
         self._cluster: Any = None
         self._environment: dict[str, str] = {}
@@ -61,10 +61,8 @@ class LocalCluster:
             self._cluster = self._do(self._make(ipyparallel.Cluster))
 
     def _run(self) -> None:
-        try:
-            self._loop.run_forever()
-        finally:
-            self._loop.close()  # it holds three descriptors
+        self._loop.run_forever()
+        self._loop.close()  # it holds three descriptors
 
     def use(self, forkserver: ForkServerClient) -> None:
         """From now on, have processes started by this fork server."""

@@ -9,7 +9,6 @@ which must be quick.
 from __future__ import annotations
 
 import socket
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -23,6 +22,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from ..faults import Faults
 from ..home import Home, LinkInfo
 from ..messages import FromRank, ToRank
+from ..threads import keep
 from ..wire import decode_from_rank, encode
 
 Receiver = Callable[[int, FromRank, Sequence[Any]], None]
@@ -54,8 +54,7 @@ class Link:
         # A context of our own: its authenticator judges our socket alone, and its end waits for nobody else's.
         self._context = zmq.Context()
         self._router = self._bind(home, lease)
-        self._thread = threading.Thread(target=self._serve, name="nbcomm-link", daemon=True)
-        self._thread.start()
+        self._thread = keep("nbcomm-link", self._serve, self._faults)
 
     def _bind(self, home: Home, lease: float) -> zmq.Socket[bytes]:
         address = f"ipc://{self._path}"

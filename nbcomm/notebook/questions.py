@@ -10,13 +10,14 @@ from __future__ import annotations
 import getpass
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..faults import Faults
 from ..messages import Asking, Reply, Withdrawn
+from ..threads import keep
 from .slots import label
 
 if TYPE_CHECKING:
@@ -75,6 +76,7 @@ class Questions:
         self._link = link
         self._roster = roster
         self._clock = clock
+        self._faults = Faults()
         self._lock = threading.Lock()
         self._run: int | None = None
         self._open: dict[tuple[int, int], _Question] = {}
@@ -194,17 +196,16 @@ class Questions:
         answered = threading.Event()
 
         def attend() -> None:
-            while not answered.wait(_TICK):
-                try:
-                    output.render()
-                except Exception:  # noqa: BLE001 - the box must be broken off all the same
-                    traceback.print_exc()
+            while True:
+                with self._faults.beside("output could not be shown beside an input box"):
+                    output.render()  # the box must be broken off all the same
                 if not self._stands(question, request):
                     presses.break_off()
                     return
+                if answered.wait(_TICK):
+                    return
 
-        thread = threading.Thread(target=attend, name="nbcomm-questions", daemon=True)
-        thread.start()
+        thread = keep("nbcomm-questions", attend, self._faults)
         try:
             yield
         finally:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from .. import ranks as rank_specs
 from ..faults import Faults
 from ..messages import Doing, Done, Probe
+from ..threads import keep
 from .roster import ends_of
 from .verdict import Standing, judge
 
@@ -85,8 +86,7 @@ class Watch:
         self._chronicle = chronicle
         self._closed = False
         self._hurry = threading.Event()
-        self._thread = threading.Thread(target=self._poll, name="nbcomm-watch", daemon=True)
-        self._thread.start()
+        self._thread = keep("nbcomm-watch", self._poll, self._faults)
 
     def hurry(self) -> None:
         """Something begins to run: look soon, and often."""

@@ -43,6 +43,7 @@ from ..messages import (
     Told,
     ToRank,
 )
+from ..threads import keep
 from ..wire import decode_to_rank, encode
 from . import debugger, libraries, program
 from .asking import Asker
@@ -57,6 +58,9 @@ from .insight import Insight
 from .paging import find_names, show_pages
 from .streams import Capture, follow_threads, route_displays
 from .world import World, device_memory
+
+_TRIES = 5
+"""So many times in a row the link is made anew after a fault of its thread."""
 
 _FLUSH_BUSY = 50
 """Milliseconds between two looks for new output while a cell runs."""
@@ -91,6 +95,7 @@ class Agent:
         self._assistant: Assistant | None = None
         self._ending: Ending | None = None
         self._process = psutil.Process()
+        self._parent = os.getppid()
         self._heard_at_once: dict[type, Callable[[Any], None]] = {
             Probe: self._hear_probe,
             Ask: self._hear_question,
@@ -101,7 +106,8 @@ class Agent:
         }
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
-        threading.Thread(target=self._serve, name="nbcomm-agent", daemon=True).start()
+        # A rank that cannot be reached must not live on unseen.
+        keep("nbcomm-agent", self._serve_link, self._faults, again=_TRIES, lost=lambda _: os._exit(70))
 
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
 
@@ -163,15 +169,14 @@ class Agent:
 
     # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
 
-    def _serve(self) -> None:
-        try:
-            self._serve_link()
-        except BaseException:  # noqa: BLE001 - see below
-            traceback.print_exc()  # into the engine's log
-            os._exit(70)  # a rank that cannot be reached must not live on unseen
-
     def _serve_link(self) -> None:
         context = zmq.Context()
+        try:
+            self._serve(context)
+        finally:  # it failed: the next try has sockets of its own
+            context.destroy(linger=0)
+
+    def _serve(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         link = context.socket(zmq.DEALER)
         _configure(link, self._info, self.rank)
         monitor = link.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
@@ -179,7 +184,7 @@ class Agent:
         poller = zmq.Poller()
         for source in (link, self._woken, monitor):
             poller.register(source, zmq.POLLIN)
-        heard, parent = time.monotonic(), os.getppid()
+        heard = time.monotonic()
         while True:
             busy = self._standing.running is not None
             ready = dict(poller.poll(_FLUSH_BUSY if busy else _FLUSH_IDLE))
@@ -192,7 +197,7 @@ class Agent:
             if link in ready:
                 heard = time.monotonic()
                 self._receive(link)
-            elif os.getppid() != parent and time.monotonic() - heard > self._info.lease:
+            elif os.getppid() != self._parent and time.monotonic() - heard > self._info.lease:
                 # The fork server keeps the lease; without it, each rank does. A notebook's process that is
                 # there but busy says nothing either, so silence alone is no reason to end.
                 self.home.remove()

@@ -7,13 +7,14 @@ looks there until somebody has, and receives from that rank by name.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+
+from ..threads import keep
 
 _LOOK, _SELDOM = 0.0002, 0.01
 """Seconds between two looks at the board, at first and at last: shared memory cannot wake anybody."""
@@ -40,7 +41,7 @@ class AnyoneReceive(dist.Work):
         self._error: BaseException | None = None
         self._look()
         if not self._ready:
-            threading.Thread(target=self._search, name="nbcomm-receive", daemon=True).start()
+            keep("nbcomm-receive", self._search)
 
     def _look(self) -> None:
         try:

@@ -9,7 +9,6 @@ and another one takes its place, a few times.
 from __future__ import annotations
 
 import ctypes
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -17,6 +16,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from ..messages import Ask, Told
+from ..threads import keep
 from .insight import Enough, Insight
 from .streams import unheard
 
@@ -101,8 +101,7 @@ class _Worker:
         self._clock = clock
         self._asked: SimpleQueue[tuple[Ask, float]] = SimpleQueue()
         self._since = 0.0  # when the present answer was begun; 0 between two
-        self._thread = threading.Thread(target=self._serve, name="nbcomm-assistant", daemon=True)
-        self._thread.start()
+        self._thread = keep("nbcomm-assistant", self._serve, again=0)
 
     @property
     def alive(self) -> bool:

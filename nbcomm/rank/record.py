@@ -326,8 +326,13 @@ class Record:
             log.issued = next(log.positions)
         call = Call("collective", _NEW_GROUP, Log(_NEW_GROUP, members), log.issued, None)
         call.limited = not counted
-        with self.within(call):
-            yield log.issued
+        try:
+            with self.within(call):
+                yield log.issued
+        except BaseException:
+            if counted:  # for those that wait there, who leaves with an error has never come
+                log.issued -= 1
+            raise
 
     @contextmanager
     def aside(self) -> Iterator[None]:

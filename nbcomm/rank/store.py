@@ -18,11 +18,14 @@ import time
 from collections import deque
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import torch.distributed as dist
+
+from ..threads import keep
 
 _LENGTH = struct.Struct("!I")
 _AT_ONCE = 1 << 20
@@ -69,11 +72,11 @@ class StoreServer:
         self._closed = False
         self._listener = socket.socket(socket.AF_UNIX)
         # Clients look for the final name: it must not be there before somebody listens behind it.
-        partial = path.with_suffix(".part")
-        self._listener.bind(os.fspath(partial))
+        unfinished = path.with_suffix(".part")
+        self._listener.bind(os.fspath(unfinished))
         self._listener.listen(512)
-        partial.rename(path)
-        threading.Thread(target=self._accept, name="nbcomm-store", daemon=True).start()
+        unfinished.rename(path)
+        keep("nbcomm-store", self._accept)
 
     def close(self) -> None:
         """Stop serving: every call in progress fails at its client."""
@@ -87,26 +90,25 @@ class StoreServer:
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
-        with self._listener:
-            while True:
-                try:
-                    connection, _ = self._listener.accept()
-                except OSError:
-                    if self._closed:
-                        return
+        while not self._closed:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError:
+                if not self._closed:
                     time.sleep(_BREATH)  # no descriptor is free, say; whoever knocks is still there then
-                    continue
-                with self._changed:
-                    if self._closed:  # it slipped in while `close` looked at the others
-                        connection.close()
-                        return
-                    self._connections.add(connection)
-                try:
-                    threading.Thread(target=self._serve, args=(connection,), name="nbcomm-store", daemon=True).start()
-                except RuntimeError:  # no thread can be had: its client is told so by the end of the connection
-                    with self._changed:
-                        self._connections.discard(connection)
+                continue
+            with self._changed:
+                if self._closed:  # it slipped in while `close` looked at the others
                     connection.close()
+                    break
+                self._connections.add(connection)
+            try:
+                keep("nbcomm-store-client", partial(self._serve, connection), again=0)
+            except RuntimeError:  # no thread can be had: its client is told so by the end of the connection
+                with self._changed:
+                    self._connections.discard(connection)
+                connection.close()
+        self._listener.close()
 
     def _serve(self, connection: socket.socket) -> None:
         with connection:

@@ -31,7 +31,7 @@ class Boundary:
         side: where: "rank", "notebook" or "fork server".
         spoiled: what fails: module:Class.method, or module:function.
         costs: what the user loses.
-        how: it "raises", gives "None", or is "slow".
+        how: it "raises", gives "None", is "slow", or "ends".
         thread: on which it fails, "main" or the name of another; on any if empty.
         of: it fails only over such a message.
         action: during what: see `test_boundaries`.
@@ -161,6 +161,27 @@ TABLE = (
         NOTHING,
         thread="nbcomm-watch",
     ),
+    Boundary(
+        "output could not be shown beside an input box",
+        "notebook",
+        "nbcomm.notebook.output:CellOutput.render",
+        NOTHING,
+        thread="nbcomm-questions",
+        action="input",
+    ),
+    # A thread that ends.
+    *(
+        Boundary("the thread {} failed", side, f"thread nbcomm-{name}", costs, how="ends", elsewhere=test)
+        for side, name, costs, test in (
+            ("notebook", "link", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
+            ("notebook", "watch", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
+            ("notebook", "cluster", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
+            ("notebook", "forkserver", NOTHING, "tests/world/test_threads.py::test_the_fork_server_is_heard_again"),
+            ("rank", "agent", NOTHING, "tests/world/test_threads.py::test_a_rank_that_has_lost_its_link_makes_another"),
+            ("rank", "store", NOTHING, "tests/world/test_threads.py::test_the_store_serves_on"),
+            ("rank", "lane", CELL, "tests/rank/comm/test_lanes.py::test_a_thread_that_fails_is_told_to_who_waits"),
+        )
+    ),
     # What it does at the end of a cell.
     Boundary("a question could not be closed", "notebook", "nbcomm.notebook.questions:Questions.end", NOTHING),
     Boundary(
@@ -227,7 +248,7 @@ def _guards_of(tree: ast.Module) -> Iterator[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _GUARDS:
             owner = ast.unparse(node.func.value)
-            if owner.endswith("_faults") or node.func.attr == "_going_on":
+            if owner.endswith(("_faults", "logged")) or node.func.attr == "_going_on":
                 yield from _words(node.args[0], tree)
 
 
@@ -251,7 +272,7 @@ def _keys(name: str, tree: ast.Module) -> Iterator[str]:
 
 # ── written down ────────────────────────────────────────────────────────────────────────────────────
 
-_HOW = {"raises": "raises an error", "None": "gives None", "slow": "takes a second longer"}
+_HOW = {"raises": "raises an error", "None": "gives None", "slow": "takes a second longer", "ends": "ends"}
 _ACTIONS = {
     "cell": "",
     "lost": "",

@@ -118,7 +118,7 @@ def _act(world: Notebook, row: Boundary) -> Cell:
         world.run("answer = session._inquiries.ask(2, 'complete', 'ran', 3).result(timeout=20)")
         return world.run("assert 'rank' in answer['matches'], answer\nprint('[0-3] 6')")
     if row.action == "input":
-        cell = world.submit("%%distributed -r 2\ninput('what? ')")
+        cell = world.submit("%%distributed -r 2\nword = input('what? ')\nprint('[0-3] 6')")
         world.answer(cell, "[2] what? ", "this")
         return world.finish(cell, 20)
     code = {

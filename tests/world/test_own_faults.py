@@ -67,3 +67,16 @@ def test_a_rank_whose_event_loop_is_kept_is_named(four: Notebook) -> None:
     four.until(lambda: told in cell.text, 9, "nothing was said", cell)
     assert four.finish(cell, 20).error is None
     assert told not in cell.text
+
+
+def test_nobody_waits_for_a_rank_that_could_not_make_a_group(four: Notebook) -> None:
+    broken = (
+        "from nbcomm.rank.store import UnixStore\nplain = UnixStore.set\n"
+        "def set_once(self, key, value):\n"
+        "    UnixStore.set = plain\n    raise OSError(24, 'Too many open files')\n"
+        "UnixStore.set = set_once"
+    )
+    four.run(f"%%distributed -r 1\nexec({broken!r}, {{}})")
+    cell = four.run("%%distributed\nimport torch.distributed as dist\ndist.new_group([0, 1]);", fails=True, timeout=20)
+    assert "Too many open files" in cell.error_text
+    assert "HangError" in cell.error_text

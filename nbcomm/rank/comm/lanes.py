@@ -18,6 +18,8 @@ from typing import Any, Protocol
 import torch
 
 from ...errors import CollectiveError, NbcommError
+from ...faults import described
+from ...threads import keep
 
 _LOOK = 0.05
 """Seconds between two looks of whoever waits; a signal handler may raise in between."""
@@ -109,6 +111,7 @@ class Lane:
         self._key = key
         self._issues = issues
         self._queue: deque[Handle] = deque()
+        self._present: Handle | None = None
         self._thread: threading.Thread | None = None
 
     @property
@@ -126,8 +129,12 @@ class Lane:
         begun = Handle(job, self)
         self._queue.append(begun)
         if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="nbcomm-lane", daemon=True)
-            self._thread.start()
+            try:
+                self._thread = keep("nbcomm-lane", self._work, again=0, lost=self._lost)
+            except RuntimeError:  # no thread can be had
+                self._queue.pop()
+                self._lanes.forget(self._key)
+                raise
         return begun
 
     def drain(self) -> None:
@@ -152,13 +159,27 @@ class Lane:
             while True:
                 with lanes.lock:
                     if not self._queue:
-                        self._thread = None
-                        lanes.threads.discard(threading.get_ident())
-                        lanes.forget(self._key)
+                        self._end()
                         return
-                    begun = self._queue.popleft()
-                begun.carry_out()
-                del begun
+                    self._present = self._queue.popleft()
+                self._present.carry_out()
+                self._present = None
+
+    def _end(self) -> None:
+        self._thread = None
+        self._lanes.threads.discard(threading.get_ident())
+        self._lanes.forget(self._key)
+
+    def _lost(self, error: BaseException) -> None:
+        """The thread has failed: whoever waits for what it had to do is told."""
+        reason = f"nbcomm itself failed in what goes on beside the cell ({described(error)}); please report it."
+        with self._lanes.lock:
+            for handle in (self._present, *self._queue):
+                if handle is not None and not handle.done():
+                    handle.refuse(reason)
+            self._present = None
+            self._queue.clear()
+            self._end()
 
 
 class Lanes:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from nbcomm.errors import CollectiveError
+from nbcomm.rank.comm.lanes import Lanes
 
 from ..worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
@@ -227,3 +230,42 @@ def test_no_thread_stays_behind(worlds):
         return threading.active_count() - before
 
     assert all(more <= 0 for more in worlds[2].run(check))
+
+
+class _Unwell:
+    """Watches lanes, and fails over it."""
+
+    @contextmanager
+    def beside(self, *, issues: bool) -> Iterator[None]:
+        raise TypeError("spoiled")
+        yield
+
+    def waiting_for(self, _: int | None) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def look_beside(self, *, busy: bool) -> None:
+        pass
+
+
+def test_a_thread_that_fails_is_told_to_who_waits():
+    lanes = Lanes(torch.device("cpu"))
+    lanes.watch = _Unwell()
+    handle = lanes.begin("key", lambda: 1)
+    with pytest.raises(CollectiveError, match=r"nbcomm itself failed in what goes on beside the cell \(TypeError: sp"):
+        handle.wait(20)
+    assert not lanes.any
+    lanes.watch = None
+    assert lanes.begin("key", lambda: 2).wait(20) == 2
+
+
+def test_where_no_thread_can_be_had_nothing_is_begun(monkeypatch):
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    lanes = Lanes(torch.device("cpu"))
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="new thread"):
+            lanes.begin("key", lambda: 1)
+    assert not lanes.any
+    assert lanes.begin("key", lambda: 2).wait(20) == 2

@@ -1,0 +1,90 @@
+"""The threads of nbcomm's own, in a notebook and on ranks, ended from outside: each goes on, and nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from .notebook import Notebook
+
+END = """
+import ctypes, sys, threading, time
+
+def running():
+    return {thread.name: thread for thread in threading.enumerate()}
+
+def end(name):
+    # SystemExit, for that passes every guard against exceptions; it is raised at the thread's next step of Python.
+    sys.unraisablehook = sys.__unraisablehook__
+    ident = ctypes.c_ulong(running()[name].ident)
+    assert ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(SystemExit)) == 1
+"""
+
+GOOD = "%%distributed\nall_reduce(rank)"
+RIGHT = "[0-3] 6\n"
+
+
+def _apart(code: str) -> str:
+    """Run code in names of its own: what runs in those of the cells is taken for the user's, on whatever thread."""
+    return f"apart = {{}}\nexec({code!r}, apart)\nglobals().update(apart)"
+
+
+@pytest.fixture(scope="module")
+def world(four: Notebook) -> Notebook:
+    """A world whose threads can be ended."""
+    four.run("from nbcomm.notebook import worlds\nsession = worlds.current()")
+    four.run(_apart(END))
+    four.run(f"%%distributed\n{_apart(END)}\nimport os\npid = os.getpid()")
+    return four
+
+
+def _is_well(world: Notebook) -> None:
+    assert RIGHT in world.run(GOOD, timeout=30).text  # the traceback may stand there too, once
+    assert world.run(GOOD, timeout=30).text == RIGHT
+    assert world.run("%%distributed\npid == os.getpid()").text == "[0-3] True\n"
+    cell = world.run("%%distributed\nif rank != 1: barrier()", fails=True, timeout=30)
+    assert "rank 1 has finished" in cell.error_text
+    assert world.run(GOOD, timeout=30).text == RIGHT
+
+
+@pytest.mark.parametrize("name", ["link", "watch", "cluster"])
+def test_a_thread_of_the_notebook_goes_on(world: Notebook, name: str) -> None:
+    world.run(f"end('nbcomm-{name}')")
+    if name == "cluster":
+        world.run("session._processes._cluster._loop.call_soon_threadsafe(int)")
+    _is_well(world)
+    assert f"nbcomm-{name}" in world.run("print(*running())").text
+
+
+def test_the_fork_server_is_heard_again(world: Notebook) -> None:
+    world.run(
+        "import socket\nend('nbcomm-forkserver')\nsession._processes.forkserver._socket.shutdown(socket.SHUT_RDWR)"
+    )
+    _is_well(world)
+    died = world.run("%%distributed -r 3\nos._exit(3)", fails=True, timeout=30)
+    assert "Rank 3 ended with exit code 3" in died.error_text
+    world.run("%distributed heal", timeout=60)
+    assert world.run(GOOD, timeout=30).text == RIGHT
+    world.run(f"%%distributed -r 3\n{_apart(END)}\nimport os\npid = os.getpid()")
+
+
+def test_a_rank_that_has_lost_its_link_makes_another(world: Notebook) -> None:
+    world.run("%%distributed -r 2\nprint('before'); end('nbcomm-agent')")
+    _is_well(world)
+    assert "nbcomm-agent" in world.run("%%distributed -r 2\nprint(*running())").text
+
+
+def test_the_store_serves_on(world: Notebook) -> None:
+    world.run(
+        "%%distributed -r 0\n"
+        + _apart(
+            "import gc, os, socket\nfrom nbcomm.rank.store import StoreServer\n"
+            "server, = [it for it in gc.get_objects() if isinstance(it, StoreServer) and not it._closed]\n"
+            "def knock():\n"
+            "    with socket.socket(socket.AF_UNIX) as visitor: visitor.connect(os.fspath(server._path))\n"
+        )
+    )
+    world.run("%%distributed -r 0\nend('nbcomm-store')\nknock()")
+    assert (
+        world.run("%%distributed\nimport torch.distributed as dist\ndist.new_group([0, 1]);", timeout=30).error is None
+    )
+    _is_well(world)
