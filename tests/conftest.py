@@ -13,6 +13,8 @@ import hypothesis
 import psutil
 import pytest
 
+from . import autopsy
+
 _GONE_SECONDS = 10
 
 _SHARED = "NBCOMM_TESTS"
@@ -29,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     Where tests run in several processes, each has a directory of its own for its worlds: notebooks see all worlds of
     their user, and those of another process would be strangers.
     """
+    config.pluginmanager.register(autopsy)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -26,6 +26,8 @@ from typing import Any
 import pytest
 from jupyter_core.paths import jupyter_path
 
+from .. import autopsy
+
 TOKEN = secrets.token_hex(8)
 THEMES = ["light", "dark"] if os.environ.get("NBCOMM_SCREENSHOTS") else ["light"]
 """Where a story is told for its pictures it is told twice; the dark one has tests of its own."""
@@ -226,6 +228,11 @@ class Notebook:
             has_text=re.compile(r"\[\d+\]:")
         ).wait_for(state="attached")
 
+    def shown(self) -> str:
+        """All that the page shows, for whoever wonders why a test has run out of its time."""
+        text: str = self.page.locator("body").inner_text(timeout=2000)
+        return f"{self.name}:\n{text}"
+
     def cell(self, number: int) -> Any:
         """A code cell."""
         return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number)
@@ -247,7 +254,7 @@ def _is_error(line: Any) -> bool:
 @pytest.fixture
 def notebook(server: Server, browser: Any) -> Iterator[Callable[..., Notebook]]:
     """Makes a notebook of the given cells in a page of its own; at the end the page closes and kernels end."""
-    contexts = []
+    contexts, opened = [], []
 
     def make(name: str, *cells: str, **page_options: Any) -> Notebook:
         if cells:
@@ -257,6 +264,8 @@ def notebook(server: Server, browser: Any) -> Iterator[Callable[..., Notebook]]:
         context.set_default_timeout(15_000)
         page = context.new_page()
         made = Notebook(page, server, name)
+        opened.append(made)
+        autopsy.remember(made, asks=True)
         page.on("console", lambda line: made.errors.append(line.text) if _is_error(line) else None)
         page.on(
             "pageerror", lambda error: made.errors.append(error.message) if error.message not in THEIR_OWN else None
@@ -264,6 +273,8 @@ def notebook(server: Server, browser: Any) -> Iterator[Callable[..., Notebook]]:
         return made
 
     yield make
+    for made in opened:
+        autopsy.forget(made)
     for context in contexts:
         context.close()
     server.stop_kernels()

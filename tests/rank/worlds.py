@@ -22,6 +22,8 @@ import pytest
 
 from nbcomm.messages import Form, Place
 
+from ..autopsy import OutOfTimeError
+
 if TYPE_CHECKING:
     from nbcomm.rank.world import World as NbcommWorld
 
@@ -76,10 +78,13 @@ class World:
                     raise TimeoutError
                 blobs.append(pipe.recv_bytes())
             except (EOFError, OSError) as error:
-                late = isinstance(error, TimeoutError)
+                if isinstance(error, TimeoutError):
+                    # Made before the ranks are ended: it looks at them.
+                    failed = OutOfTimeError(f"Rank {rank} of {self.size} did not answer within {deadline:g} s.")
+                else:
+                    failed = AssertionError(f"Rank {rank} of {self.size} has ended.")
                 self.close()
-                why = f"did not answer within {deadline:g} s" if late else "has ended"
-                raise AssertionError(f"Rank {rank} of {self.size} {why}.") from None
+                raise failed from None
         results = [cloudpickle.loads(blob) for blob in blobs]
         if not fails:
             for rank, result in enumerate(results):

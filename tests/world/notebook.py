@@ -21,7 +21,12 @@ from typing import Any, TypeVar
 
 from jupyter_client.manager import KernelManager
 
+from .. import autopsy
+
 _COLOUR = re.compile(r"\x1b\[[\d;]*m")
+
+_CELLS, _LINES = 40, 30
+"""So many cells of a page are told, and lines of each."""
 
 Kind = TypeVar("Kind", bound="Notebook")
 
@@ -47,6 +52,7 @@ class Cell:
     """One executed cell and its outputs."""
 
     message: str
+    code: str = ""
     outputs: list[dict[str, Any]] = field(default_factory=list)
     number: int = 0
     idle: bool = False
@@ -105,6 +111,12 @@ def transcript(cell: Cell) -> str:
     return re.sub(r" +$", "", text, flags=re.MULTILINE)
 
 
+def _indented(text: str, margin: str) -> str:
+    """The last lines of a text, each behind a margin."""
+    lines = text.splitlines()
+    return "\n".join(f"{margin}{line[:200]}" for line in ["…"] * (len(lines) > _LINES) + lines[-_LINES:])
+
+
 def _plain(output: dict[str, Any]) -> str:
     if "text" in output:
         return str(output["text"])
@@ -128,13 +140,18 @@ class Notebook:
         self._environment = {**os.environ, "IPYTHONDIR": directory, **environment}
         self._environment.pop("PYTEST_CURRENT_TEST", None)
         self.manager.start_kernel(env=self._environment, cwd=directory)
+        self.cells: dict[str, Cell] = {}
+        autopsy.remember(self)
         self._connect()
 
     def _connect(self) -> None:
         self.client = self.manager.client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
-        self.cells: dict[str, Cell] = {}
+        self.cells = {}
+        try:
+            self.client.wait_for_ready(timeout=60)
+        except RuntimeError as error:
+            raise autopsy.OutOfTimeError(str(error)) from None
         self._displays: dict[str, list[dict[str, Any]]] = {}
 
     @property
@@ -144,7 +161,7 @@ class Notebook:
 
     def submit(self, code: str, *, stdin: bool = True) -> Cell:
         """Send a cell without waiting for it; without ``stdin`` as a front end that has no input box."""
-        cell = Cell(self.client.execute(code, store_history=True, allow_stdin=stdin, stop_on_error=False))
+        cell = Cell(self.client.execute(code, store_history=True, allow_stdin=stdin, stop_on_error=False), code)
         self.cells[cell.message] = cell
         return cell
 
@@ -217,7 +234,8 @@ class Notebook:
         while not condition():
             left = deadline - time.monotonic()
             shown = f"{cell.text}\n{cell.error_text}" if cell else ""
-            assert left > 0, f"{complaint} {shown}"
+            if left <= 0:
+                raise autopsy.OutOfTimeError(f"{complaint} {shown}")
             try:
                 self._take(self.client.get_iopub_msg(timeout=min(left, 0.1)))
             except queue.Empty:
@@ -248,6 +266,17 @@ class Notebook:
     def _update(self, content: dict[str, Any]) -> None:
         for output in self._displays.get(content["transient"]["display_id"], []):
             output["data"] = content["data"]
+
+    def shown(self) -> str:
+        """All that a reader would see, cell by cell, for whoever wonders why a test has run out of its time."""
+        cells = list(self.cells.values())
+        shown = [
+            f"cell {place}, {'ended' if cell.idle else 'NOT ENDED'}:\n{_indented(cell.code, '  >>> ')}\n"
+            f"{_indented(_COLOUR.sub('', cell.text) + cell.error_text, '      ')}"
+            for place, cell in list(enumerate(cells, 1))[-_CELLS:]
+        ]
+        left_out = [f"({len(cells) - _CELLS} cells before these)"] * (len(cells) > _CELLS)
+        return "\n".join([f"the notebook of kernel {self.pid}:", *left_out, *shown])
 
     def interrupt(self) -> None:
         """Press the notebook's stop button."""
@@ -286,6 +315,7 @@ class Notebook:
 
     def close(self) -> None:
         """Shut the kernel down, as closing the notebook does."""
+        autopsy.forget(self)
         if not self.manager.has_kernel:
             return
         self.client.stop_channels()
