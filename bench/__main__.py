@@ -1,4 +1,4 @@
-"""Print the table: ``python -m bench [--only NAME …] [--full] [--quick] [--json FILE]``."""
+"""Print the table: ``python -m bench [--only NAME …] [--full] [--quick] [--deadline SECONDS] [--json FILE]``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from . import cells, collectives, completion, link, panel, recording, start, values
+from .deadline import SECONDS, deadline
 from .rows import print_table
 
 SUBJECTS = {
@@ -29,12 +30,14 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=SUBJECTS, default=list(SUBJECTS), help="these subjects alone")
     parser.add_argument("--full", action="store_true", help="larger worlds and tensors too; takes minutes")
     parser.add_argument("--quick", action="store_true", help="few rounds: to see that it works")
+    parser.add_argument("--deadline", type=float, default=SECONDS, metavar="SECONDS", help="that each may take at most")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     rows = []
     for name in options.only:
-        measured = SUBJECTS[name].measure(5 if options.quick else 50, full=options.full)
+        with deadline(options.deadline, name):
+            measured = SUBJECTS[name].measure(5 if options.quick else 50, full=options.full)
         print_table(measured)
         rows += measured
     if options.json:

@@ -1,4 +1,7 @@
-"""Cells through a real Jupyter kernel: the trivial one, and a flood of output."""
+"""Cells through a real Jupyter kernel: the trivial one, and a flood of output.
+
+No wait here has a time of its own: all of them end with `deadline`.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from jupyter_client.blocking.client import BlockingKernelClient
-from jupyter_client.manager import start_new_kernel
+from jupyter_client.manager import KernelManager
 
 from .rows import Row, interleaved, seconds
 
@@ -18,15 +21,26 @@ _FLOOD = "for i in range(20_000): print({what}, i)"
 @contextmanager
 def kernel(n: int) -> Iterator[tuple[BlockingKernelClient, Callable[[str], list[str]]]]:
     """A kernel with n ranks: its client, and a function that runs a cell and returns the text that it streamed."""
+    manager = KernelManager(shutdown_wait_time=30.0)  # one that is killed leaves its world behind
+    client: BlockingKernelClient | None = None
     with tempfile.TemporaryDirectory() as folder:
-        manager, client = start_new_kernel(cwd=folder)
         try:
+            manager.start_kernel(cwd=folder)
+            client = manager.blocking_client()
+            client.start_channels()
+            client.wait_for_ready(timeout=None)
             _run(client, "%load_ext nbcomm")
             _run(client, f"%distributed start -n {n}")
             yield client, lambda code: _run(client, code)
+        except BaseException:
+            if manager.has_kernel:
+                manager.interrupt_kernel()  # else it hears of its end only when its cell has ended
+            raise
         finally:
-            client.stop_channels()
-            manager.shutdown_kernel()
+            if client is not None:
+                client.stop_channels()
+            if manager.has_kernel:
+                manager.shutdown_kernel()
 
 
 def _run(client: BlockingKernelClient, code: str) -> list[str]:
@@ -34,7 +48,7 @@ def _run(client: BlockingKernelClient, code: str) -> list[str]:
     texts: list[str] = []
     shown: dict[str, int] = {}  # where the text of a display is that may be updated
     while True:
-        message = client.get_iopub_msg(timeout=300)
+        message = client.get_iopub_msg(timeout=None)
         if message["parent_header"].get("msg_id") != identity:
             continue
         kind, content = message["msg_type"], message["content"]
@@ -47,7 +61,7 @@ def _run(client: BlockingKernelClient, code: str) -> list[str]:
             place = shown.setdefault(identity_shown, len(texts))
             texts[place : place + 1] = [content["data"].get("text/plain", "")]
         elif kind == "status" and content["execution_state"] == "idle":
-            client.get_shell_msg(timeout=300)
+            client.get_shell_msg(timeout=None)
             return texts
 
 

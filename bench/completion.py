@@ -22,7 +22,7 @@ def measure(rounds: int, *, full: bool) -> list[Row]:  # noqa: ARG001 - as the o
         code = "%%distributed\nmodel.we"
 
         def complete() -> None:
-            reply = client.complete(code, len(code), reply=True, timeout=60)
+            reply = client.complete(code, len(code), reply=True)
             if "weight" not in " ".join(reply["content"]["matches"]):
                 raise RuntimeError(f"The answer did not come from a rank: {reply['content']['matches']}")
 

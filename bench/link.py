@@ -26,7 +26,7 @@ def _round_trip(n: int, rounds: int) -> Row:
     received: queue.SimpleQueue[int] = queue.SimpleQueue()
     link = Link(home, 60.0, lambda rank, *_: received.put(rank))
     stopped = threading.Event()
-    ranks = threading.Thread(target=_fake_ranks, args=(home, n, stopped))
+    ranks = threading.Thread(target=_fake_ranks, args=(home, n, stopped), daemon=True)
     ranks.start()
 
     def trip() -> None:
@@ -46,7 +46,7 @@ def _round_trip(n: int, rounds: int) -> Row:
 
 def _await(received: queue.SimpleQueue[int], n: int) -> None:
     for _ in range(n):
-        received.get(timeout=30)
+        received.get()
 
 
 def _fake_ranks(home: Home, n: int, stopped: threading.Event) -> None:

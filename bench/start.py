@@ -9,9 +9,8 @@ import nbcomm
 from nbcomm.notebook import worlds
 from nbcomm.notebook.session import Session
 
+from .deadline import SECONDS
 from .rows import Row, interleaved, seconds
-
-_LONGEST_WARM_UP = 60.0
 
 _started: list[Session] = []
 """Stopped when the clock does not run."""
@@ -32,7 +31,7 @@ def _warm(n: int) -> float:
     worlds.warm_up()
     forkserver = worlds._warm  # noqa: SLF001 - the very thing that is measured
     if forkserver is not None:
-        forkserver.wait_ready(_LONGEST_WARM_UP)
+        forkserver.wait_ready(SECONDS)
     return seconds(lambda: _cold(n))
 
 
