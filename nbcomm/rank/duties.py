@@ -47,6 +47,11 @@ from .world import World
 CALLBACK = -1
 """What runs while a widget's callback does: it is no request, and has no id."""
 
+_REPLACED = (
+    "the cell has put a process group of its own in the place of the world's (dist.init_process_group); the next "
+    "cell has the world's again, and the groups that the cell has made in its own are lost."
+)
+
 
 @dataclass
 class Standing:
@@ -251,7 +256,14 @@ class Duties:
             with self._faults.beside("what it has left under way is not known", notes.append):
                 doing = self._parts.world.record.doing()
                 done = msgspec.structs.replace(done, broken=self._parts.world.stale, doing=doing)
+                notes += self._remarks(message)
         self._answer(msgspec.structs.replace(done, notes=notes), buffers)
+
+    def _remarks(self, message: Request) -> list[str]:
+        """What a person should know of how a cell has left the world."""
+        if not isinstance(message, Run | Call) or not self._parts.world.replaced:
+            return []
+        return [_REPLACED]
 
     def _story(self) -> dict[str, Any]:
         """Tell what the request has made that needed other ranks."""

@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,7 +152,8 @@ class World:
         if order.board:
             self.board = Board(Path(order.board), place.rank)
         if not self.plain:
-            self._patches.callback(process_groups.hand_out(self._make_group))
+            noting = partial(self.gloo.noting, elsewhere=True)
+            self._patches.callback(process_groups.hand_out(self._make_group, self._is_ours, noting))
             self._patches.callback(process_groups.meet_in(self._store_of_a_cell))
             self._patches.callback(wait_hooks.watch_waits(self.record.wait))
             self._patches.callback(wait_hooks.watch_new_groups(self._watched_new_group))
@@ -211,6 +213,12 @@ class World:
         self._inits += 1
         return process_groups.part_of(self._store, f"init:{self._inits}")
 
+    def _is_ours(self, of: tuple[int, int] | None) -> bool:
+        """Whether a group is part of this world: another world, with its groups, is none of ours."""
+        if of is None:
+            return isinstance(dist.group.WORLD, RankGroup)
+        return self.place is not None and of == (self.place.rank, self.place.world_size)
+
     def _make_group(self, *args: Any) -> RankGroup:
         group = RankGroup(self, *args)
         self._groups.append(group)
@@ -237,8 +245,9 @@ class World:
         self._server = StoreServer(Path(order.store)) if order.serves else None
         store.retarget(Path(order.store))
         self.record.forget()
-        if self.plain:
+        if self.replaced or (self.plain and dist.is_initialized()):
             dist.destroy_process_group()
+        if self.plain:
             self._join(order)
         else:
             census = self._hold_census(order)
@@ -341,7 +350,16 @@ class World:
     @property
     def stale(self) -> bool:
         """Whether groups must be formed anew before the next cell: they were aborted, or a cell has destroyed them."""
-        return self._broken is not None or not dist.is_initialized()
+        return self._broken is not None or not dist.is_initialized() or self.replaced
+
+    @property
+    def replaced(self) -> bool:
+        """Whether a cell has put a world of its own in the place of this one."""
+        if self.place is None or not dist.is_initialized():
+            return False
+        if self.plain:
+            return (dist.get_rank(), dist.get_world_size()) != (self.place.rank, self.place.world_size)
+        return not isinstance(dist.group.WORLD, RankGroup)
 
     # ── ending a generation: any thread ─────────────────────────────────────────────────────────────
 
@@ -486,6 +504,8 @@ class World:
     # ── what torch calls through us ─────────────────────────────────────────────────────────────────
 
     def _watched_new_group(self, make: Callable[[], Any], ranks: Any, kwargs: dict[str, Any]) -> Any:
+        if self.replaced:
+            return make()
         everyone = list(range(self.place.world_size)) if self.place else []
         members = everyone if ranks is None else sorted(ranks)
         local = bool(kwargs.get("use_local_synchronization"))

@@ -228,8 +228,19 @@ def test_groups_of_torchs_own_are_aborted_and_made_again():
         here.form(ranks.form_order(comm.rank, 2, folder, generation + 1))
         return told, comm.all_reduce(1)
 
+    def check_another(comm, folder, anew):
+        here = ranks.here
+        dist.destroy_process_group()
+        if anew:
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        told = here.stale, here.replaced
+        here.form(ranks.form_order(comm.rank, 2, folder, here.generation + 1))
+        return told, comm.all_reduce(1), here.stale
+
     try:
         world.run(lambda _: None)
         assert world.run(check, world.folder) == [("HangError", 2)] * 2
+        for anew in (False, True):
+            assert world.run(check_another, world.folder, anew) == [((True, anew), 2, False)] * 2
     finally:
         world.close()

@@ -74,3 +74,62 @@ def test_what_was_destroyed_says_so(prepared: Notebook) -> None:
     prepared.run("%%distributed\nif rank == 2: dist.destroy_process_group(all_)")
     prepared.run("%%distributed\nif rank != 3: barrier()", fails=True)  # what is left of it must not hang the others
     assert prepared.run(WORKS[0]).lines == WORKS[1]
+
+
+# ── a world of the cell's own ───────────────────────────────────────────────────────────────────────
+
+ALONE = f"{DESTROY}\ndist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)"
+PAIRS = (
+    f"import os, socket\nwith socket.socket() as probe:\n    probe.bind(('127.0.0.1', 0))\n"
+    f"    ports = all_gather(probe.getsockname()[1], mode='list')\n{DESTROY}\n"
+    "where = f'tcp://127.0.0.1:{ports[rank // 2 * 2]}'\n"
+    "dist.init_process_group('gloo', init_method=where, rank=rank % 2, world_size=2)"
+)
+HALF = "half = dist.new_group([0])\nif rank % 2 == 0: dist.all_reduce(x, group=half)"
+REPLACED = "the cell has put a process group of its own in the place of the world's"
+
+
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        (f"{ALONE}\nx = torch.ones(1)\ndist.all_reduce(x)\n(int(x), dist.get_world_size())", "[0-3] (1, 1)\n"),
+        (
+            f"{PAIRS}\nx = torch.ones(1) * rank\ndist.all_reduce(x)\n{HALF}\nint(x)",
+            "[0-1] 1\n[2-3] 5\n",
+        ),
+        (f"if rank == 2:\n    {ALONE.replace(chr(10), '; ')}", ""),
+    ],
+    ids=["each alone", "two pairs", "one rank"],
+)
+def test_the_next_cell_has_the_world_again_where_a_cell_has_made_another(
+    prepared: Notebook, code: str, shown: str
+) -> None:
+    cell = prepared.run(f"%%distributed\n{code}")
+    told = cell.stream("stderr")
+    assert "".join(line for line in cell.text.splitlines(keepends=True) if line not in told) == shown
+    assert told.count(REPLACED) == 1
+    assert ("on rank 2 " if shown == "" else "on ranks 0-3 ") in told
+    again = prepared.run(WORKS[0])
+    assert (again.lines, again.stream("stderr")) == (WORKS[1], "")
+    hang = prepared.run("%%distributed\nif rank != 1: barrier()", fails=True)
+    assert "rank 1 has finished the cell" in hang.error_text
+    assert prepared.run(WORKS[0]).lines == WORKS[1]
+
+
+def test_in_a_world_of_its_own_a_cell_is_told_whose_names_to_use(prepared: Notebook) -> None:
+    text = prepared.run(f"%%distributed\n{ALONE}\nall_reduce(1)", fails=True).error_text
+    assert "a process group of its own in the place of the world's (dist.init_process_group), which nbcomm's" in text
+    assert prepared.run(WORKS[0]).lines == WORKS[1]
+
+
+def test_a_wait_in_a_world_of_a_cells_own_can_be_interrupted(prepared: Notebook) -> None:
+    code = f"%%distributed\n{PAIRS}\nprint('on')\nif rank == 0: dist.all_reduce(torch.ones(1))"
+    prepared.interrupted(code, once="[0-3] on")
+    assert prepared.run(WORKS[0]).lines == WORKS[1]
+
+
+def test_a_dead_rank_is_healed_behind_a_world_of_a_cells_own(prepared: Notebook) -> None:
+    prepared.run(f"%%distributed\n{ALONE}\nif rank == 1: os._exit(1)", fails=True)
+    assert "Rank 1 is back" in prepared.run("%distributed heal").text
+    prepared.run("%%distributed -r 1\nimport os\nkept = rank")
+    assert prepared.run(WORKS[0]).lines == WORKS[1]

@@ -51,6 +51,11 @@ def resolve(group: Any) -> dist.ProcessGroup | None:
                 else "This group is no more: dist.destroy_process_group has been called for "
                 "it, or for the whole world. Make it anew with new_group."
             )
+        if process_groups.is_strange():
+            raise CollectiveError(
+                "This cell has put a process group of its own in the place of the world's (dist.init_process_group), "
+                "which nbcomm's names do not know: call it by torch.distributed. The next cell has the world's again."
+            )
         return group
     if isinstance(group, OutsideGroup):
         raise CollectiveError(

@@ -17,6 +17,8 @@ from typing import Any
 
 from .c10d import dist, hash_of
 
+_LOOPBACK = "127.0.0.1"
+
 
 class GlooDevice:
     """The address on which this process's gloo connections are made, known by nothing else.
@@ -34,9 +36,11 @@ class GlooDevice:
         digest = hash_of(name)
         # 127.64–127.191: far from 127.0.0.1 and from what resolvers take for themselves (127.0.0.53).
         self.address = (
-            f"127.{64 + (digest >> 16) % 128}.{(digest >> 8) & 255}.{1 + digest % 254}" if reserved else "127.0.0.1"
+            f"127.{64 + (digest >> 16) % 128}.{(digest >> 8) & 255}.{1 + digest % 254}" if reserved else _LOOPBACK
         )
-        self._noted: set[int] | None = None if reserved else set()
+        self._reserved = reserved
+        self._noted: dict[int, int] = {}
+        """Sockets that appeared while a group formed: by descriptor, the inode, for descriptors are given anew."""
         self._device: Any = None
 
     def options(self, timeout: timedelta) -> Any:
@@ -49,14 +53,22 @@ class GlooDevice:
         return options
 
     @contextlib.contextmanager
-    def noting(self) -> Iterator[None]:
-        """While a group forms, note which sockets appear, if the address does not tell."""
-        before = _descriptors() if self._noted is not None else set()
+    def noting(self, *, elsewhere: bool = False) -> Iterator[None]:
+        """While a group forms, note which sockets appear, if the address does not tell.
+
+        Args:
+            elsewhere: the group is made by torch, on an address of its own choice.
+        """
+        if self._reserved and not elsewhere:
+            yield
+            return
+        before = _descriptors()
         try:
             yield
         finally:
-            if self._noted is not None:
-                self._noted |= _descriptors() - before
+            for number in _descriptors() - before:
+                with contextlib.suppress(OSError):  # it is closed by now
+                    self._noted[number] = os.fstat(number).st_ino
 
     def shut_connections(self) -> int:
         """Shut every gloo connection of this process: whoever waits on one, at either end, gets an error.
@@ -73,8 +85,7 @@ class GlooDevice:
                 # in answer to the other end, it would forget, and with it whoever waits for that message.
                 connection.shutdown(socket.SHUT_RD)
                 shut += 1
-        if self._noted is not None:
-            self._noted.clear()
+        self._noted.clear()
         return shut
 
     def has_connections(self) -> bool:
@@ -83,17 +94,19 @@ class GlooDevice:
 
     def _connections(self) -> Iterator[socket.socket]:
         """Each connection of gloo's, for as long as the caller looks at it; a copy of its descriptor."""
-        for number in list(self._noted) if self._noted is not None else _descriptors():
+        noted = dict(self._noted)
+        for number in _descriptors() if self._reserved else noted:
             with contextlib.ExitStack() as opened:
                 try:
-                    connection = self._open(number, opened)
+                    connection = self._open(number, opened, noted.get(number))
                 except OSError:
                     continue  # it is closed by now, or listens: gloo ends the process without its listening socket
                 if connection is not None:
                     yield connection
 
-    def _open(self, number: int, opened: contextlib.ExitStack) -> socket.socket | None:
-        if not stat.S_ISSOCK(os.fstat(number).st_mode):
+    def _open(self, number: int, opened: contextlib.ExitStack, noted: int | None) -> socket.socket | None:
+        status = os.fstat(number)
+        if not stat.S_ISSOCK(status.st_mode):
             return None
         duplicate = os.dup(number)
         try:
@@ -104,7 +117,8 @@ class GlooDevice:
         if connection.family != socket.AF_INET or connection.type != socket.SOCK_STREAM:
             return None
         ends = connection.getpeername()[0], connection.getsockname()[0]
-        return connection if self.address in ends else None
+        known = self.address in ends if noted is None else noted == status.st_ino and _LOOPBACK in ends
+        return connection if known else None
 
 
 def _descriptors() -> set[int]:

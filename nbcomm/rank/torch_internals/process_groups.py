@@ -10,7 +10,9 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import weakref
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
@@ -138,10 +140,20 @@ def meet_in(store_of: Callable[[], Any]) -> Undo:
 _PLACE = ("rank", "world_size")
 
 
-def hand_out(make: Callable[..., torch.distributed.ProcessGroup]) -> Undo:
+def hand_out(
+    make: Callable[..., torch.distributed.ProcessGroup],
+    ours: Callable[[tuple[int, int] | None], bool] = lambda _: True,
+    around: Callable[[], AbstractContextManager[None]] = nullcontext,
+) -> Undo:
     """From now on, whatever asks torch for a process group of gloo or NCCL gets what ``make`` returns.
 
     ``make(backend, rank, timeout, name, members)`` is called on the members only.
+
+    Args:
+        make: makes a group.
+        ours: whether a group is to be made so: asked with the rank and size of a world, and with None for a group that
+            is to be part of the present one. What is not remains torch's own.
+        around: entered while torch makes one of its own.
 
     Returns:
         What undoes it.
@@ -161,8 +173,12 @@ def hand_out(make: Callable[..., torch.distributed.ProcessGroup]) -> Undo:
     @functools.wraps(plain)
     def helper(size: Any, rank: Any, members: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
         kinds = set(c10d.BackendConfig(c10d.Backend(backend)).get_device_backend_map().values())
-        if not kinds <= set(_OURS):
-            return plain(size, rank, members, backend, *args, **kwargs)
+        if not kinds <= set(_OURS) or not ours((rank, size) if not members else None):
+            with around():
+                group, store = plain(size, rank, members, backend, *args, **kwargs)
+            if not members:
+                _strange.add(group)
+            return group, store
         wanted.append(str(backend))
         try:
             group, store = plain(size, rank, members, PLUGIN, *args, **kwargs)
@@ -176,6 +192,14 @@ def hand_out(make: Callable[..., torch.distributed.ProcessGroup]) -> Undo:
 
     dist.Backend.register_backend(PLUGIN, create, extended_api=True, devices=["cpu", "cuda"])
     return put(c10d, "_new_process_group_helper", helper)
+
+
+_strange: weakref.WeakSet[torch.distributed.ProcessGroup] = weakref.WeakSet()
+
+
+def is_strange() -> bool:
+    """Whether a cell has put a world of its own in the place of the one that we hand out."""
+    return dist.group.WORLD in _strange
 
 
 def known_groups() -> list[tuple[torch.distributed.ProcessGroup, str, list[int], str]]:
