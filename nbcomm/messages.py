@@ -133,6 +133,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True):
         tag: of a send or receive.
         limited: the wait for it ends by itself, because the caller gave a timeout.
         lost: it has failed, because a connection to another rank was lost; the rank waits to hear why.
+        begun: the line of the cell that began it, where it is waited for in another one.
     """
 
     kind: str
@@ -147,6 +148,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True):
     tag: int = 0
     limited: bool = False
     lost: bool = False
+    begun: str = ""
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True):

@@ -377,11 +377,13 @@ def _call(world: _World, op: Op, *, details: bool = False) -> str:
         name = f"{op.name} #{op.seq} of {group}"
     else:
         peer = "any rank" if op.peer is None else f"rank {op.peer}"
-        name = f"{op.kind} #{op.seq} {'to' if op.kind == 'send' else 'from'} {peer}"
-        name += f" within {op.name}" if op.name not in {"", op.kind} else ""
+        own = op.name if op.name in {"isend", "irecv"} else op.kind
+        name = f"{own} #{op.seq} {'to' if op.kind == 'send' else 'from'} {peer}"
+        name += f" within {op.name}" if op.name not in {"", op.kind, own} else ""
         name += f" in {group}" if small else ""
     tag = f"tag {op.tag}" if op.kind != "collective" and op.tag else ""
-    about = "; ".join(part for part in (_short(op.what) if details else "", tag, _short(op.line)) if part)
+    begun = f"begun in {_short(op.begun)}" if op.begun else ""
+    about = "; ".join(part for part in (_short(op.what) if details else "", tag, begun, _short(op.line)) if part)
     return f"{name} ({about})" if about else name
 
 

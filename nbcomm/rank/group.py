@@ -184,12 +184,13 @@ class RankGroup(Identity):
         counts = self._log.sent if kind == "send" else self._log.received
         with self._log.lock:
             seq = counts[other, tag] = counts.get((other, tag), 0) + 1
-        said = calls.message(kind, args[0])
+        said, where = calls.message(kind, args[0]), None
         if other is None:
             self._loose.add(tag)  # who sends is not known, so neither is which of its messages this will be
         elif other in self._seen and not (kind == "recv" and tag in self._loose):
-            self._compare_message(kind, (other, tag), seq, said)
+            where = self._compare_message(kind, (other, tag), seq, said)
         call = Call(kind, kind, self._log, seq, said, other, tag)
+        call.where = where
         drawn = hub.record.journal.look_at(method, args, self.members, hub.rank)
         work = self._pass_on(method, args, {}, call)
         hub.record.journal.complete(call.entry, drawn, args, None)
@@ -241,18 +242,18 @@ class RankGroup(Identity):
             raise self._mismatch(seq, said, different)
         return said
 
-    def _tell_place(self, seq: int) -> None:
+    def _tell_place(self, call: Call) -> None:
         """Tell the others what the cell has called, for the message of whoever does something else there."""
-        self._log.tell_place(seq, self._hub.record.scope())
+        call.tell_place(self._hub.record.scope())
 
     def _mismatch(self, seq: int, said: Entry, different: Sequence[int]) -> BaseException:
         hub = self._hub
         board: Board = hub.board  # type: ignore[assignment]  # nothing is seen without one
-        where = spoken.here(hub.record.scope())
-        board.put_place(self._id, seq, where)
+        block = spoken.here(hub.record.scope()).block
+        board.put_place(self._id, seq, block)
         heard = board.hear(0, self._id, seq, self._seen, hub.ended)
         told = {peer: (_words(text), where) for peer, (text, where) in heard.items() if text or peer in different}
-        return hub.mismatch(self.members, seq, {hub.rank: (_words(said.words), words_of(where) or ""), **told})
+        return hub.mismatch(self.members, seq, {hub.rank: (_words(said.words), words_of(block) or ""), **told})
 
     def _uneven(self, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
         """Which ranks' splits of an all-to-all do not fit with this one's."""
@@ -269,16 +270,19 @@ class RankGroup(Identity):
                 wrong.append(member)
         return wrong
 
-    def _compare_message(self, kind: str, to: tuple[int, int], seq: int, said: Entry) -> None:
+    def _compare_message(
+        self, kind: str, to: tuple[int, int], seq: int, said: Entry, where: spoken.Said | None = None
+    ) -> spoken.Said:
         board, me = self._hub.board, self._hub.rank
         assert board is not None  # noqa: S101 - for mypy
         other, tag = to
         lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
-        where = spoken.here(self._hub.record.scope())
-        board.put_place(lane, seq, where)
+        where = where or spoken.here(self._hub.record.scope())
+        board.put_place(lane, seq, where.block)
         if board.compare(1, lane, seq, said, {other: self._seen[other]}):
             heard = board.hear(1, lane, seq, [other], self._hub.ended)
-            raise self._hub.mismatch(self.members, seq, {me: (said.words, words_of(where) or ""), **heard})
+            raise self._hub.mismatch(self.members, seq, {me: (said.words, words_of(where.block) or ""), **heard})
+        return where
 
     # ── what torch asks beside calls ────────────────────────────────────────────────────────────────
 
@@ -378,6 +382,7 @@ class RankGroup(Identity):
         with self._log.lock:
             seq = received[None, tag] = received.get((None, tag), 0) + 1
         call = Call("recv", "recv", self._log, seq, calls.message("recv", tensors), None, tag)
+        call.where = spoken.here(self._hub.record.scope())
         generation = self._hub.generation
         work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.record.wait)
         self._hub.record.follow(work, call)
@@ -401,7 +406,7 @@ class RankGroup(Identity):
                 log.received[None, tag] -= 1
                 log.received[member, tag] = seq
                 call.peer, call.seq = member, seq  # from now on it is a receive by name
-            self._compare_message("recv", (member, tag), seq, call.said or calls.message("recv", tensors))
+            self._compare_message("recv", (member, tag), seq, call.said or calls.message("recv", tensors), call.where)
             return place, inner.recv(tensors, place, tag)
         return None
 
@@ -445,7 +450,7 @@ def _passing(method: str) -> Callable[..., Any]:
         if blocking or self._may_block:
             entered = Call("collective", name, log, seq, said)
             entered.limited = blocking
-            self._tell_place(seq)
+            self._tell_place(entered)
             work = self._pass_on(method, args, kwargs, entered)
             journal.complete(entered.entry, drawn, args, work)
             return work
@@ -458,7 +463,7 @@ def _passing(method: str) -> Callable[..., Any]:
         made = Call("collective", name, log, seq, said)
         hub.record.follow(work, made)
         if curious or rooted or returns_at_once(args, kwargs):  # else there is time while it is waited for
-            self._tell_place(seq)
+            self._tell_place(made)
             journal.complete(made.entry, drawn, args, work)
         return work
 

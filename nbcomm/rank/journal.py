@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import linecache
 import sys
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Any
 
 from ..messages import Step
 from ..sketch import size_of
-from . import sketches
+from . import sketches, spoken
 from .sketches import Drawn
 
 _KEPT, _KEPT_TRACED, _DRAWN = 512, 100_000, 64
@@ -107,7 +106,8 @@ class Journal:
             return method(*args, **kwargs)
         frame = sys._getframe(2)  # noqa: SLF001 - who called, at no cost; `inspect` reads files
         own = frame.f_globals is self._scope()
-        entry = Entry(name, _KINDS.get(name, "collective"), (frame.f_code.co_filename, frame.f_lineno) if own else None)
+        place = (frame.f_code.co_filename, frame.f_lineno) if own else spoken.carried().place
+        entry = Entry(name, _KINDS.get(name, "collective"), place)
         self._current[ident] = entry
         try:
             if self.curious:
@@ -225,16 +225,9 @@ def _told(entry: Entry) -> Step:
         entry.failed,
         entry.peer,
         entry.tag,
-        _line(entry.place),
+        spoken.line_of(entry.place),
         entry.nbytes,
         drawn.how if drawn is not None else None,
         drawn.before if drawn is not None else None,
         drawn.after if drawn is not None else None,
     )
-
-
-def _line(place: tuple[str, int] | None) -> str:
-    if place is None:
-        return ""
-    text = linecache.getline(*place).strip()
-    return f"line {place[1]}: {text}" if text else f"line {place[1]}"

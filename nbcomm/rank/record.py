@@ -7,12 +7,11 @@ are few and must cost next to nothing: a counter, and one entry that lives as lo
 from __future__ import annotations
 
 import itertools
-import linecache
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from types import FrameType
 from typing import Any
@@ -31,12 +30,6 @@ _STILL = 0.15
 
 _MANY = 32
 """Handles that are kept before those that have ended are let go."""
-
-_COMMUNICATOR = f"{__package__}.comm"
-"""What the names of its modules begin with."""
-
-_BETWEEN = (f"{__package__}.journal", f"{__package__}.journaled")
-"""What lies between a cell and the Communicator's method that it calls."""
 
 _NEW_GROUP = "new_group"
 
@@ -79,16 +72,11 @@ class Log:
         self.positions = itertools.count(1)
         self.issued = 0
 
-    def tell_place(self, seq: int, scope: dict[str, Any] | None) -> None:
-        """Tell the other ranks what the cell called there, for the message of whoever does something else."""
-        if self.board is not None:
-            self.board.put_place(self.life, seq, spoken.here(scope))
-
 
 class Call:
     """One call that is under way."""
 
-    __slots__ = ("entry", "kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag")
+    __slots__ = ("entry", "kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag", "where")
 
     def __init__(  # noqa: PLR0913, PLR0917 - a call has these
         self, kind: str, name: str, log: Log, seq: int, said: Entry | None, peer: int | None = None, tag: int = 0
@@ -103,7 +91,17 @@ class Call:
         self.limited = False
         self.entry: Any = None
         """Its place in the journal, where the cell or a library made it."""
+        self.where: spoken.Said | None = None
+        """What the cell called, once it was looked up."""
         self.since = time.time()
+
+    def tell_place(self, scope: dict[str, Any] | None) -> None:
+        """Tell the other ranks what the cell called there, for the message of whoever does something else."""
+        self.where = where = spoken.here(scope)
+        if self.log.board is not None:
+            self.log.board.put_place(self.log.life, self.seq, where.block)
+        if self.entry is not None and self.entry.place is None:
+            self.entry.place = where.place
 
 
 class Record:
@@ -262,8 +260,8 @@ class Record:
 
     def _go_on(self, call: Call, *, first: bool) -> None:
         """A slice of a wait is over."""
-        if first:
-            call.log.tell_place(call.seq, self.scope())
+        if first and call.where is None:  # else it was begun earlier, and told then
+            call.tell_place(self.scope())
         if self.aborted and time.monotonic() - self.aborted > _GRACE:
             call.log.stuck = True
             raise self._explain(RuntimeError("Connection closed, and gloo has not noticed."))
@@ -287,9 +285,18 @@ class Record:
             self._issuing.discard(ident)
             del self._beside[ident]
 
+    def said(self) -> spoken.Said:
+        """What the cell has called that is about to go on beside it."""
+        return spoken.here(self.scope())
+
     def look_beside(self, *, busy: bool) -> None:
         """Whether anything goes on beside the cell has changed."""
         self.busy_beside = busy
+
+    @staticmethod
+    def carrying(said: spoken.Said) -> AbstractContextManager[None]:
+        """While the calling thread carries out what a cell called before."""
+        return spoken.carrying(said)
 
     @contextmanager
     def waiting_for(self, thread: int | None) -> Iterator[None]:
@@ -357,7 +364,9 @@ class Record:
         then the counts. What comes between them can only make the world look livelier than it is.
         """
         main = sys._current_frames().get(self.main or 0)  # noqa: SLF001 - the only way to see another thread
-        line, spoken, lost = self._line(main), self._spoken(main), self._lost
+        scope, lost = self.scope(), self._lost
+        line, lent = spoken.line_at(main, scope), self._lent
+        asked = spoken.of_frame(main, scope) if lent is None else spoken.carried(lent)
         stuck = [lost] if lost else self._waits(main)
         threads = self._threads(sys._current_frames())  # noqa: SLF001
         logs = list(self._logs.values())
@@ -371,7 +380,7 @@ class Record:
                 sent += [Count(log.name, *key, number) for key, number in log.sent.items()]
                 received += [Count(log.name, *key, number) for key, number in log.received.items() if number]
         # In words at last: a receive from anyone that finds its sender now is one by name, which the counts allow for.
-        waits = [self._op(call, line, spoken, lost=call is lost) for call in stuck]
+        waits = [_op(call, line, call.where or asked, lost=call is lost) for call in stuck]
         return Doing(issued, sent, received, waits, line, threads)
 
     def _waits(self, main: FrameType | None) -> list[Call]:
@@ -408,48 +417,6 @@ class Record:
         found[1].limited = limited
         return [found[1]]
 
-    def _op(self, call: Call, line: str, spoken: str, *, lost: bool) -> Op:
-        # "all_reduce(float32 (3,), sum)", or "send of float32 (3,)"
-        words = call.said.words if call.said is not None else ""
-        collective = call.kind == "collective"
-        what = words.partition("(")[2].removesuffix(")") if collective else words.partition(" of ")[2]
-        return Op(
-            call.kind,
-            spoken or call.name,
-            call.log.name,
-            call.log.members,
-            call.seq,
-            what,
-            line,
-            call.since,
-            call.peer,
-            call.tag,
-            call.limited,
-            lost,
-        )
-
-    def _spoken(self, frame: FrameType | None) -> str:
-        """The Communicator's method that the cell called, if it did: what it does within has other names."""
-        scope, name = self.scope(), ""
-        while frame is not None and frame.f_globals is not scope:
-            module = frame.f_globals.get("__name__", "")
-            if module not in _BETWEEN:
-                own = self._lent is None and module.startswith(_COMMUNICATOR)
-                name = frame.f_code.co_name if own else ""
-            frame = frame.f_back
-        return name if frame is not None else ""
-
-    def _line(self, frame: FrameType | None) -> str:
-        scope, where = self.scope(), ""
-        while frame is not None and (frame.f_globals is not scope or frame.f_code.co_filename in spoken.TYPED):
-            if frame.f_globals.get("__name__") == "pdb":
-                where = " in the debugger"
-            frame = frame.f_back
-        if frame is None:
-            return ""
-        text = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
-        return f"line {frame.f_lineno}{where}: {text}" if text else f"line {frame.f_lineno}{where}"
-
     def _threads(self, frames: dict[int, FrameType]) -> int:
         scope = self.scope()
         count = len(self._issuing - {self._lent})  # they may issue more, as long as they go on
@@ -459,6 +426,30 @@ class Record:
                 frame = frame.f_back
             count += frame is not None
         return count
+
+
+def _op(call: Call, line: str, where: spoken.Said, *, lost: bool) -> Op:
+    # "all_reduce(float32 (3,), sum)", or "send of float32 (3,)"
+    words = call.said.words if call.said is not None else ""
+    collective = call.kind == "collective"
+    words = words.partition("(")[2].removesuffix(")") if collective else words.partition(" of ")[2]
+    name, what = spoken.of_call(call.name, words, where, arrives=call.kind == "recv")
+    begun = spoken.line_of(where.place)
+    return Op(
+        call.kind,
+        name,
+        call.log.name,
+        call.log.members,
+        call.seq,
+        what,
+        line,
+        call.since,
+        call.peer,
+        call.tag,
+        call.limited,
+        lost,
+        begun if line and begun != line.replace(spoken.DEBUGGED, "") else "",
+    )
 
 
 def _cpu_seconds(thread: int | None) -> float:

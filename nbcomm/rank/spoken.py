@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import linecache
+import re
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import CodeType, FrameType
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
+from ..vocabulary import METHODS
 from .board import place
 from .comm.objects import HEAD_BYTES
+from .comm.point import PointToPoint
 from .journaled import journaled
 
 TYPED = ("<stdin>", "<string>")
@@ -19,10 +25,14 @@ TYPED = ("<stdin>", "<string>")
 _CALL: CodeType = journaled("", lambda: None).__code__
 """The code of every Communicator's method that a cell calls."""
 
+DEBUGGED = " in the debugger"
+
+_ISEND = PointToPoint.isend.__code__
+
 _REDUCED = ("all_reduce", "reduce")
 """Methods that hand a tensor to torch as it is: torch's own words tell more."""
 
-_HEAD = f"uint8 ({HEAD_BYTES},), "
+_HEAD = f"uint8 ({HEAD_BYTES},)"
 """What comes first for all that is not reduced: see `comm.wire`."""
 
 _OBJECTS = (
@@ -31,42 +41,112 @@ _OBJECTS = (
 )
 """Torch's own for objects: what they call to move them is known to nobody."""
 
+_HOW = re.compile(r"^\w+ \([\d, ]*\)(, )?")
+"""A tensor in torch's words, and what stands before how it is moved."""
+
+_OURS = f"{__package__}.comm.", f"{__package__}.fabric."
+_TURNS = {"_first": "rank_first", "call": "one_rank_only"}
+"""What carries out a method that has another name."""
+
 _CACHED = 4096
-_cache: dict[tuple[Any, ...], tuple[bytes, CodeType, CodeType]] = {}
-_NOWHERE = place("")
+_cache: dict[tuple[Any, ...], tuple[Said, CodeType, CodeType, CodeType]] = {}
 
 
-def here(scope: dict[str, Any] | None) -> bytes:
-    """What the cell has called that has led to the caller of the caller, ready for the board.
+class Said(NamedTuple):
+    """What a cell called.
+
+    Attributes:
+        block: all of it, ready for the board.
+        what: "all_gather of a dict", "all_gather_object"; empty where torch's own words are the cell's, too.
+        place: file and line of the cell; None where that is not known.
+    """
+
+    block: bytes
+    what: str = ""
+    place: tuple[str, int] | None = None
+
+
+_NOTHING = Said(place(""))
+_carried: dict[int, Said] = {}
+
+
+def here(scope: dict[str, Any] | None) -> Said:
+    """What the cell has called that has led to the caller of the caller.
 
     Every collective asks, so what is asked for again comes from a cache: to find a line alone takes microseconds.
 
     Args:
         scope: the namespace of the cells.
     """
+    return _found(sys._getframe(2), scope)  # noqa: SLF001 - the only way to see who called, at no cost
+
+
+def of_frame(frame: FrameType | None, scope: dict[str, Any] | None) -> Said:
+    """What the cell has called that a thread is in."""
+    return _found(frame, scope) if frame is not None else _NOTHING
+
+
+@contextmanager
+def carrying(said: Said) -> Iterator[None]:
+    """While the calling thread carries out what a cell has begun."""
+    ident = threading.get_ident()
+    before, _carried[ident] = _carried.get(ident, _NOTHING), said
+    try:
+        yield
+    finally:
+        _carried[ident] = before
+        if before is _NOTHING:
+            del _carried[ident]
+
+
+def carried(ident: int | None = None) -> Said:
+    """What a cell has begun that a thread carries out; None for the calling one."""
+    return _carried.get(threading.get_ident() if ident is None else ident, _NOTHING)
+
+
+def _found(start: FrameType, scope: dict[str, Any] | None) -> Said:
     if scope is None:
-        return _NOWHERE
-    called = within = sys._getframe(2)  # noqa: SLF001 - the only way to see who called, at no cost
-    frame = called.f_back
+        return _NOTHING
+    called = within = start
+    method, frame = None, called if called.f_globals is scope else called.f_back
     while frame is not None and frame.f_globals is not scope:
-        within, called, frame = called, frame, frame.f_back
+        within, called = called, frame
+        if called.f_code is _CALL:
+            method = called
+        frame = frame.f_back
     if frame is None:
-        return _NOWHERE
-    code, through = frame.f_code, within.f_code
-    kind = _kind(called) if called.f_code is _CALL else None
-    key = id(code), frame.f_lasti, id(through), kind  # a code's own hash takes as long as all else here
+        return carried()
+    code, through, by = frame.f_code, within.f_code, called.f_code
+    kind = _kind(method) if method is not None else _kind_of_isend(called) if by is _ISEND else None
+    key = id(code), frame.f_lasti, id(through), id(by), kind  # a code's own hash takes as long as all else here
     try:
         return _cache[key][0]
     except KeyError:
         pass
-    name = through.co_name if through.co_name in _OBJECTS else called.f_code.co_name  # torch may wrap it, or not
-    what = _what(*kind) if kind is not None else name if name in _OBJECTS else ""
-    where = place(f"{what}|{_line(frame, scope) or ''}")
+    what = _named(called, within, method, kind)
+    line = _line(frame, scope)
+    said = Said(place(f"{what}|{line[1] if line else ''}"), what, line)
     if code.co_filename not in TYPED:
         if len(_cache) >= _CACHED:
             _cache.clear()
-        _cache[key] = where, code, through  # with the codes, or others might get their ids
-    return where
+        _cache[key] = said, code, through, by  # with the codes, or others might get their ids
+    return said
+
+
+def _named(called: FrameType, within: FrameType, method: FrameType | None, kind: tuple[Any, ...] | None) -> str:
+    """What the cell called, by the outermost name that a person knows."""
+    said = _what(*kind) if kind is not None else ""
+    if called is method or called.f_code is _ISEND:
+        return said
+    for frame in (called, within):
+        name = frame.f_code.co_name
+        if name in _OBJECTS:  # torch may wrap it, or not
+            return name
+        if frame.f_globals.get("__name__", "").startswith(_OURS):
+            name = _TURNS.get(name, name)
+            if name in METHODS:  # of a reduced tensor torch's words tell more
+                return "" if method is not None and kind is None and method.f_locals["name"] == name else name
+    return said
 
 
 def _kind(frame: FrameType) -> tuple[Any, ...] | None:
@@ -83,6 +163,11 @@ def _kind(frame: FrameType) -> tuple[Any, ...] | None:
     return name, type(data).__name__
 
 
+def _kind_of_isend(frame: FrameType) -> tuple[Any, ...]:
+    data = frame.f_locals["data"]
+    return ("isend", data.dtype, data.shape) if isinstance(data, torch.Tensor) else ("isend", type(data).__name__)
+
+
 def _what(name: str, of: Any = "", shape: torch.Size | None = None) -> str:
     if shape is not None:
         return f"{name} of {str(of).removeprefix('torch.')} {tuple(shape)}"
@@ -93,10 +178,29 @@ def _what(name: str, of: Any = "", shape: torch.Size | None = None) -> str:
     return f"{name} of a{'n' if of[0].lower() in 'aeiou' else ''} {of}"
 
 
-def _line(frame: FrameType | None, scope: dict[str, Any]) -> int | None:
+def _line(frame: FrameType | None, scope: dict[str, Any]) -> tuple[str, int] | None:
     while frame is not None and (frame.f_globals is not scope or frame.f_code.co_filename in TYPED):
         frame = frame.f_back
-    return frame.f_lineno if frame is not None else None
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+
+
+def line_of(at: tuple[str, int] | None, aside: str = "") -> str:
+    """A line as it is shown: "line 3: all_reduce(x)"; empty where it is not known."""
+    if at is None:
+        return ""
+    text = linecache.getline(*at).strip()
+    return f"line {at[1]}{aside}: {text}" if text else f"line {at[1]}{aside}"
+
+
+def line_at(frame: FrameType | None, scope: dict[str, Any] | None) -> str:
+    """The line of the cell that a thread is in, as it is shown."""
+    if scope is None:
+        return ""
+    at, debugged = _line(frame, scope), ""
+    while frame is not None and (frame.f_globals is not scope or frame.f_code.co_filename in TYPED):
+        debugged = DEBUGGED if frame.f_globals.get("__name__") == "pdb" else debugged
+        frame = frame.f_back
+    return line_of(at, debugged)
 
 
 def in_words(said: Mapping[int, tuple[str, str]]) -> dict[int, str]:
@@ -123,9 +227,34 @@ def in_words(said: Mapping[int, tuple[str, str]]) -> dict[int, str]:
 def _inside(what: str, words: str) -> str:
     """What torch was called with for a call of the cell's: all of it, or only its arguments if it has the same name."""
     name, _, arguments = words.removesuffix(")").partition("(")
-    return arguments.removeprefix(_HEAD) if name == what.partition(" of ")[0] else words
+    return arguments.removeprefix(f"{_HEAD}, ") if name == what.partition(" of ")[0] else words
 
 
 def name_of(words: str, where: str) -> str:
     """The name of what a rank called."""
     return where.partition("|")[0].partition(" of ")[0] or words.partition("(")[0].partition(" of ")[0]
+
+
+def of_call(name: str, words: str, said: Said, *, arrives: bool = False) -> tuple[str, str]:
+    """A call's name, and what it is called with, as the cell called it; torch's where the cell called torch.
+
+    Args:
+        name: torch's.
+        words: what torch was called with: "float32 (4,), sum".
+        said: what the cell called.
+        arrives: it is a receive, which does not know yet of what.
+
+    >>> of_call("all_gather_into_tensor", "uint8 (512,)", Said(b"", "all_gather of a dict"))
+    ('all_gather', 'a dict')
+    >>> of_call("broadcast", "uint8 (512,), src 0", Said(b"", "broadcast of a dict"))
+    ('broadcast', 'a dict, src 0')
+    >>> of_call("all_reduce", "float32 (4,), sum", Said(b""))
+    ('all_reduce', 'float32 (4,), sum')
+    """
+    own, _, of = said.what.partition(" of ")
+    if not own:
+        return name, words
+    if arrives:
+        return own, ""
+    more = _HOW.sub("", words) if name.startswith(own) else ""
+    return own, ", ".join(part for part in (of, more) if part)

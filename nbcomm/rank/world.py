@@ -525,7 +525,7 @@ class World:
         board, me, seq = self.board, self.rank, self.record.meetings + 1
         text = guard.new_group(members)
         group = hash_of(f"{self.generation}:new_group")
-        seen, where = board.seen(everyone), spoken.here(self.record.scope())
+        seen, where = board.seen(everyone), spoken.here(self.record.scope()).block
         board.put_place(group, seq, where)
         different = board.compare(0, group, seq, entry(hash_of(text), text), seen)
         others = {peer: guard.members_in(board.text(peer, 0, group, seq)) for peer in different}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import sys
+import threading
 from typing import Any
 
 import pytest
@@ -30,7 +32,7 @@ class Caller:
         self.scope = scope
 
     def _group(self) -> bytes:
-        return spoken.here(self.scope)
+        return spoken.here(self.scope).block
 
     def call(self, *_: Any, **__: Any) -> str:
         def passed_on() -> bytes:
@@ -137,3 +139,41 @@ def test_torchs_names_for_objects_are_torchs() -> None:
 
 def test_long_names_are_cut_and_still_read() -> None:
     assert (words_of(place("x" * 1000)) or "").startswith("xxx")
+
+
+def test_a_thread_that_carries_out_what_a_cell_called_says_so() -> None:
+    said = spoken.Said(b"", "all_gather of a dict", ("<cell>", 4))
+    scope: dict[str, Any] = {}
+    with spoken.carrying(said):
+        assert spoken.here(scope) is spoken.carried() is spoken.carried(threading.get_ident()) is said
+        with spoken.carrying(spoken.Said(b"", "barrier")):
+            assert spoken.carried().what == "barrier"
+        assert spoken.carried() is said
+    assert not spoken._carried
+    assert not spoken.carried().what
+
+
+def test_what_a_frame_of_another_thread_is_in() -> None:
+    frames: list[Any] = []
+    scope: dict[str, Any] = {"look": lambda: frames.append(spoken.of_frame(sys._getframe(), scope))}
+    exec(compile("\n\nlook()", "<cell>", "exec"), scope)  # noqa: S102 - it is written here
+    assert spoken.of_frame(None, scope).place is None
+    assert frames[-1].place == ("<cell>", 3)
+
+
+def test_a_name_that_is_built_of_others_is_the_cells() -> None:
+    exec(  # noqa: S102 - a module that counts as ours
+        "def any_rank(comm): return comm.all_reduce(True)\ndef inside(comm): return comm.all_gather(True)\n"
+        "def all_reduce(comm): return comm.all_reduce(torch.ones(2))\ndef call(comm): return comm.call()",
+        ours := {"__name__": "nbcomm.rank.comm.reductions", "torch": torch},
+    )
+    scope: dict[str, Any] = {"ours": ours}
+    scope["comm"] = Caller(scope)
+    for name, told in {
+        "any_rank": "any_rank|1",
+        "inside": "all_gather of a bool|1",
+        "all_reduce": "|1",
+        "call": "one_rank_only|1",
+    }.items():
+        exec(compile(f"found = ours[{name!r}](comm)", "<cell>", "exec"), scope)  # noqa: S102
+        assert scope["found"] == told

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 import time
 
@@ -102,6 +103,55 @@ def test_a_hopeless_cell_ends_with_the_verdict_and_everything_still_works(
         assert word in cell.error_text
     assert took < 5  # usually 0.3 s; a busy machine is no reason to fail
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
+SPOKEN = {
+    "object": (
+        "x = {'a': 1}\nif rank != 1:\n    all_gather(x)",
+        "all_gather of the world (a dict; line 3: all_gather(x))",
+    ),
+    "tensor": ("if rank: all_gather(torch.ones(3))", "all_gather of the world (float32 (3,); line 1: if rank: all_gat"),
+    "reduced": ("if rank: reduce_scatter(torch.ones(4))", "reduce_scatter of the world (float32 (4,), sum; line 1: if"),
+    "root": ("if rank: broadcast([1])", "broadcast of the world (a list, src 0; line 1: if rank: broadcast([1])"),
+    "send": ("if rank == 2: send({}, 1)", "send to rank 1 (a dict; line 1: if rank == 2: send({}, 1))"),
+    "recv": ("if rank == 2: recv(1)", "recv from rank 1 (line 1: if rank == 2: recv(1))"),
+    "torch's objects": (
+        "if rank: dist.all_gather_object([None] * 4, {})",
+        "all_gather_object of the world (line 1: if rank: dist.all_gather_object([None] * 4, {}))",
+    ),
+    "built of others": ("if rank: any_rank(True)", "any_rank of the world (line 1: if rank: any_rank(True))"),
+    "as a context": (
+        "if rank:\n    with rank_zero_first(): pass",
+        "rank_first of the world (line 2: with rank_zero_first(",
+    ),
+    "fabric": ("if rank: fabric.all_gather({'a': 1})", "all_gather of the world (line 1: if rank: fabric.all_gather("),
+    "begun": (
+        "if rank:\n    h = all_gather({'a': 1}, async_op=True)\n    h.wait()",
+        "all_gather of the world (a dict; begun in line 2: h = all_gather({'a': 1}, async_op=True); line 3: h.wait())",
+    ),
+    "torch's begun": (
+        "if rank:\n    w = dist.all_reduce(torch.ones(3), async_op=True)\n    w.wait()",
+        "(float32 (3,), sum; begun in line 2: w = dist.all_reduce(torch.ones(3), async_op=True); line 3: w.wait())",
+    ),
+    "irecv": (
+        "if rank == 2:\n    h = irecv(1)\n    h.wait()",
+        "irecv from rank 1 (begun in line 2: h = irecv(1); line 3: h",
+    ),
+    "isend": (
+        "if rank == 2:\n    h = isend({'a': 1}, 1)\n    h.wait()",
+        "isend to rank 1 (a dict; begun in line 2: h = isend({'a': 1}, 1); line 3: h.wait())",
+    ),
+}
+
+
+@pytest.mark.parametrize(("code", "words"), SPOKEN.values(), ids=SPOKEN)
+def test_the_verdict_names_what_the_cell_called_and_not_what_torch_was_called_with(
+    four: Notebook, code: str, words: str
+) -> None:
+    cell = four.run(f"%%distributed\n{code}", timeout=20, fails=True)
+    assert words in re.sub(r" #\d+", "", cell.error_text)
+    assert "uint8" not in cell.error_text
+    assert "HangError" in cell.error_text
 
 
 def test_a_cell_that_catches_the_verdict_still_ends(prepared: Notebook) -> None:

@@ -161,6 +161,27 @@ SENTENCES = {
             "recv of float32 (2,), line 2. No rank has gone on with it."
         ),
     ),
+    "received from anyone": (
+        "if rank == 0: dist.send(torch.ones(3), 1)\nif rank == 1: dist.recv(torch.ones(2))",
+        (
+            "send of the world is not the same on all ranks: rank 0 called send of float32 (3,), line 1; rank 1 called "
+            "recv of float32 (2,), line 2. No rank has gone on with it."
+        ),
+    ),
+    "begun": (
+        "if rank == 0: barrier()\nelse:\n  h = all_gather({'a': 1}, async_op=True)\n  h.wait()",
+        (
+            "barrier of the world is not the same on all ranks: rank 0 called barrier, line 1; ranks 1-3 called "
+            "all_gather of a dict, line 3. No rank has gone on with it."
+        ),
+    ),
+    "torch's begun": (
+        "if rank: dist.barrier()\nelse:\n  w = dist.all_reduce(torch.ones(3), async_op=True)\n  w.wait()",
+        (
+            "all_reduce of the world is not the same on all ranks: rank 0 called all_reduce(float32 (3,), sum), "
+            "line 3; ranks 1-3 called barrier(), line 1. No rank has gone on with it."
+        ),
+    ),
 }
 
 

@@ -34,6 +34,12 @@ class Watch(Protocol):
     def waiting_for(self, thread: int | None) -> AbstractContextManager[None]:
         """While the calling thread waits for what that one does."""
 
+    def said(self) -> Any:
+        """What the cell has called that is about to go on beside it."""
+
+    def carrying(self, said: Any) -> AbstractContextManager[None]:
+        """While the calling thread carries out what a cell called before."""
+
     def look_beside(self, *, busy: bool) -> None:
         """Whether anything goes on beside the cell has changed."""
 
@@ -44,6 +50,7 @@ class Handle:
     def __init__(self, job: Callable[[], Any], lane: Lane) -> None:
         self._job: Callable[[], Any] | None = job
         self._lane = lane
+        self._said = lane.called()
         self._result: Any = None
         self._error: BaseException | None = None
         self._ended = False
@@ -89,7 +96,8 @@ class Handle:
         job, self._job = self._job, None
         assert job is not None  # noqa: S101 - a lane takes each of them once
         try:
-            self._result = job()
+            with self._lane.carrying(self._said):
+                self._result = job()
         except KeyboardInterrupt:  # in the cell that began it, or the one after; whoever waits was not interrupted
             self._error = CollectiveError("This was under way when a cell was interrupted; begin it again.")
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
@@ -123,6 +131,16 @@ class Lane:
         """While somebody waits for it."""
         thread, watch = self._thread, self._lanes.watch
         return nullcontext() if watch is None else watch.waiting_for(thread.ident if thread is not None else None)
+
+    def called(self) -> Any:
+        """What the cell has called that this lane is to carry out."""
+        watch = self._lanes.watch
+        return None if watch is None else watch.said()
+
+    def carrying(self, said: Any) -> AbstractContextManager[None]:
+        """While the lane's thread carries it out."""
+        watch = self._lanes.watch
+        return nullcontext() if watch is None else watch.carrying(said)
 
     def begin(self, job: Callable[[], Any]) -> Handle:
         """Do this after all that was begun before; the lock is held."""
