@@ -27,7 +27,7 @@ from ..autopsy import OutOfTimeError
 if TYPE_CHECKING:
     from nbcomm.rank.world import World as NbcommWorld
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 _context = mp.get_context("forkserver")
 _context.set_forkserver_preload(["torch", "numpy", "nbcomm.rank.world"])
 
