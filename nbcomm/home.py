@@ -7,6 +7,7 @@ short, because a Unix socket's address holds about 100 bytes.
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
 import shutil
@@ -27,6 +28,14 @@ HOME_VARIABLE = "NBCOMM_HOME"
 
 _LONGEST_SOCKET_NAME = len("/forkserver.sock")
 _LONGEST_SOCKET_PATH = 100
+
+_ROOM = 1 << 16
+"""Bytes that must be free for what a world writes while it starts; the rest comes with what cells do."""
+
+LARGEST_FILE = 2 << 20
+"""Bytes that a file of a world's may need: a rank's page of the board is the largest that there always is."""
+
+_FULL = {errno.EFBIG, errno.ENOSPC, errno.EDQUOT}
 
 
 class LinkInfo(msgspec.Struct, frozen=True):
@@ -116,6 +125,23 @@ class Home:
             return [cls(path) for path in sorted(parent.iterdir()) if path.is_dir()]
         except OSError:
             return []
+
+    def check_room(self) -> None:
+        """Make sure that a world's files can be written; a world that could not would fail here and there, or half.
+
+        Raises:
+            StartError: no process that this one starts may write one of them.
+            OSError: there is no room on the disk.
+        """
+        most = _largest_file()
+        if most is not None and most < LARGEST_FILE:
+            raise StartError(_TOO_LARGE.format(most))
+        probe = self.path / "room"
+        try:
+            with private_file(probe) as file:
+                file.write(bytes(_ROOM))
+        finally:
+            probe.unlink(missing_ok=True)
 
     @property
     def id(self) -> str:
@@ -239,6 +265,41 @@ def private_file(path: Path) -> Iterator[IO[bytes]]:
     with os.fdopen(descriptor, "wb") as file:
         yield file
     partial.replace(path)
+
+
+_TOO_LARGE = (
+    "No process of this notebook may write a file of more than {:,} bytes (RLIMIT_FSIZE), and a world needs "
+    f"{LARGEST_FILE:,}; type `ulimit -f unlimited` in the shell from which you start Jupyter, before you do."
+)
+
+
+def _largest_file() -> int | None:
+    """How many bytes a file may have that this process writes; None where there is no limit."""
+    import resource  # Windows has none
+
+    most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+    return None if most == resource.RLIM_INFINITY else most
+
+
+@contextmanager
+def telling_of_room() -> Iterator[None]:
+    """Say it in a sentence where a world cannot be started for want of room.
+
+    Raises:
+        StartError: a file could not be written, or could not grow.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        most = _largest_file() if error.errno == errno.EFBIG else None
+        if most is not None:
+            raise StartError(_TOO_LARGE.format(most)) from error
+        raise StartError(
+            f"There is no room for the files of a world in {tempfile.gettempdir()} ({error.strerror}); free some, or "
+            "set TMPDIR to a directory on another disk before you start Jupyter."
+        ) from error
 
 
 def tail(path: Path, lines: int = 20) -> str:

@@ -134,7 +134,10 @@ def release(blob: Blob) -> None:
 
 
 def _write(bulk: Path, buffers: list[memoryview]) -> Path | None:
-    """Write the buffers to one file; None where the place is not ours alone, or has not room for twice as much."""
+    """Write the buffers to one file.
+
+    None where the place is not ours alone, or has not room for twice as much, or no file may be as large.
+    """
     with suppress(FileExistsError):
         bulk.mkdir(mode=0o700)
     status = bulk.lstat()
@@ -145,12 +148,16 @@ def _write(bulk: Path, buffers: list[memoryview]) -> Path | None:
         return None
     path = bulk / secrets.token_hex(8)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    with os.fdopen(descriptor, "wb", buffering=0) as file:
-        for buffer in buffers:
-            file.seek(-file.tell() % _ALIGN, os.SEEK_CUR)
-            sent = 0
-            while sent < buffer.nbytes:  # one write moves at most 2 GiB
-                sent += file.write(buffer[sent:])
+    try:
+        with os.fdopen(descriptor, "wb", buffering=0) as file:
+            for buffer in buffers:
+                file.seek(-file.tell() % _ALIGN, os.SEEK_CUR)
+                sent = 0
+                while sent < buffer.nbytes:  # one write moves at most 2 GiB
+                    sent += file.write(buffer[sent:])
+    except OSError:  # RLIMIT_FSIZE, or another process has taken the room
+        path.unlink()
+        return None
     return path
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import errno
+import os
+
 import pytest
 
 from nbcomm import faults
@@ -30,6 +33,16 @@ def test_a_log_has_an_end() -> None:
         with guard.beside("it"):
             raise ValueError(number)
     assert len(logged) == 100
+
+
+def test_a_log_that_cannot_be_written_costs_nothing_more() -> None:
+    def full() -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    said: list[str] = []
+    with faults.Faults(full).beside("it was not done", said.append):
+        raise ValueError(1)
+    assert said == ["it was not done: ValueError: 1."]
 
 
 def test_an_answer_in_place_of_another_says_whose_fault_it_was() -> None:

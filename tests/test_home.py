@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.home import Home, LinkInfo, private_file, tail
+from nbcomm.home import LARGEST_FILE, Home, LinkInfo, private_file, tail, telling_of_room
 
 
 @pytest.fixture(autouse=True)
@@ -38,6 +39,41 @@ def test_nobody_else_can_enter_whatever_the_umask() -> None:
     assert [_mode(path) for path in (home.path.parent, home.path, home.profile)] == [0o700] * 3
     assert _mode(home.link_file) == 0o600
     assert home.read_link() == LinkInfo("ipc://x", "a", "b", "c", 60.0)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
+def test_a_disk_without_room_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
+    home = Home.create()
+
+    def full(descriptor: int, *_: object) -> None:
+        os.close(descriptor)
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fdopen", full)
+    with pytest.raises(StartError) as caught, telling_of_room():
+        home.check_room()
+    assert str(caught.value) == (
+        f"There is no room for the files of a world in {tempfile.gettempdir()} ({os.strerror(number)}); free some, or "
+        "set TMPDIR to a directory on another disk before you start Jupyter."
+    )
+
+
+def test_what_is_no_want_of_room_is_told_as_it_is() -> None:
+    with pytest.raises(FileNotFoundError), telling_of_room():
+        Path("/nowhere/at/all").read_text()
+
+
+def test_a_page_of_the_board_is_not_larger_than_what_is_asked_for() -> None:
+    from nbcomm.rank import board
+
+    assert board._BYTES <= LARGEST_FILE
+
+
+def test_looking_for_room_leaves_nothing() -> None:
+    home = Home.create()
+    before = sorted(home.path.rglob("*"))
+    home.check_room()
+    assert sorted(home.path.rglob("*")) == before
 
 
 def test_each_world_has_its_own_and_removing_leaves_nothing() -> None:

@@ -108,7 +108,7 @@ class ForkServer:
         self._holder: tuple[socket.socket, int] | None = None
         self._alone_since: float | None = time.monotonic()
         self._met = False
-        self._faults = Faults(_log)
+        self._faults = Faults()
         self._stumbled = False
         self._spare_time = list(_SPARE_TIME) if ready.forks else []
         self._listener = listener
@@ -365,11 +365,6 @@ class ForkServer:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         self._home.remove()
-
-
-def _log() -> None:
-    with suppress(Exception):  # a disk that is full
-        traceback.print_exc()
 
 
 def _is_inhabited(home: Home) -> bool:

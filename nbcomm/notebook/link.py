@@ -65,6 +65,7 @@ class Link:
             client_public, client_secret = zmq.curve_keypair()
             info = LinkInfo(address, server_public.decode(), client_public.decode(), client_secret.decode(), lease)
             home.write_secret(server_secret)
+            home.write_link(info)
         self._authenticator = ThreadAuthenticator(self._context)
         self._authenticator.start()
         self._authenticator.configure_curve_callback("*", _Only(info.client_public.encode()))
@@ -77,7 +78,6 @@ class Link:
         router.setsockopt(zmq.RCVHWM, 0)
         router.setsockopt(zmq.LINGER, 0)
         router.bind(address)
-        home.write_link(info)
         return router
 
     def send(self, ranks: Iterable[int], message: ToRank, buffers: Sequence[Any] = ()) -> None:

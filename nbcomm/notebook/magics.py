@@ -371,7 +371,8 @@ def load(shell: InteractiveShell, *, announce: bool = True) -> None:
         keeping.follow(kernel)
         assist.follow(shell)
         shell.input_transformers_cleanup.append(programs.allow_no_body)
-        worlds.warm_up()
+        with suppress(OSError):  # a start tries again, and says why
+            worlds.warm_up()
     if announce:
         _loaded.announce()
 

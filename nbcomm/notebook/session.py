@@ -98,7 +98,14 @@ class Session(Commands):
         self._startup = Startup(wishes, self._processes, self._roster, progress)
         if existing is not None:
             self._processes.claim()  # before anything is touched: the link's address may be another notebook's
-        self.link = Link(self.home, self._grace, self._receive)
+        try:
+            self.link = Link(self.home, self._grace, self._receive)
+        except BaseException:
+            if existing is None:
+                self._processes.shutdown()
+            else:
+                self._processes.release()
+            raise
         atexit.register(self._leave_or_stop)
         try:
             if existing is None:

@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import structs
 
 from ..errors import StateError
-from ..home import Home
+from ..home import Home, telling_of_room
 from ..launch.client import ForkServerClient
 from ..launch.found import FoundWorld, find_worlds
 from .naming import check_name
@@ -51,9 +51,17 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
     wanted = Wishes(n, **wishes)
     if wanted.name:
         check_name(wanted.name)
-    forkserver, _warm = _warm or ForkServerClient(Home.create()), None
-    atexit.unregister(cool_down)
-    return Session(forkserver, wanted, progress)
+    with telling_of_room():
+        warm_up()
+        assert _warm is not None  # noqa: S101 - for mypy
+        try:
+            _warm.home.check_room()
+        except BaseException:
+            cool_down()  # what it starts has its limits, whatever those of this process will be then
+            raise
+        forkserver, _warm = _warm, None
+        atexit.unregister(cool_down)
+        return Session(forkserver, wanted, progress)
 
 
 def defaults() -> dict[str, Any]:

@@ -1,0 +1,108 @@
+"""Files that cannot be written, or cannot grow, cost a sentence at most: at a start, and later."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from .notebook import Notebook
+
+LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({}, resource.RLIM_INFINITY))"
+FREE = LIMIT.format("resource.RLIM_INFINITY")
+
+FULL = """
+exec('''
+import errno, os
+def full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+''', lie := {})
+from nbcomm.home import Home
+"""
+"""What fails as on a full disk, in names of its own."""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """Where worlds lie: short enough for sockets, and empty."""
+    with tempfile.TemporaryDirectory(prefix="nb", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+def _started(notebook: Notebook) -> None:
+    notebook.run("%distributed start -n 2", timeout=120)
+    assert notebook.run("%%distributed\nall_reduce(rank)").text == "[0-1] 1\n"
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_a_limit_on_files_is_told_at_a_start_which_leaves_nothing(
+    open_notebook: Callable[..., Notebook], place: Path
+) -> None:
+    notebook = open_notebook(TMPDIR=str(place))
+    for size in (0, 4096, 65536, 1 << 20):
+        notebook.run(LIMIT.format(size))
+        cell = notebook.run("%distributed start -n 2", fails=True)
+        assert cell.error_text.strip() == (
+            f"StartError: No process of this notebook may write a file of more than {size:,} bytes (RLIMIT_FSIZE), and "
+            "a world needs 2,097,152; type `ulimit -f unlimited` in the shell from which you start Jupyter, before "
+            "you do."
+        )
+        assert not list(place.glob("nbcomm-*/*"))
+    notebook.run(FREE)
+    _started(notebook)
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_a_full_disk_is_told_at_a_start_which_leaves_nothing(
+    open_notebook: Callable[..., Notebook], place: Path
+) -> None:
+    notebook = open_notebook(FULL, TMPDIR=str(place))
+    for step in ("create", "check_room", "write_secret", "write_link", "write_world"):
+        if step == "create":
+            notebook.run("from nbcomm.notebook import worlds\nworlds.cool_down()")
+        notebook.run(f"plain = Home.__dict__[{step!r}]\nHome.{step} = staticmethod(lie['full'])")
+        cell = notebook.run("%distributed start -n 2", fails=True, timeout=120)
+        assert cell.error_text.strip() == (
+            f"StartError: There is no room for the files of a world in {place} (No space left on device); free some, "
+            "or set TMPDIR to a directory on another disk before you start Jupyter."
+        )
+        assert not list(place.glob("nbcomm-*/*"))
+        notebook.run(f"Home.{step} = plain")
+    _started(notebook)
+
+
+def test_the_extension_loads_on_a_full_disk(open_notebook: Callable[..., Notebook], place: Path) -> None:
+    notebook = Notebook(str(place), TMPDIR=str(place))
+    try:
+        notebook.run(f"{FULL}\nplain = Home.__dict__['create']\nHome.create = staticmethod(lie['full'])")
+        notebook.run("%load_ext nbcomm")
+        notebook.run("Home.create = plain")
+        _started(notebook)
+    finally:
+        notebook.close()
+
+
+def test_a_world_goes_on_where_no_file_can_grow_any_more(four: Notebook) -> None:
+    four.run("import numpy as np\nfrom nbcomm.notebook import worlds\nsession = worlds.current()")
+    four.run("%%distributed\nbig = torch.full((300_000,), float(rank))")
+    before = four.run("print(sorted(path.name for path in session.home.bulk.iterdir()))").text
+    four.run(LIMIT.format(4096))
+    four.run("%%distributed\n" + LIMIT.format(4096))
+    try:
+        assert four.run("%%distributed\nprint('x' * 100_000)").text == f"[0-3] {'x' * 100_000}\n"
+        four.run("%distributed pull big -r 1")
+        assert four.run("print(float(big[0].sum()))").text == "300000.0\n"
+        four.run("there = np.full(300_000, 2.0)")
+        four.run("%distributed push there")
+        assert four.run("%%distributed\nfloat(there.sum())").text == "[0-3] 600000.0\n"
+        assert four.run("print(sorted(path.name for path in session.home.bulk.iterdir()))").text == before
+        cell = four.run("%%distributed\nall_reduce(torch.zeros(2 + rank % 2))", fails=True)
+        assert "MismatchError" in cell.error_text
+        four.run("%%distributed -r 1\nimport os; os._exit(3)", fails=True)
+        assert "Rank 1 is back" in four.run("%distributed heal").text
+        assert four.run("%%distributed\nall_reduce(rank)").text == "[0-3] 6\n"
+    finally:
+        four.run(FREE)
+        four.run("%%distributed\n" + FREE)
