@@ -1,4 +1,4 @@
-"""Sets of ranks as people write them: ``"0-2,5"`` ↔ ``{0, 1, 2, 5}``."""
+"""Sets of ranks as people write them: ``"0-2,5"`` ↔ ``{0, 1, 2, 5}``; and how sentences about them begin."""
 
 from __future__ import annotations
 
@@ -110,6 +110,15 @@ def by_rank(ranks: Sequence[int], texts: Sequence[str]) -> str:
     'ranks 0,2 a dict; rank 1 an int'
     """
     return "; ".join(f"{named(who)} {text}" for text, who in together(ranks, texts).items())
+
+
+def capital(text: str) -> str:
+    """The text as it begins a sentence; what follows its first letter stays.
+
+    >>> capital("ranks 0-2 have ended by SIGKILL"), capital("")
+    ('Ranks 0-2 have ended by SIGKILL', '')
+    """
+    return f"{text[:1].upper()}{text[1:]}"
 
 
 def named(ranks: Sequence[int]) -> str:

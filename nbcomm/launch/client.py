@@ -18,6 +18,7 @@ import msgspec
 from ..errors import StartError, StateError
 from ..faults import Faults
 from ..home import HOME_VARIABLE, Home
+from ..ranks import capital
 from ..threads import keep
 from .ends import how_it_ended
 from .orders import (
@@ -124,7 +125,7 @@ class ForkServerClient:
         with self._changed:
             self._changed.wait_for(lambda: order.key in self.pids or order.key in self._refused or self._gone, timeout)
             if order.key in self._refused:
-                whose = f"{order.key[0].upper()}{order.key[1:]}"
+                whose = capital(order.key)
                 raise StartError(f"{whose} could not be started: {self._refused[order.key].rstrip('.')}.")
             if order.key not in self.pids or self._gone:
                 raise StartError(f"The fork server did not start {order.key}. Its log ends:\n{self._last_words()}")

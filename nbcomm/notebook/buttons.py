@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import StateError
-from ..ranks import named
+from ..ranks import capital, named
 
 if TYPE_CHECKING:
     from .session import Session
@@ -67,4 +67,4 @@ def in_words(healed: Sequence[str], seconds: float) -> str:
     text = " and ".join([*others, *([named(ranks)] if ranks else [])])
     without = ", without variables; the others kept theirs" if ranks else ""
     are = "is" if len(healed) == 1 else "are"
-    return f"{text[0].upper()}{text[1:]} {are} back after {seconds:.1f} s{without}."
+    return f"{capital(text)} {are} back after {seconds:.1f} s{without}."

@@ -279,7 +279,7 @@ class Commands:
             ends = ends_of(gone, self._roster.dead)
             places = "new processes in their places" if len(gone) > 1 else "a new process in its place"
             raise RankDiedError(
-                f"{ends[0].upper()}{ends[1:]}; nothing was run. Type %distributed heal to put {places} (the others "
+                f"{rank_specs.capital(ends)}; nothing was run. Type %distributed heal to put {places} (the others "
                 "keep their variables), or choose other ranks with -r."
             )
         # Where some are replaced, all form their groups anew.
@@ -295,4 +295,4 @@ class Commands:
 def _fresh(chosen: Sequence[int], size: int) -> str:
     others = "" if len(chosen) == size else "; the other ranks keep theirs"
     named, are = rank_specs.named(chosen), "is" if len(chosen) == 1 else "are"
-    return f"{named[0].upper()}{named[1:]} {are} new, and without the variables of before{others}."
+    return f"{rank_specs.capital(named)} {are} new, and without the variables of before{others}."

@@ -9,7 +9,7 @@ from typing import Any
 from ..messages import Step
 from ..pictures.plan import NAMES, Cell, How, Plan, assemble, sources_of
 from ..pictures.words import lateness
-from ..ranks import named
+from ..ranks import capital, named
 from .meetings import Meeting, meetings
 
 _SPELLED = {
@@ -59,7 +59,7 @@ def _plan(meeting: Meeting) -> Plan:
     notes = [
         meeting.line if len(meeting.line) <= _LINE else meeting.line[: _LINE - 1] + "…",
         f"{named(meeting.missing)} never came." if meeting.missing else lateness(plan),
-        *(f"{named(ranks)[0].upper()}{named(ranks)[1:]} called {other} in its place." for other, ranks in others),
+        *(f"{capital(named(ranks))} called {other} in its place." for other, ranks in others),
         f"It failed on {named(failed)}." if failed else "",
     ]
     title = f"{plan.title.replace(name, meeting.name, 1)} · #{meeting.seq}"

@@ -19,6 +19,7 @@ from IPython.display import display
 
 from ..errors import CellSyntaxError, Interrupted, NbcommError, SpecError, StateError, TransferError
 from ..panel import table_text
+from ..ranks import capital
 from . import assist, auto, buttons, keeping, programs, variables, worlds
 from .naming import addressed
 from .progress import StartProgress
@@ -147,9 +148,8 @@ class DistributedMagics(Magics):
             return
         self._announced = True
         for world in worlds.left_behind():
-            title = f"{world.info.title[0].upper()}{world.info.title[1:]}"
             print(
-                f"{title} of an earlier kernel live on for {world.left:.0f} s: "
+                f"{capital(world.info.title)} of an earlier kernel live on for {world.left:.0f} s: "
                 f"%distributed attach {world.home.id} takes them up again."
             )
 

@@ -35,29 +35,39 @@ def test_a_function_that_exits_is_answered(four: Notebook) -> None:
     assert "SystemExit" in cell.error_text
 
 
-def test_an_answer_that_is_lost_is_noticed(four: Notebook) -> None:
-    four.run(
-        "import nbcomm.notebook.desk as desk\nplain = desk.Desk.hear\n"
-        "def deaf(self, rank, done, frames=()):\n"
-        "    if rank == 2 and done.failure is None:\n        desk.Desk.hear = plain\n        return\n"
-        "    plain(self, rank, done, frames)\n"
-        "desk.Desk.hear = deaf"
-    )
-    cell = four.run("%%distributed\nrank", fails=True, timeout=20)
-    assert "nbcomm itself failed on rank 2 (RuntimeError: its answer was lost on the way)" in cell.error_text
+ANSWER = """
+import nbcomm.notebook.desk as desk
+plain = desk.Desk.hear
+def deaf(self, rank, done, frames=()):
+    if rank == 2 and done.failure is None:
+        desk.Desk.hear = plain
+        return
+    plain(self, rank, done, frames)
+desk.Desk.hear = deaf
+"""
+
+REQUEST = """
+from nbcomm.messages import Run
+plain = session.link.send
+def dropping(ranks, message, buffers=()):
+    if isinstance(message, Run):
+        session.link.send, ranks = plain, [rank for rank in ranks if rank != 2]
+    plain(ranks, message, buffers)
+session.link.send = dropping
+"""
 
 
-def test_a_request_that_is_lost_is_noticed(four: Notebook) -> None:
-    four.run(
-        "from nbcomm.messages import Run\nplain = session.link.send\n"
-        "def dropping(ranks, message, buffers=()):\n"
-        "    if isinstance(message, Run):\n"
-        "        session.link.send, ranks = plain, [rank for rank in ranks if rank != 2]\n"
-        "    plain(ranks, message, buffers)\n"
-        "session.link.send = dropping"
-    )
-    cell = four.run("%%distributed\nall_reduce(rank)", fails=True, timeout=20)
-    assert "nbcomm itself failed on rank 2 (RuntimeError: what it was asked was lost on the way)" in cell.error_text
+@pytest.mark.parametrize(
+    ("losing", "code", "what"),
+    [
+        pytest.param(ANSWER, "rank", "its answer was", id="an answer"),
+        pytest.param(REQUEST, "all_reduce(rank)", "what it was asked was", id="a request"),
+    ],
+)
+def test_what_is_lost_on_the_way_is_noticed(four: Notebook, losing: str, code: str, what: str) -> None:
+    four.run(losing)
+    cell = four.run(f"%%distributed\n{code}", fails=True, timeout=20)
+    assert f"nbcomm itself failed on rank 2 (RuntimeError: {what} lost on the way)" in cell.error_text
 
 
 def test_a_rank_whose_event_loop_is_kept_is_named(four: Notebook) -> None:
