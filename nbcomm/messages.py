@@ -433,8 +433,8 @@ class Done(_Message):
     ``failure`` is None where it worked; ``blob`` carries what was asked for. For a cell, ``interrupted``
     tells that it ended by KeyboardInterrupt, ``broken`` that its groups must be formed anew, ``doing`` how
     far the rank was when it ended, ``began`` when it had begun (by the rank's clock), ``steps`` what it made that
-    needed other ranks, and ``dropped`` how many more there were before those. ``notes`` are sentences about what should
-    have accompanied it, and failed.
+    needed other ranks, and ``dropped`` how many more there were before those, -1 where that could not be told.
+    ``notes`` are sentences about what should have accompanied it, and failed.
     """
 
     id: int

@@ -39,7 +39,8 @@ class Aftermath:
         from ..pictures.picture import Picture
 
         plans, rest = drawing.plans(
-            {rank: done.steps for rank, done in answers.items()}, max(done.dropped for done in answers.values())
+            {rank: done.steps for rank, done in answers.items()},
+            {rank: done.dropped for rank, done in answers.items()},
         )
         if plans:
             remember(plans)

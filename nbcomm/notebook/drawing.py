@@ -26,26 +26,43 @@ MOST = 12
 """More collectives than this are not drawn one by one."""
 
 
-def plans(steps: Mapping[int, Sequence[Step]], dropped: int = 0) -> tuple[list[Plan], str]:
+def plans(steps: Mapping[int, Sequence[Step]], dropped: Mapping[int, int] | None = None) -> tuple[list[Plan], str]:
     """Plan the pictures of a cell.
 
     Args:
-        steps: what each rank did.
-        dropped: how many more one of them did.
+        steps: what each rank did, as far as that is kept.
+        dropped: how many more each did before that; less than 0 where it could not be told.
 
     Returns:
         The plans, in the order of the cell, and a sentence about what is not drawn; often empty.
     """
     found = [meeting for meeting in meetings(steps) if _SPELLED.get(meeting.name, meeting.name) in NAMES]
     known = [meeting for meeting in found if all(step.how is not None for step in meeting.steps.values())]
-    left = len(found) - len(known[:MOST]) + dropped
-    made = [_plan(meeting) for meeting in known[:MOST]]
-    if not made:
-        return [], "This cell made no collective, so there is nothing to draw."
-    return made, f"… and {left} more, which are not drawn." if left else ""
+    dropped = dropped or {}
+    more = max([0, *dropped.values()])
+    untold = sorted(rank for rank, number in dropped.items() if number < 0)
+    since = {rank: own[0].began if own else 0.0 for rank, own in steps.items() if dropped.get(rank)}
+    since.update(dict.fromkeys(untold, float("inf")))
+    made = [_plan(meeting, [rank for rank in since if meeting.began < since[rank]]) for meeting in known[:MOST]]
+    rest = [f"What {named(untold)} did is not known: nbcomm failed to tell it."] if untold else []
+    if made:
+        left = len(found) - len(made) + more
+        return made, " ".join([*([f"… and {left} more, which are not drawn."] if left else []), *rest])
+    others = sorted({step.name for own in steps.values() for step in own})
+    if more:
+        rest.insert(0, f"Nothing is drawn: this cell made {more} more collectives than are kept. Draw one with fewer.")
+    elif found:
+        rest.insert(0, f"Nothing is drawn: the values of this cell's {_counted(found)} could not be kept.")
+    elif others:
+        rest.insert(0, f"Nothing is drawn: there is no picture of {', '.join(others)}.")
+    return [], " ".join(rest) or "This cell made no collective, so there is nothing to draw."
 
 
-def _plan(meeting: Meeting) -> Plan:
+def _counted(met: Sequence[Meeting]) -> str:
+    return f"{len(met)} collectives" if len(met) > 1 else met[0].name
+
+
+def _plan(meeting: Meeting, unknown: Sequence[int]) -> Plan:
     ranks, how, name = meeting.members, _how(meeting), _SPELLED.get(meeting.name, meeting.name)
     before = {rank: _cells(step.before or [], [(rank,)]) for rank, step in meeting.steps.items()}
     after = {rank: _cells(step.after or [], sources_of(name, rank, ranks, how)) for rank, step in meeting.steps.items()}
@@ -53,12 +70,15 @@ def _plan(meeting: Meeting) -> Plan:
     plan = assemble(name, ranks, how, {**nothing, **before}, {**nothing, **after})
     since = meeting.began
     arrivals = {rank: step.began - since for rank, step in meeting.steps.items()}
-    plan = replace(plan, arrivals=arrivals, missing=tuple(meeting.missing))
+    missing = [rank for rank in meeting.missing if rank not in unknown]
+    unknown = [rank for rank in meeting.missing if rank in unknown]
+    plan = replace(plan, arrivals=arrivals, missing=tuple(missing))
     failed = [rank for rank, step in meeting.steps.items() if step.failed]
     others = meeting.others.items()
     notes = [
         meeting.line if len(meeting.line) <= _LINE else meeting.line[: _LINE - 1] + "…",
-        f"{named(meeting.missing)} never came." if meeting.missing else lateness(plan),
+        f"{named(missing)} never came." if missing else "" if unknown else lateness(plan),
+        f"What {named(unknown)} did there is not kept." if unknown else "",
         *(f"{capital(named(ranks))} called {other} in its place." for other, ranks in others),
         f"It failed on {named(failed)}." if failed else "",
     ]

@@ -59,7 +59,7 @@ def write(file: Path, places: list[Place], cell: int, code: str, answers: Mappin
     for meeting in met:
         for rank in meeting.steps:
             events += _step(meeting, rank, known[rank], zero, at[rank])
-    dropped = sum(done.dropped for done in known.values())
+    dropped = sum(max(0, done.dropped) for done in known.values())
     content = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"cell": cell, "dropped": dropped}}
     file.write_text(json.dumps(content), encoding="utf-8")
     return len(met)

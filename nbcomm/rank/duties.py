@@ -250,7 +250,7 @@ class Duties:
                 self.standing.since = before[1]
             with self._faults.beside("its end could not be noted", notes.append):
                 self._parts.world.end()
-            done = msgspec.structs.replace(done, began=since, broken=True)  # unless it is known not to be
+            done = msgspec.structs.replace(done, began=since, broken=True, dropped=-1)  # unless it is known not to be
             with self._faults.beside("its collectives could not be told", notes.append):
                 done = msgspec.structs.replace(done, **self._story())
             with self._faults.beside("what it has left under way is not known", notes.append):

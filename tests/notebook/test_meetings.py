@@ -180,10 +180,42 @@ def test_a_drawn_cell_has_the_values_that_the_ranks_told() -> None:
 def test_what_was_not_kept_is_counted_and_nothing_at_all_is_said() -> None:
     drawn = {"how": {}, "before": [], "after": []}
     many = {rank: [step("barrier", seq, float(seq), seq + 0.1, **drawn) for seq in range(1, 31)] for rank in range(4)}
-    plans, rest = drawing.plans(many, dropped=70)
+    plans, rest = drawing.plans(many, dict.fromkeys(WORLD, 70))
     assert len(plans) == drawing.MOST
     assert rest == "… and 88 more, which are not drawn."
     assert drawing.plans({0: []}) == ([], "This cell made no collective, so there is nothing to draw.")
+
+
+DRAWN = {"how": {}, "before": [], "after": []}
+
+
+@pytest.mark.parametrize(
+    ("own", "dropped", "said"),
+    [
+        ([step("barrier", 600, 1.0, 1.1)], 88, "Nothing is drawn: this cell made 88 more collectives than are kept."),
+        ([step("barrier", 1, 1.0, 1.1)], 0, "Nothing is drawn: the values of this cell's barrier could not be kept."),
+        ([step("monitored_barrier", 1, 1.0)], 0, "Nothing is drawn: there is no picture of monitored_barrier."),
+        ([], -1, "What ranks 0-3 did is not known: nbcomm failed to tell it."),
+        ([], 5, "Nothing is drawn: this cell made 5 more collectives than are kept."),
+    ],
+)
+def test_where_nothing_is_drawn_it_is_said_why(own: list[Step], dropped: int, said: str) -> None:
+    plans, rest = drawing.plans(dict.fromkeys(WORLD, own), dict.fromkeys(WORLD, dropped))
+    assert plans == []
+    assert rest.startswith(said)
+    assert "made no collective" not in rest
+
+
+def test_who_has_not_kept_what_it_did_is_not_said_to_be_missing() -> None:
+    steps = {rank: [step("barrier", 1, 1.0, 1.1, **DRAWN)] for rank in range(2)}
+    steps[2] = [step("barrier", 2, 2.0, 2.1, **DRAWN)]
+    steps[3] = []
+    (first, second), rest = drawing.plans(steps, {0: 0, 1: 0, 2: 1, 3: -1})
+    assert first.missing == ()
+    assert first.notes == ("What ranks 2-3 did there is not kept.",)
+    assert second.missing == (0, 1)
+    assert second.notes == ("ranks 0-1 never came.", "What rank 3 did there is not kept.")
+    assert rest == "… and 1 more, which are not drawn. What rank 3 did is not known: nbcomm failed to tell it."
 
 
 def test_who_called_something_else_is_in_the_picture() -> None:

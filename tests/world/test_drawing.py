@@ -211,3 +211,8 @@ def test_a_picture_that_cannot_be_made_costs_the_picture_not_the_answer(four: No
     assert "[0-3] 6\n" in four.run("%%distributed --draw\nall_reduce(rank)", timeout=20).text
     four.run("%%distributed\nit.Drawn.finish_late = plain")
     assert pictures(four.run("%%distributed --draw\nall_reduce(rank)"))
+
+
+def test_a_cell_that_made_more_than_is_kept_says_so(four: Notebook) -> None:
+    text = four.run("%%distributed --draw\nfor _ in range(600): barrier()").text
+    assert text == "Nothing is drawn: this cell made 88 more collectives than are kept. Draw one with fewer.\n"
