@@ -107,11 +107,15 @@ class Board:
     Args:
         folder: where the pages are; private to the user.
         rank: whose page is ours; a page that is there is replaced.
+
+    Attributes:
+        shown: the others see our page.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
         self._folder = folder
         self._rank = rank
+        self.shown = False
         self._take(_own_page(folder, rank))
         self._maps: list[mmap.mmap] = []
         self._peers: dict[int, memoryview] = {}
@@ -134,6 +138,7 @@ class Board:
     def meet(self, ranks: Iterable[int]) -> None:
         """Look at the pages of these ranks from now on; they must be there, or are on another machine."""
         self.leave()
+        self.shown = (self._folder / f"board{self._rank}").exists()  # a system may clear such folders at any time
         for rank in ranks:
             if rank == self._rank:
                 continue
@@ -257,7 +262,7 @@ def _own_page(folder: Path, rank: int) -> mmap.mmap:
             page.unlink()  # that of the process before
         sentence = (
             f"Rank {rank} could not make its page of the board ({error}). So the other ranks do not see where its "
-            "calls differ from theirs, and a receive from any rank does not find what it sends.\n"
+            "calls differ from theirs.\n"
         )
         if home is not None:
             home.add_to_log(rank, sentence)

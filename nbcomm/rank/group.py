@@ -100,7 +100,6 @@ class RankGroup(Identity):
         self._seen: dict[int, memoryview] = {}
         self._may_block = "nccl" in backend
         """Whether a collective's method may wait for other ranks before it returns its handle."""
-        self._loose: set[int] = set()
         self._store: Any = None
 
     def form(self, absent: Sequence[int] = (), without: Sequence[int] = ()) -> None:
@@ -142,7 +141,6 @@ class RankGroup(Identity):
         selftest.compare(f"the inside of the group of {named(self.members)}", (inner.rank(), inner.size()), self._place)
         self.lost = ""
         self._id = self._log.life = hash_of(life)
-        self._loose.clear()
         self.look_at_board()
 
     def look_at_board(self) -> None:
@@ -176,23 +174,20 @@ class RankGroup(Identity):
 
     # ── every call ──────────────────────────────────────────────────────────────────────────────────
 
-    def _message(self, kind: str, method: str, args: tuple[Any, ...], peer: int | None, tag: int) -> Any:
-        hub = self._hub
-        other = None if peer is None else self.members[peer]
+    def _message(self, kind: str, args: tuple[Any, ...], peer: int, tag: int) -> Any:
+        hub, other = self._hub, self.members[peer]
         if hub.alert or self._inner is None:
             self._object(kind, other)
         counts = self._log.sent if kind == "send" else self._log.received
         with self._log.lock:
             seq = counts[other, tag] = counts.get((other, tag), 0) + 1
         said, where = calls.message(kind, args[0]), None
-        if other is None:
-            self._loose.add(tag)  # who sends is not known, so neither is which of its messages this will be
-        elif other in self._seen and not (kind == "recv" and tag in self._loose):
+        if kind == "send" or other in self._seen:  # who is not seen may see us
             where = self._compare_message(kind, (other, tag), seq, said)
         call = Call(kind, kind, self._log, seq, said, other, tag)
         call.where = where
-        drawn = hub.record.journal.look_at(method, args, self.members, hub.rank)
-        work = self._pass_on(method, args, {}, call)
+        drawn = hub.record.journal.look_at(kind, args, self.members, hub.rank)
+        work = self._pass_on(kind, args, {}, call)
         hub.record.journal.complete(call.entry, drawn, args, None)
         return work
 
@@ -274,12 +269,16 @@ class RankGroup(Identity):
         self, kind: str, to: tuple[int, int], seq: int, said: Entry, where: spoken.Said | None = None
     ) -> spoken.Said:
         board, me = self._hub.board, self._hub.rank
-        assert board is not None  # noqa: S101 - for mypy
         other, tag = to
         lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
         where = where or spoken.here(self._hub.record.scope())
+        if kind == "send" and (board is None or not board.shown):  # for who receives from anyone
+            self._store.set(_announced(lane, seq), said.words)
+        if board is None:
+            return where
         board.put_place(lane, seq, where.block)
-        if board.compare(1, lane, seq, said, {other: self._seen[other]}):
+        seen = {other: self._seen[other]} if other in self._seen else {}
+        if board.compare(1, lane, seq, said, seen):
             heard = board.hear(1, lane, seq, [other], self._hub.ended)
             raise self._hub.mismatch(self.members, seq, {me: (said.words, words_of(where.block) or ""), **heard})
         return where
@@ -366,16 +365,14 @@ class RankGroup(Identity):
 
     def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Any:
         """Send to a member."""
-        return self._message("send", "send", (tensors, dst, tag), dst, tag)
+        return self._message("send", (tensors, dst, tag), dst, tag)
 
     def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Any:
         """Receive from a member."""
-        return self._message("recv", "recv", (tensors, src, tag), src, tag)
+        return self._message("recv", (tensors, src, tag), src, tag)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Any:
         """Receive from whoever sends first."""
-        if len(self._seen) < len(self._peers):  # not all announce what they send where we can see it
-            return self._message("recv", "recv_anysource", (tensors, tag), None, tag)
         if self._hub.alert or self._inner is None:
             self._object("recv", None)
         received = self._log.received
@@ -391,17 +388,20 @@ class RankGroup(Identity):
     def _find_sender(self, tensors: list[torch.Tensor], call: Call, generation: int) -> tuple[int, Any] | None:
         """Begin to receive from a member that has announced a message with this tag; None if there is none."""
         hub, log, tag = self._hub, call.log, call.tag
-        board, inner = hub.board, self._inner
+        inner = self._inner
         if hub.alert:
             hub.object("recv", self.members, None)
-        if generation != hub.generation or inner is None or board is None:
+        if generation != hub.generation or inner is None:
             raise RuntimeError("This receive belongs to process groups that are no more.")
         for place, member in enumerate(self.members):
             if member == hub.rank:
                 continue
             with log.lock:
                 seq = log.received.get((member, tag), 0) + 1
-                if not board.text(member, 1, self._lane(member, hub.rank, tag), seq):
+            if not self._has_announced(member, tag, seq):
+                continue
+            with log.lock:
+                if log.received.get((member, tag), 0) + 1 != seq:  # another receive has taken it meanwhile
                     continue
                 log.received[None, tag] -= 1
                 log.received[member, tag] = seq
@@ -409,6 +409,13 @@ class RankGroup(Identity):
             self._compare_message("recv", (member, tag), seq, call.said or calls.message("recv", tensors), call.where)
             return place, inner.recv(tensors, place, tag)
         return None
+
+    def _has_announced(self, member: int, tag: int, seq: int) -> bool:
+        """Whether a member has said, on its page or where all see it, that it sends a message."""
+        board, lane = self._hub.board, self._lane(member, self._hub.rank, tag)
+        if board is not None and member in self._seen:
+            return bool(board.text(member, 1, lane, seq))
+        return bool(self._store.check([_announced(lane, seq)]))
 
     def _lane(self, src: int, dst: int, tag: int) -> int:
         return hash_of(f"{self._id}:{src}:{dst}:{tag}")
@@ -478,6 +485,10 @@ for _method in PASSED_ON:
 
 def _numbers(values: list[int]) -> str:
     return ",".join(map(str, values))
+
+
+def _announced(lane: int, seq: int) -> str:
+    return f"sent:{lane}:{seq}"
 
 
 def _words(text: str) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 import textwrap
 import time
+from pathlib import Path
 
 import pytest
 
-from .notebook import Notebook
+from .notebook import Notebook, with_ranks
 
 PREPARE = """\
 %%distributed
@@ -276,3 +277,29 @@ def test_a_mismatch_raises_the_same_sentence_on_all_ranks_and_ends_no_process(
     assert len(sentences) == 1
     assert prepared.run("%%distributed\nimport os\nos.getpid()").text == pids
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
+UNSEEN = """\
+%%distributed
+def lose():
+    import gc
+    from nbcomm.rank.board import Board
+    page, = [found for found in gc.get_objects() if type(found) is Board]
+    (page._folder / f"board{rank}").unlink()
+
+if rank == 1: lose()
+"""
+
+
+def test_a_receive_from_anyone_finds_and_misses_also_a_rank_whose_page_nobody_sees(tmp_path: Path) -> None:
+    with with_ranks(tmp_path, 3) as notebook:
+        notebook.run(UNSEEN)
+        notebook.run("%%distributed\nif rank: barrier()", fails=True)  # the groups are formed anew, and pages opened
+        for src, dst in ((1, 2), (0, 1), (0, 2)):
+            call = f"%%distributed\nif rank == {src}: send('x', {dst})\nif rank == {dst}: print(recv())"
+            assert notebook.run(call, timeout=20).text == f"[{dst}] x\n"
+        waits = "%%distributed\nif rank == 1: send('x', 0)\nif rank == 0: recv(), recv()"
+        assert "nobody can send it any more" in notebook.run(waits, fails=True, timeout=20).error_text
+        waits = "%%distributed\nimport time\nif rank == 2: print('on'); recv()\nif rank == 0: time.sleep(60)"
+        notebook.interrupted(waits)
+        assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-2] 3\n"
