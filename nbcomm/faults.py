@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from .messages import Failure
+from .sketch import clipped, shortened
 
 _REMEMBERED = 100
 """So many kinds of faults are told apart; a log is no place for the same traceback ten times a second."""
+
+_WORDS, _MESSAGE, _TRACEBACK = 300, 100_000, 1_000_000
+"""Characters of an error that are told: beside the work, as a cell's message, and as its traceback."""
+
+_LOGGED = 20_000
+"""Characters of a traceback that are logged."""
+
+
+def trace() -> str:
+    """The traceback of the exception that is being handled, as it is logged."""
+    return clipped(traceback.format_exc(), _LOGGED)
+
+
+def _print() -> None:
+    sys.stderr.write(trace())
 
 
 class Faults:
@@ -19,7 +36,7 @@ class Faults:
         log: writes down the exception that is being handled; by default its traceback, to stderr.
     """
 
-    def __init__(self, log: Callable[[], object] = traceback.print_exc) -> None:
+    def __init__(self, log: Callable[[], object] = _print) -> None:
         self._log = log
         self._known: set[tuple[str, str]] = set()
 
@@ -49,7 +66,12 @@ class Faults:
 
 def described(error: BaseException) -> str:
     """An exception in a few words."""
-    return f"{type(error).__name__}: {error}".rstrip(": .")
+    return shortened(f"{type(error).__name__}: {error}".rstrip(": ."), _WORDS)
+
+
+def told(name: str, message: str, text: str) -> Failure:
+    """What is told of an exception, however long its message and its traceback are."""
+    return Failure(shortened(name, _WORDS), clipped(message, _MESSAGE), clipped(text, _TRACEBACK))
 
 
 def failure(rank: int, error: BaseException) -> Failure:

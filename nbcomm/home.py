@@ -22,9 +22,13 @@ import msgspec
 
 from .errors import StartError
 from .messages import Hello, Place
+from .sketch import shortened
 
 HOME_VARIABLE = "NBCOMM_HOME"
 """Environment variable by which a process of the world finds the world's directory."""
+
+_TAIL, _LINE = 1 << 18, 4096
+"""Bytes of a log that are looked at for its last lines, and characters of a line that are shown."""
 
 _LONGEST_SOCKET_NAME = len("/forkserver.sock")
 _LONGEST_SOCKET_PATH = 100
@@ -305,7 +309,11 @@ def telling_of_room() -> Iterator[None]:
 def tail(path: Path, lines: int = 20) -> str:
     """Return the last lines of a log, or an empty text if there is none."""
     try:
-        text = path.read_text(errors="replace")
+        with path.open("rb") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(0, size - _TAIL))
+            text = file.read(_TAIL).decode(errors="replace")
     except OSError:
         return ""
-    return "\n".join(text.rstrip().splitlines()[-lines:])
+    last = text.rstrip().splitlines()[-lines:]
+    return "\n".join(shortened(line, _LINE) for line in last)

@@ -14,6 +14,7 @@ _NUMBERS = 4
 
 _TEXT = 28
 _NODES = 3
+_BITS = 4096
 
 
 def sketch(value: Any, depth: int = 3) -> str:
@@ -24,6 +25,13 @@ def sketch(value: Any, depth: int = 3) -> str:
     >>> sketch([1, 2, 3, 4, 5, 6]), sketch({"lr": 0.1})
     ('[1 2 3 … 6] of 6', '{lr: 0.1}')
     """
+    try:
+        return _sketch(value, depth)
+    except Exception:  # noqa: BLE001 - a user's own class may raise whatever it likes
+        return f"<{type(value).__name__}>"
+
+
+def _sketch(value: Any, depth: int) -> str:
     if hasattr(type(value), "tolist") and hasattr(type(value), "shape"):
         return _array(value)
     if isinstance(value, dict | list | tuple) and value and not depth:
@@ -42,7 +50,7 @@ def _array(value: Any) -> str:
     for length in shape:
         count *= length
     if not shape:
-        return _plain(value.tolist())
+        return _cut(_plain(value.tolist()))
     if count == 0:
         return f"empty {_times(shape)}"
     if count <= _NUMBERS + 1:
@@ -75,6 +83,8 @@ def _plain(value: Any) -> str:
         return f"{value:.4g}"
     if isinstance(value, complex):
         return f"{value:.3g}"
+    if isinstance(value, int) and value.bit_length() > _BITS:  # Python refuses to write it, or takes seconds
+        return f"a number of {value.bit_length():,} bits"
     text = str(value)
     return text if len(text) <= 12 or not isinstance(value, int) else f"{text[:4]}…{text[-4:]}"
 
@@ -84,15 +94,33 @@ def _text(value: Any) -> str:
         return repr(value) if len(value) <= _TEXT - 2 else f"{value[: _TEXT - 3]!r}"[:-1] + "…'"
     if isinstance(value, bytes | bytearray):
         return f"{len(value)} bytes"
-    try:
-        text = " ".join(repr(value).split())
-    except Exception:  # noqa: BLE001 - a user's own __repr__ may raise whatever it likes
-        text = f"<{type(value).__name__}>"
-    return text
+    return " ".join(repr(value)[: 8 * _TEXT].split())
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= 2 * _TEXT else text[: 2 * _TEXT - 1] + "…"
+    return shortened(text, 2 * _TEXT)
+
+
+def shortened(text: str, most: int) -> str:
+    """The beginning of a text that is too long.
+
+    >>> shortened("abcdef", 4), shortened("abcd", 4)
+    ('abc…', 'abcd')
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def clipped(text: str, most: int) -> str:
+    r"""The beginning and the end of a text that is too long, and how much is left out between them.
+
+    >>> clipped("abcdefgh", 4), clipped("abcd", 4)
+    ('ab\n… (4 characters are left out) …\ngh', 'abcd')
+    """
+    if len(text) <= most:
+        return text
+    half = most // 2
+    colours = "\x1b[0m" if "\x1b" in text[:half] else ""
+    return f"{text[:half]}{colours}\n… ({len(text) - 2 * half:,} characters are left out) …\n{text[-half:]}"
 
 
 def _times(shape: tuple[int, ...]) -> str:

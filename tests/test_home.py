@@ -144,3 +144,11 @@ def test_the_tail_of_a_log(tmp_path: Path) -> None:
     assert tail(log) == ""
     log.write_text("\n".join(str(i) for i in range(100)) + "\n\n")
     assert tail(log, 3) == "97\n98\n99"
+
+
+def test_a_huge_log_is_read_from_its_end_and_a_huge_line_is_cut(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.write_text("first\n" + "x" * (1 << 20) + "\nlast\n")
+    cut, last = tail(log, 2).splitlines()
+    assert (len(cut), last) == (4096, "last")
+    assert tail(log, 1) == "last"

@@ -59,3 +59,16 @@ def test_nothing_is_long() -> None:
 
 def test_bytes_are_those_of_the_data() -> None:
     assert size_of({"a": torch.zeros(4), "b": [np.zeros(2), 1, "text", b"xyz", None]}) == 16 + 16 + 8 + 3
+
+
+def test_what_cannot_be_sketched_is_known_by_its_class() -> None:
+    class Odd:
+        shape = property(lambda _: 1 / 0)
+
+        def tolist(self) -> list[int]:
+            return []
+
+    assert sketch(Odd()) == "<Odd>"
+    assert sketch([1, Odd()]) == "[1 <Odd>]"
+    assert sketch(10**9999) == "a number of 33,216 bits"
+    assert len(sketch({"k" * 10**6: 1})) < 100

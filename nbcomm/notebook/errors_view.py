@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..errors import CellError
 from ..messages import Failure
+from ..sketch import shortened
 from .slots import label
 
 _NAMED = 3
@@ -32,7 +33,7 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
     for rank in sorted(failures):
         groups.setdefault(failures[rank], []).append(rank)
     ordered = sorted(groups.items(), key=lambda group: (len(group[1]), group[1][0]))
-    named = [f"{label(ranks)} {_headline(failure)}" for failure, ranks in ordered[:_NAMED]]
+    named = [f"{label(ranks)} {first_line(failure)}" for failure, ranks in ordered[:_NAMED]]
     if len(ordered) > _NAMED:
         named.append(f"and {len(ordered) - _NAMED} more")
     total = len(world_ranks)
@@ -42,15 +43,14 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
         if i < _WHOLE and failure.traceback:
             rendered.append(f"{_BOLD}{label(ranks)}{_RESET}\n{failure.traceback.rstrip()}\n{_RESET}")
         else:
-            rendered.append(f"{_BOLD}{label(ranks)}{_RESET} {_headline(failure)}")
+            rendered.append(f"{_BOLD}{label(ranks)}{_RESET} {first_line(failure)}")
     if len(ordered) > _WHOLE:
         rendered.append("(the other tracebacks are in the exception's `tracebacks`)\n")
     tracebacks = {rank: failure.traceback for rank, failure in failures.items()}
     return CellError(message, tracebacks, "\n".join(rendered))
 
 
-def _headline(failure: Failure) -> str:
-    first = failure.message.strip().partition("\n")[0]
-    if len(first) > _LONGEST:
-        first = first[: _LONGEST - 1] + "…"
+def first_line(failure: Failure) -> str:
+    """An exception in one line that is not too long."""
+    first = shortened(failure.message.strip().partition("\n")[0], _LONGEST)
     return f"{failure.name}: {first}" if first else failure.name

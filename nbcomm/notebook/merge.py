@@ -19,13 +19,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
-from .pieces import Entry, Line, Piece, Rich
+from .pieces import Entry, Line, Piece, Rich, size_of
 
 WINDOW = 400
 """How many pieces of a lane are looked through for a line that another rank shows now."""
 
 _REMEMBERED = 2000
 """So many pieces already out can be taken back when some of the ranks clear their output."""
+
+_REMEMBERED_LETTERS = 16 << 20
+"""And so many letters: what is out stays in memory for that."""
 
 Order = Literal["fold", "each", "by_rank"]
 
@@ -104,7 +107,7 @@ class Merger:
         self._groups: dict[int, tuple[int, ...]] = {}
         self._at = 0  # the lane that is looked at in this round
         self._moved = 0  # the ranks that moved in this round
-        self._remember = _REMEMBERED
+        self._remember, self._letters = _REMEMBERED, _REMEMBERED_LETTERS
         self._count = 0
         self._joinable: dict[Piece, list[tuple[int, Entry]]] = {}
         self.joined: list[Entry] = []
@@ -185,6 +188,7 @@ class Merger:
                 while lane.window:
                     self._pop(lane)
                 self._remember += len(lane.history)
+                self._letters += sum(map(size_of, lane.history))
                 lane.history = []
                 lane.forgot = False
         if any(lane.forgot for lane in self._lanes):
@@ -311,8 +315,9 @@ class Merger:
             lane.arrivals.popleft()
         while lane.rich and lane.rich[0][0] < lane.out:
             lane.rich.popleft()
-        if self._remember > 0:
+        if self._remember > 0 and self._letters > 0:
             self._remember -= 1
+            self._letters -= size_of(piece)
             lane.history.append(piece)
         else:
             lane.forgot = True

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from ..messages import Display, Item, Result, Text
 
@@ -20,6 +22,11 @@ _CELLS = 200
 
 _LETTERS = 16 << 20
 """How much all but the last may hold, in letters."""
+
+_OBJECTS = 8
+"""How much more Python takes for numbers, lists and dicts than they take on the link."""
+
+_encoder = msgspec.msgpack.Encoder()
 
 
 class PastOutputs:
@@ -61,5 +68,9 @@ def _letters(item: Item) -> int:
     if isinstance(item, Text):
         return len(item.text)
     if isinstance(item, Display | Result):
-        return sum(len(value) for value in item.data.values() if isinstance(value, str | bytes))
+        return sum(map(_size, item.data.values()))
     return 0
+
+
+def _size(value: Any) -> int:
+    return len(value) if isinstance(value, str | bytes) else _OBJECTS * len(_encoder.encode(value))

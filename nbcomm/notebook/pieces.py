@@ -18,6 +18,9 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 _DEEPEST = 100
 """Levels of nesting that are kept where not all can be shown."""
 
+_VERSIONS = 16 << 20
+"""Bytes that the values of one display may take on which the ranks have not agreed, beside the present one."""
+
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
 
@@ -29,11 +32,12 @@ class Line(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A value of a display: its MIME bundle and what tells it from others."""
+    """A value of a display: its MIME bundle, what tells it from others, and how many bytes it takes."""
 
     digest: bytes
     data: dict[str, Any]
     metadata: dict[str, Any]
+    size: int = 0
 
 
 def version(data: dict[str, Any], metadata: dict[str, Any]) -> Version:
@@ -41,14 +45,14 @@ def version(data: dict[str, Any], metadata: dict[str, Any]) -> Version:
 
     What has no place in JSON is replaced first: whatever a cell displays can be digested and shown.
     """
-    bundle = data, metadata
+    bundle: tuple[Any, Any] = data, metadata
     try:
         bundle = msgspec.to_builtins(bundle, str_keys=True, builtin_types=(bytes,), enc_hook=repr)
         encoded = _encoder.encode(bundle)
     except (TypeError, ValueError, OverflowError, RecursionError):
         bundle = _plain(data), _plain(metadata)
         encoded = _encoder.encode(bundle)
-    return Version(hashlib.blake2b(encoded, digest_size=16).digest(), *bundle)
+    return Version(hashlib.blake2b(encoded, digest_size=16).digest(), bundle[0], bundle[1], len(encoded))
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -86,6 +90,13 @@ class Rich:
         self.versions: deque[Version] = deque([first], maxlen=64)
         self.slot: Slot | None = None
 
+    def change(self, value: Version) -> None:
+        """It has a new value; of those before as many are kept as are not too large together."""
+        self.versions.append(value)
+        size = sum(version.size for version in self.versions)
+        while size > _VERSIONS and len(self.versions) > 1:
+            size -= self.versions.popleft().size
+
     def __eq__(self, other: object) -> bool:
         return (
             isinstance(other, Rich)
@@ -108,6 +119,11 @@ class View(Rich):
 
 
 Piece = Line | Rich
+
+
+def size_of(piece: Piece) -> int:
+    """How much a piece holds, about, in letters or bytes."""
+    return len(piece.text) if isinstance(piece, Line) else piece.first.size
 
 
 class Entry:

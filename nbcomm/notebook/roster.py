@@ -11,6 +11,7 @@ from ..launch.ends import how_it_ended
 from ..messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
 from ..panel import RankView
 from ..ranks import named, together
+from .errors_view import first_line
 from .verdict import plural
 
 
@@ -146,8 +147,7 @@ class Roster:
         with self._changed:
             self._errors.pop(rank, None)
             if failure is not None:
-                first = failure.message.strip().partition("\n")[0]
-                self._errors[rank] = f"{failure.name}: {first}" if first else failure.name
+                self._errors[rank] = first_line(failure)
 
     def forget_errors(self) -> None:
         """What went wrong before is mended."""

@@ -183,10 +183,17 @@ def _label_for(group: _Group) -> str:
 
 
 class Registry:
-    """The displays that ranks can update: the newest ones of this process, of all cells."""
+    """The displays that ranks can update: the newest ones of this process, of all cells.
 
-    def __init__(self, size: int = 1024) -> None:
+    Args:
+        size: how many there are at most.
+        held: bytes that all but the newest may hold.
+    """
+
+    def __init__(self, size: int = 1024, held: int = 16 << 20) -> None:
         self._size = size
+        self._most = held
+        self._held: dict[tuple[int, str], int] = {}
         self._shown: OrderedDict[tuple[int, str], list[Rich]] = OrderedDict()
 
     def add(self, rank: int, part: Rich) -> None:
@@ -195,8 +202,14 @@ class Registry:
         self._shown.setdefault(key, []).append(part)
         self._shown.move_to_end(key)
         del self._shown[key][:-8]
-        while len(self._shown) > self._size:
-            self._shown.popitem(last=False)
+        self._note(key, part.first)
+
+    def _note(self, key: tuple[int, str], value: Version) -> None:
+        """Take the size of a new value; the oldest displays are forgotten where they are too many, or too large."""
+        self._held[key] = max(self._held.get(key, 0), value.size)
+        while len(self._shown) > 1 and (len(self._shown) > self._size or sum(self._held.values()) > self._most):
+            forgotten, _ = self._shown.popitem(last=False)
+            del self._held[forgotten]
 
     def update(self, rank: int, display_id: str, value: Version) -> list[Rich] | None:
         """Give the rank's displays of this id a new value; None if there are none."""
@@ -204,5 +217,6 @@ class Registry:
         if parts is None:
             return None
         for part in parts:
-            part.versions.append(value)
+            part.change(value)
+        self._note((rank, display_id), value)
         return parts

@@ -9,12 +9,19 @@ from typing import Any
 
 from ..panel.table import Table, aligned, marked_up
 from ..ranks import fold, named
+from ..sketch import shortened
 
 _KINDS = 3
 """So many different texts stand in one cell of the table."""
 
 _TEXT = 32
 """So many characters each has where there are several."""
+
+_LONGEST = 80
+"""Characters of a name in the table."""
+
+_ROWS = 1000
+"""So many variables stand in the table."""
 
 _NAMES = 8
 """So many names stand in the sentence above it."""
@@ -111,13 +118,13 @@ def merge(answers: Mapping[int, Mapping[str, Mapping[str, Any]]], names: Sequenc
 
 def table_text(variables: Sequence[Variable]) -> str:
     """The table as text."""
-    rows = [variable for variable in variables if variable.seen]
+    rows = [variable for variable in variables if variable.seen][:_ROWS]
     return "\n".join([*_sentences(variables), *(aligned(_table(rows)) if rows else [])])
 
 
 def table_html(variables: Sequence[Variable]) -> str:
     """The table as HTML without any style."""
-    rows = [variable for variable in variables if variable.seen]
+    rows = [variable for variable in variables if variable.seen][:_ROWS]
     said = "".join(f"<div>{html.escape(sentence)}</div>" for sentence in _sentences(variables))
     return said + (marked_up(_table(rows), row_headers=True) if rows else "")
 
@@ -138,7 +145,7 @@ def _sentences(variables: Sequence[Variable]) -> list[str]:
         for variable in rows:
             kinds.setdefault(variable.verdict, []).append(variable.name)
         apart = [
-            f"{words}: {', '.join(kinds[kind][:_NAMES])}{', …' if len(kinds[kind]) > _NAMES else ''}"
+            f"{words}: {', '.join(map(_cut, kinds[kind][:_NAMES]))}{', …' if len(kinds[kind]) > _NAMES else ''}"
             for kind, words in _SUMMED.items()
             if kind in kinds
         ]
@@ -146,6 +153,8 @@ def _sentences(variables: Sequence[Variable]) -> list[str]:
             [f"{'all' if len(kinds['equal']) == len(rows) else len(kinds['equal'])} equal"] if "equal" in kinds else []
         )
         said.append("; ".join([many, *equal, *apart]))
+    if len(rows) > _ROWS:
+        said.append(f"The first {_ROWS:,} are shown. Name those that you want to see: %distributed who NAME …")
     return [*said, *map(absence, nowhere)]
 
 
@@ -164,7 +173,7 @@ _SUMMED = {"different": "different", "missing": "missing somewhere", "incomparab
 def _table(variables: Sequence[Variable]) -> Table:
     """A row for each variable; a column in which nothing stands is left out."""
     columns: dict[str, list[str]] = {
-        "name": [variable.name for variable in variables],
+        "name": [shortened(variable.name, _LONGEST) for variable in variables],
         "on the ranks": [standing(variable) for variable in variables],  # what a narrow page must not cut off
         "type": [_each(variable, lambda one: one.type) for variable in variables],
         "shape": [_each(variable, _shape) for variable in variables],
@@ -213,7 +222,7 @@ def _each(variable: Variable, look: Callable[[Seen], str]) -> str:
 
 
 def _cut(text: str) -> str:
-    return text if len(text) <= _TEXT else text[: _TEXT - 1] + "…"
+    return shortened(text, _TEXT)
 
 
 def _device(variable: Variable) -> str:

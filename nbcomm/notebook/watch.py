@@ -15,6 +15,7 @@ from .. import ranks as rank_specs
 from ..faults import Faults
 from ..messages import Doing, Done, Probe
 from ..threads import keep
+from .errors_view import first_line
 from .roster import ends_of
 from .verdict import Standing, judge
 
@@ -208,9 +209,8 @@ class Watch:
             return Standing(rank, "running", doing=snapshot.doing if snapshot is not None and known else Doing())
         state, note = "finished", ""
         if done.failure is not None:
-            first = done.failure.message.strip().partition("\n")[0]
             state = "interrupted" if done.interrupted else "failed"
-            note = f"{done.failure.name}: {first}" if first else done.failure.name
+            note = first_line(done.failure)
         return Standing(rank, state, note, roster.doing(rank, number))  # of now: a thread of its may have ended since
 
 

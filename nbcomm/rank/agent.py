@@ -12,7 +12,6 @@ import os
 import socket
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -23,7 +22,7 @@ import psutil
 import zmq
 
 from .. import errors
-from ..faults import Faults, failure
+from ..faults import Faults, failure, trace
 from ..home import Home, LinkInfo
 from ..messages import (
     Abort,
@@ -86,7 +85,7 @@ class Agent:
         self._standing = Standing()
         self._outbox: deque[list[Any]] = deque()
         self._history = History()
-        self._faults = Faults(lambda: home.add_to_log(rank, traceback.format_exc()))
+        self._faults = Faults(lambda: home.add_to_log(rank, trace()))
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
         self._duties: Duties | None = None
         self._waiting: list[tuple[Request, Sequence[Any]]] = []

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -22,6 +22,7 @@ from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 
 from ..errors import CollectiveError
+from ..faults import told
 from ..messages import Done, Failure, Result, Run
 from .streams import Capture
 
@@ -63,6 +64,8 @@ class CellRunner:
         self._request, self._interrupts = 0, 0
         self._task: asyncio.Task[Any] | None = None
         shell.ask_exit = self._refuse_exit
+        # IPython keeps what each cell prints, for %notebook, as long as the process lives. The notebook has it.
+        shell._tee = lambda channel: nullcontext()  # noqa: ARG005, SLF001 - by keyword
         # ipykernel names a cell's file after its process: the same warning would read differently on each rank.
         shell.compile.get_code_name = partial(CachingCompiler.get_code_name, shell.compile)
 
@@ -82,7 +85,7 @@ class CellRunner:
                 self._end_forked_child(None)
                 error = caught.reason if isinstance(caught, _Insisting) else caught
                 name = type(error).__name__
-                return self._done(message.id, began, Failure(name, str(error), f"{name}: {error}".rstrip(": ")))
+                return self._done(message.id, began, told(name, str(error), f"{name}: {error}".rstrip(": ")))
             return self._done(message.id, began, self._failure(result))
 
     def _end_forked_child(self, result: Any) -> None:
@@ -205,6 +208,8 @@ class CellRunner:
         finally:
             shell.displayhook, shell.display_trap.hook, shell._showtraceback = before  # noqa: SLF001
             del shell.showtraceback, shell._format_exception_for_storage  # noqa: SLF001
+            for kept in ("outputs", "exceptions"):  # for %notebook, too; only newer versions have them
+                getattr(shell.history_manager, kept, {}).clear()
 
     @contextmanager
     def callback(self) -> Iterator[None]:
@@ -260,8 +265,8 @@ class CellRunner:
         reason = error.reason if isinstance(error, _Insisting) else self._explain(error)
         if reason is not error:  # C++ met it, and knows less than we do
             name, message = type(reason).__name__, str(reason)
-            return Failure(name, message, f"{name}: {message}".rstrip(": "))
-        return Failure(name, message, text or f"{name}: {message}")
+            return told(name, message, f"{name}: {message}".rstrip(": "))
+        return told(name, message, text or f"{name}: {message}")
 
     def _done(self, run: int, began: float, failure: Failure | None) -> Done:
         # An awaiting cell ends by the cancelling of its task, any other by the KeyboardInterrupt itself.

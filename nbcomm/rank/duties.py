@@ -19,7 +19,7 @@ from typing import Any, Protocol
 import msgspec
 
 from ..errors import NbcommError, TransferError
-from ..faults import Faults, failure
+from ..faults import Faults, failure, told
 from ..home import Home
 from ..messages import (
     Blob,
@@ -133,6 +133,7 @@ class Duties:
         self._parts = parts
         self._pid = os.getpid()
         self._faults = parts.faults
+        parts.world.record.journal.use(parts.faults)
         self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -257,6 +258,7 @@ class Duties:
                 doing = self._parts.world.record.doing()
                 done = msgspec.structs.replace(done, broken=self._parts.world.stale, doing=doing)
                 notes += self._remarks(message)
+        notes += self._parts.world.record.journal.notes
         self._answer(msgspec.structs.replace(done, notes=notes), buffers)
 
     def _remarks(self, message: Request) -> list[str]:
@@ -329,4 +331,4 @@ def _failure(error: BaseException) -> Failure:
     text = f"{type(error).__name__}: {error}"
     if not isinstance(error, NbcommError):
         text = "".join(traceback.format_exception(error)).rstrip()
-    return Failure(type(error).__name__, str(error), text)
+    return told(type(error).__name__, str(error), text)

@@ -41,10 +41,10 @@ class History:
             if self._request is None:
                 return
             self._messages.append(frames)
-            self._bytes += len(frames[0])
+            self._bytes += _size(frames)
             self._ended |= last
             while self._bytes > self._most and len(self._messages) > 1:
-                self._bytes -= len(self._messages.popleft()[0])
+                self._bytes -= _size(self._messages.popleft())
                 self._dropped = True
 
     def seen(self, run: int) -> None:
@@ -64,3 +64,7 @@ class History:
     def _forget(self) -> None:
         self._messages.clear()
         self._bytes, self._dropped, self._ended, self._request = 0, False, False, None
+
+
+def _size(frames: list[Any]) -> int:
+    return sum(memoryview(frame).nbytes for frame in frames)

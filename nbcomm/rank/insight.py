@@ -20,6 +20,7 @@ from IPython.core import guarded_eval
 from IPython.core.completer import IPCompleter, completions_sorting_key, not_found
 from IPython.utils.tokenutil import token_at_cursor
 
+from ..sketch import clipped
 from .paging import behind, places_of
 
 TYPES = "_jupyter_types_experimental"
@@ -31,6 +32,9 @@ _WHOLE = ("path", "dict key")
 
 _MOST = 500
 """So many completions at most, as in IPython."""
+
+_LONGEST, _TEXT = 1000, 100_000
+"""Characters of a completion, and of what is said of a name: an answer goes beside the cell's output."""
 
 _KINDS: list[tuple[str, tuple[type, ...]]] = [
     ("module", (types.ModuleType,)),
@@ -100,7 +104,8 @@ class Insight:
         data = dict(shell.inspector._get_info(info.obj, name, info=info, detail_level=detail))  # noqa: SLF001
         if not shell.enable_html_pager:
             data.pop("text/html", None)
-        return data
+        # Markup cannot be cut: the text stands for it.
+        return {kind: clipped(text, _TEXT) for kind, text in data.items() if kind == "text/plain" or len(text) <= _TEXT}
 
 
 class _Completer(IPCompleter):
@@ -131,7 +136,7 @@ class _Completer(IPCompleter):
             fragment = result.get("matched_fragment") or ""
             kept += [_bare(fragment, each.text, each.type or _UNKNOWN) for each in result["completions"]]
         by_name.sort(key=lambda each: completions_sorting_key(each[1]))
-        return (in_order + by_name)[:_MOST]
+        return [each for each in in_order + by_name if len(each[1]) <= _LONGEST][:_MOST]
 
     @property
     def matchers(self) -> list[Any]:

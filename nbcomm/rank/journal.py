@@ -15,9 +15,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
+from ..faults import Faults
 from ..messages import Step
 from ..sketch import size_of
 from . import sketches, spoken
@@ -73,6 +74,7 @@ class Journal:
     Attributes:
         drawing: whether the values before and after are kept, too.
         tracing: whether bytes are counted, and all steps kept.
+        notes: what could not be noted of a call, in sentences; the call itself is carried out.
     """
 
     def __init__(self, scope: Callable[[], dict[str, Any] | None]) -> None:
@@ -81,6 +83,12 @@ class Journal:
         self._entries: deque[Entry] = deque(maxlen=_KEPT)
         self._count = 0
         self._current: dict[int, Entry] = {}
+        self._faults = Faults()
+        self.notes: list[str] = []
+
+    def use(self, faults: Faults) -> None:
+        """Let this take what goes wrong beside a call."""
+        self._faults = faults
 
     @property
     def curious(self) -> bool:
@@ -92,6 +100,7 @@ class Journal:
         self.drawing, self.tracing = drawing, tracing
         self._entries = deque(maxlen=_KEPT_TRACED if tracing else _KEPT)
         self._count = 0
+        self.notes = []
 
     def end(self) -> None:
         """It has ended: what comes now is nobody's."""
@@ -127,23 +136,38 @@ class Journal:
         asked: dict[str, Any] = {}
         with suppress(TypeError):  # they do not fit: the method itself will say so
             asked = dict(_signature(method).bind(*args, **kwargs).arguments)
-        if self.tracing:
-            entry.nbytes = size_of(given[0]) if given else size_of(asked.get("data"))
-        if self.drawing and self._count < _DRAWN:
-            entry.drawn = sketches.of_call(entry.name, comm, asked)
+        with self._beside():
+            if self.tracing:
+                entry.nbytes = size_of(given[0]) if given else size_of(asked.get("data"))
+            if self.drawing and self._count < _DRAWN:
+                entry.drawn = sketches.of_call(entry.name, comm, asked)
         entry.began = time.time()
         self._add(entry)
         result = method(*args, **kwargs)
         entry.ended = time.time()
-        if entry.drawn is not None:
-            entry.drawn.finish(result)
+        self.finish(entry, result)
         return result
+
+    def finish(self, entry: Entry, result: Any = None) -> None:
+        """It is done: look at what it gave, if it is drawn."""
+        if entry.drawn is not None:
+            with self._beside():
+                entry.drawn.finish(result)
+
+    def _beside(self) -> AbstractContextManager[None]:
+        return self._faults.beside("the values of a call could not be looked at", self._note)
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
 
     def look_at(self, method: str, args: tuple[Any, ...], members: list[int], rank: int) -> Drawn | None:
         """What torch is about to be called with, if that is to be drawn."""
         if not self.drawing or threading.get_ident() in self._current or self._count >= _DRAWN:
             return None
-        return sketches.of_torch(method, args, members, rank)
+        with self._beside():
+            return sketches.of_torch(method, args, members, rank)
+        return None
 
     def follow(self, call: Any, *, failed: bool = False) -> None:
         """Torch has been called, or is not since it would fail: within a Communicator's method, or by somebody else."""
@@ -169,7 +193,8 @@ class Journal:
             return
         entry.drawn = drawn
         if self.tracing:
-            entry.nbytes = size_of(sketches.brought(entry.name, args))
+            with self._beside():
+                entry.nbytes = size_of(sketches.brought(entry.name, args))
             if work is not None:
                 # What C++ waits for (DDP, functional collectives) ends where Python does not see it.
                 with suppress(RuntimeError):  # this backend has no futures
@@ -194,7 +219,8 @@ class Journal:
         """All that are kept, once the cell has ended."""
         for entry in self._entries:
             if entry.drawn is not None:
-                entry.drawn.finish_late(ended=bool(entry.ended))
+                with self._beside():
+                    entry.drawn.finish_late(ended=bool(entry.ended))
         return [_told(entry) for entry in self._entries if entry.log is not None or entry.drawn is not None]
 
     @property

@@ -204,7 +204,7 @@ class Record:
         """A cell has ended: what C++ waited for has ended too, it is only not known when."""
         for work, call in list(self._live.values()):
             if call.entry is not None and call.entry.drawn is not None and work.is_completed():
-                call.entry.drawn.finish()
+                self.journal.finish(call.entry)
 
     def _end(self, key: int) -> None:
         """A handle has ended; of a receive from anyone it is known now from whom."""
@@ -266,11 +266,9 @@ class Record:
             call.log.stuck = True
             raise self._explain(RuntimeError("Connection closed, and gloo has not noticed."))
 
-    @staticmethod
-    def _note_end(entry: Any) -> None:
+    def _note_end(self, entry: Any) -> None:
         entry.end()
-        if entry.drawn is not None:
-            entry.drawn.finish()
+        self.journal.finish(entry)
 
     @contextmanager
     def beside(self, *, issues: bool) -> Iterator[None]:

@@ -147,6 +147,8 @@ def of_torch(method: str, args: tuple[Any, ...], members: list[int], rank: int) 
 
 def brought(name: str, args: tuple[Any, ...]) -> Any:
     """The tensors that a rank brings to a call of a process group."""
+    if not args:  # a barrier
+        return None
     return args[0] if name in ("all_reduce", "broadcast", "reduce", "send") or len(args) < 2 else args[1]
 
 

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..sketch import shortened
 from ..vocabulary import METHODS
 from .board import place
 from .comm.objects import HEAD_BYTES
@@ -47,6 +48,9 @@ _HOW = re.compile(r"^\w+ \([\d, ]*\)(, )?")
 _OURS = f"{__package__}.comm.", f"{__package__}.fabric."
 _TURNS = {"_first": "rank_first", "call": "one_rank_only"}
 """What carries out a method that has another name."""
+
+_LINE = 300
+"""Characters of a line that are told with each call in it: a cell may hold all of its data in one line."""
 
 _CACHED = 4096
 _cache: dict[tuple[Any, ...], tuple[Said, CodeType, CodeType, CodeType]] = {}
@@ -188,7 +192,7 @@ def line_of(at: tuple[str, int] | None, aside: str = "") -> str:
     """A line as it is shown: "line 3: all_reduce(x)"; empty where it is not known."""
     if at is None:
         return ""
-    text = linecache.getline(*at).strip()
+    text = shortened(linecache.getline(*at)[: 2 * _LINE].strip(), _LINE)
     return f"line {at[1]}{aside}: {text}" if text else f"line {at[1]}{aside}"
 
 

@@ -6,6 +6,8 @@ from typing import Any, cast
 
 from nbcomm.messages import Clear, Display, Text
 from nbcomm.notebook.past import PastOutputs
+from nbcomm.notebook.pieces import Rich, version
+from nbcomm.notebook.slots import Registry
 
 
 def _outputs(sizes: list[int], **bounds: int) -> tuple[PastOutputs, list[int]]:
@@ -35,3 +37,26 @@ def test_data_count_and_what_is_forgotten_does_not() -> None:
     past.note(0, [Text("stdout", "x" * 1000)])
     past.add(2, cast("Any", object()))
     assert len(past) == 2
+
+
+def test_numbers_and_lists_count_as_what_they_take() -> None:
+    past, _ = _outputs([10], letters=100_000)
+    past.note(0, [Display({"application/json": list(range(10_000))})])
+    past.add(1, cast("Any", object()))
+    assert past.get(0) is None
+
+
+def test_displays_that_hold_much_can_be_updated_no_longer() -> None:
+    registry = Registry(held=100)
+    for number in range(3):
+        registry.add(0, Rich(version({"text/html": "x" * 60}, {}), f"d{number}"))
+    new = version({"text/html": "y"}, {})
+    assert [registry.update(0, f"d{number}", new) is not None for number in range(3)] == [False, False, True]
+
+
+def test_the_values_on_which_ranks_do_not_agree_have_a_bound() -> None:
+    part = Rich(version({"text/html": "x"}, {}), "d")
+    for number in range(20):
+        part.change(version({"text/html": str(number % 10) * (4 << 20)}, {}))
+    assert sum(each.size for each in part.versions) <= 16 << 20
+    assert part.versions[-1].data["text/html"][:1] == "9"

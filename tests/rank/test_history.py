@@ -72,3 +72,15 @@ def test_beyond_the_limit_the_oldest_goes_and_it_says_so() -> None:
     assert 1 < len(kept) < 20
     history.add(said("x" * 1000))
     assert len(replayed(history)) == 3  # one that is larger by itself is kept all the same
+
+
+def test_what_an_answer_carries_counts_and_the_answer_stays() -> None:
+    history = History(most=1000)
+    history.begin(5, [0])
+    history.add(said("x" * 500))
+    history.add([encode(Done(5)), memoryview(b"v" * 5000)], last=True)
+    assert replayed(history) == [
+        Resume(5, [0]),
+        Output(5, [Text("stderr", "(earlier output is not kept)\n")]),
+        Done(5),
+    ]

@@ -31,7 +31,7 @@ class Boundary:
         side: where: "rank", "notebook" or "fork server".
         spoiled: what fails: module:Class.method, or module:function.
         costs: what the user loses.
-        how: it "raises", gives "None", is "slow", or "ends".
+        how: it "raises", raises an error of 30 MB ("huge"), gives "None", is "slow", or, as a thread, "ends".
         thread: on which it fails, "main" or the name of another; on any if empty.
         of: it fails only over such a message.
         action: during what: see `test_boundaries`.
@@ -75,6 +75,17 @@ TABLE = (
     Boundary("some of what it showed is lost", "rank", "nbcomm.rank.streams:Capture.take", SENTENCE, thread="main"),
     Boundary(
         "an answer could not be sent", "rank", "nbcomm.rank.agent:encode", CELL, of="Done", thread="main", told=_ITSELF
+    ),
+    Boundary("its end could not be noted", "rank", "nbcomm.rank.world:World.end", SENTENCE, how="huge", thread="main"),
+    Boundary("", "rank", "nbcomm.rank.cells:CellRunner.run", CELL, how="huge", thread="main", told="spoiled"),
+    *(
+        Boundary("the values of a call could not be looked at", "rank", f"nbcomm.rank.{where}", SENTENCE, action=action)
+        for where, action in (
+            ("sketches:of_call", "drawing"),
+            ("sketches:Drawn.finish", "drawing"),
+            ("sketches:Drawn.finish_late", "drawing"),
+            ("journal:size_of", "tracing"),
+        )
     ),
     # What its agent's thread does.
     Boundary("a {} failed", "rank", "nbcomm.rank.duties:Duties.put", CELL, of="Run", told=_ITSELF),
@@ -196,6 +207,13 @@ TABLE = (
         "nbcomm.notebook.aftermath:Aftermath.__call__",
         SENTENCE,
     ),
+    Boundary(
+        "its collectives could not be kept",
+        "notebook",
+        "nbcomm.notebook.chronicle:Chronicle.end",
+        SENTENCE,
+        how="huge",
+    ),
     # What hears of processes, and starts them.
     *(
         Boundary(guard, side, spoiled, costs, elsewhere=f"tests/launch/test_forkserver.py::{test}")
@@ -236,6 +254,165 @@ TABLE = (
 )
 
 
+@dataclass(frozen=True)
+class Huge:
+    """Something that a cell makes, of tens of megabytes or of a million parts.
+
+    Attributes:
+        what: in words.
+        cell: makes it, or asks for it.
+        costs: what the user loses.
+        shows: what the cell shows.
+        error: what its error says, where it fails.
+        said: whether what is left out is said.
+        before: a cell that goes before it.
+        after: one that takes away what it has left.
+        most: characters that it shows at most.
+    """
+
+    what: str
+    cell: str
+    costs: str = NOTHING
+    shows: str = ""
+    error: str = ""
+    said: str = ""
+    before: str = ""
+    after: str = ""
+    most: int = 40 << 20
+
+
+_ON_2 = "%%distributed -r 2\n"
+_LONG = f"'{'z' * 200_000}'"
+_CUT = "are left out) …"
+_MIDDLE = "the middle of its text, which is said"
+
+HUGE = (
+    Huge(
+        "the value of a cell, as text",
+        f"{_ON_2}class Huge:\n    def __repr__(self): return 'r' * (30 << 20)\nHuge()",
+        shows="[2] rrr",
+    ),
+    Huge(
+        "the message of an error",
+        f"{_ON_2}raise ValueError('x' * (30 << 20))",
+        _MIDDLE,
+        error="ValueError: xxx",
+        said=_CUT,
+        most=3 << 20,
+    ),
+    Huge(
+        "the message of an error, in a million lines",
+        f"{_ON_2}raise ValueError('x\\n' * 10 ** 6)",
+        _MIDDLE,
+        error="ValueError: x",
+        said=_CUT,
+        most=3 << 20,
+    ),
+    Huge(
+        "a traceback: a deep recursion, in long lines",
+        f"{_ON_2}def deep(n): '{'y' * 2000}'; return deep(n + 1)\ndeep(0)",
+        error="RecursionError",
+    ),
+    Huge("a line that is printed", f"{_ON_2}print('x' * (30 << 20))", shows="[2] xxx"),
+    Huge("a display, as HTML", f"{_ON_2}display(HTML('h' * (30 << 20)))", shows="HTML object"),
+    Huge(
+        "a display, as JSON", f"{_ON_2}display(JSON([{{'a': 'x' * 1000}} for _ in range(30_000)]))", shows="JSON object"
+    ),
+    Huge("a display of a million parts", f"{_ON_2}display(JSON(list(range(10 ** 6))))", shows="JSON object"),
+    Huge(
+        "a display that changes, each of its values",
+        f"{_ON_2}shown = display(HTML('h' * (4 << 20)), display_id=True)\n"
+        "for n in range(20): shown.update(HTML(str(n) * (4 << 20)))",
+        shows="HTML object",
+        after=f"{_ON_2}del shown",
+        most=200 << 20,
+    ),
+    Huge(
+        "displays that could change, of many cells",
+        f"{_ON_2}for n in range(40): display(HTML(str(n) * (2 << 20)), display_id=True)",
+        shows="HTML object",
+        most=200 << 20,
+    ),
+    Huge(
+        "the line of a collective, in 600 of them",
+        f"%%distributed\nfor _ in range(600): {_LONG}; all_reduce(rank)",
+        "the end of the line, in the panel, pictures and traces",
+    ),
+    Huge(
+        "the line of a hang",
+        f"%%distributed\nif rank != 1: {_LONG}; barrier()",
+        "the end of the line",
+        error="HangError",
+        most=5000,
+    ),
+    Huge(
+        "the values of a picture",
+        "%%distributed --draw\nclass Huge:\n    def __repr__(self): return 'r' * (10 << 20)\n"
+        "for value in (10 ** 9999, ['x'] * 10 ** 6, {'k' * (5 << 20): 1}, Huge(), 'x' * (5 << 20)):\n"
+        "    broadcast(value, src=2);",
+        "all but a few characters of each, as of any value",
+        shows="broadcast",
+        most=100_000,
+    ),
+    Huge(
+        "a trace of a thousand collectives",
+        "%%distributed --trace trace.json\nfor _ in range(1000): dist.barrier()",
+        shows="Trace of 1000",
+    ),
+    Huge(
+        "the names of variables, and how many there are",
+        "%distributed who",
+        "the rows behind the first thousand, which is said",
+        shows="variables on ranks 0-3",
+        said="The first 1,000 are shown",
+        before=f"{_ON_2}globals().update({{f'v{{n}}': n for n in range(3000)}}, **{{'n' * (5 << 20): 1}})\n"
+        "ones = [1] * 10 ** 6",
+        after=f"{_ON_2}for n in range(3000): del globals()[f'v{{n}}']\ndel globals()['n' * (5 << 20)], n, ones",
+        most=300_000,
+    ),
+    Huge(
+        "a line of a rank's log",
+        "%distributed log 2",
+        "all of the line but its beginning",
+        shows="lll",
+        before=f"{_ON_2}os.write(2, b'l' * (30 << 20));",
+        most=200_000,
+    ),
+    Huge(
+        "what is completed",
+        "assert session._inquiries.ask(2, 'complete', 'wide', 4).result(timeout=30) is not None",
+        before=f"{_ON_2}globals().update({{f'wide{{n}}': n for n in range(9999)}})\nglobals()['wide' * 10 ** 6] = 1",
+        after=f"{_ON_2}[globals().pop(name) for name in [*globals()] if name.startswith('wide')];",
+    ),
+    Huge(
+        "what is told of a name",
+        "told = session._inquiries.ask(2, 'inspect', 'documented', 3).result(timeout=30)\n"
+        "assert len(str(told)) < 300_000 and 'ddd' in str(told); del told",
+        _MIDDLE,
+        before=f"{_ON_2}def documented(): pass\ndocumented.__doc__ = 'd' * (20 << 20)",
+        after=f"{_ON_2}del documented",
+    ),
+    Huge(
+        "the state of a widget",
+        f"{_ON_2}import ipywidgets\nwidget = ipywidgets.HTML('w' * (20 << 20))",
+        after=f"{_ON_2}widget.close(); del widget",
+    ),
+    Huge(
+        "a variable that is pushed",
+        "%distributed push text",
+        before="text = 't' * (30 << 20)",
+        after="del text",
+    ),
+    Huge(
+        "a variable that is pulled",
+        "%distributed pull text",
+        before="%%distributed\ntext = 't' * (30 << 20)",
+        after="del text",
+    ),
+    Huge("the code of a cell", f"%%distributed\nx = '{'c' * (1 << 20)}'; del x"),
+)
+
+
 # ── compared with the code ──────────────────────────────────────────────────────────────────────────
 
 
@@ -272,7 +449,13 @@ def _keys(name: str, tree: ast.Module) -> Iterator[str]:
 
 # ── written down ────────────────────────────────────────────────────────────────────────────────────
 
-_HOW = {"raises": "raises an error", "None": "gives None", "slow": "takes a second longer", "ends": "ends"}
+_HOW = {
+    "raises": "raises an error",
+    "huge": "raises an error of 30 MB",
+    "None": "gives None",
+    "slow": "takes a second longer",
+    "ends": "ends",
+}
 _ACTIONS = {
     "cell": "",
     "lost": "",
@@ -282,6 +465,8 @@ _ACTIONS = {
     "hang": ", in a hang",
     "printing": ", in a cell that prints",
     "waiting": ", in a cell that takes long",
+    "drawing": ", in a cell that is drawn",
+    "tracing": ", in a cell that is traced",
 }
 
 
@@ -292,7 +477,9 @@ def page() -> str:
         f"{f' over a {row.of}' if row.of else ''}{_ACTIONS[row.action]} | {row.costs} |"
         for row in TABLE
     ]
-    return "\n".join([_BEGIN, "| in | what fails | what it costs |", "|---|---|---|", *rows, _END])
+    huge = [f"| {row.what} | {row.costs} |" for row in HUGE]
+    faults = ["| in | what fails | what it costs |", "|---|---|---|", *rows]
+    return "\n".join([_BEGIN, *faults, "", "| what is huge | what it costs |", "|---|---|", *huge, _END])
 
 
 def written(text: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from .boundaries import CELL, REST, ROOT, SENTENCE, TABLE, Boundary, guards, written
+from .boundaries import CELL, HUGE, REST, ROOT, SENTENCE, TABLE, Boundary, Huge, guards, written
 from .notebook import Cell, Notebook
 
 SPOIL = """
@@ -29,6 +29,8 @@ def spoil(module, attribute, how, thread, of):
         if fired or not here or (of and not any(of.encode() in words for words in about)):
             return plain(*args, **kwargs)
         fired.append(attribute)
+        if how == "huge":
+            raise TypeError("spoiled" + "!" * (30 << 20))
         if how == "raises":
             raise TypeError("spoiled")
         if how == "slow":
@@ -68,6 +70,7 @@ def spoilable(four: Notebook) -> Notebook:
     four.run("from nbcomm.notebook import worlds\nsession = worlds.current()")
     four.run(f"%%distributed -r 2\n{_apart(ON_RANK)}")
     four.run(_apart(SPOIL))
+    four.run("import ctypes\nctypes.CDLL(None).mallopt(-3, 1 << 20);")  # what is large and freed is given back at once
     return four
 
 
@@ -126,6 +129,8 @@ def _act(world: Notebook, row: Boundary) -> Cell:
         "lost": GOOD,
         "printing": "%%distributed\nprint('some')\ntime.sleep(1)\nprint('more')\nall_reduce(rank)",
         "waiting": "%%distributed\nall_reduce(rank)\ntime.sleep(2)\nall_reduce(rank)",
+        "drawing": "%%distributed --draw\nall_reduce(rank)",
+        "tracing": "%%distributed --trace trace.json\nall_reduce(rank)",
     }[row.action]
     return world.run(code, timeout=20, fails=row.costs == CELL)
 
@@ -140,16 +145,43 @@ def test_a_fault_costs_what_the_table_says(world: Notebook, row: Boundary) -> No
     _mend(world, row)
     if row.costs == CELL:
         assert cell.error is not None, cell.text
+        assert len(cell.error_text) < 3 << 20
         assert (row.told or row.guard) in cell.error_text
     elif row.costs == SENTENCE:
         said = f"nbcomm: on rank 2 {row.guard}" if row.side == "rank" else f"nbcomm: {row.guard}"
-        assert f"{said}: TypeError: spoiled." in cell.text
+        assert f"{said}: TypeError: spoiled{'!!!' if row.how == 'huge' else '.'}" in cell.text
         assert cell.error is None, cell.error_text
+        assert len(cell.text) < 50_000
     elif row.costs == REST:
         assert cell.error is None, cell.error_text
     elif row.action not in {"hang", "interrupt"}:
         assert cell.error is None, cell.error_text
         assert RIGHT in cell.text
+
+
+MEMORY = """
+import ctypes, gc, psutil
+gc.collect(); ctypes.CDLL(None).malloc_trim(0); print(psutil.Process().memory_info().rss)
+"""
+
+
+@pytest.mark.parametrize("row", HUGE, ids=lambda row: row.what)
+def test_what_is_huge_costs_what_the_table_says(world: Notebook, row: Huge) -> None:
+    world.run("%%distributed\nfrom IPython.display import display, HTML, JSON")
+    world.run(GOOD)
+    before = int(world.run(MEMORY).text)
+    if row.before:
+        world.run(row.before)
+    cell = world.run(row.cell, timeout=40, fails=bool(row.error))
+    assert world.run(GOOD, timeout=10).text == RIGHT
+    assert row.shows in cell.text
+    assert row.error in cell.error_text
+    assert row.said in cell.text + cell.error_text
+    assert len(cell.text + cell.error_text) < row.most
+    if row.after:
+        world.run(row.after)
+    world.run(GOOD)
+    assert int(world.run(MEMORY).text) - before < 24 << 20
 
 
 def test_every_guard_of_the_code_stands_in_the_table() -> None:
