@@ -134,6 +134,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True):
         limited: the wait for it ends by itself, because the caller gave a timeout.
         lost: it has failed, because a connection to another rank was lost; the rank waits to hear why.
         begun: the line of the cell that began it, where it is waited for in another one.
+        thread: the name of the thread that waits, if that is not the main one.
     """
 
     kind: str
@@ -149,6 +150,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True):
     limited: bool = False
     lost: bool = False
     begun: str = ""
+    thread: str = ""
 
 
 class Count(msgspec.Struct, array_like=True, frozen=True):
@@ -173,6 +175,7 @@ class Doing(msgspec.Struct, array_like=True, frozen=True):
         waits: the main thread is stuck until one of these completes; empty where it is not stuck.
         line: what the main thread executes: "line 3: time.sleep(60)".
         threads: threads that run code of cells beside the main thread, and may issue something yet.
+        beside: what such threads wait in, while the main thread waits for a thread.
     """
 
     issued: dict[str, int] = {}
@@ -181,6 +184,7 @@ class Doing(msgspec.Struct, array_like=True, frozen=True):
     waits: list[Op] = []
     line: str = ""
     threads: int = 0
+    beside: list[Op] = []
 
 
 class Step(msgspec.Struct, array_like=True, frozen=True):

@@ -129,6 +129,29 @@ def judge(standings: Mapping[int, Standing]) -> Verdict:
     return Verdict(waits, list(world.vain), _why(world) if world.vain else _for_whom(world))
 
 
+def of_threads(standings: Mapping[int, Standing]) -> str:
+    """Say which threads wait in vain, or may, where the main thread of their rank waits for a thread; often empty.
+
+    There is no verdict: the main thread may have given its wait a timeout, and do anything after it.
+
+    Args:
+        standings: as in `judge`.
+    """
+    if not any(standing.doing.beside for standing in standings.values()):
+        return ""
+    world, parts = _World(standings), []
+    for rank, standing in sorted(standings.items()):
+        for op in standing.doing.beside if standing.state == "running" else ():
+            need = _Need(op, world.missing(rank, op))
+            if need.missing:
+                vain = "" if need.may_end(world.going) else ", so it waits in vain: press ■ to end the cell"
+                places = _listed(_places(world, sorted(need.missing)))
+                who = f"a thread of rank {rank} ({op.thread})"
+                parts.append(f"waiting for {who}, which waits in {_call(world, op)}: {places}{vain}")
+    more = [f"and {len(parts) - _SENTENCES} more threads"] if len(parts) > _SENTENCES else []
+    return "; ".join(parts[:_SENTENCES] + more)
+
+
 # ── who may go on ───────────────────────────────────────────────────────────────────────────────────
 
 
@@ -166,7 +189,7 @@ class _World:
             for rank in {*op.members, *([] if op.peer is None else [op.peer])} - self.ranks.keys():
                 self.ranks[rank] = Standing(rank, "running")  # nothing is known of it, so it may do anything
         self.needs = {
-            rank: [_Need(op, self._missing(rank, op)) for op in standing.waits]
+            rank: [_Need(op, self.missing(rank, op)) for op in standing.waits]
             for rank, standing in self.ranks.items()
             if standing.waits
         }
@@ -177,7 +200,8 @@ class _World:
             for rank in freed:
                 del self.vain[rank]
 
-    def _missing(self, rank: int, op: Op) -> frozenset[int]:
+    def missing(self, rank: int, op: Op) -> frozenset[int]:
+        """Who has not arrived where a rank's call needs them."""
         if op.kind == "collective":
             return self._absentees(op) - {rank}
         if op.peer is not None:

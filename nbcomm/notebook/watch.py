@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .. import ranks as rank_specs
 from ..faults import Faults
-from ..messages import Doing, Done, Probe
+from ..messages import Doing, Done, Op, Probe
 from ..threads import keep
 from .errors_view import first_line
 from .roster import ends_of
-from .verdict import Standing, judge
+from .verdict import Standing, judge, of_threads
 
 if TYPE_CHECKING:
     from .chronicle import Chronicle
@@ -175,16 +175,18 @@ class Watch:
             self._generations.abort(request, "HangError", cut)
             return
         verdict = judge(standings)
-        self.waiting = verdict.text if verdict.waits and not verdict.hopeless else ""
+        threads = of_threads(standings) if not verdict.hopeless else ""
+        self.waiting = (verdict.text if verdict.waits and not verdict.hopeless else "") or threads
         if verdict.hopeless:
             self._generations.abort(request, "HangError", verdict.text)
         if output is not None:
-            since = [op.since for wait in verdict.waits for op in wait.ops]
-            long = bool(since) and time.time() - min(since) > _SHOW_AFTER
+            long = _old([op for wait in verdict.waits for op in wait.ops])
             died = self._roster.dead_among(request.ranks)
             news = [f"{ends_of(died, self._roster.dead)}; the other ranks go on"] if died else []
             if long:
                 news.append(verdict.text)
+            if threads and any(_old(standing.doing.beside) for standing in standings.values()):
+                news.append(threads)
             if kept := self._kept_from(request):
                 news.append(f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell runs on")
             output.notice("; ".join(news) if not verdict.hopeless else "")
@@ -212,6 +214,10 @@ class Watch:
             state = "interrupted" if done.interrupted else "failed"
             note = first_line(done.failure)
         return Standing(rank, state, note, roster.doing(rank, number))  # of now: a thread of its may have ended since
+
+
+def _old(ops: Sequence[Op]) -> bool:
+    return bool(ops) and time.time() - min(op.since for op in ops) > _SHOW_AFTER
 
 
 def _cut_off(standings: dict[int, Standing]) -> str:

@@ -31,6 +31,9 @@ _STILL = 0.15
 _MANY = 32
 """Handles that are kept before those that have ended are let go."""
 
+_JOIN = threading.__file__
+"""Where a thread is that waits for another one: for its end, its result, what it puts into a queue."""
+
 _NEW_GROUP = "new_group"
 
 _FIRST, _SLICED = (timedelta(seconds=0.01),), (timedelta(seconds=0.5),)
@@ -126,6 +129,7 @@ class Record:
         self._live: dict[int, tuple[Any, Call]] = {}
         self._waiting: list[tuple[Any, bool]] = []
         self._beside: dict[int, list[tuple[Any, bool]]] = {}
+        self._elsewhere: dict[int, list[tuple[Any, bool]]] = {}
         self._issuing: set[int] = set()
         self._lent: int | None = None
         self.apart: set[int] = set()
@@ -162,6 +166,7 @@ class Record:
     def settle(self) -> None:
         """A cell begins: whatever an interrupt left behind is no wait of this one."""
         self._waiting.clear()
+        self._elsewhere = {ident: waits for ident, waits in list(self._elsewhere.items()) if waits}
         self._inside = self._last = self._lost = self._lent = None
 
     @contextmanager
@@ -235,9 +240,8 @@ class Record:
             # A message is given its time here, or gloo would take that which it had to connect.
             args = _FIRST if sliced else (patience,)
         ident = threading.get_ident()
-        waiting = self._waiting if ident == self.main else self._beside.get(ident)
-        if waiting is not None:
-            waiting.append((work, limited))
+        waiting = self._waiting if ident == self.main else self._waiting_in(ident)
+        waiting.append((work, limited))
         try:
             while True:
                 try:
@@ -254,9 +258,13 @@ class Record:
                 waiting.pop()
         if known is not None and known[1].entry is not None:
             self._note_end(known[1].entry)
-        if waiting is not None:
-            self._end(id(work))
+        self._end(id(work))
         return result
+
+    def _waiting_in(self, ident: int) -> list[tuple[Any, bool]]:
+        """What a thread that is not the main one waits for."""
+        ours = self._beside.get(ident)
+        return self._elsewhere.setdefault(ident, []) if ours is None else ours
 
     def _go_on(self, call: Call, *, first: bool) -> None:
         """A slice of a wait is over."""
@@ -366,7 +374,8 @@ class Record:
         line, lent = spoken.line_at(main, scope), self._lent
         asked = spoken.of_frame(main, scope) if lent is None else spoken.carried(lent)
         stuck = [lost] if lost else self._waits(main)
-        threads = self._threads(sys._current_frames())  # noqa: SLF001
+        frames = sys._current_frames()  # noqa: SLF001
+        threads = self._threads(frames)
         logs = list(self._logs.values())
         issued = {log.name: log.issued for log in logs}
         if self._meetings.issued:
@@ -379,7 +388,8 @@ class Record:
                 received += [Count(log.name, *key, number) for key, number in log.received.items() if number]
         # In words at last: a receive from anyone that finds its sender now is one by name, which the counts allow for.
         waits = [_op(call, line, call.where or asked, lost=call is lost) for call in stuck]
-        return Doing(issued, sent, received, waits, line, threads)
+        beside = self._waits_elsewhere(frames) if main is not None and main.f_code.co_filename == _JOIN else []
+        return Doing(issued, sent, received, waits, line, threads, beside)
 
     def _waits(self, main: FrameType | None) -> list[Call]:
         lent = self._lent
@@ -415,6 +425,17 @@ class Record:
         found[1].limited = limited
         return [found[1]]
 
+    def _waits_elsewhere(self, frames: dict[int, FrameType]) -> list[Op]:
+        """What threads of the user's wait in."""
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        scope, told = self.scope(), []
+        for ident, waiting in list(self._elsewhere.items()):
+            frame = frames.get(ident)
+            for call in self._awaited(waiting) if frame is not None else ():
+                line, where = spoken.line_at(frame, scope), call.where or spoken.of_frame(frame, scope)
+                told.append(_op(call, line, where, lost=False, thread=names.get(ident, "")))
+        return told
+
     def _threads(self, frames: dict[int, FrameType]) -> int:
         scope = self.scope()
         count = len(self._issuing - {self._lent})  # they may issue more, as long as they go on
@@ -426,7 +447,7 @@ class Record:
         return count
 
 
-def _op(call: Call, line: str, where: spoken.Said, *, lost: bool) -> Op:
+def _op(call: Call, line: str, where: spoken.Said, *, lost: bool, thread: str = "") -> Op:
     # "all_reduce(float32 (3,), sum)", or "send of float32 (3,)"
     words = call.said.words if call.said is not None else ""
     collective = call.kind == "collective"
@@ -447,6 +468,7 @@ def _op(call: Call, line: str, where: spoken.Said, *, lost: bool) -> Op:
         call.limited,
         lost,
         begun if line and begun != line.replace(spoken.DEBUGGED, "") else "",
+        thread,
     )
 
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbcomm.messages import Count, Doing, Op
-from nbcomm.notebook.verdict import Standing, judge
+from nbcomm.notebook.verdict import Standing, judge, of_threads
 
 from .programs import Play, Tape, any_play
 
@@ -382,6 +382,41 @@ def test_a_receive_from_anyone_that_has_found_its_sender_is_on_its_way():
 
 def test_what_a_rank_said_before_its_part_ended_is_no_wait():
     assert not judge(world(at("finished", waits=[SUM]), busy())).waits
+
+
+def joins(op: Op) -> Rank:
+    """The main thread waits for a thread that waits in a call."""
+
+    def make(rank: int, size: int) -> Standing:
+        waits = [msgspec.structs.replace(op, members=list(range(size)), thread="mine")]
+        return Standing(
+            rank, "running", doing=Doing({op.group: op.seq}, line="line 5: t.join()", threads=1, beside=waits)
+        )
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("others", "said"),
+    [
+        ([finished(), finished()], "ranks 1-2 have finished the cell, so it waits in vain: press ■ to end the cell"),
+        ([finished(), busy()], "rank 1 has finished the cell, and rank 2 is still at line 3: time.sleep(60), so it"),
+        ([stuck(coll(1)), busy()], "rank 2 is still at line 3: time.sleep(60)"),
+        ([finished(threads=1), busy()], "rank 1 has finished the cell, and rank 2 is still at line 3: time.sleep(60)"),
+    ],
+)
+def test_a_thread_that_its_rank_waits_for_is_told_and_never_judged(others, said):
+    standings = world(joins(coll(1)), *others)
+    assert not judge(standings).hopeless
+    text = of_threads(standings)
+    where = "all_reduce #1 of the world (line 2: all_reduce(x))"
+    assert text.startswith(f"waiting for a thread of rank 0 (mine), which waits in {where}: {said}")
+    assert ("in vain" in text) == ("so it" in said)
+
+
+def test_threads_that_wait_for_nobody_are_not_told():
+    assert not of_threads(world(joins(coll(1)), finished(coll(1)), stuck(coll(1))))
+    assert not of_threads(world(busy(), finished()))
 
 
 @pytest.mark.parametrize(

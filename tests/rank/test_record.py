@@ -99,6 +99,32 @@ def test_a_wait_of_another_thread_is_no_wait_of_the_cell(group: tuple[Record, Lo
     thread.join()
 
 
+def test_a_thread_that_waits_is_told_while_the_main_one_waits_for_it(group: tuple[Record, Log]) -> None:
+    record, log = group
+    work = Work()
+    record.follow(work, collective(log))
+    thread = threading.Thread(target=lambda: record.wait(Work.wait, work, (), {}), name="mine")
+    seen: list[Any] = []
+
+    def look() -> None:
+        deadline = time.monotonic() + 30
+        while not record.doing().beside and time.monotonic() < deadline:
+            time.sleep(0.002)
+        seen.append(record.doing())
+        work.over.set()
+
+    looking = threading.Thread(target=look)
+    thread.start()
+    assert not record.doing().beside  # the main thread does something else
+    looking.start()
+    thread.join()
+    looking.join()
+    ((op,), waits) = seen[0].beside, seen[0].waits
+    assert (op.name, op.seq, op.thread) == ("all_reduce", 1, "mine")
+    assert not waits
+    assert not record.doing().beside
+
+
 def test_the_line_is_that_of_the_cell() -> None:
     scope: dict[str, Any] = {}
     record = Record(lambda: scope)

@@ -234,6 +234,50 @@ def test_a_thread_of_a_cell_may_still_free_who_waits(prepared: Notebook) -> None
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
 
+def test_a_thread_that_waits_in_vain_while_its_rank_joins_it_is_named(prepared: Notebook) -> None:
+    code = """\
+        %%distributed
+        import threading
+        def body():
+            barrier()
+        if rank == 0:
+            t = threading.Thread(target=body, name="mine")
+            t.start()
+            t.join()
+        """
+    cell = prepared.submit(textwrap.dedent(code))
+    prepared.until(lambda: "waiting for a thread" in cell.text, 30, "not shown", cell)
+    said = re.sub(r" #\d+", "", cell.text)
+    prepared.interrupt()
+    prepared.finish(cell, 15)
+    assert said == (
+        "waiting for a thread of rank 0 (mine), which waits in barrier of the world (line 3: barrier()): "
+        "ranks 1-3 have finished the cell, so it waits in vain: press ■ to end the cell\n"
+    )
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
+def test_a_thread_that_is_joined_and_may_still_go_on_is_left_alone(prepared: Notebook) -> None:
+    code = """\
+        %%distributed
+        import queue, threading, time
+        got = queue.Queue()
+        if rank == 0:
+            threading.Thread(target=lambda: got.put(all_reduce(1))).start()
+            print(got.get())
+        else:
+            if rank == 1: time.sleep(8)
+            all_reduce(1)
+        """
+    cell = prepared.submit(textwrap.dedent(code))
+    prepared.until(lambda: "waiting for a thread of rank 0" in cell.text, 30, "not shown", cell)
+    assert "is still at line 7" in cell.text
+    assert "in vain" not in cell.text
+    prepared.finish(cell)
+    assert cell.text == "[0] 4\n"
+    assert cell.error is None
+
+
 MISMATCHES = {
     "shape": ("dist.all_reduce(torch.ones(2 + (rank == 2)))", ["rank 2 called all_reduce(float32 (3,), sum)"]),
     "dtype": ("dist.all_reduce(torch.ones(2, dtype=torch.float64 if rank else torch.float32))", ["float64", "float32"]),
