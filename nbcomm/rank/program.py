@@ -26,7 +26,7 @@ from typing import Any
 from IPython.core.getipython import get_ipython
 
 from ..errors import ExitError, ScriptError
-from .lending import lent
+from . import lending
 
 scope: dict[str, Any] | None = None
 """The variables of the script that runs; None between scripts. A frame whose globals they are belongs to it."""
@@ -57,7 +57,7 @@ def run(file: str, argv: list[str]) -> None:
     linecache.checkcache(file)
     module = _main_module(file)
     try:
-        with _like_a_process(module, file, argv), lent():
+        with _like_a_process(module, file, argv), lending.to_script():
             scope = vars(module)
             exec(code, scope)  # noqa: S102 - it is what the user asked for
     except SystemExit as end:

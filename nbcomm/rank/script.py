@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 
 import torch
 import torch.distributed as dist
 
 from ..errors import CollectiveError
+from . import lending
 from .comm import Communicator
 
 _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
@@ -20,6 +22,7 @@ def init() -> Communicator:
     """Join the process group; see `nbcomm.init`."""
     global current  # noqa: PLW0603 - a process has one default group, and so one communicator
     if current is not None and dist.is_initialized():
+        lending.forgive()
         return current
     missing = [name for name in _NEEDED if name not in os.environ]
     if missing:
@@ -35,6 +38,10 @@ def init() -> Communicator:
     if not dist.is_initialized():
         backend = "cpu:gloo,cuda:nccl" if device.type == "cuda" and dist.is_nccl_available() else "gloo"
         dist.init_process_group(backend, device_id=device if "nccl" in backend else None)
+    if not lending.is_lent():
+        world = dist.group.WORLD
+        lending.lend(lambda: dist.group.WORLD is world, "This script")
+        atexit.register(lending.leave)
     current = Communicator(
         rank=dist.get_rank(),
         world_size=dist.get_world_size(),

@@ -30,7 +30,7 @@ import torch.distributed as dist
 from .. import errors
 from ..messages import Form, Mismatch, Place
 from ..ranks import by_rank, named
-from . import guard, selftest, spoken
+from . import guard, lending, selftest, spoken
 from .board import Board, entry, in_child, words_of
 from .census import Groups, hold, without
 from .comm import Communicator
@@ -151,9 +151,10 @@ class World:
         self._store = UnixStore(path, order.timeout)
         if order.board:
             self.board = Board(Path(order.board), place.rank)
+        self._patches.callback(lending.lend(lambda: not self.replaced, "This cell"))
         if not self.plain:
             noting = partial(self.gloo.noting, elsewhere=True)
-            self._patches.callback(process_groups.hand_out(self._make_group, self._is_ours, noting))
+            self._patches.callback(process_groups.hand_out(self._make_group, self._is_ours, noting, place.backend))
             self._patches.callback(process_groups.meet_in(self._store_of_a_cell))
             self._patches.callback(wait_hooks.watch_waits(self.record.wait))
             self._patches.callback(wait_hooks.watch_new_groups(self._watched_new_group))
@@ -165,7 +166,7 @@ class World:
             self._free()
             self.record.await_ends()
             if dist.is_initialized():
-                dist.destroy_process_group()
+                lending.destroy_world()
             process_groups.set_group_count(0)  # an attempt cut short has named a group; the other ranks' may not have
             self._patches.close()
             self._groups.clear()
@@ -207,7 +208,7 @@ class World:
 
     def _store_of_a_cell(self) -> Any:
         """Where the ranks meet for a cell's own ``init_process_group``; None if it wants to meet others than them."""
-        names = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+        names = ("RANK", "WORLD_SIZE")  # tutorials set MASTER_ADDR and MASTER_PORT to anything
         if self._store is None or any(os.environ.get(name) != self._environment[name] for name in names):
             return None
         self._inits += 1
@@ -246,7 +247,7 @@ class World:
         store.retarget(Path(order.store))
         self.record.forget()
         if self.replaced or (self.plain and dist.is_initialized()):
-            dist.destroy_process_group()
+            lending.destroy_world()
         if self.plain:
             self._join(order)
         else:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -27,8 +30,6 @@ def test_what_is_missing_is_named(lost: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_a_group_that_is_there_is_used_as_it_is(worlds: Worlds) -> None:
     def join(comm: Communicator) -> Any:
-        import os
-
         os.environ.update(
             RANK=str(comm.rank),
             WORLD_SIZE="2",
@@ -43,3 +44,43 @@ def test_a_group_that_is_there_is_used_as_it_is(worlds: Worlds) -> None:
 
     for rank, answer in enumerate(worlds[2].run(join)):
         assert answer == (True, 2, rank, 2, rank, 7)
+
+
+SCRIPT = """
+import atexit
+import torch.distributed as dist
+atexit.register(lambda: print("initialized at the end:", dist.is_initialized()))
+import nbcomm
+comm = nbcomm.init()
+for _ in range(2):
+    dist.init_process_group("gloo", rank=comm.rank, world_size=comm.world_size)
+group = dist.new_group([0])
+dist.destroy_process_group()
+print(comm.all_reduce(1), dist.is_initialized(), len(dist.distributed_c10d._world.pg_map))
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("", ""),
+        ("dist.destroy_process_group(); print(dist.is_initialized())", "False"),
+        (
+            "dist.init_process_group(); dist.barrier(); dist.destroy_process_group(); print(dist.is_initialized())",
+            "True",
+        ),
+    ],
+    ids=["left", "destroyed", "lent again"],
+)
+def test_what_init_has_made_is_lent_and_destroyed_at_the_end(more: str, told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(more=more)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **_VARIABLES, "MASTER_PORT": "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == ["1 True 1", *([told] if told else []), "initialized at the end: False", ""]

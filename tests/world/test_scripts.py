@@ -14,6 +14,15 @@ import pytest
 
 from .notebook import Notebook, with_ranks
 
+TUTORIAL = """
+import os
+os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"] = "localhost", "12355"
+dist.init_process_group("gloo", rank=rank, world_size=world_size)
+x = torch.ones(1)
+dist.all_reduce(x, group=dist.new_group([0, 1, 2, 3]))
+lent = x.tolist()
+"""
+
 CELLS = [
     (
         "",
@@ -71,11 +80,13 @@ CELLS = [
         task = asyncio.create_task(asyncio.sleep(0.01, result=rank))
         """,
     ),
-    ("", "mine = await task\n(mine, late)"),
+    ("", TUTORIAL),
+    ("", TUTORIAL),
+    ("", "dist.destroy_process_group()\nmine = await task\n(mine, late, all_reduce(1))"),
     ("", "word = 'shell'\n!echo from the $word of {rank + 1}\nlines = !printf 'a\\nb'"),
     ("", "gathered = all_gather(float(rank) * late, mode='list')\nNone"),
 ]
-NAMES = ("notes", "total", "late", "mine", "lines", "gathered", "settings", "weight")
+NAMES = ("notes", "total", "late", "mine", "lines", "lent", "gathered", "settings", "weight")
 
 
 def torchrun(script: Path, ranks: int, **environment: str) -> list[str]:
@@ -115,7 +126,7 @@ def notebook(folder: Path) -> Iterator[Notebook]:
 @pytest.mark.timeout(240)  # torch is imported nine times, and the machine may have two cores
 def test_torchrun_runs_what_was_saved_to_the_same_answers(notebook: Notebook, folder: Path) -> None:
     saved = notebook.run("%distributed save train.py").lines
-    assert saved[0] == "train.py has 9 cells: torchrun --nproc-per-node 4 train.py"
+    assert saved[0] == "train.py has 11 cells: torchrun --nproc-per-node 4 train.py"
     assert saved[1:] == [
         "Left out: In [8] (failed).",
         "Comments now, as they mean nothing in a script: %matplotlib.",
@@ -132,7 +143,7 @@ def test_torchrun_runs_what_was_saved_to_the_same_answers(notebook: Notebook, fo
     for rank in range(4):
         found = pickle.loads((folder / f"answers{rank}").read_bytes())
         assert dict(zip(NAMES, found, strict=True)) == {name: answers[name][rank] for name in NAMES}, rank
-    assert "[2] (2, 0.5)" in printed[2].splitlines()
+    assert "[2] (2, 0.5, 4)" in printed[2].splitlines()
     assert "from the shell of 3" in printed[2].splitlines()
 
 
@@ -214,6 +225,11 @@ def test_the_script_of_the_moment_and_what_lies_beside_it(notebook: Notebook, tr
         ("import no_such_module", "No module named 'no_such_module'"),
         ("import torch.distributed as dist\nif dist.get_rank() != 1:\n    dist.barrier()", "line 3: dist.barrier()"),
         ("import torch.distributed as dist\ndist.init_process_group('nccl')", "wants a process group of nccl"),
+        (
+            "import torch.distributed as dist\ndist.init_process_group('gloo', rank=0, world_size=1)",
+            "This script wants a process group of 1 rank, and this world has 4 ranks",
+        ),
+        ("import torch.distributed as dist\ndist.init_process_group()\ndist.init_process_group()", "twice!"),
     ],
 )
 def test_a_script_fails_and_says_why(notebook: Notebook, folder: Path, code: str, said: str) -> None:
@@ -245,7 +261,7 @@ def test_a_script_can_be_interrupted_and_leaves_no_trace(notebook: Notebook, fol
 def test_what_was_saved_runs_on_the_warm_ranks_too(notebook: Notebook, folder: Path) -> None:
     cell = notebook.run("%%distributed --file train.py")
     assert "[0-3] from the shell of 1" not in cell.lines
-    assert "[2] (2, 0.5)" in cell.lines
+    assert "[2] (2, 0.5, 4)" in cell.lines
     assert "[2] from the shell of 3" in cell.lines
 
 

@@ -117,8 +117,8 @@ class GlooDevice:
         if connection.family != socket.AF_INET or connection.type != socket.SOCK_STREAM:
             return None
         ends = connection.getpeername()[0], connection.getsockname()[0]
-        known = self.address in ends if noted is None else noted == status.st_ino and _LOOPBACK in ends
-        return connection if known else None
+        ours = self._reserved and self.address in ends
+        return connection if ours or (noted == status.st_ino and _LOOPBACK in ends) else None
 
 
 def _descriptors() -> set[int]:

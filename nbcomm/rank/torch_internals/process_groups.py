@@ -144,6 +144,7 @@ def hand_out(
     make: Callable[..., torch.distributed.ProcessGroup],
     ours: Callable[[tuple[int, int] | None], bool] = lambda _: True,
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    usual: str = "gloo",
 ) -> Undo:
     """From now on, whatever asks torch for a process group of gloo or NCCL gets what ``make`` returns.
 
@@ -154,6 +155,7 @@ def hand_out(
         ours: whether a group is to be made so: asked with the rank and size of a world, and with None for a group that
             is to be part of the present one. What is not remains torch's own.
         around: entered while torch makes one of its own.
+        usual: the backend of a world for which none is named.
 
     Returns:
         What undoes it.
@@ -172,6 +174,7 @@ def hand_out(
 
     @functools.wraps(plain)
     def helper(size: Any, rank: Any, members: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
+        backend = usual if str(backend) == "undefined" else backend
         kinds = set(c10d.BackendConfig(c10d.Backend(backend)).get_device_backend_map().values())
         if not kinds <= set(_OURS) or not ours((rank, size) if not members else None):
             with around():
