@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import textwrap
-import time
 from pathlib import Path
 
 import pytest
@@ -96,13 +95,11 @@ CASES = {
 def test_a_hopeless_cell_ends_with_the_verdict_and_everything_still_works(
     prepared: Notebook, code: str, words: list[str]
 ) -> None:
-    began = time.monotonic()
-    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
-    took = time.monotonic() - began
+    # Usually 0.3 s; without a verdict it would be half an hour.
+    cell = prepared.run(f"%%distributed\n{code}", timeout=30, fails=True)
     assert "HangError" in cell.error_text
     for word in words:
         assert word in cell.error_text
-    assert took < 5  # usually 0.3 s; a busy machine is no reason to fail
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
 
