@@ -232,7 +232,7 @@ def test_in_a_terminal_ipythons_completer_asks(ipython: InteractiveShell, monkey
     assert "print" in texts("%%distributed\nprin"), "the rank could not say"
     began = time.monotonic()
     assert "print" in texts("%%distributed\nprin"), "the rank says nothing"
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20
     use(monkeypatch, None)
     assert "print" in texts("%%distributed\nprin"), "there is no world"
     assist.leave()

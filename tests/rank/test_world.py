@@ -204,7 +204,7 @@ def test_a_call_that_gloo_has_forgotten_is_left_behind(worlds):
     world.run(lambda _: None)
     (told, seconds, total), (_, _, other) = world.run(check, world.folder)
     assert told == "HangError: stuck"
-    assert seconds < 10
+    assert seconds < 30
     assert total == other == 2
     world.close()
 

@@ -35,9 +35,7 @@ def _pids(notebook: Notebook) -> list[int]:
 
 def _healed(notebook: Notebook, dead: list[int]) -> None:
     """Heal, and see that the survivors have their variables, the newcomers none, and everything works."""
-    began = time.monotonic()
-    assert "without variables" in notebook.run("%distributed heal").text
-    assert time.monotonic() - began < 10  # 0.1 to 0.2 s where the machine is not busy
+    assert "without variables" in notebook.run("%distributed heal", timeout=30).text  # 0.1 to 0.2 s, usually
     found = notebook.run("%%distributed --no-fold\n(globals().get('kept'), all_reduce(1))").lines
     assert found == [f"[{r}] ({None if r in dead else r * 10}, 4)" for r in range(4)]
     notebook.run("%%distributed\nfresh = new_group([0, 1])\nif rank < 2: assert all_reduce(1, group=fresh) == 2")

