@@ -9,6 +9,8 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from .. import ranks as rank_specs
 from ..errors import Interrupted, StateError
 from ..faults import Faults
@@ -93,6 +95,8 @@ class Stage:
             self._generations.renew()
             if presses.pressed:
                 raise Interrupted
+            # Ids are in the order of the asking, and the forming of groups has had one: see `Watch._find_lost`.
+            message = structs.replace(message, id=self._desk.next_id())
             request = self._desk.expect(message.ranks, message.id)
             self.begin(request, output, message.number if isinstance(message, Run) else 0)
             self._desk.ask(request, message, buffers)
