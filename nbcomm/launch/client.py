@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from typing import IO
 
 import msgspec
 
-from ..errors import StartError, StateError
+from ..errors import Interrupted, StartError, StateError
 from ..faults import Faults
 from ..home import HOME_VARIABLE, Home
 from ..ranks import capital
@@ -39,6 +40,9 @@ from .orders import (
 )
 
 _GONE = "The fork server of this world is gone; type %distributed heal to start another, or %distributed restart."
+
+_TICK, _MOMENT = 0.05, 1.0
+"""Seconds between two looks, and those that a fork server which has not answered has for its end."""
 
 _Told = tuple[Callable[[Exited], None], Callable[[str], None]]
 
@@ -69,6 +73,9 @@ class ForkServerClient:
         self._gone = False
         self._leaving = self._released = False
         self._refused: dict[str, str] = {}
+        self._given_up = False
+        self._unwanted: Counter[str] = Counter()  # starts that nobody waits for any more, by key
+        self._dismissed: set[int] = set()  # processes of such starts, of whose end nobody is told
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         if running:
@@ -99,15 +106,24 @@ class ForkServerClient:
         """Whether the fork server has ended."""
         return self._gone
 
-    def wait_ready(self, timeout: float) -> Ready:
+    def wait_ready(self, timeout: float, given_up: Callable[[], bool] = lambda: False) -> Ready:
         """Wait until the fork server has imported what it needs.
 
+        Args:
+            timeout: seconds.
+            given_up: whether nobody wants it any more; looked at all the time.
+
         Raises:
+            Interrupted: it was given up.
             StartError: it failed, or took longer than ``timeout`` seconds; the message holds its log.
             StateError: another notebook holds the world.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self.ready is not None or self._gone or self.holder, timeout)
+            deadline = time.monotonic() + timeout
+            while not (self.ready is not None or self._gone or self.holder) and time.monotonic() < deadline:
+                if given_up():
+                    raise Interrupted
+                self._changed.wait(_TICK)
             if self.holder:
                 raise StateError(f"This world is in use by the notebook of process {self.holder}.")
             if self.ready is not None:
@@ -116,20 +132,36 @@ class ForkServerClient:
         raise StartError(f"The process that starts the ranks {how}. Its log ends:\n{self._last_words()}")
 
     def start(self, order: Start, timeout: float = 30.0) -> int:
-        """Have a process started; return its pid."""
+        """Have a process started; return its pid.
+
+        Raises:
+            StartError: it was not, or nobody waits for it any more (`give_up`); if it starts yet, it is ended.
+        """
         with self._changed:
+            self._given_up = False
             self.pids.pop(order.key, None)
             self.exited.pop(order.key, None)
             self._refused.pop(order.key, None)
         self._send(order)
         with self._changed:
-            self._changed.wait_for(lambda: order.key in self.pids or order.key in self._refused or self._gone, timeout)
+            self._changed.wait_for(lambda: self._is_answered(order.key) or self._given_up, timeout)
+            if not self._is_answered(order.key):
+                self._unwanted[order.key] += 1
             if order.key in self._refused:
                 whose = capital(order.key)
                 raise StartError(f"{whose} could not be started: {self._refused[order.key].rstrip('.')}.")
             if order.key not in self.pids or self._gone:
                 raise StartError(f"The fork server did not start {order.key}. Its log ends:\n{self._last_words()}")
             return self.pids[order.key]
+
+    def _is_answered(self, key: str) -> bool:
+        return key in self.pids or key in self._refused or self._gone
+
+    def give_up(self) -> None:
+        """Nobody waits any more for what is being started; any thread."""
+        with self._changed:
+            self._given_up = True
+            self._changed.notify_all()
 
     def report_to(self, on_exit: Callable[[Exited], None], on_gone: Callable[[str], None]) -> None:
         """Say who is told of ends; those that were heard before, by nobody, are told at once.
@@ -171,12 +203,21 @@ class ForkServerClient:
         with suppress(StartError, OSError):
             self._send(Shutdown())
         with self._changed:
-            ended = self._changed.wait_for(lambda: self._gone, timeout)
+            # One that does not answer now will not in ten seconds.
+            ended = self._changed.wait_for(lambda: self._gone, _MOMENT if self._unwanted else timeout)
         if not ended and self._process is not None:
             self._process.kill()
             self._process.wait()
+            self._end_children()
         self._log.close()
         self.home.remove()  # the fork server did that, unless it was killed
+
+    def _end_children(self) -> None:
+        """End the processes of a fork server that was killed; it has not reaped them, so their numbers are theirs."""
+        for key, pid in self.pids.items():
+            if key not in self.exited:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
 
     def _last_words(self, lines: int = 20) -> str:
         # pread: the fork server writes through the same open file, and moving its position would overwrite.
@@ -227,10 +268,24 @@ class ForkServerClient:
             time.sleep(0.005)  # it says nothing when its socket is there
         return None
 
+    def _dismiss(self, report: Started | Refused) -> None:
+        """A start has ended that nobody waits for any more; orders are answered one after the other."""
+        self._unwanted[report.key] -= 1
+        self._unwanted += Counter()  # without those that are nought
+        if isinstance(report, Started):
+            self._dismissed.add(report.pid)
+            with suppress(ProcessLookupError):
+                os.kill(report.pid, signal.SIGKILL)
+
     def _hear(self, report: Report) -> None:
+        if isinstance(report, Exited):
+            self._hear_end(report)
+            return
         with self._changed:
             if isinstance(report, Ready):
                 self.ready = report
+            elif isinstance(report, Started | Refused) and self._unwanted[report.key]:
+                self._dismiss(report)
             elif isinstance(report, Started):
                 self.pids[report.key] = report.pid  # kept after its end: whoever waits for it may be slow to wake
             elif isinstance(report, Claimed):
@@ -242,14 +297,20 @@ class ForkServerClient:
             elif isinstance(report, Refused):
                 self._refused[report.key] = report.why
             self._changed.notify_all()
-        if isinstance(report, Exited) and self.exited.get(report.key) != report:  # it is told again at each claim
-            self.exited[report.key] = report
-            self._news.append(report)
-            watcher = self._watchers.pop(report.key, None)
-            if watcher is not None:
-                with self._faults.beside("an end was not noted"):
-                    watcher(report.status)
-            self._pass_on()
+
+    def _hear_end(self, report: Exited) -> None:
+        if report.pid in self._dismissed:
+            self._dismissed.discard(report.pid)
+            return
+        if self.exited.get(report.key) == report:  # it is told again at each claim
+            return
+        self.exited[report.key] = report
+        self._news.append(report)
+        watcher = self._watchers.pop(report.key, None)
+        if watcher is not None:
+            with self._faults.beside("an end was not noted"):
+                watcher(report.status)
+        self._pass_on()
 
     def _pass_on(self) -> None:
         """Tell of what nobody has been told; on whichever thread it becomes possible."""

@@ -11,12 +11,14 @@ import logging
 import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import wait
 from pathlib import Path
 from typing import Any
 
 import ipyparallel
 import zmq
 
+from ..errors import Interrupted
 from ..home import private_file
 from ..threads import keep
 from .client import ForkServerClient
@@ -37,6 +39,22 @@ _CONTROLLER = [
 
 _PATIENCE, _LOOK, _TICK = 10.0, 0.5, 0.01
 """Seconds until a client is taken as it is; that it has to hear what is on its way; between two looks."""
+
+_GRACE = 2.0
+"""Seconds that what was given up has to end."""
+
+
+class _Client(ipyparallel.Client):  # type: ignore[misc]  # ipyparallel has no types
+    """A client that leaves nothing behind where its making fails, or is interrupted."""
+
+    def __init__(self, connection_info: str) -> None:
+        try:
+            super().__init__(connection_info=connection_info)
+        except BaseException:
+            while self._io_thread is not None and self._io_thread.is_alive() and self._io_loop is None:
+                time.sleep(_TICK)  # it could not be told to end
+            self.close(linger=0)
+            raise
 
 
 class LocalCluster:
@@ -66,6 +84,7 @@ class LocalCluster:
 
     def use(self, forkserver: ForkServerClient) -> None:
         """From now on, have processes started by this fork server."""
+        self._forkserver = forkserver
         self._controller, self._engines, self._engine = launchers_for(forkserver)
 
     async def _make(self, cluster: Any) -> Any:
@@ -81,8 +100,18 @@ class LocalCluster:
             log=self._log,
         )
 
-    def _do(self, work: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+    def _do(self, work: Coroutine[Any, Any, Any], given_up: Callable[[], bool] = lambda: False) -> Any:
+        future = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            while not wait([future], _TICK).done:
+                if given_up():
+                    raise Interrupted
+        except KeyboardInterrupt:
+            deadline = time.monotonic() + _GRACE
+            while not wait([future], _TICK).done and time.monotonic() < deadline:
+                self._forkserver.give_up()  # it may only now begin to wait
+            raise
+        return future.result()
 
     def start(self, n: int) -> None:
         """Start the controller and n engines; returns when their processes are started, not yet ready."""
@@ -107,13 +136,17 @@ class LocalCluster:
             }
             file.write("".join(f"c.{name} = {value!r}\n" for name, value in settings.items()).encode())
 
-    def start_engine(self, rank: int) -> None:
-        """Start an engine in the place of one that has ended; returns when its process is started."""
-        self._do(self._start(self._engine, identifier=str(rank), environment=self._environment))
+    def start_engine(self, rank: int, given_up: Callable[[], bool] = lambda: False) -> None:
+        """Start an engine in the place of one that has ended; returns when its process is started.
 
-    def start_controller(self) -> None:
-        """Start a controller in the place of one that has ended, where the engines look for it."""
-        self._do(self._start(self._controller, controller_args=[*_CONTROLLER, "--reuse"]))
+        Raises:
+            Interrupted: it was given up, and nothing is left of it.
+        """
+        self._do(self._start(self._engine, identifier=str(rank), environment=self._environment), given_up)
+
+    def start_controller(self, given_up: Callable[[], bool] = lambda: False) -> None:
+        """Start a controller in the place of one that has ended, where the engines look for it; see `start_engine`."""
+        self._do(self._start(self._controller, controller_args=[*_CONTROLLER, "--reuse"]), given_up)
 
     async def _start(self, launcher: Any, **options: Any) -> None:
         launcher(
@@ -129,12 +162,16 @@ class LocalCluster:
         if self._client is None:
             connection = self._home.profile / "security" / "ipcontroller-client.json"
             deadline = time.monotonic() + _PATIENCE
-            client = ipyparallel.Client(connection_info=str(connection))
-            while not _knows(client, ranks) and time.monotonic() < deadline:
-                client.close()
-                client = ipyparallel.Client(connection_info=str(connection))
-            while not _hears(client, ranks) and time.monotonic() < deadline:
-                pass
+            client = _Client(str(connection))
+            try:
+                while not _knows(client, ranks) and time.monotonic() < deadline:
+                    client.close()
+                    client = _Client(str(connection))
+                while not _hears(client, ranks) and time.monotonic() < deadline:
+                    pass
+            except BaseException:  # ■, mostly
+                client.close(linger=0)
+                raise
             self._client = client
         return self._client
 

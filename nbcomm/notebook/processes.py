@@ -48,6 +48,7 @@ class Processes:
         self._rank_ended = rank_ended
         self._cluster: LocalCluster | None = None
         self._controller_ended = False
+        self._unsettled = False  # the fork server is new, and does not watch over the ranks yet
         self._grace = 60.0
         self._listen()
 
@@ -113,19 +114,19 @@ class Processes:
         replaced: list[str] = []
         if not ranks and not self.troubles:
             return replaced
-        if self.forkserver.gone:
-            self._replace_forkserver()
+        if self.forkserver.gone or self._unsettled:
+            self._replace_forkserver(given_up)
             replaced.append("the fork server")
         cluster = self._connected()
         if self._controller_ended:
-            self._replace_controller(cluster)
+            self._replace_controller(cluster, given_up)
             replaced.append("the controller")
         self.troubles.clear()
         self._end(ranks, given_up)
         started: list[int] = []
         try:
             for rank in ranks:
-                self._replace(cluster, rank)
+                self._replace(cluster, rank, given_up)
                 started.append(rank)
             await_ranks(roster, ranks, time.monotonic() + _PATIENCE, f"{_PATIENCE:g} s", given_up=given_up)
         except BaseException as error:
@@ -135,12 +136,12 @@ class Processes:
             raise
         return [*replaced, *(f"rank {rank}" for rank in ranks)]
 
-    def _replace(self, cluster: LocalCluster, rank: int) -> None:
+    def _replace(self, cluster: LocalCluster, rank: int, given_up: Callable[[], bool]) -> None:
         """Start a process in the place of one that has ended; where that fails, the rank is as dead as before."""
         how = self._roster.dead[rank]
         self._roster.begin_again([rank])
         try:
-            cluster.start_engine(rank)
+            cluster.start_engine(rank, given_up)
         except BaseException:
             self._roster.dead[rank] = how
             raise
@@ -152,24 +153,26 @@ class Processes:
         between = "\n" if "\n" in text else " "  # what follows a log must not look like a line of it
         return f"{text}{between}{others} %distributed heal to try again."
 
-    def _replace_controller(self, cluster: LocalCluster) -> None:
+    def _replace_controller(self, cluster: LocalCluster, given_up: Callable[[], bool]) -> None:
         self._controller_ended = False  # before: it may end at once
         try:
-            cluster.start_controller()
+            cluster.start_controller(given_up)
         except BaseException as error:
             self._controller_ended = True
             if isinstance(error, StartError):
                 error.reword(self._with_remedy)
             raise
 
-    def _replace_forkserver(self) -> None:
+    def _replace_forkserver(self, given_up: Callable[[], bool]) -> None:
         roster = self._roster
-        self.forkserver = ForkServerClient(self.forkserver.home)
-        self._listen()
-        self.forkserver.wait_ready(_PATIENCE)
+        if self.forkserver.gone:
+            self.forkserver, self._unsettled = ForkServerClient(self.forkserver.home), True
+            self._listen()
+        self.forkserver.wait_ready(_PATIENCE, given_up)
         self.forkserver.set_lease(self._grace)
         self.forkserver.adopt({f"rank {rank}": roster.hellos[rank].pid for rank in roster.living})
         self._connected().use(self.forkserver)
+        self._unsettled = False
         self._controller_ended = True  # it ends with the fork server that has started it
 
     def _end(self, ranks: Sequence[int], given_up: Callable[[], bool] = lambda: False) -> None:

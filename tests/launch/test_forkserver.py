@@ -371,6 +371,43 @@ def test_a_start_does_not_fail_where_kills_cannot_be_counted(stumbling: tuple[Se
     assert not (folder / "kills").exists()
 
 
+def test_a_start_that_is_given_up_ends_at_once_and_leaves_nothing(served: Served) -> None:
+    survivor = served.engine_that_waits("survivor")
+    served.process.suspend()
+    failed: queue.Queue[BaseException] = queue.Queue()
+
+    def begin() -> None:
+        try:
+            served.begin("rank 1", f"--profile-dir={served.home.profile}", "--IPEngine.wait_for_url_file=300")
+        except StartError as error:
+            failed.put(error)
+
+    starter = threading.Thread(target=begin)
+    starter.start()
+    began = time.monotonic()
+    while failed.empty():
+        assert time.monotonic() - began < 10
+        served.client.give_up()  # it may only now begin to wait
+    starter.join()
+    served.process.resume()
+    again = served.engine_that_waits("rank 1")
+    assert served.client.pids["rank 1"] == again.pid
+    gone_by = time.monotonic() + PATIENCE
+    while {child.pid for child in served.process.children()} != {survivor.pid, again.pid}:
+        assert time.monotonic() < gone_by, served.process.children()
+    assert served.exits.empty()
+    assert "rank 1" not in served.client.exited
+
+
+def test_a_fork_server_that_does_not_answer_is_ended_with_all_that_it_has_started(served: Served) -> None:
+    child = served.engine_that_waits("rank 0")
+    served.process.suspend()
+    served.client.shutdown(timeout=0.1)
+    psutil.wait_procs([child], PATIENCE)
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    assert not served.home.path.exists()
+
+
 def test_processes_of_another_fork_server_are_watched_over(served: Served) -> None:
     served.client.set_lease(60.0)
     orphan = served.engine_that_waits("rank 0")

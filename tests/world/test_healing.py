@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 
 from . import lies
@@ -79,6 +80,16 @@ def test_a_death_between_cells_is_named_by_the_next_cell_and_in_the_status(prepa
     _healed(prepared, [1])
 
 
+def test_a_long_cell_behind_a_death_between_cells_keeps_its_answer(prepared: Notebook) -> None:
+    os.kill(_pids(prepared)[1], signal.SIGKILL)
+    until = time.monotonic() + 20
+    while "rank 1 died" not in prepared.run("%distributed status").text:
+        assert time.monotonic() < until
+    # The groups are formed before it, and the ranks' answers to that are no answer to the cell.
+    assert prepared.run("%%distributed -r 0,2\ntime.sleep(2)\nkept + 1").text == "[0] 1\n[2] 21\n"
+    _healed(prepared, [1])
+
+
 def test_survivors_work_on_in_groups_without_the_dead(prepared: Notebook) -> None:
     prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
     assert prepared.run("%%distributed -r 2-3\nall_reduce(kept, group=rest)").text == "[2-3] 50\n"
@@ -127,6 +138,86 @@ def test_a_heal_that_is_interrupted_can_be_repeated(prepared: Notebook, pause: f
     assert prepared.run("%%distributed --no-fold\nall_reduce(1)").lines == [f"[{rank}] 4" for rank in range(4)]
     prepared.run(MAKE)
     prepared.run("%%distributed\nall_reduce(1, group=pair if rank < 2 else rest)")
+
+
+FORKSERVER = "from nbcomm.notebook import worlds\nworlds.current()._processes.forkserver.pid"
+
+
+def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(prepared: Notebook) -> None:
+    server = psutil.Process(int(prepared.run(FORKSERVER).text))
+    before = len(server.children())
+    prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
+    server.suspend()
+    cell = prepared.submit("print('on', flush=True)\n%distributed heal")
+    prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)
+    time.sleep(0.5)  # in the wait for its answer
+    assert not cell.idle
+    prepared.interrupt()
+    prepared.finish(cell, 5)
+    assert cell.error is not None
+    assert cell.error["ename"] == "KeyboardInterrupt"
+    server.resume()
+    _healed(prepared, [1])
+    gone_by = time.monotonic() + 20
+    while len(server.children()) != before:  # the process that was given up ends
+        assert time.monotonic() < gone_by, [child.cmdline() for child in server.children()]
+
+
+def test_a_start_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(
+    open_notebook: Callable[..., Notebook],
+) -> None:
+    notebook = open_notebook("from nbcomm.notebook import worlds\nworlds.warm_up(); warm = worlds._warm")
+    server = psutil.Process(int(notebook.run("warm.wait_ready(60); warm.pid").text))
+    home = notebook.run("print(warm.home.path)").text.strip()
+    server.suspend()
+    cell = notebook.submit("print('on', flush=True)\n%distributed start -n 2")
+    notebook.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)
+    time.sleep(3.0)  # behind the import of ipyparallel, in the wait for its answer
+    assert not cell.idle
+    notebook.interrupt()
+    notebook.finish(cell, 10)
+    assert "the world was not started" in cell.error_text
+    psutil.wait_procs([server], 10)
+    assert not server.is_running()
+    assert not Path(home).exists()
+    notebook.run("%distributed start -n 2")
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
+
+
+CONNECT = """
+import threading, gc, zmq
+from ipyparallel import Client
+from nbcomm.notebook import worlds
+def made():
+    gc.collect()
+    return [it for it in gc.get_objects() if isinstance(it, Client) and not it._closed]
+def sockets():
+    return len([it for it in gc.get_objects() if type(it) is zmq.Socket and not it.closed])
+before = sockets(), threading.active_count()
+"""
+
+
+@pytest.mark.parametrize("busy", ["engines", "controller"])
+def test_a_client_that_is_interrupted_while_it_connects_is_closed(prepared: Notebook, busy: str) -> None:
+    prepared.run(CONNECT)
+    controller = psutil.Process(int(prepared.run("worlds.current()._processes.forkserver.pids['controller']").text))
+    if busy == "controller":
+        controller.suspend()
+    else:
+        prepared.run("%%distributed\nimport asyncio, time\nasyncio.get_running_loop().call_later(0.1, time.sleep, 15);")
+        time.sleep(0.5)
+    cell = prepared.submit("print('on', flush=True)\nworlds.current().client;")
+    prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)
+    time.sleep(2.0)  # in one of its waits
+    assert not cell.idle
+    prepared.interrupt()
+    prepared.finish(cell, 5)
+    controller.resume()
+    assert cell.error is not None
+    assert cell.error["ename"] == "KeyboardInterrupt"
+    assert prepared.run("print(made(), (sockets(), threading.active_count()) == before)").text == "[] True\n"
+    assert prepared.run("worlds.current().client[0].apply_sync(lambda: 7)", timeout=90).text == "7\n"
+    prepared.run("worlds.current().client.close(); worlds.current()._processes._cluster._client = None")
 
 
 # ── replacements that fail ──────────────────────────────────────────────────────────────────────────
