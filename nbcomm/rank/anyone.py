@@ -13,6 +13,7 @@ from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
+from torch.profiler import record_function
 
 from ..threads import keep
 
@@ -62,7 +63,8 @@ class AnyoneReceive(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the message is there."""
-        return bool(self._watched(AnyoneReceive._wait, self, () if timeout is None else (timeout,), {}))
+        with record_function("gloo:recvAnySource"):  # as torch's own, which a profile shows from its beginning
+            return bool(self._watched(AnyoneReceive._wait, self, () if timeout is None else (timeout,), {}))
 
     def _wait(self, timeout: timedelta | None = None) -> bool:
         # No Event: a signal handler that raises within one may leave its lock taken.

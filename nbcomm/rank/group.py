@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import torch
 import torch.distributed as dist
+from torch.profiler import record_function
 
 from ..errors import CollectiveError
 from ..ranks import fold, named
@@ -381,7 +382,8 @@ class RankGroup(Identity):
         call = Call("recv", "recv", self._log, seq, calls.message("recv", tensors), None, tag)
         call.where = spoken.here(self._hub.record.scope())
         generation = self._hub.generation
-        work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.record.wait)
+        with record_function("c10d::recv_any_source_"):  # what torch's own says to a profiler
+            work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.record.wait)
         self._hub.record.follow(work, call)
         return work
 

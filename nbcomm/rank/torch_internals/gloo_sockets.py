@@ -17,6 +17,9 @@ from typing import Any
 
 from .c10d import dist, hash_of
 
+THREADS = 2
+"""Of a gloo group: as many as where torch makes its options itself, for one device; DDP's logger tells how many."""
+
 _LOOPBACK = "127.0.0.1"
 
 
@@ -49,6 +52,7 @@ class GlooDevice:
             self._device = dist.ProcessGroupGloo.create_device(hostname=self.address)
         options = dist.ProcessGroupGloo._Options()
         options._timeout = timeout
+        options._threads = THREADS
         options._devices = [self._device]  # one for all groups: each would bring a thread and descriptors
         return options
 

@@ -20,7 +20,7 @@ from urllib.parse import parse_qsl, urlparse
 import torch
 
 from .c10d import PLUGIN, Undo, c10d, dist, put
-from .gloo_sockets import GlooDevice
+from .gloo_sockets import THREADS, GlooDevice
 
 _CONNECT = 10.0
 """Seconds that gloo's connections may take to form, once all members are there; they take hundredths."""
@@ -34,6 +34,7 @@ def _gloo_alone() -> Any:
     """A gloo backend that knows nobody else."""
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    options._threads = THREADS
     return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, options)
 
 
