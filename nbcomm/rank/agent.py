@@ -56,7 +56,8 @@ from .history import History
 from .insight import Insight
 from .paging import find_names, show_pages
 from .streams import Capture, follow_threads, route_displays
-from .world import World, device_memory
+from .surroundings import device_memory
+from .world import World
 
 _TRIES = 5
 """So many times in a row the link is made anew after a fault of its thread."""

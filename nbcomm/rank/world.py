@@ -11,7 +11,6 @@ The main thread forms; any thread may abort. Where torch does not let its groups
 from __future__ import annotations
 
 import os
-import random
 import re
 import sys
 import threading
@@ -23,7 +22,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -37,6 +35,7 @@ from .comm import Communicator
 from .group import RankGroup
 from .record import Record
 from .store import StoreServer, UnixStore
+from .surroundings import seed_differently, torchrun_environment
 from .torch_internals import ddp_fsdp, process_groups, wait_hooks
 from .torch_internals.c10d import hash_of
 from .torch_internals.check import self_check
@@ -577,38 +576,3 @@ def _alive() -> set[Any]:
 def again(error: BaseException) -> BaseException:
     """The same error anew: one that is raised twice would carry the first one's traceback."""
     return type(error)(*error.args)
-
-
-def torchrun_environment(place: Place, address: str, port: int) -> dict[str, str]:
-    """Return the environment variables that torchrun would set, so that any library finds its rank."""
-    return {
-        "RANK": str(place.rank),
-        "WORLD_SIZE": str(place.world_size),
-        "LOCAL_RANK": str(place.local_rank),
-        "LOCAL_WORLD_SIZE": str(place.local_world_size),
-        "NODE_RANK": str(place.node_rank),
-        "GROUP_RANK": str(place.node_rank),
-        "GROUP_WORLD_SIZE": str(place.nodes),
-        "ROLE_RANK": str(place.rank),
-        "ROLE_WORLD_SIZE": str(place.world_size),
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": address,
-        "MASTER_PORT": str(port),
-    }
-
-
-def seed_differently() -> None:
-    """Seed torch, NumPy and `random` from the system: forked ranks would all draw the same numbers."""
-    torch.seed()
-    random.seed()
-    np.random.seed(int.from_bytes(os.urandom(4), "little"))  # noqa: NPY002 - it is the legacy state that is shared
-
-
-def device_memory(device: torch.device) -> tuple[int, int]:
-    """Return (used, total) bytes of this rank's GPU; zeros on the CPU or before the GPU was used."""
-    if device.type != "cuda" or not torch.cuda.is_initialized():
-        return 0, 0
-    with suppress(RuntimeError):
-        free, total = torch.cuda.mem_get_info(device)
-        return total - free, total
-    return 0, 0
