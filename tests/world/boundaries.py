@@ -93,7 +93,7 @@ TABLE = (
     Boundary("a {} failed", "rank", "nbcomm.rank.assistant:Assistant.ask", NOTHING, action="ask"),
     Boundary("a {} failed", "rank", "nbcomm.rank.asking:Asker.hear", CELL, action="input", told=_ITSELF),
     Boundary("a {} failed", "rank", "nbcomm.rank.agent:Agent._press", NOTHING, action="interrupt"),
-    Boundary("a {} failed", "rank", "nbcomm.rank.world:World.abort", NOTHING, action="hang"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.life:Life.abort", NOTHING, action="hang"),
     Boundary(
         "a message could not be read",
         "rank",
