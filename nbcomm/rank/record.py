@@ -140,6 +140,7 @@ class Record:
         self._last: Call | None = None
         self._lost: Call | None = None
         self._meetings = Log(_NEW_GROUP, [])
+        self._left = False
         self._still: tuple[Any, float] = (None, 0.0)
         self.aborted = 0.0
         """When the present generation was aborted, by `time.monotonic`; 0 while it lives."""
@@ -162,6 +163,7 @@ class Record:
         self._logs.clear()
         self._live.clear()
         self._meetings = Log(_NEW_GROUP, [])
+        self._left = False
 
     def settle(self) -> None:
         """A cell begins: whatever an interrupt left behind is no wait of this one."""
@@ -336,15 +338,14 @@ class Record:
         """While a group is made; ``counted`` where every rank of the world takes part in the making."""
         log = self._meetings
         if counted:
-            log.issued = next(log.positions)
+            log.issued, self._left = next(log.positions), False
         call = Call("collective", _NEW_GROUP, Log(_NEW_GROUP, members), log.issued, None)
         call.limited = not counted
         try:
             with self.within(call):
                 yield log.issued
         except BaseException:
-            if counted:  # for those that wait there, who leaves with an error has never come
-                log.issued -= 1
+            self._left |= counted  # for those that wait there, who leaves with an error has never come
             raise
 
     @contextmanager
@@ -379,7 +380,7 @@ class Record:
         logs = list(self._logs.values())
         issued = {log.name: log.issued for log in logs}
         if self._meetings.issued:
-            issued[_NEW_GROUP] = self._meetings.issued
+            issued[_NEW_GROUP] = self._meetings.issued - self._left
         sent: list[Count] = []
         received: list[Count] = []
         for log in logs:
