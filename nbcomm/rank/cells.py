@@ -60,6 +60,7 @@ class CellRunner:
         self._capture = capture
         self._hook = _ResultHook(shell=shell, parent=shell, capture=capture)
         self._tracebacks: list[tuple[str, str, str]] = []
+        self._result: Any = None
         self._interruptible = False
         self._request, self._interrupts = 0, 0
         self._task: asyncio.Task[Any] | None = None
@@ -73,6 +74,7 @@ class CellRunner:
         """Run a cell and report how it ended; what it showed is in the capture when this returns."""
         shell = self._shell
         began = time.perf_counter()
+        self._forget_error()
         shell.execution_count = message.number
         # An Output widget takes what is printed in answer to a message, so there is one; the kernel tells the shell.
         shell.kernel.set_parent([], {"header": {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}})
@@ -81,12 +83,22 @@ class CellRunner:
                 with self.interruptible():
                     result = await self._run_cell(message.code)
                     self._end_forked_child(result)
+                    self._result = result
             except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell
                 self._end_forked_child(None)
                 error = caught.reason if isinstance(caught, _Insisting) else caught
                 name = type(error).__name__
                 return self._done(message.id, began, told(name, str(error), f"{name}: {error}".rstrip(": ")))
             return self._done(message.id, began, self._failure(result))
+
+    def _forget_error(self) -> None:
+        """Let go of how the last cell has failed: IPython's frames and this refer to each other.
+
+        Or all that a failed cell had in its functions' variables would stay until the next full garbage collection.
+        What ``%debug`` needs has another place, until the next error.
+        """
+        if self._result is not None:
+            self._result.error_before_exec = self._result.error_in_exec = self._result = None
 
     def _end_forked_child(self, result: Any) -> None:
         """End here if this is a child that the cell has forked: a second process must not go on as this rank.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import textwrap
+import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -150,3 +152,55 @@ def test_a_display_whose_keys_are_no_texts_is_shown_and_so_is_all_behind_it(four
     shown = [output["data"]["application/json"] for output in cell.outputs if "data" in output]
     assert shown == [{"1": 2, "(3, 4)": {"null": True}}]
     assert _run(four, "all_reduce(1)") == ["[0-3] 4"]
+
+
+SCAN = """
+import gc, sys
+
+def kept(mark):
+    # The letters of all texts that begin with the mark, whoever has them.
+    found = {}
+    def look(value):
+        if isinstance(value, (str, bytes)) and len(value) > 500 and mark in str(value[:1000]):
+            found[id(value)] = len(value)
+    for holder in gc.get_objects():
+        for value in gc.get_referents(holder):
+            look(value)
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            for value in list(frame.f_locals.values()):
+                look(value)
+            frame = frame.f_back
+    return sum(found.values())
+"""
+"""Runs in names of its own: in those of the cells its frames would count as the user's."""
+
+MUCH = {
+    "a line": "print('xyzzy' * (3 << 20))",
+    "many lines": "for _ in range(20_000): print('xyzzy' * 200)",
+    "stderr": "import sys\nsys.stderr.write('xyzzy' * (3 << 20));",
+    "C code": "import os\nos.write(1, b'xyzzy' * (3 << 20));",
+    "a thread": "from threading import Thread\n"
+    "t = Thread(target=print, args=['xyzzy' * (3 << 20)])\nt.start(); t.join(); del t",
+    "a display": "from IPython.display import HTML, display\ndisplay(HTML('xyzzy' * (3 << 20)))",
+    "a task": "async def go(): print('xyzzy' * (3 << 20))\nawait go()",
+    "an error": "raise ValueError('xyzzy' * (3 << 20))",
+}
+
+
+@pytest.fixture(scope="module")
+def uncollected(four: Notebook) -> Iterator[Notebook]:
+    """Its rank 2 collects no garbage: what is not freed at once stays."""
+    four.run(f"%%distributed -r 2\napart = {{}}\nexec({SCAN!r}, apart)\nimport gc\ngc.collect(); gc.disable()")
+    yield four
+    four.run("%%distributed -r 2\ngc.enable()")
+
+
+@pytest.mark.parametrize("code", MUCH.values(), ids=MUCH)
+def test_what_past_cells_have_shown_does_not_stay_on_the_ranks(uncollected: Notebook, code: str) -> None:
+    uncollected.finish(uncollected.submit(f"%%distributed -r 2\n{code}"))
+    uncollected.run("%%distributed -r 2\n1 / 0", fails=True)  # the last error stays, for %debug
+    deadline = time.monotonic() + 15
+    while (left := uncollected.run("%%distributed -r 2\napart['kept']('xy' + 'zzy')").text) != "[2] 0\n":
+        # What it has said is kept for another notebook until this one has told that it has heard it.
+        assert time.monotonic() < deadline, left
