@@ -60,7 +60,7 @@ class CellRunner:
         self._capture = capture
         self._hook = _ResultHook(shell=shell, parent=shell, capture=capture)
         self._tracebacks: list[tuple[str, str, str]] = []
-        self._result: Any = None
+        self._result: Any = None  # of the last cell that failed
         self._interruptible = False
         self._request, self._interrupts = 0, 0
         self._task: asyncio.Task[Any] | None = None
@@ -83,7 +83,7 @@ class CellRunner:
                 with self.interruptible():
                     result = await self._run_cell(message.code)
                     self._end_forked_child(result)
-                    self._result = result
+                    self._result = None if result.success else result  # a good one may hold what nobody else does
             except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell
                 self._end_forked_child(None)
                 error = caught.reason if isinstance(caught, _Insisting) else caught
