@@ -24,6 +24,7 @@ from ..threads import keep
 from .ends import how_it_ended
 from .orders import (
     Adopt,
+    Adopted,
     Busy,
     Claim,
     Claimed,
@@ -73,6 +74,7 @@ class ForkServerClient:
         self._gone = False
         self._leaving = self._released = False
         self._refused: dict[str, str] = {}
+        self._adopted: list[dict[str, str]] = []  # the answer to an `Adopt`
         self._given_up = False
         self._unwanted: Counter[str] = Counter()  # starts that nobody waits for any more, by key
         self._dismissed: set[int] = set()  # processes of such starts, of whose end nobody is told
@@ -119,11 +121,7 @@ class ForkServerClient:
             StateError: another notebook holds the world.
         """
         with self._changed:
-            deadline = time.monotonic() + timeout
-            while not (self.ready is not None or self._gone or self.holder) and time.monotonic() < deadline:
-                if given_up():
-                    raise Interrupted
-                self._changed.wait(_TICK)
+            self._await(lambda: self.ready is not None or self._gone or bool(self.holder), timeout, given_up)
             if self.holder:
                 raise StateError(f"This world is in use by the notebook of process {self.holder}.")
             if self.ready is not None:
@@ -154,6 +152,14 @@ class ForkServerClient:
                 raise StartError(f"The fork server did not start {order.key}. Its log ends:\n{self._last_words()}")
             return self.pids[order.key]
 
+    def _await(self, condition: Callable[[], bool], timeout: float, given_up: Callable[[], bool]) -> None:
+        """Wait, with what changes in hand, until something holds, or the time is over."""
+        deadline = time.monotonic() + timeout
+        while not condition() and time.monotonic() < deadline:
+            if given_up():
+                raise Interrupted
+            self._changed.wait(_TICK)
+
     def _is_answered(self, key: str) -> bool:
         return key in self.pids or key in self._refused or self._gone
 
@@ -181,11 +187,24 @@ class ForkServerClient:
         """How long the world lives on without a notebook."""
         self._send(Lease(seconds))
 
-    def adopt(self, children: dict[str, int]) -> None:
-        """Have processes taken care of that a fork server before this one has started."""
+    def adopt(
+        self, children: dict[str, int], timeout: float = 5.0, given_up: Callable[[], bool] = lambda: False
+    ) -> dict[str, str]:
+        """Have processes taken care of that a fork server before this one has started.
+
+        Returns:
+            By key, why it does not take care of one.
+
+        Raises:
+            Interrupted: it was given up.
+        """
+        with self._changed:
+            self._adopted.clear()
+            self.pids.update(children)
         self._send(Adopt(children))
         with self._changed:
-            self.pids.update(children)
+            self._await(lambda: bool(self._adopted) or self._gone, timeout, given_up)
+            return next(iter(self._adopted), dict.fromkeys(children, f"it has not answered within {timeout:g} s"))
 
     def release(self) -> None:
         """Let go of the world without ending it: from now on its lease runs."""
@@ -290,6 +309,8 @@ class ForkServerClient:
                 self.pids[report.key] = report.pid  # kept after its end: whoever waits for it may be slow to wake
             elif isinstance(report, Claimed):
                 self.pids.update(report.children)
+            elif isinstance(report, Adopted):
+                self._adopted.append(report.refused)
             elif isinstance(report, Standing):
                 self.pid = report.pid
             elif isinstance(report, Busy):

@@ -39,6 +39,7 @@ from ..home import HOME_VARIABLE, Home
 from . import child, oom
 from .orders import (
     Adopt,
+    Adopted,
     Busy,
     Claim,
     Claimed,
@@ -254,8 +255,7 @@ class ForkServer:
         elif isinstance(order, Lease):
             self._lease = order.seconds
         elif isinstance(order, Adopt):
-            for key, pid in order.children.items():
-                self._adopt(key, pid)
+            self._report(Adopted({key: why for key, pid in order.children.items() if (why := self._adopt(key, pid))}))
         else:
             raise SystemExit
 
@@ -335,18 +335,26 @@ class ForkServer:
             os.killpg(pid, signal.SIGKILL)  # what it had started, and left
         self._report(Exited(key, pid, status, self._oom_kills() > ooms))
 
-    def _adopt(self, key: str, pid: int) -> None:
-        """Watch over a process whose parent is gone, after making sure that it is one of this world."""
+    def _adopt(self, key: str, pid: int) -> str:
+        """Watch over a process whose parent is gone, after making sure that it is one of this world.
+
+        Returns:
+            Why that cannot be done with one that lives; else an empty text.
+        """
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-            if f"{HOME_VARIABLE}={self._home.path}".encode() not in environment:
-                raise ProcessLookupError
-            descriptor = os.pidfd_open(pid)
-        except (OSError, AttributeError):
+            if f"{HOME_VARIABLE}={self._home.path}".encode() in environment:
+                descriptor = os.pidfd_open(pid)
+                self._selector.register(descriptor, selectors.EVENT_READ)
+                self._adopted[descriptor] = key, pid
+            else:
+                self._report(Exited(key, pid, None))
+        except (FileNotFoundError, ProcessLookupError):
             self._report(Exited(key, pid, None))
-            return
-        self._adopted[descriptor] = key, pid
-        self._selector.register(descriptor, selectors.EVENT_READ)
+        except Exception as error:  # noqa: BLE001 - too many open files, a system that refuses: it lives all the same
+            self._faults.log("a process could not be taken care of", error)
+            return str(error) or type(error).__name__
+        return ""
 
     def _bury(self, descriptor: int) -> None:
         key, pid = self._adopted.pop(descriptor)

@@ -34,7 +34,10 @@ class Claim(msgspec.Struct, tag=True, frozen=True):
 
 
 class Adopt(msgspec.Struct, tag=True, frozen=True):
-    """Take care of processes that a fork server before this one has started: by key, their pids."""
+    """Take care of processes that a fork server before this one has started: by key, their pids.
+
+    Answered by `Adopted`; `Exited` tells, before, of those that are gone.
+    """
 
     children: dict[str, Pid]
 
@@ -86,6 +89,12 @@ class Started(msgspec.Struct, tag=True, frozen=True):
     pid: int
 
 
+class Adopted(msgspec.Struct, tag=True, frozen=True):
+    """An `Adopt` is done. ``refused`` tells, by key, why a process that lives is not taken care of."""
+
+    refused: dict[str, str]
+
+
 class Refused(msgspec.Struct, tag=True, frozen=True):
     """The process could not be started."""
 
@@ -107,4 +116,4 @@ class Exited(msgspec.Struct, tag=True, frozen=True):
 
 
 Order = Start | Lease | Claim | Adopt | Shutdown
-Report = Ready | Standing | Claimed | Busy | Started | Refused | Exited
+Report = Ready | Standing | Claimed | Busy | Started | Adopted | Refused | Exited

@@ -33,7 +33,8 @@ def interrupt(session: Session) -> str:
 def heal(session: Session, ranks: str | None = None) -> str:
     """Put new processes in the places of dead ranks, or of these."""
     began = time.monotonic()
-    return in_words(session.heal(ranks), time.monotonic() - began)
+    healed = in_words(session.heal(ranks), time.monotonic() - began)
+    return "\n".join([healed, *session.troubles])
 
 
 def stop(session: Session) -> str:

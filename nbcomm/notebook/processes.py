@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ from ..errors import Interrupted, StartError, StateError
 from ..home import WorldInfo
 from ..launch.client import ForkServerClient
 from ..launch.ends import how_it_ended
+from ..ranks import fold, named, together
 from .roster import Roster
 from .startup import await_ranks
 
@@ -48,6 +49,7 @@ class Processes:
         self._rank_ended = rank_ended
         self._cluster: LocalCluster | None = None
         self._controller_ended = False
+        self._unwatched: dict[int, str] = {}  # ranks of whose end no fork server tells, and why
         self._unsettled = False  # the fork server is new, and does not watch over the ranks yet
         self._grace = 60.0
         self._listen()
@@ -112,7 +114,7 @@ class Processes:
         """
         roster = self._roster
         replaced: list[str] = []
-        if not ranks and not self.troubles:
+        if not (ranks or self._controller_ended or self.forkserver.gone or self._unsettled):
             return replaced
         if self.forkserver.gone or self._unsettled:
             self._replace_forkserver(given_up)
@@ -121,13 +123,14 @@ class Processes:
         if self._controller_ended:
             self._replace_controller(cluster, given_up)
             replaced.append("the controller")
-        self.troubles.clear()
+        self.troubles = _of_unwatched({rank: why for rank, why in self._unwatched.items() if rank not in ranks})
         self._end(ranks, given_up)
         started: list[int] = []
         try:
             for rank in ranks:
                 self._replace(cluster, rank, given_up)
                 started.append(rank)
+                self._unwatched.pop(rank, None)
             await_ranks(roster, ranks, time.monotonic() + _PATIENCE, f"{_PATIENCE:g} s", given_up=given_up)
         except BaseException as error:
             self._end(started)  # half a rank is worse than none
@@ -170,7 +173,10 @@ class Processes:
             self._listen()
         self.forkserver.wait_ready(_PATIENCE, given_up)
         self.forkserver.set_lease(self._grace)
-        self.forkserver.adopt({f"rank {rank}": roster.hellos[rank].pid for rank in roster.living})
+        refused = self.forkserver.adopt(
+            {f"rank {rank}": roster.hellos[rank].pid for rank in roster.living}, given_up=given_up
+        )
+        self._unwatched = {int(key.removeprefix("rank ")): why for key, why in refused.items()}
         self._connected().use(self.forkserver)
         self._unsettled = False
         self._controller_ended = True  # it ends with the fork server that has started it
@@ -195,10 +201,11 @@ class Processes:
 
     def look(self) -> None:
         """Where no fork server tells of deaths, see for ourselves which ranks live."""
-        if not self.forkserver.gone:
+        if not (self.forkserver.gone or self._unwatched):
             return
         for rank in self._gone():
-            self._rank_ended(rank, self._roster.note_death(rank, None))
+            if self.forkserver.gone or rank in self._unwatched:
+                self._rank_ended(rank, self._roster.note_death(rank, None))
 
     def dead(self) -> list[int]:
         """The dead ranks, also those that have died this instant."""
@@ -244,6 +251,17 @@ class Processes:
             f"The fork server {how}, and ipyparallel's controller with it. The ranks live on, and cells run on them; "
             "only a dead rank could not be replaced. Type %distributed heal to start another."
         )
+
+
+def _of_unwatched(whys: Mapping[int, str]) -> list[str]:
+    """Say which ranks the fork server does not watch over."""
+    alike = together(list(whys), list(whys.values()))
+    return [
+        f"The fork server does not watch over {named(ranks)} ({why.rstrip('.')}): cells run there as before, but the "
+        f"cause of a death there would not be known. Type %distributed heal {fold(ranks)} for new processes without "
+        "variables."
+        for why, ranks in alike.items()
+    ]
 
 
 def _lives(pid: int) -> bool:

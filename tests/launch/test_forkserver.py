@@ -42,6 +42,7 @@ def stumbles(step, error):
 
 def lie(module):
     os.fork = stumbles(os.fork, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+    os.pidfd_open = stumbles(os.pidfd_open, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     os.waitpid = stumbles(os.waitpid, RuntimeError("on purpose"))
     module.kills = stumbles(module.kills, RuntimeError("on purpose"))
 """,
@@ -369,6 +370,18 @@ def test_a_start_does_not_fail_where_kills_cannot_be_counted(stumbling: tuple[Se
     (folder / "kills").touch()
     assert served.engine_that_waits("uncounted").is_running()
     assert not (folder / "kills").exists()
+
+
+def test_a_process_that_cannot_be_watched_over_is_told_with_the_reason(stumbling: tuple[Served, Path]) -> None:
+    served, folder = stumbling
+    one, two = served.engine_that_waits("one"), served.engine_that_waits("two")
+    (folder / "pidfd_open").touch()
+    assert served.client.adopt({"rank 1": one.pid, "rank 2": two.pid}) == {"rank 1": "[Errno 24] Too many open files"}
+    assert one.is_running()
+    assert served.exits.empty(), "it lives"
+    two.kill()
+    ends = {served.exits.get(timeout=PATIENCE).key for _ in range(2)}
+    assert ends == {"two", "rank 2"}
 
 
 def test_a_start_that_is_given_up_ends_at_once_and_leaves_nothing(served: Served) -> None:

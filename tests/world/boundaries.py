@@ -239,6 +239,13 @@ TABLE = (
                 "the start",
                 "test_a_fork_that_fails_is_refused_in_words_and_harms_nobody",
             ),
+            (
+                "a process could not be taken care of",
+                "fork server",
+                "os:pidfd_open",
+                SENTENCE,
+                "test_a_process_that_cannot_be_watched_over_is_told_with_the_reason",
+            ),
             ("a turn", "fork server", "os:waitpid", NOTHING, "test_an_end_is_told_whatever_fails_in_telling_it"),
             ("an event", "fork server", "os:waitpid", NOTHING, "test_an_end_is_told_whatever_fails_in_telling_it"),
             ("an end", "fork server", "os:waitpid", NOTHING, "test_an_end_is_told_whatever_fails_in_telling_it"),

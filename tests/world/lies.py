@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 _CUSTOMIZE = """
@@ -51,4 +52,4 @@ def told(folder: Path, lie: tuple[str, str]) -> dict[str, str]:
     """Return the environment in which a process, and those that it starts, are lied to."""
     folder.mkdir(exist_ok=True)
     (folder / "sitecustomize.py").write_text(_CUSTOMIZE.format(module=lie[0], lie=lie[1]))
-    return {"PYTHONPATH": str(folder)}
+    return {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))}

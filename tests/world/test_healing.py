@@ -304,3 +304,51 @@ def test_a_start_whose_fork_fails_says_so_and_can_be_repeated(
     assert re.search(r"Rank [01] could not be started: \[Errno 11\] Resource temporarily unavailable\.$", failed)
     notebook.run("%distributed start -n 2")
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
+
+
+UNWATCHED = (
+    "nbcomm.launch.oom",
+    """
+import errno, os
+
+def lie(module):
+    watch = os.pidfd_open
+    def once(*args):
+        try:
+            os.unlink(os.environ["UNWATCHED"])
+        except FileNotFoundError:
+            return watch(*args)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+    os.pidfd_open = once
+""",
+)
+"""A fork server that cannot watch over the first process that it is asked to, if there is a file."""
+
+
+def test_a_rank_that_the_new_fork_server_cannot_watch_over_is_named_and_lives_on(
+    tmp_path: Path, open_notebook: Callable[..., Notebook]
+) -> None:
+    file, lie = tmp_path / "unwatched", lies.told(tmp_path / "lies", UNWATCHED)
+    notebook = open_notebook("%distributed start -n 2", "%%distributed\nkept = rank * 10", **lie, UNWATCHED=str(file))
+    server, pids = int(notebook.run(FORKSERVER).text), _pids(notebook)
+    file.touch()
+    os.kill(server, signal.SIGKILL)
+    until = time.monotonic() + 20
+    while "The fork server was killed" not in notebook.run("%distributed status").text:
+        assert time.monotonic() < until
+    sentence = (
+        "The fork server does not watch over rank 0 ([Errno 24] Too many open files): cells run there as before, but "
+        "the cause of a death there would not be known. Type %distributed heal 0 for new processes without variables.\n"
+    )
+    healed = notebook.run("%distributed heal").text
+    assert re.search(r"^The fork server and the controller are back after .* s\.\n", healed), healed
+    assert healed.endswith(sentence)
+    assert notebook.run("%distributed status").text.endswith(sentence)
+    assert notebook.run("%%distributed --no-fold\n(kept, all_reduce(1))").lines == ["[0] (0, 2)", "[1] (10, 2)"]
+    os.kill(pids[0], signal.SIGKILL)  # its end is noticed all the same
+    until = time.monotonic() + 20
+    while "rank 0 died" not in notebook.run("%distributed status").text:
+        assert time.monotonic() < until
+    assert "Rank 0 is back" in notebook.run("%distributed heal").text
+    assert sentence not in notebook.run("%distributed status").text
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
