@@ -20,7 +20,7 @@ _TEXT = 32
 _LONGEST = 80
 """Characters of a name in the table."""
 
-_ROWS = 1000
+_ROWS = 2000
 """So many variables stand in the table."""
 
 _NAMES = 8

@@ -370,13 +370,13 @@ HUGE = (
     Huge(
         "the names of variables, and how many there are",
         "%distributed who",
-        "the rows behind the first thousand, which is said",
+        "the rows behind the first two thousand, which is said",
         shows="variables on ranks 0-3",
-        said="The first 1,000 are shown",
+        said="The first 2,000 are shown",
         before=f"{_ON_2}globals().update({{f'v{{n}}': n for n in range(3000)}}, **{{'n' * (5 << 20): 1}})\n"
         "ones = [1] * 10 ** 6",
         after=f"{_ON_2}for n in range(3000): del globals()[f'v{{n}}']\ndel globals()['n' * (5 << 20)], n, ones",
-        most=300_000,
+        most=600_000,
     ),
     Huge(
         "a line of a rank's log",
