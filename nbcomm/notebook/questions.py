@@ -196,13 +196,11 @@ class Questions:
         answered = threading.Event()
 
         def attend() -> None:
-            while True:
+            while not answered.wait(_TICK):
                 with self._faults.beside("output could not be shown beside an input box"):
                     output.render()  # the box must be broken off all the same
                 if not self._stands(question, request):
                     presses.break_off()
-                    return
-                if answered.wait(_TICK):
                     return
 
         thread = keep("nbcomm-questions", attend, self._faults)

@@ -45,7 +45,7 @@ MODEL = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
     [
         (1, {"type": "int", "nbytes": 8, "value": "1"}),
         (2**100, {"type": "int", "nbytes": 13, "value": "1267…5376"}),
-        (10**9999, {"type": "int", "nbytes": 4153, "value": ""}),
+        (10**9999, {"type": "int", "nbytes": 4153, "value": "a number of 33,216 bits"}),
         (True, {"type": "bool", "nbytes": 1, "value": "True"}),
         (1.5, {"type": "float", "nbytes": 8, "value": "1.5"}),
         (2j, {"type": "complex", "nbytes": 16, "value": "0+2j"}),

@@ -121,7 +121,9 @@ def _act(world: Notebook, row: Boundary) -> Cell:
         world.run("answer = session._inquiries.ask(2, 'complete', 'ran', 3).result(timeout=20)")
         return world.run("assert 'rank' in answer['matches'], answer\nprint('[0-3] 6')")
     if row.action == "input":
-        cell = world.submit("%%distributed -r 2\nword = input('what? ')\nprint('[0-3] 6')")
+        beside = "import threading\nthreading.Timer(0.5, print, ['beside']).start()\n"
+        cell = world.submit(f"%%distributed -r 2\n{beside}word = input('what? ')\nprint('[0-3] 6')")
+        world.until(lambda: "beside" in cell.text, 20, "nothing is shown beside the box", cell)
         world.answer(cell, "[2] what? ", "this")
         return world.finish(cell, 20)
     code = {

@@ -243,6 +243,12 @@ class _Unwell:
     def waiting_for(self, _: int | None) -> AbstractContextManager[None]:
         return nullcontext()
 
+    def said(self) -> None:
+        pass
+
+    def carrying(self, _: None) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def look_beside(self, *, busy: bool) -> None:
         pass
 
