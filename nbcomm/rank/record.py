@@ -7,7 +7,6 @@ are few and must cost next to nothing: a counter, and one entry that lives as lo
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +21,7 @@ from ..messages import Count, Doing, Op
 from . import spoken
 from .anyone import AnyoneReceive
 from .board import Board, Entry
+from .frames import of_all_threads
 from .journal import Journal
 
 _TORCH = torch.__path__[0]
@@ -362,7 +362,8 @@ class Record:
 
     def blocked(self) -> bool:
         """Whether the main thread waits for other ranks; within C++ that shows when it is asked repeatedly."""
-        return bool(self._waits(sys._current_frames().get(self.main or 0)))  # noqa: SLF001
+        with of_all_threads() as frames:
+            return bool(self._waits(frames.get(self.main or 0)))
 
     def doing(self) -> Doing:
         """Tell it all; ask often enough, and it tells from two answers that nothing moved in between.
@@ -370,13 +371,16 @@ class Record:
         The order matters to whoever judges: first whether the main thread is stuck, then which threads there are,
         then the counts. What comes between them can only make the world look livelier than it is.
         """
-        main = sys._current_frames().get(self.main or 0)  # noqa: SLF001 - the only way to see another thread
-        scope, lost = self.scope(), self._lost
-        line, lent = spoken.line_at(main, scope), self._lent
-        asked = spoken.of_frame(main, scope) if lent is None else spoken.carried(lent)
-        stuck = [lost] if lost else self._waits(main)
-        frames = sys._current_frames()  # noqa: SLF001
-        threads = self._threads(frames)
+        with of_all_threads() as frames:
+            main = frames.get(self.main or 0)
+            scope, lost = self.scope(), self._lost
+            line, lent = spoken.line_at(main, scope), self._lent
+            asked = spoken.of_frame(main, scope) if lent is None else spoken.carried(lent)
+            stuck = [lost] if lost else self._waits(main)
+            joins = main is not None and main.f_code.co_filename == _JOIN
+        with of_all_threads() as frames:
+            threads = self._threads(frames)
+            beside = self._waits_elsewhere(frames) if joins else []
         logs = list(self._logs.values())
         issued = {log.name: log.issued for log in logs}
         if self._meetings.issued:
@@ -389,7 +393,6 @@ class Record:
                 received += [Count(log.name, *key, number) for key, number in log.received.items() if number]
         # In words at last: a receive from anyone that finds its sender now is one by name, which the counts allow for.
         waits = [_op(call, line, call.where or asked, lost=call is lost) for call in stuck]
-        beside = self._waits_elsewhere(frames) if main is not None and main.f_code.co_filename == _JOIN else []
         return Doing(issued, sent, received, waits, line, threads, beside)
 
     def _waits(self, main: FrameType | None) -> list[Call]:

@@ -1,0 +1,61 @@
+"""Looking at what other threads do never harms them."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+
+from nbcomm.rank import frames
+
+STRESS = """
+import contextlib, gc, sys, threading, time
+from nbcomm.rank import frames
+
+main = threading.get_ident()
+
+def let_others_go_on(phase, info):  # as a finalizer may
+    if threading.get_ident() == main:
+        time.sleep(0.0005)
+
+def deep(n):
+    return deep(n - 1) if n else time.sleep(0.0002)
+
+def work():
+    while time.monotonic() < until:
+        deep(900)  # and all these frames are given back
+
+until = time.monotonic() + 3
+sys.setswitchinterval(1e-5)
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads:
+    thread.start()
+gc.callbacks.append(let_others_go_on)
+gc.set_threshold(1)
+while time.monotonic() < until:
+    with frames.of_all_threads() as found:
+        for frame in found.values():
+            while frame is not None:
+                frame = frame.f_back
+gc.callbacks.clear()
+for thread in threads:
+    thread.join()
+print("well")
+"""
+
+
+def test_frames_of_threads_that_run_are_walked_while_garbage_is_collected() -> None:
+    ended = subprocess.run([sys.executable, "-c", STRESS], capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "well\n"), ended.stderr
+
+
+def test_the_collector_is_as_it_was() -> None:
+    for enabled in (True, False):
+        (gc.enable if enabled else gc.disable)()
+        try:
+            with frames.of_all_threads() as found:
+                assert not gc.isenabled()
+                assert found
+            assert gc.isenabled() == enabled
+        finally:
+            gc.enable()
