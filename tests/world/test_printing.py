@@ -201,7 +201,6 @@ def test_what_past_cells_have_shown_does_not_stay_on_the_ranks(uncollected: Note
     uncollected.finish(uncollected.submit(f"%%distributed -r 2\n{code}"))
     uncollected.run("%%distributed -r 2\n1 / 0", fails=True)  # the last error stays, for %debug
     deadline = time.monotonic() + 15
-    # One line may stay; each cell has shown megabytes.
-    while int((left := uncollected.run("%%distributed -r 2\napart['kept']('xy' + 'zzy')").text).split()[1]) > 10_000:
+    while (left := uncollected.run("%%distributed -r 2\napart['kept']('xy' + 'zzy')").text) != "[2] 0\n":
         # What it has said is kept for another notebook until this one has told that it has heard it.
         assert time.monotonic() < deadline, left
