@@ -37,7 +37,7 @@ from ..messages import (
     Survey,
 )
 from ..values import pack, unpack
-from . import names, script, surveys
+from . import names, script, spoken, surveys
 from .cells import CellRunner
 from .comms import Comms
 from .history import History
@@ -275,6 +275,7 @@ class Duties:
             return {"steps": record.journal.steps(), "dropped": record.journal.dropped}
         finally:
             record.journal.end()
+            spoken.forget()
             record.tidy()
 
     async def _run(self, message: Run) -> Done:

@@ -52,8 +52,10 @@ _TURNS = {"_first": "rank_first", "call": "one_rank_only"}
 _LINE = 300
 """Characters of a line that are told with each call in it: a cell may hold all of its data in one line."""
 
+_Cache = dict[tuple[Any, ...], tuple["Said", CodeType, CodeType, CodeType]]
+
 _CACHED = 4096
-_cache: dict[tuple[Any, ...], tuple[Said, CodeType, CodeType, CodeType]] = {}
+_cache: _Cache = {}
 
 
 class Said(NamedTuple):
@@ -77,17 +79,22 @@ _carried: dict[int, Said] = {}
 def here(scope: dict[str, Any] | None) -> Said:
     """What the cell has called that has led to the caller of the caller.
 
-    Every collective asks, so what is asked for again comes from a cache: to find a line alone takes microseconds.
+    Every collective asks, so what a cell asks for again comes from a cache: to find a line alone takes microseconds.
 
     Args:
         scope: the namespace of the cells.
     """
-    return _found(sys._getframe(2), scope)  # noqa: SLF001 - the only way to see who called, at no cost
+    return _found(sys._getframe(2), scope, _cache)  # noqa: SLF001 - the only way to see who called, at no cost
 
 
 def of_frame(frame: FrameType | None, scope: dict[str, Any] | None) -> Said:
     """What the cell has called that a thread is in."""
-    return _found(frame, scope) if frame is not None else _NOTHING
+    return _found(frame, scope, {}) if frame is not None else _NOTHING
+
+
+def forget() -> None:
+    """A cell has ended: its code, which may hold much data, is its own again."""
+    _cache.clear()
 
 
 @contextmanager
@@ -108,7 +115,7 @@ def carried(ident: int | None = None) -> Said:
     return _carried.get(threading.get_ident() if ident is None else ident, _NOTHING)
 
 
-def _found(start: FrameType, scope: dict[str, Any] | None) -> Said:
+def _found(start: FrameType, scope: dict[str, Any] | None, cache: _Cache) -> Said:
     if scope is None:
         return _NOTHING
     called = within = start
@@ -124,16 +131,16 @@ def _found(start: FrameType, scope: dict[str, Any] | None) -> Said:
     kind = _kind(method) if method is not None else _kind_of_isend(called) if by is _ISEND else None
     key = id(code), frame.f_lasti, id(through), id(by), kind  # a code's own hash takes as long as all else here
     try:
-        return _cache[key][0]
+        return cache[key][0]
     except KeyError:
         pass
     what = _named(called, within, method, kind)
     line = _line(frame, scope)
     said = Said(place(f"{what}|{line[1] if line else ''}"), what, line)
     if code.co_filename not in TYPED:
-        if len(_cache) >= _CACHED:
-            _cache.clear()
-        _cache[key] = said, code, through, by  # with the codes, or others might get their ids
+        if len(cache) >= _CACHED:
+            cache.clear()
+        cache[key] = said, code, through, by  # with the codes, or others might get their ids
     return said
 
 

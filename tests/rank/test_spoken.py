@@ -161,6 +161,16 @@ def test_what_a_frame_of_another_thread_is_in() -> None:
     assert frames[-1].place == ("<cell>", 3)
 
 
+def test_a_cells_code_is_kept_while_it_runs_and_not_by_whoever_looks() -> None:
+    scope: dict[str, Any] = {}
+    scope.update(here=lambda: spoken.here(scope), look=lambda: spoken.of_frame(sys._getframe(), scope))
+    cell = compile("look()\nhere()", "<cell>", "exec")
+    exec(cell, scope)  # noqa: S102 - it is written here
+    assert [code for _, code, *_ in spoken._cache.values() if code is cell] == [cell]
+    spoken.forget()
+    assert not spoken._cache
+
+
 def test_a_name_that_is_built_of_others_is_the_cells() -> None:
     exec(  # noqa: S102 - a module that counts as ours
         "def any_rank(comm): return comm.all_reduce(True)\ndef inside(comm): return comm.all_gather(True)\n"
