@@ -261,6 +261,7 @@ class Run(_Message):
     """Run a cell on the main loop. ``ranks`` are all that run it; ``number`` is the notebook's In[number].
 
     ``draw``: keep the values of its collectives for pictures; ``trace``: keep all of them, with their bytes.
+    ``script``: the code is not the user's, but runs a script of theirs.
     """
 
     id: int
@@ -269,6 +270,7 @@ class Run(_Message):
     number: int
     draw: bool = False
     trace: bool = False
+    script: bool = False
 
 
 class Push(_Message):

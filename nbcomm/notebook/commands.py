@@ -148,7 +148,7 @@ class Commands:
         number = next(self._numbers) if number is None else number
         output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
         with self._stage.alone(), self._manuscript.cell(number, code, chosen, len(self.ranks), script):
-            order = Run(self._desk.next_id(), code, chosen, number, draw, file is not None)
+            order = Run(self._desk.next_id(), code, chosen, number, draw, file is not None, script is not None)
             self._stage.perform(order, output, Aftermath(order, output, file, self._roster.places))
 
     def call(

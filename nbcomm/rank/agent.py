@@ -80,7 +80,7 @@ class Agent:
     def __init__(self, rank: int, home: Home) -> None:
         self.rank = rank
         self.home = home
-        self.world = World(self._send, lambda: program.scope or (self._shell and self._shell.user_ns))
+        self.world = World(self._send, self._scope)
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
         self._info = home.read_link()
         self._standing = Standing()
@@ -108,6 +108,10 @@ class Agent:
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
         # A rank that cannot be reached must not live on unseen.
         keep("nbcomm-agent", self._serve_link, self._faults, again=_TRIES, lost=lambda _: os._exit(70))
+
+    def _scope(self) -> dict[str, Any] | None:
+        """The user's variables: a frame whose globals they are is a line of theirs."""
+        return program.scope if program.scope is not None else self._shell and self._shell.user_ns
 
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
 

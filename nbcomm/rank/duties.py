@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -37,7 +37,7 @@ from ..messages import (
     Survey,
 )
 from ..values import pack, unpack
-from . import names, script, spoken, surveys
+from . import names, program, script, spoken, surveys
 from .cells import CellRunner
 from .comms import Comms
 from .history import History
@@ -279,7 +279,7 @@ class Duties:
             record.tidy()
 
     async def _run(self, message: Run) -> Done:
-        with self._working(message):
+        with self._working(message), program.instead_of_cell() if message.script else nullcontext():
             return await self.runner.run(message)
 
     def _call(self, message: Call, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:

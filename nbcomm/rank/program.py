@@ -38,6 +38,17 @@ _brought: dict[str, ModuleType] = {}
 """Modules that scripts have imported from beside them: the next script gets them as they are by then."""
 
 
+@contextmanager
+def instead_of_cell() -> Iterator[None]:
+    """While a cell runs that only calls `run`: its one line is not the user's, and no frame is until the script's."""
+    global scope  # noqa: PLW0603 - one script at a time
+    scope = {}
+    try:
+        yield
+    finally:
+        scope = None
+
+
 def run(file: str, argv: list[str]) -> None:
     """Run a script as ``__main__``.
 
@@ -55,7 +66,7 @@ def run(file: str, argv: list[str]) -> None:
     except OSError as error:
         raise ScriptError(f"The script {file!r} cannot be read on this rank: {error.strerror}.") from None
     linecache.checkcache(file)
-    module = _main_module(file)
+    module, before = _main_module(file), scope
     try:
         with _like_a_process(module, file, argv), lending.to_script():
             scope = vars(module)
@@ -68,7 +79,7 @@ def run(file: str, argv: list[str]) -> None:
     else:
         ended = ""
     finally:
-        scope = None
+        scope = before
         _shell().user_ns.update({name: value for name, value in vars(module).items() if not name.startswith("__")})
     if ended:
         raise ExitError(ended)

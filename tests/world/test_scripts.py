@@ -243,6 +243,22 @@ def test_a_script_fails_and_says_why(notebook: Notebook, folder: Path, code: str
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 
+def test_what_calls_a_script_is_not_shown_as_a_line_of_it(notebook: Notebook, folder: Path) -> None:
+    (folder / "meets.py").write_text(
+        "import torch.distributed as dist\nif dist.get_rank() == 1: raise ValueError\ndist.barrier()\n"
+    )
+    # Rank 2 has not come to the script's first line yet.
+    late = (
+        "import time; from nbcomm.rank import program; keep = program._keep; program._keep = lambda _: time.sleep(60)"
+    )
+    notebook.run(f"%%distributed -r 2\nlate = {{}}\nexec({late!r}, late)")
+    cell = notebook.run("%%distributed --file meets.py", fails=True)
+    assert "rank 2 is still running" in cell.error_text, cell.error_text
+    assert "__import__" not in cell.error_text
+    notebook.run("%%distributed -r 2\nexec('program._keep = keep', late)")
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
 def test_a_script_can_be_interrupted_and_leaves_no_trace(notebook: Notebook, folder: Path) -> None:
     (folder / "long.py").write_text(
         "import asyncio, os, signal, sys\nsys.path.insert(0, '/nowhere')\nos.chdir('/')\nsys.stdout = sys.stderr\n"
