@@ -62,3 +62,24 @@ def keep(
     thread = threading.Thread(target=kept, name=name, daemon=True)
     thread.start()
     return thread
+
+
+def after(seconds: float, name: str, work: Callable[[], object]) -> Callable[[], None]:
+    """Do some work later, on a daemon thread of its own.
+
+    Args:
+        seconds: until then; where it raises, it is done again after as long.
+        name: of the thread.
+        work: what is done.
+
+    Returns:
+        What calls it off, as long as it has not begun.
+    """
+    off = threading.Event()
+
+    def waited() -> None:
+        if not off.wait(seconds):
+            work()
+
+    keep(name, waited)
+    return off.set

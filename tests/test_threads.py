@@ -84,3 +84,27 @@ def test_a_log_that_fails_ends_no_thread() -> None:
 
     threads.keep("worker", work, Faults(fail)).join(WAIT)
     assert len(begun) == 3
+
+
+def test_what_is_done_later_is_done_once_and_again_where_it_raises() -> None:
+    done, errors, over = [], [SystemExit, ValueError], threading.Event()
+
+    def work() -> None:
+        done.append(threading.current_thread().name)
+        if errors:
+            raise errors.pop()
+        over.set()
+
+    threads.after(0.001, "later", work)
+    assert over.wait(WAIT)
+    assert done == ["later"] * 3
+
+
+def test_what_is_called_off_is_not_done() -> None:
+    done: list[None] = []
+    threads.after(60, "later", lambda: done.append(None))()
+    for thread in threading.enumerate():
+        if thread.name == "later":
+            thread.join(WAIT)
+            assert not thread.is_alive()
+    assert not done

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..messages import Comm, Heard, Item
 from ..panel.quietly import quietly
+from ..threads import after
 from .area import Area, current_area
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ class Mirrors:
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._held: dict[str, dict[str, Any]] = {}
         self._room, self._since = float(_AT_ONCE), clock()
-        self._timer: threading.Timer | None = None
+        self._call_off: Callable[[], None] | None = None  # what is to be released soon
         self._closed = False
         self._lock = threading.RLock()
 
@@ -144,23 +145,21 @@ class Mirrors:
 
     def _hold(self, item: Comm) -> None:
         self._held.setdefault(item.comm, {}).update(item.data.get("state", {}))
-        if self._timer is None:
-            self._timer = threading.Timer(_HELD, self.release)
-            self._timer.name = "nbcomm-widgets"
-            self._timer.daemon = True
-            self._timer.start()
+        if self._call_off is None:
+            self._call_off = after(_HELD, "nbcomm-widgets", self.release)
 
     def release(self) -> None:
         """Send what was held back: of each widget the last values."""
         with self._lock:
-            timer, self._timer = self._timer, None
-            held, self._held = self._held, {}
-            if timer is not None:
-                timer.cancel()
-            for comm, state in held.items():
+            call_off, self._call_off = self._call_off, None
+            while self._held:  # one by one: what cannot be sent is lost alone
+                comm = next(iter(self._held))
+                state = self._held.pop(comm)
                 half = self._halves.get(comm)
                 if half is not None:
                     half.send({"method": "update", "state": state, "buffer_paths": []})
+            if call_off is not None:
+                call_off()
 
     # ── what is known of them ───────────────────────────────────────────────────────────────────────
 
@@ -201,8 +200,8 @@ class Mirrors:
             if self._closed:
                 return
             self._closed = True
-            if self._timer is not None:
-                self._timer.cancel()
+            if self._call_off is not None:
+                self._call_off()
             area = current_area()
             for block in [*self._blocks]:
                 quietly(block.leave, area)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..threads import after
 from . import static
 from .beside import close_widget, in_kernel, open_widget
 from .feed import Feed
@@ -70,7 +71,7 @@ class Panel:
         meta = {"id": self.id, "title": title, "backend": backend, "actions": [*self._actions], "controls": controls}
         self._feed = Feed(meta, ranks)
         self._lock = threading.Lock()
-        self._timer: threading.Timer | None = None
+        self._call_off: Callable[[], None] | None = None  # what is to be sent soon
         self._widget: Any = None
         self._close_views: Callable[[], None] = lambda: None
         self._stored: object = None
@@ -124,8 +125,8 @@ class Panel:
             if self._closed:
                 return
             self._closed = True
-            if self._timer is not None:
-                self._timer.cancel()
+            if self._call_off is not None:
+                self._call_off()
             widget, self._widget = self._widget, None
             self._feed.put(self._feed.views, "stopped; this was the last state")
             last = {**self._feed.keyframe(time.time()), "kind": "end"}
@@ -146,21 +147,18 @@ class Panel:
 
     def _flush(self) -> None:
         """Send what is due, or come back when it may go. The lock is held."""
-        if self._widget is None or self._timer is not None:
+        if self._widget is None or self._call_off is not None:
             return
         now = time.monotonic()
         wait = self._feed.wait(now)
         if wait > 0:
-            self._timer = threading.Timer(wait, self._late)
-            self._timer.name = "nbcomm-panel"
-            self._timer.daemon = True  # or a kernel that shuts down would wait for it
-            self._timer.start()
+            self._call_off = after(wait, "nbcomm-panel", self._late)
         elif (message := self._feed.take(now, time.time())) is not None:
             quietly(self._widget.send, message)
 
     def _late(self) -> None:
         with self._lock:
-            self._timer = None
+            self._call_off = None
             self._flush()
 
     def _current(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from nbcomm.messages import Comm, Display, Heard, Item, Text
 from nbcomm.notebook.area import RecordingArea, TerminalArea
+from nbcomm.notebook.halves import WidgetHalf
 from nbcomm.notebook.mirrors import Mirrors
 from nbcomm.notebook.wording import wording
 
@@ -156,6 +158,30 @@ def test_more_values_than_a_server_lets_through_are_held_back_and_the_last_ones_
     before = len(known.sent)
     known.hear(0, updated("w0", value=5))
     assert len(known.sent) == before + 1
+
+
+def test_a_held_back_value_that_cannot_be_sent_is_lost_alone(
+    known: Known, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("CRITICAL")
+    plain, failed, sent = WidgetHalf.send, threading.Event(), threading.Event()
+
+    def send(half: WidgetHalf, data: dict[str, Any]) -> None:
+        if threading.current_thread().name == "nbcomm-widgets" and not failed.is_set():
+            failed.set()
+            raise SystemExit
+        plain(half, data)
+        if failed.is_set():
+            sent.set()
+
+    known.hear(0, opened("w0"), opened("w1"))
+    monkeypatch.setattr(WidgetHalf, "send", send)
+    for value in range(1000):
+        known.hear(0, updated("w0", value=value), updated("w1", value=value))
+    assert failed.wait(20)
+    assert sent.wait(20)
+    assert known.mirrors.state("w1")["value"] == 999
+    assert known.sent[-1][1]["state"] == {"value": 999}
 
 
 def test_what_is_held_back_comes_before_what_must_follow_it(known: Known) -> None:

@@ -88,6 +88,28 @@ def test_the_last_of_a_burst_arrives_without_another_call(displays: list[tuple[b
     assert recorder.sent[1]["rows"]["0"][0] == "failed"
 
 
+def test_a_burst_whose_end_cannot_be_sent_is_sent_a_moment_later(
+    displays: list[tuple[bool, dict[str, str]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    panel = Panel("w", "gloo", world("idle"))
+    panel.show()
+    take, failed = panel._feed.take, threading.Event()
+
+    def failing(*args: Any) -> Any:
+        if threading.current_thread().name == "nbcomm-panel" and not failed.is_set():
+            failed.set()
+            raise SystemExit
+        return take(*args)
+
+    monkeypatch.setattr(panel._feed, "take", failing)
+    panel.update(world("running"))
+    panel.update(world("failed"))
+    for _ in range(2):
+        assert panel._widget.news.acquire(timeout=10)
+    assert failed.is_set()
+    assert panel._widget.sent[-1]["rows"]["0"][0] == "failed"
+
+
 def test_settle_writes_a_new_table_only_when_one_is_due(displays: list[tuple[bool, dict[str, str]]]) -> None:
     panel = Panel("w", "gloo", world("idle", memory=300 << 20))
     panel.settle()

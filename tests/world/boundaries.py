@@ -188,6 +188,18 @@ TABLE = (
             ("notebook", "watch", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
             ("notebook", "cluster", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
             ("notebook", "forkserver", NOTHING, "tests/world/test_threads.py::test_the_fork_server_is_heard_again"),
+            (
+                "notebook",
+                "widgets",
+                REST,
+                "tests/notebook/test_mirrors.py::test_a_held_back_value_that_cannot_be_sent_is_lost_alone",
+            ),
+            (
+                "notebook",
+                "panel",
+                NOTHING,
+                "tests/panel/test_widget.py::test_a_burst_whose_end_cannot_be_sent_is_sent_a_moment_later",
+            ),
             ("rank", "agent", NOTHING, "tests/world/test_threads.py::test_a_rank_that_has_lost_its_link_makes_another"),
             ("rank", "store", NOTHING, "tests/world/test_threads.py::test_the_store_serves_on"),
             ("rank", "lane", CELL, "tests/rank/comm/test_lanes.py::test_a_thread_that_fails_is_told_to_who_waits"),
