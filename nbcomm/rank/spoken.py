@@ -135,7 +135,7 @@ def _found(start: FrameType, scope: dict[str, Any] | None, cache: _Cache) -> Sai
     except KeyError:
         pass
     what = _named(called, within, method, kind)
-    line = _line(frame, scope)
+    line, _ = _line(frame, scope)
     said = Said(place(f"{what}|{line[1] if line else ''}"), what, line)
     if code.co_filename not in TYPED:
         if len(cache) >= _CACHED:
@@ -189,10 +189,13 @@ def _what(name: str, of: Any = "", shape: torch.Size | None = None) -> str:
     return f"{name} of a{'n' if of[0].lower() in 'aeiou' else ''} {of}"
 
 
-def _line(frame: FrameType | None, scope: dict[str, Any]) -> tuple[str, int] | None:
+def _line(frame: FrameType | None, scope: dict[str, Any]) -> tuple[tuple[str, int] | None, bool]:
+    """File and line of the cell that has led to a frame, and whether a debugger is in between."""
+    debugged = False
     while frame is not None and (frame.f_globals is not scope or frame.f_code.co_filename in TYPED):
+        debugged = debugged or frame.f_globals.get("__name__") == "pdb"
         frame = frame.f_back
-    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None
+    return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else None, debugged
 
 
 def line_of(at: tuple[str, int] | None, aside: str = "") -> str:
@@ -207,11 +210,8 @@ def line_at(frame: FrameType | None, scope: dict[str, Any] | None) -> str:
     """The line of the cell that a thread is in, as it is shown."""
     if scope is None:
         return ""
-    at, debugged = _line(frame, scope), ""
-    while frame is not None and (frame.f_globals is not scope or frame.f_code.co_filename in TYPED):
-        debugged = DEBUGGED if frame.f_globals.get("__name__") == "pdb" else debugged
-        frame = frame.f_back
-    return line_of(at, debugged)
+    at, debugged = _line(frame, scope)
+    return line_of(at, DEBUGGED if debugged else "")
 
 
 def in_words(said: Mapping[int, tuple[str, str]]) -> dict[int, str]:
