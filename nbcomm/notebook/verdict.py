@@ -1,28 +1,16 @@
 """Judges who waits for whom, and whether in vain: a pure function of what all ranks report.
 
-A rank whose main thread runs is *free*: it may do anything yet, and so may one that has threads. A rank that is stuck
-in a collective can go on once all members have issued it; in a send or receive, once the other end has. So the ranks
-that may go on are the least set that holds the free ones, and every stuck one whose missing ranks are all in it (of
-a receive from anyone, some). Whoever is stuck outside of it waits for ever.
-
-Why snapshots of different moments do not deceive. A rank looks whether it is stuck, then for threads, then at its
-counts, and counts only grow. Suppose that some of the ranks judged to wait for ever left that wait after they had
-looked; take the first. What it needed was issued by a rank whose counts lacked it, so after that one had looked, too.
-But that one has no threads, and it had ended its part, so it issues nothing more; or it was judged itself, so it had
-left its own wait before. So there is no first, and a verdict stays true.
-
-How messages meet: a receive by name stands for the next message of its sender as soon as it is issued. A receive
-from anyone takes one for which no receive stands, and is a receive from that sender from then on; until then it may
-be the other end of anybody's send.
+Who may go on, and why snapshots of different moments do not deceive, stands in `standings`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..messages import Count, Doing, Op
+from ..messages import Op
 from ..ranks import named, together
+from .standings import ENDED, Need, Standing, World
 
 _SENTENCES = 3
 """So many calls are told of in a verdict; of the others their number."""
@@ -32,45 +20,6 @@ _PLACES = 4
 
 _LONGEST = 120
 """Characters of a line or an error that are quoted."""
-
-_ENDED = {
-    "finished": "has finished the cell",
-    "failed": "failed",
-    "interrupted": "was interrupted",
-    "idle": "does not run this cell",
-    "dead": "is dead",
-}
-"""The states in which a main thread issues nothing more during this cell."""
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What is known of one rank.
-
-    Attributes:
-        rank: its rank in the world.
-        state: "running" (its part of the cell has not ended), "finished", "failed", "interrupted", "idle" (it
-            does not run the cell) or "dead".
-        note: how it died, or what it raised.
-        doing: what it said last.
-    """
-
-    rank: int
-    state: str
-    note: str = ""
-    doing: Doing = field(default_factory=Doing)
-
-    @property
-    def waits(self) -> Sequence[Op]:
-        """What it is stuck in: one of these calls."""
-        return () if self.state in _ENDED else self.doing.waits
-
-    @property
-    def free(self) -> bool:
-        """Whether it may issue anything yet, whatever the others do."""
-        if self.state == "dead":
-            return False
-        return self.doing.threads > 0 or (self.state not in _ENDED and not self.waits)
 
 
 @dataclass(frozen=True)
@@ -115,13 +64,14 @@ def judge(standings: Mapping[int, Standing]) -> Verdict:
     Args:
         standings: every rank of the world, by rank, all in one generation.
 
+    >>> from nbcomm.messages import Doing
     >>> stuck = Doing({"0": 1}, waits=[Op("collective", "barrier", "0", [0, 1], 1, "", "line 1: barrier()", 0.0)])
     >>> judge({0: Standing(0, "running", doing=stuck), 1: Standing(1, "finished")}).text
     'barrier #1 of the world (line 1: barrier()) can never complete: rank 0 waits in it, but rank 1 has finished the cell.'
     """  # noqa: E501 - the sentence is as long as it is
     if not any(standing.waits for standing in standings.values()):
         return Verdict()
-    world = _World(standings)
+    world = World(standings)
     waits = [
         Wait(rank, [need.op for need in needs], sorted(set().union(*(need.missing for need in needs))))
         for rank, needs in world.needs.items()
@@ -139,10 +89,10 @@ def of_threads(standings: Mapping[int, Standing]) -> str:
     """
     if not any(standing.doing.beside for standing in standings.values()):
         return ""
-    world, parts = _World(standings), []
+    world, parts = World(standings), []
     for rank, standing in sorted(standings.items()):
         for op in standing.doing.beside if standing.state == "running" else ():
-            need = _Need(op, world.missing(rank, op))
+            need = Need(op, world.missing(rank, op))
             if need.missing:
                 vain = "" if need.may_end(world.going) else ", so it waits in vain: press ■ to end the cell"
                 places = _listed(_places(world, sorted(need.missing)))
@@ -152,93 +102,6 @@ def of_threads(standings: Mapping[int, Standing]) -> str:
     return "; ".join(parts[:_SENTENCES] + more)
 
 
-# ── who may go on ───────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class _Need:
-    """A call that a rank is stuck in, and who has not arrived there."""
-
-    op: Op
-    missing: frozenset[int]
-
-    @property
-    def from_anyone(self) -> bool:
-        return self.op.kind == "recv" and self.op.peer is None
-
-    @property
-    def by_itself(self) -> bool:
-        """Whether the wait ends whatever the others do: by its timeout, or since it has failed already."""
-        return self.op.limited or self.op.lost
-
-    def may_end(self, going: Collection[int]) -> bool:
-        if self.by_itself or not self.missing:
-            return True
-        return not self.missing.isdisjoint(going) if self.from_anyone else self.missing.issubset(going)
-
-
-class _World:
-    """All ranks, what those that are stuck need, who may go on, and who waits in vain."""
-
-    def __init__(self, standings: Mapping[int, Standing]) -> None:
-        self.size = len(standings)
-        self.ranks = dict(sorted(standings.items()))
-        self._messages: dict[tuple[int, str], dict[tuple[str, int | None, int], int]] = {}
-        self._absent: dict[tuple[str, int, tuple[int, ...]], frozenset[int]] = {}
-        for op in [op for standing in standings.values() for op in standing.waits]:
-            for rank in {*op.members, *([] if op.peer is None else [op.peer])} - self.ranks.keys():
-                self.ranks[rank] = Standing(rank, "running")  # nothing is known of it, so it may do anything
-        self.needs = {
-            rank: [_Need(op, self.missing(rank, op)) for op in standing.waits]
-            for rank, standing in self.ranks.items()
-            if standing.waits
-        }
-        self.going = {rank for rank, standing in self.ranks.items() if standing.free}
-        self.vain = dict(self.needs)
-        while freed := [rank for rank, needs in self.vain.items() if any(need.may_end(self.going) for need in needs)]:
-            self.going.update(freed)
-            for rank in freed:
-                del self.vain[rank]
-
-    def missing(self, rank: int, op: Op) -> frozenset[int]:
-        """Who has not arrived where a rank's call needs them."""
-        if op.kind == "collective":
-            return self._absentees(op) - {rank}
-        if op.peer is not None:
-            if op.kind == "recv":
-                there = self._number(op.peer, "sent", op, rank) >= op.seq
-            else:  # what the other end takes from anyone may be this
-                there = self._number(op.peer, "received", op, rank) >= op.seq
-                there = there or self._number(op.peer, "received", op, None) > 0
-            return frozenset() if there else frozenset({op.peer})
-        others = frozenset(op.members) - {rank}
-        on_its_way = self._number(rank, "received", op, None) == 0 or any(
-            self._number(other, "sent", op, rank) > self._number(rank, "received", op, other) for other in others
-        )
-        return frozenset() if on_its_way else others
-
-    def _absentees(self, op: Op) -> frozenset[int]:
-        """Who has not arrived at a collective: the same set for all that wait there, and there may be many."""
-        key = op.group, op.seq, tuple(op.members)
-        if key not in self._absent:
-            self._absent[key] = frozenset(
-                member for member in op.members if self.ranks[member].doing.issued.get(op.group, 0) < op.seq
-            )
-        return self._absent[key]
-
-    def _number(self, rank: int, which: str, op: Op, peer: int | None) -> int:
-        """How many messages of the call's group and tag a rank has sent to a peer, or received from it."""
-        index = self._messages.get((rank, which))
-        if index is None:
-            index = self._messages[rank, which] = {}
-            doing = self.ranks[rank].doing
-            counts: Iterable[Count] = doing.sent if which == "sent" else doing.received
-            for count in counts:
-                key = count.group, count.peer, count.tag
-                index[key] = index.get(key, 0) + count.number
-        return index.get((op.group, peer, op.tag), 0)
-
-
 # ── why a wait is in vain ───────────────────────────────────────────────────────────────────────────
 
 
@@ -246,12 +109,12 @@ class _World:
 class _Knot:
     """A call that can never complete, and the ranks that wait in it, or in one of so many others."""
 
-    need: _Need
+    need: Need
     ranks: list[int]
     others: int
 
 
-def _why(world: _World) -> str:
+def _why(world: World) -> str:
     """One sentence for each call in which ranks wait in vain, and for each cycle of such calls."""
     knots: dict[object, _Knot] = {}
     at: dict[int, _Knot] = {}
@@ -298,19 +161,19 @@ def _cycle(start: _Knot, leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[
     return path[-1:]
 
 
-def _never(world: _World, knot: _Knot) -> list[int]:
+def _never(world: World, knot: _Knot) -> list[int]:
     """The missing ranks that can never arrive; first those whose part has ended, which needs no further reason."""
     return sorted(knot.need.missing - world.going, key=lambda rank: (rank in world.vain, rank))
 
 
-def _sentence(world: _World, knot: _Knot) -> str:
+def _sentence(world: World, knot: _Knot) -> str:
     never = _never(world, knot)
     places = _places(world, never) + _places(world, sorted(knot.need.missing.difference(never)))
     nobody = "nobody can send it any more: " if knot.need.from_anyone else ""
     return f"{_in_vain(world, knot)}, but {nobody}{_listed(places)}."
 
 
-def _around(world: _World, cycle: Sequence[_Knot]) -> str:
+def _around(world: World, cycle: Sequence[_Knot]) -> str:
     """Go around a cycle once: each call needs a rank that waits in the next one, and the last one in the first."""
     needed = [
         min(knot.need.missing.intersection(after.ranks))
@@ -326,7 +189,7 @@ def _around(world: _World, cycle: Sequence[_Knot]) -> str:
     return f"{_in_vain(world, cycle[0])}, but {'; '.join(steps)}."
 
 
-def _in_vain(world: _World, knot: _Knot) -> str:
+def _in_vain(world: World, knot: _Knot) -> str:
     waiting = f"{named(knot.ranks)} wait{'s' if len(knot.ranks) == 1 else ''} in it"
     if knot.others:
         waiting += f" or in {'another' if knot.others == 1 else f'one of {knot.others} others'} that cannot either"
@@ -336,7 +199,7 @@ def _in_vain(world: _World, knot: _Knot) -> str:
 # ── for whom a wait is that may still end ───────────────────────────────────────────────────────────
 
 
-def _for_whom(world: _World) -> str:
+def _for_whom(world: World) -> str:
     """Name the free ranks at the ends of the chains, and what ends by itself."""
     everybody = [need for needs in world.needs.values() for need in needs]
     alone = next((need for need in everybody if need.by_itself), None)
@@ -356,7 +219,7 @@ def _for_whom(world: _World) -> str:
     return f"waiting in {_call(world, everybody[0].op)}, where all have arrived"
 
 
-def _roots(world: _World, *, certain: bool) -> list[int]:
+def _roots(world: World, *, certain: bool) -> list[int]:
     """The free ranks that the waits come down to; ``certain``: only where no other rank would do instead."""
     roots: set[int] = set()
     seen: set[int] = set()
@@ -375,14 +238,14 @@ def _roots(world: _World, *, certain: bool) -> list[int]:
     return sorted(roots)
 
 
-def _culprits(world: _World, ranks: Sequence[int]) -> str:
+def _culprits(world: World, ranks: Sequence[int]) -> str:
     """Free ranks and what they are at: ``rank 2, at line 3: time.sleep(60); ranks 4-5``."""
     places: dict[tuple[str, str], list[int]] = {}
     for rank in ranks:
         standing = world.ranks[rank]
         line = _short(standing.doing.line)
         place = ("", f", at {line}" if line else "")
-        if standing.state in _ENDED:
+        if standing.state in ENDED:
             place = ("a thread of ", f", which {_where(world, rank)}")
         places.setdefault(place, []).append(rank)
     texts = [f"{before}{named(some)}{after}" for (before, after), some in places.items()]
@@ -393,7 +256,7 @@ def _culprits(world: _World, ranks: Sequence[int]) -> str:
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _call(world: _World, op: Op, *, details: bool = False) -> str:
+def _call(world: World, op: Op, *, details: bool = False) -> str:
     """A call by all that it is known by: ``all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x))``."""
     small = len(op.members) < world.size
     group = f"the group of {named(op.members)}" if small else "the world"
@@ -411,7 +274,7 @@ def _call(world: _World, op: Op, *, details: bool = False) -> str:
     return f"{name} ({about})" if about else name
 
 
-def _places(world: _World, ranks: Sequence[int]) -> list[str]:
+def _places(world: World, ranks: Sequence[int]) -> list[str]:
     """Where these ranks are, those at one place together: ``ranks 1-2 have finished the cell``."""
     alike = together(ranks, [_where(world, rank) for rank in ranks])
     places = [f"{named(some)} {plural(place) if len(some) > 1 else place}" for place, some in alike.items()]
@@ -420,16 +283,16 @@ def _places(world: _World, ranks: Sequence[int]) -> list[str]:
     return places[:_PLACES] + rest
 
 
-def _where(world: _World, rank: int) -> str:
+def _where(world: World, rank: int) -> str:
     """Where a missing rank is, as the end of a sentence about one rank."""
     standing = world.ranks[rank]
     if standing.waits:
         return f"waits in {_call(world, standing.waits[0])}"
     if standing.state == "dead" and standing.note:
         return _short(standing.note)
-    if standing.state in _ENDED:
+    if standing.state in ENDED:
         note = f" ({_short(standing.note)})" if standing.note and standing.state == "failed" else ""
-        return _ENDED[standing.state] + note
+        return ENDED[standing.state] + note
     return f"is still at {_short(standing.doing.line)}" if standing.doing.line else "is still running"
 
 

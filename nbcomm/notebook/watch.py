@@ -17,7 +17,8 @@ from ..messages import Doing, Done, Op, Probe
 from ..threads import keep
 from .errors_view import first_line
 from .roster import ends_of
-from .verdict import Standing, judge, of_threads
+from .standings import Standing
+from .verdict import judge, of_threads
 
 if TYPE_CHECKING:
     from .chronicle import Chronicle

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from nbcomm.messages import Count, Doing, Op
-from nbcomm.notebook.verdict import Standing
+from nbcomm.notebook.standings import Standing
 
 T = TypeVar("T")
 

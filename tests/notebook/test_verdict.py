@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbcomm.messages import Count, Doing, Op
-from nbcomm.notebook.verdict import Standing, judge, of_threads
+from nbcomm.notebook.standings import Standing
+from nbcomm.notebook.verdict import judge, of_threads
 
 from .programs import Play, Tape, any_play
 

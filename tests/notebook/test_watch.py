@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbcomm.messages import Doing, Op
-from nbcomm.notebook.verdict import Standing
+from nbcomm.notebook.standings import Standing
 from nbcomm.notebook.watch import _cut_off
 
 
