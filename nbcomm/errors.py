@@ -106,13 +106,22 @@ class CellError(NbcommError):
     Attributes:
         ranks: the global ranks on which it failed, ascending.
         tracebacks: the coloured traceback of each such rank, as the rank rendered it.
+
+    Args:
+        message: which ranks failed, and with what.
+        tracebacks: of each rank.
+        rendered: what is shown above the sentence.
+        summary: the sentence that is shown, if what is rendered has said the rest.
     """
 
-    def __init__(self, message: str, tracebacks: dict[int, str], rendered: str | None = None) -> None:
+    def __init__(
+        self, message: str, tracebacks: dict[int, str], rendered: str | None = None, summary: str | None = None
+    ) -> None:
         super().__init__(message)
         self.tracebacks = dict(sorted(tracebacks.items()))
         self.ranks = list(self.tracebacks)
         self._rendered = rendered
+        self._summary = summary
 
     def reword(self, change: Callable[[str], str]) -> None:
         """Change the text, and what is shown above it."""
@@ -121,7 +130,7 @@ class CellError(NbcommError):
 
     def _render_traceback_(self) -> list[str]:
         lines = self._rendered.splitlines() if self._rendered else []
-        return [*lines, f"{type(self).__name__}: {self}"]
+        return [*lines, f"{type(self).__name__}: {self._summary or self}"]
 
 
 class ExitError(NbcommError):

@@ -34,10 +34,10 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
         groups.setdefault(failures[rank], []).append(rank)
     ordered = sorted(groups.items(), key=lambda group: (len(group[1]), group[1][0]))
     named = [f"{label(ranks)} {first_line(failure)}" for failure, ranks in ordered[:_NAMED]]
-    if len(ordered) > _NAMED:
-        named.append(f"and {len(ordered) - _NAMED} more")
+    kinds = [f"{label(ranks)} {failure.name}" for failure, ranks in ordered[:_NAMED]]
+    more = [f"and {len(ordered) - _NAMED} more"] if len(ordered) > _NAMED else []
     total = len(world_ranks)
-    message = f"{len(failures)} of {total} rank{'s' if total > 1 else ''} failed: {'; '.join(named)}"
+    failed = f"{len(failures)} of {total} rank{'s' if total > 1 else ''} failed: "
     rendered = []
     for i, (failure, ranks) in enumerate(ordered):
         if i < _WHOLE and failure.traceback:
@@ -47,7 +47,9 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
     if len(ordered) > _WHOLE:
         rendered.append("(the other tracebacks are in the exception's `tracebacks`)\n")
     tracebacks = {rank: failure.traceback for rank, failure in failures.items()}
-    return CellError(message, tracebacks, "\n".join(rendered))
+    # What is shown has the messages above its last line; what a program catches has them in its text.
+    summary = failed + "; ".join(kinds + more)
+    return CellError(failed + "; ".join(named + more), tracebacks, "\n".join(rendered), summary)
 
 
 def first_line(failure: Failure) -> str:

@@ -16,6 +16,8 @@ def test_identical_tracebacks_are_shown_once_the_odd_one_first():
     shown = "\n".join(error._render_traceback_())
     assert shown.index("Traceback B") < shown.index("Traceback A")
     assert shown.count("Traceback A") == 1
+    assert shown.count("rank 2 has failed") == 0  # it stands in the tracebacks
+    assert shown.endswith("\nCellError: 4 of 4 ranks failed: [2] ZeroDivisionError; [0-1,3] CollectiveError")
     assert error.ranks == [0, 1, 2, 3]
 
 

@@ -354,6 +354,31 @@ def test_a_wait_in_vain_is_told_why(ranks, expected, words):
     assert verdict.text.endswith(".")
 
 
+@pytest.mark.parametrize(
+    ("ranks", "remedy"),
+    [
+        (
+            [stuck(SUM), finished(), stuck(SUM), finished()],
+            "Let ranks 1,3 call it, too; or make a group of those that do (new_group), and call it with group=.",
+        ),
+        ([stuck(SUM), idle()], "Let rank 1 run the cell and call it, too; or"),
+        ([stuck(coll(1, name="new_group")), finished()], "Every rank of the world has to call new_group"),
+        ([stuck(send(1, 1)), finished()], "Let rank 1 receive it."),
+        ([stuck(recv(1, 1)), finished()], "Let rank 1 send to rank 0."),
+        ([stuck(recv(1, None)), finished(), finished()], "Let one of them send to rank 0."),
+        ([stuck(recv(1, 1)), stuck(recv(1, 0))], "Let one of them receive before it sends, or use sendrecv or isend."),
+        ([stuck(A), stuck(B), stuck(C)], "Let all ranks call the same collectives in the same order."),
+    ],
+)
+def test_what_to_do_about_it_is_told_last(ranks, remedy):
+    assert judge(world(*ranks)).text.rpartition(". ")[2].startswith(remedy)
+
+
+@pytest.mark.parametrize("other", [failed(), dead(), at("interrupted")])
+def test_where_an_error_says_what_to_do_the_verdict_does_not(other):
+    assert judge(world(stuck(SUM), other)).text.endswith(("(ValueError: boom).", "SIGKILL.", "was interrupted."))
+
+
 @pytest.mark.parametrize(("ranks", "words"), WAITING.values(), ids=WAITING)
 def test_a_wait_that_may_end_is_told_for_whom(ranks, words):
     verdict = judge(world(*ranks))
