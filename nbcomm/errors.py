@@ -122,15 +122,21 @@ class CellError(NbcommError):
         self.ranks = list(self.tracebacks)
         self._rendered = rendered
         self._summary = summary
+        self._suggestion = ""
 
     def reword(self, change: Callable[[str], str]) -> None:
-        """Change the text, and what is shown above it."""
+        """Change the text, what is shown above it, and what is suggested."""
         super().reword(change)
         self._rendered = change(self._rendered) if self._rendered else None
+        self._suggestion = change(self._suggestion)
+
+    def suggest(self, what: str) -> None:
+        """Show a sentence below, if it is not empty: what to do about it."""
+        self._suggestion = what
 
     def _render_traceback_(self) -> list[str]:
         lines = self._rendered.splitlines() if self._rendered else []
-        return [*lines, f"{type(self).__name__}: {self._summary or self}"]
+        return [*lines, f"{type(self).__name__}: {self._summary or self}", *filter(None, [self._suggestion])]
 
 
 class ExitError(NbcommError):

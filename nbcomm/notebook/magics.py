@@ -20,7 +20,7 @@ from IPython.display import display
 from ..errors import CellSyntaxError, Interrupted, NbcommError, SpecError, StateError, TransferError
 from ..panel import table_text
 from ..ranks import capital
-from . import assist, auto, buttons, keeping, programs, variables, worlds
+from . import assist, auto, buttons, hints, keeping, programs, variables, worlds
 from .naming import addressed
 from .progress import StartProgress
 from .session import Session
@@ -96,7 +96,7 @@ class DistributedMagics(Magics):
         self._perform(options, run)
 
     def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
-        with _addressed_to(options.world), self._interruptible():
+        with _addressed_to(options.world), hints.suggesting(self._shell.user_ns), self._interruptible():
             what(self._session_for(options.ranks, options.world))(
                 options.ranks,
                 number=_number_of_running_cell(self._shell),
@@ -370,6 +370,7 @@ def load(shell: InteractiveShell, *, announce: bool = True) -> None:
         auto.follow(shell, on=getattr(kernel, "distributes_cells", False))
         keeping.follow(kernel)
         assist.follow(shell)
+        hints.follow(shell)
         shell.input_transformers_cleanup.append(programs.allow_no_body)
         with suppress(OSError):  # a start tries again, and says why
             worlds.warm_up()
@@ -383,6 +384,7 @@ def unload(shell: InteractiveShell) -> None:
     _loaded = None
     auto.forget()
     assist.leave()
+    hints.leave(shell)
     for session in worlds.running():
         session.stop()
         worlds.leave(session)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import re
 import shlex
 from typing import NoReturn
@@ -19,7 +20,20 @@ class _Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises a sentence instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}. {' '.join(self.format_usage().split())}")
+        raise UsageError(f"{self.prog}: {message}{self._meant(message)} {' '.join(self.format_usage().split())}")
+
+    def _meant(self, message: str) -> str:
+        """The end of a sentence about options that nobody knows."""
+        _, unknown, words = message.partition("unrecognized arguments: ")
+        options = [word for word in words.split() if word.startswith("-")] if unknown else []
+        if options == ["-n"]:
+            return ": how many ranks there are is said once, by %distributed start -n."
+        known = {*self._option_string_actions}
+        for action in self._actions:
+            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no other name for it
+                known.update(*(parser._option_string_actions for parser in action.choices.values()))  # noqa: SLF001
+        near = [match for word in options for match in difflib.get_close_matches(word, sorted(known), 1)]
+        return f"; did you mean {' '.join(near)}?" if near else "."
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # noqa: ARG002 - argparse's signature
         raise Helped
@@ -69,7 +83,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     pull.add_argument("names", nargs="+", metavar="NAME")
     pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
     auto = word(
-        "auto", "Say whether every cell runs on the ranks, or choose; %%local at the top of a cell keeps it here."
+        "auto", "Say whether every cell runs on the ranks, or choose; %%%%local at the top of a cell keeps it here."
     )
     auto.add_argument("state", nargs="?", choices=("on", "off"))
     debug = word("debug", "Open the debugger on a rank, where its last error was raised.")

@@ -7,6 +7,7 @@ processes cannot be forked.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import signal
 import sys
@@ -46,6 +47,7 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
     def initialize(self, argv: list[str] | None = None) -> None:
         """Start the agent at once: it says hello while the engine is still registering."""
         super().initialize(argv)
+        self.log.addFilter(_is_news)
         self.agent = Agent(self.id, Home(os.environ[HOME_VARIABLE]))
 
     def init_signal(self) -> None:
@@ -87,6 +89,11 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
             # look for one (Lightning Fabric, to refuse strategies that would start processes) are told so.
             vars(sys).pop(prompt, None)
         self.agent.attach(self.kernel.shell, self.loop.asyncio_loop)
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Whether a line belongs into a rank's log: not that ipykernel has no debugger of its own here, where none fits."""
+    return not str(record.msg).startswith("debugpy_stream")
 
 
 def main(argv: list[str]) -> None:

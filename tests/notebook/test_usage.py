@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbcomm.notebook.usage import UsageError, line_parser, split
+from nbcomm.notebook.usage import Helped, UsageError, cell_parser, line_parser, parse_cell, split
 
 
 @pytest.mark.parametrize(
@@ -35,3 +35,32 @@ def test_options_stand_on_either_side_of_an_expression(line: str) -> None:
     parser, _ = line_parser()
     options = parser.parse_args(split(line))
     assert (" ".join(options.name), options.ranks, options.atol) == ("x - 1", "0,1", 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--drw", "unrecognized arguments: --drw; did you mean --draw? usage: %%distributed"),
+        ("--by_rank", "did you mean --by-rank?"),
+        ("-n 4", "how many ranks there are is said once, by %distributed start -n. usage"),
+        ("--xyzzy", "unrecognized arguments: --xyzzy. usage"),
+    ],
+)
+def test_an_option_that_nobody_knows_is_answered_by_the_one_that_was_meant(line: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_cell(cell_parser(), line)
+    assert said in str(caught.value)
+
+
+def test_an_option_of_a_word_is_found_too() -> None:
+    with pytest.raises(UsageError, match=r"did you mean --backend\?"):
+        line_parser()[0].parse_args(["start", "--bckend", "gloo"])
+
+
+def test_help_shows_a_cell_magic_with_both_its_signs(capsys: pytest.CaptureFixture[str]) -> None:
+    parser, words = line_parser()
+    parser.print_help()
+    with pytest.raises(Helped):
+        words["auto"].parse_args(["--help"])
+    shown = capsys.readouterr().out
+    assert shown.count("%%local at the top") == 2

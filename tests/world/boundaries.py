@@ -226,6 +226,13 @@ TABLE = (
         SENTENCE,
         how="huge",
     ),
+    Boundary(
+        "a hint could not be given",
+        "notebook",
+        "nbcomm.notebook.hints:hint",
+        NOTHING,
+        elsewhere="tests/notebook/test_hints.py::test_a_hint_that_cannot_be_given_costs_nothing",
+    ),
     # What hears of processes, and starts them.
     *(
         Boundary(guard, side, spoiled, costs, elsewhere=f"tests/launch/test_forkserver.py::{test}")
