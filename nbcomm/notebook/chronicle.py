@@ -60,6 +60,11 @@ class Chronicle:
                 else:  # it died: what it told before is all there is
                     self._ended[rank] = time.time()
 
+    def forget(self) -> None:
+        """What the last cell did is no news any more: ranks were replaced since."""
+        with self._lock:
+            self._began, self._ended, self._steps, self._told = {}, {}, {}, None
+
     def meetings(self) -> list[Meeting]:
         """What the ranks have done together so far."""
         with self._lock:

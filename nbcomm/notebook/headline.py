@@ -23,7 +23,7 @@ def headline(views: Sequence[RankView], ladder: Ladder, waiting: str) -> str | N
         return None  # the states name it first
     if waiting:
         return waiting
-    if any(view.state == "failed" and view.error.startswith(_MET) for view in views):
+    if any(view.error.startswith(_MET) for view in views):
         rung = troubled_rung(ladder)
         # Where all failed alike, the error itself says more.
         return ladder_line(ladder) if rung is not None and {"missing", "other"} & {*rung.marks} else None

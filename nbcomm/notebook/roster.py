@@ -6,6 +6,8 @@ import threading
 import time
 from collections.abc import Iterable, Mapping
 
+from msgspec import structs
+
 from ..home import Home, tail
 from ..launch.ends import how_it_ended
 from ..messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
@@ -33,6 +35,7 @@ class Roster:
         self._doings: dict[int, tuple[int, Doing]] = {}
         self._heard: dict[int, float] = {}
         self._errors: dict[int, str] = {}
+        self._ended: dict[int, tuple[float, float]] = {}  # when its last answer came, by two clocks
         self._question = 0
         self._answered: dict[int, int] = {}
         self._changed = threading.Condition()
@@ -139,8 +142,16 @@ class Roster:
         with self._changed:
             for rank in ranks:
                 self.attached.discard(rank)
-                for known in (self.dead, self._snapshots, self._doings, self._heard, self._answered, self._errors):
+                for known in (
+                    *(self.dead, self._snapshots, self._doings, self._heard, self._answered, self._errors),
+                    self._ended,
+                ):
                     known.pop(rank, None)
+
+    def note_end(self, rank: int) -> None:
+        """A rank has answered what it was asked: whatever it said before that, it is idle now."""
+        with self._changed:
+            self._ended[rank] = time.monotonic(), time.time()
 
     def note_error(self, rank: int, failure: Failure | None) -> None:
         """A rank's part of a cell has ended, well or not; of its last error one line is kept."""
@@ -150,7 +161,7 @@ class Roster:
                 self._errors[rank] = first_line(failure)
 
     def forget_errors(self) -> None:
-        """What went wrong before is mended."""
+        """What went wrong before is mended, or was in a cell before the one that begins."""
         with self._changed:
             self._errors.clear()
 
@@ -164,6 +175,9 @@ class Roster:
 
     def _view(self, place: Place, *, stopped: bool) -> RankView:
         hello, snapshot = self.hellos[place.rank], self._snapshots.get(place.rank)
+        heard, since = self._ended.get(place.rank, (0.0, 0.0))
+        if snapshot is not None and heard > self._heard[place.rank]:
+            snapshot = structs.replace(snapshot, state="idle", since=since)
         state, note = (snapshot.state if snapshot else "idle"), ""
         if place.rank in self.dead:
             state, note = "dead", self.dead[place.rank]

@@ -88,7 +88,7 @@ class Session(Commands):
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._stage = Stage(
-            self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._hurry
+            self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
         )
         super().__init__(self.home, self._roster, self._desk, self._stage, attached=existing is not None)
         self._resumption = Resumption() if existing is not None else None
@@ -328,13 +328,14 @@ class Session(Commands):
                 raise Interrupted
         if replaced:
             self._roster.forget_errors()
+            self._stage.chronicle.forget()
         self._ask(_STATUS_PATIENCE)
         self._settle_panel(changed=True)
         return replaced
 
     def _settle_panel(self, changed: bool) -> None:  # noqa: FBT001 - a hook of the stage's
         """Let the notebook's file hold the panel's state; where something has changed, that of now."""
-        if changed:
+        if changed or (self.panel is not None and self.panel.of_a_cell):
             self._tell_panel()
         if self.panel is not None:
             self.panel.settle()
@@ -370,6 +371,7 @@ class Session(Commands):
         if isinstance(message, Output):
             self._stage.show(rank, message)
         elif isinstance(message, Done):
+            self._roster.note_end(rank)
             if message.doing is not None:
                 self._roster.note_doing(rank, self._generations.number, message.doing)
             try:
@@ -396,6 +398,11 @@ class Session(Commands):
         self._generations.stale = True  # groups without it can go on
         self._desk.lose(rank, cause)
         self._inquiries.lose(rank)
+        self._hurry()
+
+    def _begun(self) -> None:
+        """A cell begins: the errors of the one before it are no news any more."""
+        self._roster.forget_errors()
         self._hurry()
 
     def _hurry(self) -> None:

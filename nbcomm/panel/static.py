@@ -69,7 +69,7 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     at = _local(now)
     parts = [
         f"<div><b>{html.escape(title)}</b> · {html.escape(size_line(ranks, backend))}</div>",
-        f"<div>{html.escape(headline or sentence(ranks, now))} <i>(as of {at:%Y-%m-%d %H:%M:%S})</i></div>",
+        f"<div>{html.escape(headline or sentence(ranks, now))} <i>(a copy, as of {at:%Y-%m-%d %H:%M:%S})</i></div>",
         marked_up(_table(ranks, now)),
     ]
     parts += [f"<div>{html.escape(who)}: <code>{html.escape(error)}</code></div>" for who, error in _errors(ranks)]

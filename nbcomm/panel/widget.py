@@ -31,7 +31,7 @@ from .press import Presses
 from .quietly import quietly
 from .story import Ladder, Timeline
 from .views import open_views
-from .words import RankView
+from .words import RankView, ladder_line
 
 _HERE = Path(__file__).parent
 
@@ -113,6 +113,13 @@ class Panel:
         with self._lock:
             self._feed.put(ranks, headline, ladder, timeline)
             self._flush()
+
+    @property
+    def of_a_cell(self) -> bool:
+        """Whether it tells of a cell: what a rank is at, an error, a collective that went wrong."""
+        with self._lock:
+            views, ladder = self._feed.views, self._feed.ladder
+        return bool(ladder_line(ladder)) or any(view.error or view.state != "idle" for view in views)
 
     def settle(self) -> None:
         """At the end of a cell: what the notebook's file holds becomes the current state."""

@@ -32,6 +32,20 @@ def test_the_rows_say_what_the_ranks_said(roster: Roster) -> None:
     assert roster.title == "3 ranks on cpu"
 
 
+def test_a_rank_that_has_answered_is_idle_until_it_says_otherwise(roster: Roster) -> None:
+    busy = Snapshot(1, 101, "running", 5.0, 3, 1000, 0, 0)
+    roster.note(1, busy)
+    roster.note_end(1)
+    row = roster.views()[1]
+    assert (row.state, row.memory) == ("idle", 1000)
+    assert row.since > 5.0
+    roster.note(1, busy)
+    assert roster.views()[1].state == "running"
+    roster.note_end(1)
+    roster.note_death(1, -9)
+    assert roster.views()[1].state == "dead"
+
+
 def test_a_dead_rank_stays_dead(roster: Roster) -> None:
     assert roster.note_death(2, -signal.SIGKILL).startswith("was killed by SIGKILL")
     roster.note(2, Snapshot(2, 102, "idle", 5.0, None, 1000, 0, 0))

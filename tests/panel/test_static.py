@@ -110,7 +110,7 @@ def test_what_is_unknown_everywhere_has_no_column_and_one_machine_no_name() -> N
 def test_the_headline_can_be_given() -> None:
     views = [RankView(0, state="idle")]
     assert static.table_text(views, "w", "checkpointing", now=NOW).splitlines()[1] == "checkpointing"
-    assert "<div>checkpointing <i>(as of 2026-03-01 14:03:17)</i></div>" in static.table_html(
+    assert "<div>checkpointing <i>(a copy, as of 2026-03-01 14:03:17)</i></div>" in static.table_html(
         views, "w", "checkpointing", now=NOW
     )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 import threading
@@ -126,6 +127,22 @@ def test_settle_writes_a_new_table_only_when_one_is_due(displays: list[tuple[boo
     panel.update(world("failed", memory=600 << 20))
     panel.settle()
     assert len(displays) == 3
+
+
+def test_what_it_tells_of_a_cell_is_known(displays: list[tuple[bool, dict[str, str]]]) -> None:
+    panel = Panel("w", "gloo", world("idle", "idle"))
+    assert not panel.of_a_cell
+    wrong = Ladder(rungs=(Rung(1, "barrier", "", ("failed", "missing")),))
+    for views, ladder in (
+        (world("idle", "running"), Ladder()),
+        (world("idle", "dead"), Ladder()),
+        ([dataclasses.replace(view, error="ValueError") for view in world("idle", "idle")], Ladder()),
+        (world("idle", "idle"), wrong),
+    ):
+        panel.update(views, ladder=ladder)
+        assert panel.of_a_cell
+        panel.update(world("idle", "idle"), ladder=Ladder(rungs=(Rung(1, "barrier", "", ("done", "done")),)))
+        assert not panel.of_a_cell
 
 
 def test_close_leaves_the_last_state_and_says_so_once(displays: list[tuple[bool, dict[str, str]]]) -> None:

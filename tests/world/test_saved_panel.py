@@ -1,0 +1,56 @@
+"""The table that the notebook's file holds: what it tells is true when the cell has ended, and is of that cell."""
+
+from __future__ import annotations
+
+import pytest
+
+from .notebook import Cell, Notebook
+
+HANGS = "%%distributed\nif rank != 1: barrier()"
+DIES = "%%distributed\nimport os\nif rank == 1: os.kill(os.getpid(), 9)\nbarrier()"
+IDLE = ["idle"] * 4
+
+
+@pytest.fixture(scope="module")
+def panel(four: Notebook) -> Cell:
+    return four.run("%distributed panel")
+
+
+def _states(table: str) -> list[str]:
+    return [
+        state for line in table.splitlines() for state in ("idle", "waiting", "running", "dead") if f" {state} " in line
+    ]
+
+
+def test_a_hang_is_told_until_the_next_cell_begins(four: Notebook, panel: Cell) -> None:
+    four.run(HANGS, fails=True)
+    assert _states(panel.text) == IDLE
+    assert panel.lines[1].startswith("rank 1 has not come to barrier #")
+    assert "ranks 0,2-3: HangError: " in panel.text
+    four.run("%%distributed -r 1\n1")
+    assert _states(panel.text) == IDLE
+    assert "HangError" not in panel.text
+    assert "barrier" not in panel.text
+
+
+def test_a_cell_that_took_long_is_not_running_when_it_has_ended(four: Notebook, panel: Cell) -> None:
+    four.run("%%distributed\nimport time\ntime.sleep(1.5)\nall_reduce(1)")
+    assert panel.lines[1] == "4 ranks idle"
+
+
+def test_what_was_healed_is_told_no_more(four: Notebook, panel: Cell) -> None:
+    four.run(DIES, fails=True)
+    assert panel.lines[1] == "rank 1 died (was killed by SIGKILL)"
+    four.run("%distributed heal")
+    assert panel.lines[1] == "4 ranks idle"
+    assert "barrier" not in panel.text
+    assert "SIGKILL" not in panel.text
+
+
+def test_it_tells_what_the_status_does(four: Notebook, panel: Cell) -> None:
+    four.run("%%distributed\n1 / (rank - 2)", fails=True)
+    for shown in (panel.text, four.run("%distributed status").text):
+        assert "rank 2: ZeroDivisionError: division by zero" in shown
+    four.run("%%distributed\n1")
+    for shown in (panel.text, four.run("%distributed status").text):
+        assert "ZeroDivisionError" not in shown
