@@ -16,7 +16,6 @@ FIRST_LINE = "put %%distributed on the first line of this cell."
         ("all_reduce(1)", f"all_reduce lives on the ranks: {FIRST_LINE}"),
         ("# look\n%%distributed\nrank", '%%distributed has to be the first line of a cell: move it above "# look".'),
         ("import os\n%%distributed\nrank", '%%distributed has to be the first line of a cell: move it above "import'),
-        (" %%distributed\nrank", "%%distributed has to stand at the margin"),
         ("%%distribute\nrank", "Did you mean %%distributed?"),
         ("%distribute status", "Did you mean %distributed?"),
         ("%%distributed --drw\nrank", "did you mean --draw?"),
@@ -37,6 +36,12 @@ def test_a_mistake_gets_its_hint(four: Notebook, code: str, said: str) -> None:
     else:
         assert "nbcomm: " not in shown
         assert "The notebook has" not in shown
+
+
+def test_a_magic_behind_a_blank_runs_or_gets_its_hint(four: Notebook) -> None:
+    cell = four.finish(four.submit(" %%distributed\nrank * 0"))
+    # IPython took such a cell up to 8.
+    assert cell.text == "[0-3] 0\n" or "%%distributed has to stand at the margin" in cell.text, cell.text
 
 
 def test_the_log_of_a_rank_has_nothing_in_it_that_is_no_news(four: Notebook) -> None:
