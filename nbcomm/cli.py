@@ -1,4 +1,4 @@
-"""The ``nbcomm`` command: a tour that needs no browser, a look at what this machine can do, and the kernel's spec."""
+"""The ``nbcomm`` command: a tour that needs no browser, the notebooks, the doctor, and the kernel's spec."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import asyncio
 import os
 import re
 import secrets
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
@@ -41,18 +43,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commands.add_parser(
         "demo",
         help="play the first-steps notebook here in the terminal, on four CPU ranks",
-    ).set_defaults(run=lambda: play(tour()))
+    ).set_defaults(run=lambda _: play(tour()))
     commands.add_parser(
         "doctor",
         help="check that this machine has what nbcomm needs, and say what to do where it has not",
-    ).set_defaults(run=examine)
+    ).set_defaults(run=lambda _: examine())
+    copier = commands.add_parser(
+        "notebooks", help="copy the notebooks that nbcomm brings, first steps and more, into a folder"
+    )
+    copier.add_argument("folder", metavar="DIR", type=Path, help="where to; it is made if it is not there")
+    copier.add_argument("--force", action="store_true", help="also over notebooks that were changed there")
+    copier.set_defaults(run=copy_notebooks)
     kernel = commands.add_parser("kernel", help="add or remove a Jupyter kernel in which every cell runs on all ranks")
     _describe_kernel(kernel)
     options = parser.parse_args(arguments)
     if "run" not in options:
         parser.print_help()
         return 0
-    return int(options.run(options) if "name" in options else options.run())
+    return int(options.run(options))
 
 
 def tour(package: Path = Path(__file__).parent) -> Path:
@@ -66,6 +74,41 @@ def tour(package: Path = Path(__file__).parent) -> Path:
         if path.is_file():
             return path
     raise FileNotFoundError(f"The first-steps notebook is not at {inside}; install nbcomm again.")
+
+
+# ── notebooks ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def copy_notebooks(options: argparse.Namespace) -> int:
+    """Copy the notebooks into a folder, all or none, and say what to type next; returns the exit code."""
+    folder: Path = options.folder
+    # By their numbers: whoever works in a checkout may have made others beside them.
+    notebooks = sorted(tour().parent.glob("[0-9][0-9]_*.ipynb"))
+    try:
+        there = {path.name: (folder / path.name).read_bytes() for path in notebooks if (folder / path.name).exists()}
+        new = [path for path in notebooks if there.get(path.name) != path.read_bytes()]
+        changed = [path.name for path in new if path.name in there]
+        if changed and not options.force:
+            print(
+                f"In {folder}, {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from what nbcomm brings, "
+                "so nothing was copied. Name another folder, or add --force to lose what is there.",
+                file=sys.stderr,
+            )
+            return 1
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in new:
+            shutil.copyfile(path, folder / path.name)
+    except OSError as error:
+        print(f"The notebooks cannot be copied to {folder}: {error.strerror or error}.", file=sys.stderr)
+        return 1
+    names = ", ".join(path.name for path in new)
+    print(f"Copied to {folder}: {names}." if new else f"All {len(notebooks)} notebooks are in {folder} already.")
+    lab = f"jupyter lab {shlex.quote(str(folder))}"
+    if shutil.which("jupyter-lab"):
+        print(f"To open them, type: {lab}")
+    else:
+        print(f"To open them, install JupyterLab (pip install jupyterlab), then type: {lab}")
+    return 0
 
 
 # ── doctor ──────────────────────────────────────────────────────────────────────────────────────────

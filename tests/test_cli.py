@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import nbformat
@@ -69,6 +70,95 @@ def test_the_tour_is_found_in_a_wheel_and_in_a_checkout(tmp_path: Path, place: s
 def test_a_missing_tour_is_told_in_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"install nbcomm again\.$"):
         cli.tour(tmp_path)
+
+
+# ── notebooks ───────────────────────────────────────────────────────────────────────────────────────
+
+ROOT = Path(__file__).parents[1]
+NAMES = ["01_first_steps.ipynb", "02_collectives.ipynb", "03_deadlocks.ipynb", "04_pictures.ipynb"]
+
+
+def in_it(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def test_notebooks_are_copied_and_the_next_thing_to_type_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = tmp_path / "new" / "my notebooks"
+    monkeypatch.setattr(cli.shutil, "which", {"jupyter-lab": "/bin/jupyter-lab"}.get)
+    assert cli.main(["notebooks", str(folder)]) == 0
+    assert in_it(folder) == {name: (cli.tour().parent / name).read_bytes() for name in NAMES}
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"Copied to {folder}: {', '.join(NAMES)}."
+    assert second == f"To open them, type: jupyter lab '{folder}'"
+
+    monkeypatch.setattr(cli.shutil, "which", {}.get)
+    assert cli.main(["notebooks", str(folder)]) == 0, "what is the same is no obstacle"
+    first, second = capsys.readouterr().out.splitlines()
+    assert first == f"All 4 notebooks are in {folder} already."
+    assert second == f"To open them, install JupyterLab (pip install jupyterlab), then type: jupyter lab '{folder}'"
+
+
+def test_only_what_is_missing_is_copied(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["notebooks", str(tmp_path)]) == 0
+    (tmp_path / NAMES[2]).unlink()
+    (tmp_path / "mine.ipynb").write_text("mine")
+    before = (tmp_path / NAMES[0]).stat().st_mtime_ns
+    capsys.readouterr()
+    assert cli.main(["notebooks", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"Copied to {tmp_path}: {NAMES[2]}.\n")
+    assert (tmp_path / NAMES[0]).stat().st_mtime_ns == before
+    assert in_it(tmp_path)["mine.ipynb"] == b"mine"
+
+
+def test_a_notebook_that_was_changed_is_kept_unless_one_insists(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / NAMES[1]).write_text("my answers")
+    assert cli.main(["notebooks", str(tmp_path)]) == 1
+    assert in_it(tmp_path) == {NAMES[1]: b"my answers"}, "nothing else was copied either"
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err == (
+        f"In {tmp_path}, {NAMES[1]} differs from what nbcomm brings, so nothing was copied. "
+        "Name another folder, or add --force to lose what is there.\n"
+    )
+    assert cli.main(["notebooks", str(tmp_path), "--force"]) == 0
+    assert in_it(tmp_path) == in_it(cli.tour().parent)
+
+
+def test_a_place_that_is_no_folder_is_told_in_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    place = tmp_path / "file"
+    place.write_text("kept")
+    assert cli.main(["notebooks", str(place)]) == 1
+    assert capsys.readouterr().err.startswith(f"The notebooks cannot be copied to {place}: ")
+    assert place.read_text() == "kept"
+
+
+def test_the_wheel_brings_every_notebook_and_copies_them(tmp_path: Path) -> None:
+    pytest.importorskip("hatchling", reason="the wheel is built with hatchling, which `make test` installs")
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+    (wheel,) = tmp_path.glob("*.whl")
+    site = tmp_path / "site"
+    with zipfile.ZipFile(wheel) as archive:
+        archive.extractall(site)
+    # Outside the checkout, so that the package is the wheel's.
+    ended = subprocess.run(
+        [sys.executable, "-m", "nbcomm.cli", "notebooks", "here"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(site)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert in_it(tmp_path / "here") == {name: (ROOT / "notebooks" / name).read_bytes() for name in NAMES}
+    assert sorted(path.name for path in (site / "nbcomm" / "notebooks").iterdir()) == NAMES
+
+
+# ── playing one ─────────────────────────────────────────────────────────────────────────────────────
 
 
 @pytest.mark.usefixtures("no_processes_left")
