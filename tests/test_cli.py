@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import nbformat
@@ -74,7 +73,6 @@ def test_a_missing_tour_is_told_in_a_sentence(tmp_path: Path) -> None:
 
 # ── notebooks ───────────────────────────────────────────────────────────────────────────────────────
 
-ROOT = Path(__file__).parents[1]
 NAMES = ["01_first_steps.ipynb", "02_collectives.ipynb", "03_deadlocks.ipynb", "04_pictures.ipynb"]
 
 
@@ -134,28 +132,6 @@ def test_a_place_that_is_no_folder_is_told_in_a_sentence(tmp_path: Path, capsys:
     assert cli.main(["notebooks", str(place)]) == 1
     assert capsys.readouterr().err.startswith(f"The notebooks cannot be copied to {place}: ")
     assert place.read_text() == "kept"
-
-
-def test_the_wheel_brings_every_notebook_and_copies_them(tmp_path: Path) -> None:
-    pytest.importorskip("hatchling", reason="the wheel is built with hatchling, which `make test` installs")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
-    subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    (wheel,) = tmp_path.glob("*.whl")
-    site = tmp_path / "site"
-    with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(site)
-    # Outside the checkout, so that the package is the wheel's.
-    ended = subprocess.run(
-        [sys.executable, "-m", "nbcomm.cli", "notebooks", "here"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert in_it(tmp_path / "here") == {name: (ROOT / "notebooks" / name).read_bytes() for name in NAMES}
-    assert sorted(path.name for path in (site / "nbcomm" / "notebooks").iterdir()) == NAMES
 
 
 # ── playing one ─────────────────────────────────────────────────────────────────────────────────────
