@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import nbcomm
+from nbcomm import cli
+from nbcomm.notebook import usage
 from nbcomm.rank.comm import Communicator
-from nbcomm.vocabulary import METHODS
+from nbcomm.vocabulary import METHODS, PROPERTIES
 
 from .world.notebook import Notebook, transcript, with_ranks
 
@@ -20,7 +25,10 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "collectives").glob("[a-z]*.md"))
 EXECUTED = [DOCS / "variables.md", *PAGES, DOCS / "widgets.md"]  # the first lists all variables that there are
 EXAMPLE = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n((?:(?!```).)*)```\n", re.DOTALL)
-LINK = re.compile(r"\]\(([^)#:]+\.md)\)")
+ROOT = DOCS.parent
+README = ROOT / "README.md"
+REFERENCE = DOCS / "reference.md"
+LINK = re.compile(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)|\b(?:src|srcset)=\"([^\"]+)\"")
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +80,77 @@ def test_every_name_has_its_true_signature_on_a_page() -> None:
         assert written[name].replace("'", '"') == true, name
 
 
+def anchors(page: Path) -> set[str]:
+    """What GitHub calls the headings of a page in its links."""
+    headings = re.findall(r"^#+ (.*)", re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 def test_links_lead_somewhere() -> None:
-    for page in [*PAGES, DOCS / "collectives" / "README.md", *DOCS.glob("*.md"), DOCS.parent / "README.md"]:
-        for target in LINK.findall(page.read_text()):
-            assert (page.parent / target).exists(), (page.name, target)
+    for page in [*PAGES, DOCS / "collectives" / "README.md", *DOCS.glob("*.md"), *ROOT.glob("*.md")]:
+        for file, anchor, picture in LINK.findall(page.read_text()):
+            target = page.parent / (file or picture or page.name)
+            assert target.exists(), (page.name, target)
+            assert not anchor or anchor in anchors(target), (page.name, file, anchor)
     listed = LINK.findall((DOCS / "collectives" / "README.md").read_text())
-    assert {page.name for page in PAGES} <= set(listed)
+    assert {page.name for page in PAGES} <= {file for file, _, _ in listed}
+
+
+# ── the README and the reference ────────────────────────────────────────────────────────────────────
+
+
+def test_the_readmes_cells_show_what_it_says(notebook: Notebook) -> None:
+    first, hang = EXAMPLE.findall(README.read_text())
+    assert notebook.run(first[0]).text == first[1]
+    told = " ".join(notebook.run(hang[0], fails=True).error_text.split())
+    said = re.escape(" ".join(hang[1].split())).replace(r"\#1", r"\#\d+")  # others have run in this world
+    assert re.search(said, told), told
+
+
+def test_what_the_readme_and_the_reference_tell_to_type_in_a_terminal_is_there() -> None:
+    text = README.read_text() + REFERENCE.read_text()
+    lines = re.findall(r"(?:^|`)nbcomm ([a-z]+(?: [a-z]+)?)(?:`|$| [A-Z-])", text, re.MULTILINE)
+    typed = {tuple(line.split()) for line in lines}
+    assert {words[0] for words in typed} == {"demo", "doctor", "kernel", "notebooks"}
+    for words in typed:
+        with pytest.raises(SystemExit) as ended:
+            cli.main([*words, "--help"])
+        assert ended.value.code == 0, words
+    makefile = (ROOT / "Makefile").read_text()
+    targets = re.findall(r"`make (\S+)`", text)
+    assert targets
+    for target in targets:
+        assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
+
+
+def test_the_reference_has_every_word_option_and_name() -> None:
+    text = REFERENCE.read_text()
+    words = set(usage.line_parser()[1]) - {"help"}
+    assert {word for word in words if f"| `%distributed {word}" not in text} == set()
+    assert set(re.findall(r"`%distributed ([a-z]+)", text)) <= words
+    options = {option for action in usage.cell_parser()._actions for option in action.option_strings} - {"-h", "--help"}
+    rows = "\n".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))
+    assert {option for option in options if not re.search(rf"`{option}[ `]", rows)} == set()
+    code = " ".join(re.findall(r"`([^`\n]+)`", text))
+    assert {name for name in (*METHODS, *PROPERTIES) if not re.search(rf"\b{name}\b", code)} == set()
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_the_references_program_prints_what_it_says(tmp_path: Path) -> None:
+    (program,) = [
+        code for code in re.findall(r"```python\n(.*?)```", REFERENCE.read_text(), re.DOTALL) if "start(" in code
+    ]
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    ended = subprocess.run(
+        [sys.executable, file],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert ended.stdout.splitlines() == re.findall(r"# (.*)", program), ended.stderr
 
 
 def test_every_picture_is_what_the_plan_draws() -> None:

@@ -57,6 +57,14 @@ def test_pyproject_asks_for_the_versions_that_were_tested() -> None:
     assert not [version for version in asked.filter([OLDEST, NEWEST, f"{NEWEST}.7"]) if untested(version)]
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/versions.md"])
+def test_what_pages_tell_to_install_are_versions_that_were_tested(page: str) -> None:
+    text = (ROOT / page).read_text()
+    assert re.search(rf"{OLDEST} to {NEWEST}\b", text)
+    major, minor = NEWEST.split(".")
+    assert re.findall(r"^pip install .*torch(.*?)'? --index-url", text, re.MULTILINE) == [f"<{major}.{int(minor) + 1}"]
+
+
 # ── what is installed ───────────────────────────────────────────────────────────────────────────────
 
 LINES = [
