@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from .notebook import Cell, Notebook
@@ -25,8 +27,9 @@ def _states(table: str) -> list[str]:
 def test_a_hang_is_told_until_the_next_cell_begins(four: Notebook, panel: Cell) -> None:
     four.run(HANGS, fails=True)
     assert _states(panel.text) == IDLE
-    assert panel.lines[1].startswith("rank 1 has not come to barrier #")
-    assert "ranks 0,2-3: HangError: " in panel.text
+    # A slow rank may have been on its way yet, for rank 1 would never come.
+    assert re.match(r"ranks? [\d,-]*1\b.* not come to barrier #\d+; ", panel.lines[1]), panel.lines[1]
+    assert ": HangError: barrier #" in panel.text
     four.run("%%distributed -r 1\n1")
     assert _states(panel.text) == IDLE
     assert "HangError" not in panel.text
