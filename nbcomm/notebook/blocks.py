@@ -6,8 +6,9 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from .area import Area
+from .live import new_display_id, text_bundle
 from .pieces import VIEW, Entry, Piece, Rich, View
-from .screen import Screen, new_display_id, text_bundle
+from .screen import Screen
 from .slots import label, prefixed
 from .wording import bundle_text, wording
 

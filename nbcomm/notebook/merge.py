@@ -62,7 +62,7 @@ class Lane:
         self.pushed = 0
         self.out = 0
         self.arrivals: deque[tuple[int, float]] = deque()  # (pieces pushed by then, when)
-        self.rich: deque[tuple[int, float]] = deque()  # (place of a Rich in the lane, when it came)
+        self.rich: deque[tuple[int, float, bool]] = deque()  # (place of a Rich in the lane, when it came, fixed?)
         self.history: list[Piece] = []  # what is out since the rank last cleared
         self.forgot = False  # whether the history has gaps
         self.last = -1  # the entry that this rank was last part of
@@ -76,9 +76,14 @@ class Lane:
         return self.arrivals[0][1] if self.arrivals else None
 
     @property
-    def rich_since(self) -> float | None:
-        """When the oldest waiting `Rich` came; None if none waits."""
-        return self.rich[0][1] if self.rich else None
+    def fixed_since(self) -> float | None:
+        """When the oldest waiting `Rich` came that is fixed; None if none waits."""
+        return next((when for _, when, fixed in self.rich if fixed), None)
+
+    @property
+    def reach(self) -> int:
+        """How many of the lane's last pieces there are from its first waiting `Rich` on; 0 if none waits."""
+        return self.pushed - self.rich[0][0] if self.rich else 0
 
     def newest(self, count: int) -> list[Piece]:
         """The last ``count`` waiting pieces, in order."""
@@ -123,7 +128,7 @@ class Merger:
         lane = self._by_rank[rank]
         for piece in pieces:
             if isinstance(piece, Rich):
-                lane.rich.append((lane.pushed, now))
+                lane.rich.append((lane.pushed, now, piece.fixed))
             lane.pushed += 1
             lane.beyond.append(piece)
         if lane.beyond and (not lane.arrivals or lane.pushed > lane.arrivals[-1][0]):

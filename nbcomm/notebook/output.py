@@ -23,11 +23,12 @@ from .blocks import Block, Blocks, as_view
 from .errors_view import cell_error
 from .late import LateText, is_late, late_label
 from .lines import Reader, piece_of
+from .live import Picture, text_bundle
 from .merge import WINDOW, Lane, Merger, Order
 from .pieces import Entry, Line, Piece, Rich, View, version
-from .results import ResultScreen, RichValue, Values, cell_area
-from .screen import new_display_id, text_bundle
+from .results import ResultScreen, Values, cell_area
 from .slots import Registry, Slot, label, prefixed
+from .waiting import PIECES, waiting
 
 if TYPE_CHECKING:
     from .mirrors import Mirrors
@@ -45,11 +46,6 @@ _PATIENCE = 0.25
 
 _FAR_AHEAD = 20_000
 """So many pieces a rank may be ahead for no time at all."""
-
-_LIVE_LINES = 400
-_LIVE_PIECES = 1600
-_LIVE_CHARS = 30_000
-_LIVE_WIDTH = 1000
 
 
 class CellOutput:
@@ -90,7 +86,7 @@ class CellOutput:
         self._ended: set[int] = set()
         self._screen = ResultScreen(area if area is not None else cell_area(), clock)
         self._values = Values(ranks)
-        self._labels: list[tuple[Entry, str]] = []
+        self._joinable: list[tuple[Entry, Picture]] = []
         self._blocks = Blocks(self._screen)
         self._prefixes: dict[tuple[int, ...], str] = {}
         self._late = LateText()
@@ -99,8 +95,9 @@ class CellOutput:
         self._unfinished_since: dict[int, float] = {}
         self._started = clock()
         self._notice = ""
-        self._tail = ""
-        self._stale = False  # whether the live text must be made anew
+        self._tail: list[str | Picture] = []
+        self._most = max(20, PIECES // len(self._readers))  # pieces of a rank that are seen before they are settled
+        self._stale = False  # whether the live part must be made anew
         self._lock = threading.RLock()  # all that is shown
         self._inbox: list[tuple[float, int, list[Item] | None]] = []  # None: the rank's cell has ended
         self._inbox_lock = threading.Lock()  # held for moments only: the link's thread takes it
@@ -165,7 +162,7 @@ class CellOutput:
                 self._screen.freeze()
                 self._screen.flush()
             else:  # its place is below the ranks before it, which still run: it is shown live
-                self._screen.live(self._live_text())
+                self._screen.live(self._live_parts())
 
     def cut(self) -> None:
         """The person has answered: what follows is shown below that, where a front end keeps what was typed."""
@@ -273,7 +270,7 @@ class CellOutput:
         empty = not kept and not any(len(lane) for lane in again.lanes)
         self._screen.clear(wait=not empty or any(waits[rank] for rank in ranks))
         self._restless = {slot for slot in self._restless if slot.screen is not self._screen}
-        self._labels.clear()
+        self._joinable.clear()
         self._blocks.clear()
         self._late_lines.clear()
         for rank, stream, line in kept:
@@ -314,7 +311,8 @@ class CellOutput:
             return (
                 (waited >= _PATIENCE and len(lane) > WINDOW)
                 or (waited >= _WAIT and not updates)
-                or (lane.rich_since is not None and now - lane.rich_since >= _WAIT and not _waits_with_value(lane))
+                or ((fixed := lane.fixed_since) is not None and now - fixed >= _WAIT)
+                or lane.reach > self._most
                 or len(lane) > _FAR_AHEAD
             )
 
@@ -354,14 +352,15 @@ class CellOutput:
                 if slot.patient:
                     self._restless.add(slot)
             return
+        prefix = self._prefix(entry.ranks)
+        if self._values.are_all(entry):
+            self._screen.write("stdout", prefix + "\n")
+            self._screen.result(piece.first.data, piece.first.metadata)
+            return
+        picture = Picture(prefix, piece.first)
+        self._screen.picture(picture, joinable=entry.forced)
         if entry.forced:
-            label_id = new_display_id()
-            self._labels.append((entry, label_id))
-            self._screen.display(text_bundle(self._prefix(entry.ranks)), {}, label_id)
-        else:
-            self._screen.write("stdout", self._prefix(entry.ranks) + "\n")
-        show = self._screen.result if self._values.are_all(entry) else self._screen.display
-        show(piece.first.data, piece.first.metadata)
+            self._joinable.append((entry, picture))
 
     def _show_joined(self, entry: Entry) -> None:
         slot = next((part.slot for part in entry.parts.values() if part.slot is not None), None)
@@ -371,9 +370,9 @@ class CellOutput:
                     slot.join(rank, part)
                 self._restless.add(slot)
         self._blocks.join(entry)
-        for known, label_id in self._labels:
+        for known, picture in self._joinable:
             if known is entry:
-                self._screen.update(text_bundle(self._prefix(entry.ranks)), {}, label_id)
+                picture.relabel(self._screen.area, self._prefix(entry.ranks))
 
     def _refresh(self, *, final: bool = False) -> None:
         """Show the new values of displays, of this cell and of earlier ones."""
@@ -394,38 +393,22 @@ class CellOutput:
         oldest = min((moment for moment in since if moment is not None), default=now)
         early = now - self._started < _QUICK
         if self._screen.has_live or self._notice or (not early and now - oldest >= _WAIT):
-            if self._stale and self._screen.area.updates and self._screen.due:
+            if self._stale and self._screen.area.updates:
+                if not self._screen.due:
+                    self._screen.flush()
+                    return
                 self._stale = False
-                self._tail = self._live_text()
+                self._tail = self._live_parts()
             self._screen.live(self._tail)
         else:
             self._screen.flush()
 
-    def _live_text(self) -> str:
+    def _live_parts(self) -> list[str | Picture]:
         """What is not settled, as it would be if the ranks ended now; the notice last."""
         unfinished = {rank: self._readers[rank].unfinished for rank in self._unfinished_since}
-        hidden, entries = self._merger.preview(unfinished, max(20, _LIVE_PIECES // len(self._readers)))
-        lines: list[str] = []
-        room = _LIVE_CHARS
-        for entry in reversed(entries):
-            piece = entry.piece
-            if isinstance(piece, RichValue):  # it waits for the other ranks' values
-                text = str(piece.first.data.get("text/plain", ""))
-            elif isinstance(piece, Line):
-                text = piece.text
-            else:
-                continue
-            if len(text) > _LIVE_WIDTH:
-                text = text[:_LIVE_WIDTH] + "…"
-            line = prefixed(self._prefix(entry.ranks), text)
-            room -= len(line)
-            if room < 0 or len(lines) == _LIVE_LINES:
-                hidden += len(entries) - len(lines)
-                break
-            lines.append(line)
-        if hidden:
-            lines.append(f"… (about {hidden} more lines wait for other ranks)\n")
-        return "".join(reversed(lines)) + (self._notice and self._notice + "\n")
+        hidden, entries = self._merger.preview(unfinished, self._most)
+        missing = [lane.rank for lane in self._merger.lanes if not lane.ended and not lane.rich]
+        return waiting(hidden, entries, self._prefix, missing) + [self._notice + "\n"] * bool(self._notice)
 
     def _show_late(self, rank: int, items: Sequence[Item]) -> None:
         for item in items:
@@ -459,11 +442,6 @@ class CellOutput:
         self._screen.write(stream, line)
         if not self._closed:
             self._late_lines.append((rank, stream, line))
-
-
-def _waits_with_value(lane: Lane) -> bool:
-    """Whether the first thing in a lane that is more than text is the rank's value: it waits for the others'."""
-    return isinstance(next((piece for piece in lane.window if isinstance(piece, Rich)), None), RichValue)
 
 
 @contextmanager

@@ -90,6 +90,11 @@ class Rich:
         self.versions: deque[Version] = deque([first], maxlen=64)
         self.slot: Slot | None = None
 
+    @property
+    def fixed(self) -> bool:
+        """Whether it can be shown only where it stays, since it may change there."""
+        return bool(self.display_id)
+
     def change(self, value: Version) -> None:
         """It has a new value; of those before as many are kept as are not too large together."""
         self.versions.append(value)
@@ -116,6 +121,11 @@ class View(Rich):
     def __init__(self, first: Version, model: str, kind: str) -> None:
         super().__init__(Version(b"view of " + kind.encode(), first.data, first.metadata))
         self.model = model
+
+    @property
+    def fixed(self) -> bool:
+        """Whether it can be shown only where it stays: it shares its place with other ranks' views."""
+        return True
 
 
 Piece = Line | Rich

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from ..messages import LIVE
 from ..ranks import fold
 from .lines import plain_text
+from .live import new_display_id, text_bundle
 from .pieces import Rich, Version
-from .screen import Screen, new_display_id, text_bundle
+from .screen import Screen
 
 PATIENCE = 0.25
 """Seconds for which ranks that share a display may differ before it is split."""

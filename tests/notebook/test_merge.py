@@ -142,7 +142,7 @@ def rich(text: str) -> Rich:
 def test_an_equal_display_joins_one_that_is_out_already():
     merger = Merger(range(3))
     merger.push(1, [rich("plot")])
-    (entry,) = merger.force(lambda lane: lane.rich_since is not None)
+    (entry,) = merger.force(lambda lane: bool(lane.rich))
     merger.push(0, [rich("plot"), *lines("a")])
     merger.push(2, [*lines("a"), rich("plot")])
     assert merger.joined == [entry]
@@ -157,7 +157,7 @@ def test_an_equal_display_joins_one_that_is_out_already():
 def test_a_display_is_not_joined_out_of_order():
     merger = Merger(range(2))
     merger.push(1, [rich("plot")])
-    merger.force(lambda lane: lane.rich_since is not None)
+    merger.force(lambda lane: bool(lane.rich))
     merger.push(0, [rich("other"), rich("plot")])
     merger.end(0)
     merger.end(1)

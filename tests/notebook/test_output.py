@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.messages import LIVE, Display, Result, Text
+from nbcomm.messages import LIVE, Clear, Display, Result, Text
 from nbcomm.notebook.area import RecordingArea
 from nbcomm.notebook.output import CellOutput
 
@@ -154,11 +155,11 @@ def test_a_display_comes_after_what_was_live_before_it():
     cell.feed(1, png("plot"))
     cell.write(1, "after\n")
     cell.tick(0.3)
-    assert cell.area.shown == ["[1] before", "[1]", shown_png("plot"), "[1] after"]
+    assert cell.area.shown == ["", "", "[1] before\n[1]", shown_png("plot"), "[1] after"], "rank 0 may show one above"
     for rank in [0]:
         cell.feed(rank, png("plot"))
         cell.write(rank, "after\n")
-    assert cell.close() == ["[1] before", "[0-1]", shown_png("plot"), "[0-1] after"]
+    assert cell.close() == ["", "", "[1] before\n[0-1]", shown_png("plot"), "[0-1] after"]
 
 
 def test_updates_are_few_and_small_however_much_is_shown():
@@ -198,6 +199,117 @@ def test_a_terminal_gets_settled_lines_only():
     cell.write(1, "a\n")
     cell.close()
     assert cell.area.text == "[0] a\nwaiting for rank 1\n[1] a\n[0] 50%\n"
+
+
+# ── displays of ranks that come late ────────────────────────────────────────────────────────────────
+
+
+def html(text: str, **options: Any) -> Display:
+    return Display({"text/html": text}, **options)
+
+
+def shown_html(text: str) -> str:
+    return f"<text/html={text}>"
+
+
+def under_labels(*texts: str) -> list[str]:
+    return [part for rank, text in enumerate(texts) for part in (f"[{rank}]", shown_html(text))]
+
+
+def visible(cell: Cell) -> list[str]:
+    """What is not blank; a label with the text above it, line by line."""
+    return [line for text in cell.area.shown for line in text.splitlines() if line]
+
+
+@pytest.mark.parametrize("options", [{}, {"fold": False}, {"by_rank": True}])
+@pytest.mark.parametrize("order", [(3, 2, 1, 0), (1, 3, 0, 2)])
+def test_displays_are_in_rank_order_whichever_comes_first_and_none_is_sent_twice(options, order):
+    cell = Cell(range(4), **options)
+    cell.tick(1)
+    for i, rank in enumerate(order):
+        cell.feed(rank, html(str(rank)))
+        cell.output.ended(rank)
+        cell.tick(0.2)
+        there = sorted(order[: i + 1])
+        expected = [part for rank in there for part in (f"[{rank}]", shown_html(str(rank)))]
+        assert visible(cell) == expected, "live within 0.25 s"
+    cell.close()
+    assert visible(cell) == under_labels("0", "1", "2", "3")
+    assert sum("text/html" in call[1] for call in cell.area.calls if call[0] in {"display", "update"}) == 4
+
+
+def test_equal_displays_fold_at_the_place_of_the_lowest_rank_that_shows_them():
+    cell = Cell(range(4))
+    cell.tick(1)
+    for rank in (3, 2, 1, 0):
+        cell.feed(rank, html("ab"[rank % 2]))
+        cell.tick(0.4)
+    cell.close()
+    assert visible(cell) == ["[0,2]", shown_html("a"), "[1,3]", shown_html("b")]
+
+
+def test_lines_of_a_rank_stay_above_its_display_and_come_into_their_place():
+    cell = Cell(range(2))
+    cell.tick(1)
+    for rank in (1, 0):
+        cell.write(rank, f"loss {rank}\nsame\n")
+        cell.feed(rank, html(str(rank)))
+        cell.write(rank, "end\n")
+        cell.tick(0.4)
+    cell.close()
+    expected = ["[0] loss 0", "[1] loss 1", "[0-1] same", "[0]", shown_html("0"), "[1]", shown_html("1"), "[0-1] end"]
+    assert visible(cell) == expected
+
+
+def test_a_display_that_may_change_does_not_wait_and_what_is_above_it_stays():
+    cell = Cell(range(2))
+    cell.tick(1)
+    cell.feed(1, html("1"))
+    cell.tick(0.4)
+    cell.feed(1, html("bar", display_id="h"))
+    cell.tick(0.4)
+    assert visible(cell) == ["[1]", shown_html("1"), "[1]", shown_html("bar")]
+    cell.feed(0, html("1"), html("0"))
+    cell.feed(1, html("bar 2", display_id="h", update=True))
+    cell.close()
+    assert visible(cell) == ["[0-1]", shown_html("1"), "[1]", shown_html("bar 2"), "[0]", shown_html("0")]
+
+
+def test_a_rank_that_clears_takes_its_display_away_and_leaves_the_others():
+    cell = Cell(range(3))
+    cell.tick(1)
+    for rank in (2, 1):
+        cell.feed(rank, html(str(rank)))
+        cell.tick(0.4)
+    cell.feed(1, Clear(wait=True), html("new"))
+    cell.tick(0.4)
+    assert visible(cell) == ["[1]", shown_html("new"), "[2]", shown_html("2")]
+    cell.feed(0, html("0"))
+    cell.close()
+    assert visible(cell) == under_labels("0", "new", "2")
+
+
+def test_a_rank_that_shows_much_while_the_others_are_silent_is_shown_once():
+    cell = Cell(range(4))
+    cell.tick(1)
+    for i in range(150):
+        cell.feed(0, html(str(i)))
+        cell.write(0, "".join(f"line {i} {j}\n" for j in range(10)))
+        cell.tick(0.1)
+    cell.close()
+    expected = [["[0]", shown_html(str(i)), *(f"[0] line {i} {j}" for j in range(10))] for i in range(150)]
+    assert visible(cell) == [line for step in expected for line in step]
+    assert sum("text/html" in call[1] for call in cell.area.calls if call[0] in {"display", "update"}) == 150
+
+
+def test_a_terminal_gets_displays_as_they_come():
+    cell = Cell(range(2), updates=False)
+    cell.tick(1)
+    cell.feed(1, html("1"))
+    cell.tick(0.3)
+    cell.feed(0, html("0"))
+    cell.close()
+    assert cell.area.shown == ["[1]\n", shown_html("1"), "[0]\n", shown_html("0")]
 
 
 # ── notices ─────────────────────────────────────────────────────────────────────────────────────────
@@ -251,15 +363,17 @@ def test_nothing_is_lost(events, options, updates):
         assert defolded(cell.area.text, rank) == written[rank].splitlines()
 
 
-@given(EVENTS)
-def test_the_final_output_does_not_depend_on_timing(events):
-    def final(times: int) -> str:
-        cell = Cell(range(4))
+@given(EVENTS, st.sampled_from([{}, {"fold": False}, {"by_rank": True}]))
+def test_the_final_output_does_not_depend_on_timing(events, options):
+    def final(times: int) -> list[str]:
+        cell = Cell(range(4), **options)
         for rank, words, pause in events:
             cell.write(rank, "".join(words))
+            if "loss\n" in words:
+                cell.feed(rank, html(str(len(words))))
             cell.tick(pause * times)
         cell.close()
-        return cell.area.text
+        return visible(cell)
 
     assert final(0) == final(1) == final(5)
 

@@ -204,3 +204,43 @@ def test_what_past_cells_have_shown_does_not_stay_on_the_ranks(uncollected: Note
     while (left := uncollected.run("%%distributed -r 2\napart['kept']('xy' + 'zzy')").text) != "[2] 0\n":
         # What it has said is kept for another notebook until this one has told that it has heard it.
         assert time.monotonic() < deadline, left
+
+
+LATER = """\
+import time
+from IPython.display import HTML, display
+time.sleep(0.4 * (3 - rank))
+"""
+"""The highest rank is first."""
+
+
+def _displays(notebook: Notebook, code: str, options: str = "") -> list[str]:
+    """What a cell leaves: its lines, and the HTML of its displays."""
+    cell = notebook.run(f"%%distributed {options}\n{LATER}{code}")
+    shown: list[str] = []
+    for output in cell.outputs:
+        data = output.get("data", {})
+        shown += (
+            [data["text/html"]] if "text/html" in data else output.get("text", data.get("text/plain", "")).split("\n")
+        )
+    return [line for line in shown if line]
+
+
+@pytest.mark.parametrize("show", ["display(HTML(f'<b>{rank}</b>'))", "HTML(f'<b>{rank}</b>')"])
+@pytest.mark.parametrize("options", ["", "--no-fold", "--by-rank"])
+def test_displays_are_in_the_order_of_the_ranks_whichever_comes_first(four: Notebook, show: str, options: str) -> None:
+    assert _displays(four, show, options) == [
+        "[0]",
+        "<b>0</b>",
+        "[1]",
+        "<b>1</b>",
+        "[2]",
+        "<b>2</b>",
+        "[3]",
+        "<b>3</b>",
+    ]
+
+
+def test_equal_displays_fold_at_the_place_of_their_lowest_rank(four: Notebook) -> None:
+    assert _displays(four, "HTML(f'<b>{rank % 2}</b>')") == ["[0,2]", "<b>0</b>", "[1,3]", "<b>1</b>"]
+    assert _displays(four, "HTML('<b>all</b>')") == ["[0-3]", "<b>all</b>"]
