@@ -187,6 +187,7 @@ class CellOutput:
                     self._refresh(final=True)
                     self._blocks.settle()
                     self._screen.close()
+                    self._tail = []
                 with self._inbox_lock:
                     if not self._inbox:
                         self._closed = True

@@ -258,3 +258,25 @@ def test_a_running_cell_and_a_reload(notebook: Make, server: Server, app: str) -
     choose(book, 2, "diff")
     says(book, 2, "- begins 0", "+ begins 1")
     assert book.errors == []
+
+
+@pytest.mark.timeout(150)
+def test_figures_of_ranks_that_come_in_another_order_stand_in_the_order_of_the_ranks(
+    notebook: Make, server: Server
+) -> None:
+    late = FIGURE.replace("\n", "\nimport time; time.sleep(0.6 * (3 - rank))\n", 1)
+    book = begin(notebook, "figures-late", late)
+    book.run(2)
+    book.cell(2).get_by_role("radiogroup").wait_for()
+    tops = (
+        book.cell(2)
+        .locator(".jp-OutputArea-output img")
+        .evaluate_all("all => all.map(el => el.getBoundingClientRect().top)")
+    )
+    assert len(tops) == 4
+    assert tops == sorted(tops)
+    book.cell(2).get_by_role("button", name="side by side").click()
+    choose(book, 2, "by rank")
+    says(book, 2, "rank 0", "rank 3")
+    assert view(book, 2).locator(".block").count() == view(book, 2).locator("figure img").count() == 4
+    assert book.errors == []

@@ -94,6 +94,17 @@ def test_a_value_that_all_ranks_of_the_cell_gave_is_its_result(cluster: Notebook
         assert "execute_result" not in kinds(cluster.run(code)), code
 
 
+def test_displays_and_values_of_ranks_stand_in_the_order_of_the_ranks_whichever_comes_first(cluster: Notebook) -> None:
+    late = f"import time\nfrom IPython.display import HTML, display\ntime.sleep(0.4 * ({RANKS - 1} - rank))\n"
+    cell = cluster.run(late + "display(HTML(f'<i>{rank}</i>'))\nHTML(f'<b>{rank}</b>')")
+    shown = [output["data"]["text/html"] for output in cell.outputs if "text/html" in output.get("data", {})]
+    assert shown == [f"<{tag}>{r}</{tag}>" for tag in "ib" for r in range(RANKS)]
+    cell = cluster.run(late + "display(HTML(f'<i>{rank}</i>'))\nHTML('<b>all</b>')")
+    assert kinds(cell)[-1] == "execute_result"
+    assert cell.outputs[-1]["data"]["text/html"] == "<b>all</b>"
+    assert [line for line in cell.lines if line.startswith("[")] == [*(f"[{r}]" for r in range(RANKS)), ALL]
+
+
 def test_what_ranks_give_to_a_local_cell_is_not_its_result(cluster: Notebook) -> None:
     cell = cluster.run("%%local\nimport nbcomm.notebook.worlds as worlds\nworlds.current().run('1')\n'its own'")
     assert kinds(cell) == ["stdout", "execute_result"]
