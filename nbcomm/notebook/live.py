@@ -22,7 +22,7 @@ BYTES_PER_SECOND = 250_000
 """Of updates, in text or displays that move: a Jupyter server drops output above 1 MB/s."""
 
 _BLANK = 8
-"""So many frames are left blank at most."""
+"""So many frames are left blank at most, with those of the cell that have stayed so: front ends cut long outputs."""
 
 
 def text_bundle(text: str) -> dict[str, Any]:
@@ -79,6 +79,11 @@ class _Frame:
         self._text = ""
         self.digest = b""  # of the display; empty if there is none
 
+    @property
+    def blank(self) -> bool:
+        """Whether it shows nothing."""
+        return not self._text and not self.digest
+
     def write(self, area: Area, text: str) -> int:
         """Show this text; returns how much was sent."""
         if not self._text_id:
@@ -121,14 +126,21 @@ class _Content(NamedTuple):
 class Live:
     """The part of the screen that may still change.
 
+    Args:
+        area: where it is.
+        clock: the time in seconds.
+        blank: how many frames above it have stayed blank.
+
     Attributes:
+        blank: how many frames have stayed blank by now.
         settled: what is above all that may change, lines with their streams and displays.
         tail: what may change, text and displays.
         chars: of the settled lines.
         opened: when it was opened.
     """
 
-    def __init__(self, area: Area, clock: Callable[[], float]) -> None:
+    def __init__(self, area: Area, clock: Callable[[], float], blank: int = 0) -> None:
+        self.blank = blank
         self.settled: list[tuple[str, str] | Picture] = []
         self.tail: Sequence[str | Picture] = ()
         self.chars = 0
@@ -188,6 +200,7 @@ class Live:
         staying = _staying([content.digest for content in contents], [frame.digest for frame in self._frames])
         places, _ = self._fill(contents, staying)
         self._seal(contents, places)
+        self.blank += sum(frame.blank for frame in self._frames)
         return lines[stay:]
 
     def _fill(self, contents: list[_Content], staying: dict[int, int]) -> tuple[list[int], int]:
@@ -200,7 +213,7 @@ class Live:
                 at = staying[i]
                 kept.pop(0)
             elif content.picture is not None:
-                most = staying[kept[0]] - (kept[0] - i) if kept else at + max(0, _BLANK - (at - i))
+                most = staying[kept[0]] - (kept[0] - i) if kept else at + max(0, _BLANK - self.blank - (at - i))
                 at = min(at + content.picture.room, most)
             places.append(at)
         filled = dict(zip(places, contents, strict=True))
@@ -222,7 +235,9 @@ class Live:
         for content, at in zip(contents[: len(pictures)], places, strict=False):
             if content.picture is not None:
                 content.picture.settle(self._frames[at], content.above)
-        del self._frames[: places[len(pictures) - 1] + 1]
+        end = places[len(pictures) - 1] + 1
+        self.blank += sum(frame.blank for frame in self._frames[:end])
+        del self._frames[:end]
         del self.settled[: pictures[-1] + 1]
         self.chars = sum(len(part[1]) for part in self.settled if isinstance(part, tuple))
 

@@ -36,6 +36,7 @@ class Screen:
         self._live: Live | None = None
         self._next_update = 0.0  # the first moment at which the live part may be sent again
         self._backoff = _BACKOFF[0]
+        self._blank = 0  # frames of live parts that have stayed blank
         self._clear = False
         self._used = False
 
@@ -63,13 +64,14 @@ class Screen:
             if not tail or not self.due:
                 return
             self._ready()
-            self._live = Live(self.area, self._clock)
+            self._live = Live(self.area, self._clock, self._blank)
         if not self.due:
             return
         self._live.tail = tail
         sent = self._live.refresh()
         if sent:
             self._next_update = self._clock() + max(_LIVE_INTERVAL, sent / BYTES_PER_SECOND)
+        self._blank = self._live.blank
         if self._live.empty:
             self._live = None
 
@@ -117,6 +119,7 @@ class Screen:
         """Remove everything; with ``wait``, when the next output comes."""
         self._unsent.clear()
         self._live = None
+        self._blank = 0
         if not self._used:
             return
         if wait:
@@ -130,6 +133,7 @@ class Screen:
         live, self._live = self._live, None
         if live is not None:
             self._unsent = live.end() + self._unsent
+            self._blank = live.blank
 
     def flush(self) -> None:
         """Send the settled text that waits to be sent: one message for each run of the same stream."""

@@ -302,6 +302,18 @@ def test_a_rank_that_shows_much_while_the_others_are_silent_is_shown_once():
     assert sum("text/html" in call[1] for call in cell.area.calls if call[0] in {"display", "update"}) == 150
 
 
+def test_few_outputs_stay_blank_where_ranks_agree_again_and_again():
+    cell = Cell(range(4))
+    cell.tick(1)
+    for step in range(30):
+        for rank in (3, 2, 1, 0):
+            cell.feed(rank, html(str(step)))
+            cell.tick(0.3)
+    cell.close()
+    assert visible(cell) == [part for step in range(30) for part in ("[0-3]", shown_html(str(step)))]
+    assert len(cell.area.outputs) <= 60 + 16
+
+
 def test_a_terminal_gets_displays_as_they_come():
     cell = Cell(range(2), updates=False)
     cell.tick(1)
