@@ -139,6 +139,18 @@ def rich(text: str) -> Rich:
     return Rich(version({"text/html": text}, {}))
 
 
+def test_a_lane_tells_how_far_back_a_display_waits_and_since_when_one_that_may_change():
+    merger = Merger(range(2))
+    (lane, _) = merger.lanes
+    assert (lane.reach, lane.fixed_since) == (0, None)
+    merger.push(0, [*lines("a"), rich("plot"), *lines("b")], 1.0)
+    merger.push(0, [Rich(version({"text/html": "bar"}, {}), "its id"), *lines("c")], 2.0)
+    assert (lane.reach, lane.fixed_since) == (4, 2.0)
+    merger.end(1)
+    merger.settle()
+    assert (lane.reach, lane.fixed_since) == (0, None)
+
+
 def test_an_equal_display_joins_one_that_is_out_already():
     merger = Merger(range(3))
     merger.push(1, [rich("plot")])

@@ -244,3 +244,20 @@ def test_displays_are_in_the_order_of_the_ranks_whichever_comes_first(four: Note
 def test_equal_displays_fold_at_the_place_of_their_lowest_rank(four: Notebook) -> None:
     assert _displays(four, "HTML(f'<b>{rank % 2}</b>')") == ["[0,2]", "<b>0</b>", "[1,3]", "<b>1</b>"]
     assert _displays(four, "HTML('<b>all</b>')") == ["[0-3]", "<b>all</b>"]
+
+
+def test_a_display_is_seen_while_lower_ranks_show_nothing_yet(four: Notebook) -> None:
+    code = """\
+        import time
+        from IPython.display import HTML, display
+        time.sleep(4 * (rank < 3))
+        display(HTML(f"<b>{rank}</b>"))"""
+
+    def seen() -> list[str]:
+        return [data["text/html"] for output in cell.outputs if "text/html" in (data := output.get("data", {}))]
+
+    cell = four.submit("%%distributed\n" + textwrap.dedent(code))
+    four.until(lambda: seen() == ["<b>3</b>"], 20, "nothing was shown while the cell ran", cell)
+    assert not cell.idle
+    four.finish(cell)
+    assert seen() == [f"<b>{rank}</b>" for rank in range(4)]
