@@ -148,8 +148,9 @@ class Session(Commands):
         self.link.send(self._roster.living, Probe())
         resumption = self._resumption
         assert resumption is not None  # noqa: S101 - for mypy
-        self._generations.take_up(resumption.await_ranks(self._roster, self.link), info.port, info.plain)
-        self._desk.take_up(resumption.run)
+        snapshots = resumption.await_ranks(self._roster, self.link)
+        self._generations.take_up(snapshots, info.port, info.plain)
+        self._desk.take_up(max([resumption.run, *(snapshot.heard for snapshot in snapshots)]))
         if resumption.run:
             resumption.request = self._desk.expect(resumption.ranks, resumption.run)
             resumption.repeat_answers(self._answer)

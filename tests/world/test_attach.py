@@ -51,6 +51,20 @@ def test_a_restarted_kernel_finds_its_world(notebook: Notebook) -> None:
     notebook.run("%distributed stop")
 
 
+def test_what_ranks_have_answered_the_kernels_before_is_no_answer_to_the_next_ones(notebook: Notebook) -> None:
+    for _ in range(2):
+        notebook.restart()
+        _begin_again(notebook)
+        notebook.run("%distributed attach")
+        for _ in range(5):
+            notebook.run(KEPT)
+    notebook.restart()
+    _begin_again(notebook)
+    notebook.run("%distributed attach")
+    assert notebook.run("%%distributed\nimport time\ntime.sleep(1)\nrank").text == "[0] 0\n[1] 1\n[2] 2\n"
+    notebook.run("%distributed stop")
+
+
 def test_a_killed_kernel_finds_its_world_and_the_cell_that_runs_with_all_its_output(notebook: Notebook) -> None:
     cell = notebook.submit(
         "%%distributed\nimport time\nfor i in range(60):\n  print(i, flush=True); time.sleep(0.1)\nall_reduce(1)"
