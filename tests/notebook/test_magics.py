@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
@@ -10,8 +12,9 @@ from nbcomm.notebook.magics import DistributedMagics, UsageError, check_syntax
 
 
 @pytest.fixture
-def magics() -> DistributedMagics:
-    return DistributedMagics(InteractiveShell.instance())
+def magics() -> Iterator[DistributedMagics]:
+    yield DistributedMagics(InteractiveShell.instance())
+    InteractiveShell.clear_instance()  # or this process would be taken for IPython by the tests behind it
 
 
 @pytest.mark.parametrize(
