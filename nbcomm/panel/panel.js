@@ -108,16 +108,24 @@ export class Live {
       this.interrupt(token);
       return;
     }
+    const press = { kind: "press", action, token, at: this.now() };
+    const unheard = () => this.pressed?.token === token && this.pressed.stage === "sent";
+    this.post(press);
+    // A kernel drops what JupyterLab sends to a subshell that has just gone, as behind a restart. It takes no press twice.
+    for (const part of [0.25, 0.6]) setTimeout(() => unheard() && this.post(press), part * PATIENCE * 1000);
+    setTimeout(() => {
+      if (unheard() && action === "interrupt" && this.kernel) this.interrupt(token);
+      else this.answer({ kind: "unheard", token });
+    }, PATIENCE * 1000);
+  }
+
+  /** @param {object} press */
+  post(press) {
     try {
-      this.model.send({ kind: "press", action, token, at: this.now() });
+      this.model.send(press);
     } catch {
       // The link is gone; the time without an answer says so.
     }
-    setTimeout(() => {
-      const unheard = this.pressed?.token === token && this.pressed.stage === "sent";
-      if (unheard && action === "interrupt" && this.kernel) this.interrupt(token);
-      else this.answer({ kind: "unheard", token });
-    }, PATIENCE * 1000);
   }
 
   /** The kernel's handle in JupyterLab and Notebook 7; elsewhere there may be none. @returns {any} */

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -17,6 +18,9 @@ _log = logging.getLogger(__name__)
 
 PATIENCE = 1.5
 """Seconds after which a click is no longer meant."""
+
+_REMEMBERED = 32
+"""So many clicks are known again."""
 
 _AHEAD = 1.0
 """Seconds by which a click may lie in the future: the page knows the kernel's clock only nearly."""
@@ -42,6 +46,7 @@ class Presses:
     ) -> None:
         self._actions, self._send, self._wall = actions, send, wall
         self._on_main = on_main or kernel_main
+        self._taken: deque[str] = deque(maxlen=_REMEMBERED)
 
     def hear(self, content: object) -> None:
         """Take a message of the page; what is no press is ignored."""
@@ -57,6 +62,9 @@ class Presses:
         if not now - PATIENCE <= at <= now + _AHEAD:  # nor is NaN
             _log.debug("A click on %s at %s was heard at %s, and is dropped.", action, at, now)
             return
+        if token in self._taken:  # the page sends it again until it hears that it was heard
+            return
+        self._taken.append(token)
         self._send({"kind": "heard", "token": token})
         said, well = self._do(action)
         self._send({"kind": "done", "token": token, "text": said, "ok": well})

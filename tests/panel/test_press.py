@@ -59,6 +59,14 @@ def test_what_goes_wrong_is_the_sentence(action: str, says: str) -> None:
     assert page.log[-1] == {"kind": "done", "token": "t", "text": says, "ok": False}
 
 
+def test_a_click_that_is_heard_twice_is_done_once() -> None:
+    page = Page()
+    for _ in range(2):
+        page.presses.hear(pressing())
+    assert page.log.count("healing") == 1
+    assert len(page.log) == 3
+
+
 def test_a_click_that_is_heard_late_is_dropped_without_a_word() -> None:
     page = Page(now=100.0 + PATIENCE + 0.01)
     page.presses.hear(pressing())
