@@ -35,7 +35,7 @@ class Roster:
         self._doings: dict[int, tuple[int, Doing]] = {}
         self._heard: dict[int, float] = {}
         self._errors: dict[int, str] = {}
-        self._ended: dict[int, tuple[float, float]] = {}  # when its last answer came, by two clocks
+        self._ended: dict[int, tuple[float, float, str]] = {}  # when a cell did there, by two clocks, and how
         self._question = 0
         self._answered: dict[int, int] = {}
         self._changed = threading.Condition()
@@ -148,10 +148,10 @@ class Roster:
                 ):
                     known.pop(rank, None)
 
-    def note_end(self, rank: int) -> None:
-        """A rank has answered what it was asked: whatever it said before that, it is idle now."""
+    def note_end(self, rank: int, state: str) -> None:
+        """A part of a cell has ended: what the rank said before is past. It is "idle", "failed" or "interrupted"."""
         with self._changed:
-            self._ended[rank] = time.monotonic(), time.time()
+            self._ended[rank] = time.monotonic(), time.time(), state
 
     def note_error(self, rank: int, failure: Failure | None) -> None:
         """A rank's part of a cell has ended, well or not; of its last error one line is kept."""
@@ -175,10 +175,12 @@ class Roster:
 
     def _view(self, place: Place, *, stopped: bool) -> RankView:
         hello, snapshot = self.hellos[place.rank], self._snapshots.get(place.rank)
-        heard, since = self._ended.get(place.rank, (0.0, 0.0))
+        heard, since, how = self._ended.get(place.rank, (0.0, 0.0, ""))
         if snapshot is not None and heard > self._heard[place.rank]:
-            snapshot = structs.replace(snapshot, state="idle", since=since)
+            snapshot = structs.replace(snapshot, state=how, since=since)
         state, note = (snapshot.state if snapshot else "idle"), ""
+        if state in ("failed", "interrupted") and place.rank not in self._errors:
+            state = "idle"  # that was in a cell before the last one
         if place.rank in self.dead:
             state, note = "dead", self.dead[place.rank]
         elif stopped:

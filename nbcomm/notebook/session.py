@@ -372,12 +372,13 @@ class Session(Commands):
         if isinstance(message, Output):
             self._stage.show(rank, message)
         elif isinstance(message, Done):
-            self._roster.note_end(rank)
             if message.doing is not None:
                 self._roster.note_doing(rank, self._generations.number, message.doing)
             try:
                 if self._stage.ended(rank, message):
                     self._roster.note_error(rank, message.failure)
+                    state = "interrupted" if message.interrupted else "failed" if message.failure else "idle"
+                    self._roster.note_end(rank, state)  # as it will say itself when it is asked
             finally:  # somebody waits for it
                 self._answer(rank, message, frames)
         elif isinstance(message, Told):

@@ -10,7 +10,7 @@ import pytest
 from nbcomm.home import Home
 from nbcomm.launch.ends import how_it_ended
 from nbcomm.launch.layout import assign_places
-from nbcomm.messages import Hello, Snapshot
+from nbcomm.messages import Failure, Hello, Snapshot
 from nbcomm.notebook.roster import Roster, ends_of
 
 
@@ -32,16 +32,19 @@ def test_the_rows_say_what_the_ranks_said(roster: Roster) -> None:
     assert roster.title == "3 ranks on cpu"
 
 
-def test_a_rank_that_has_answered_is_idle_until_it_says_otherwise(roster: Roster) -> None:
+def test_a_rank_whose_cell_has_ended_runs_it_no_more_until_it_says_otherwise(roster: Roster) -> None:
     busy = Snapshot(1, 101, "running", 5.0, 3, 1000, 0, 0)
     roster.note(1, busy)
-    roster.note_end(1)
+    roster.note_error(1, Failure("ValueError", "bad", ""))
+    roster.note_end(1, "failed")
     row = roster.views()[1]
-    assert (row.state, row.memory) == ("idle", 1000)
+    assert (row.state, row.memory) == ("failed", 1000)
     assert row.since > 5.0
+    roster.forget_errors()
+    assert roster.views()[1].state == "idle"
     roster.note(1, busy)
     assert roster.views()[1].state == "running"
-    roster.note_end(1)
+    roster.note_end(1, "idle")
     roster.note_death(1, -9)
     assert roster.views()[1].state == "dead"
 
