@@ -14,6 +14,7 @@ from unittest.mock import patch
 
 import pytest
 from ipykernel.iostream import IOPubThread
+from jupyter_client.manager import KernelManager
 
 from tests.world.notebook import Notebook
 
@@ -90,3 +91,18 @@ class TestIopubWelcome(suite.IopubWelcomeTests):
 
     kernel_name = "nbcomm"
     support_iopub_welcome = hasattr(IOPubThread, "_send_welcome_message")  # ipykernel 7 and newer
+    place: ClassVar[tempfile.TemporaryDirectory[str]]
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        # Over TCP ipykernel warns at its start, and that may be heard before the welcome.
+        cls.place = tempfile.TemporaryDirectory(prefix="k-", ignore_cleanup_errors=True)
+        file = f"{cls.place.name}/k.json"
+        cls.km = KernelManager(kernel_name=cls.kernel_name, transport="ipc", connection_file=file)
+        cls.km.start_kernel()
+        cls.kc = cls.km.client()
+
+    @classmethod
+    def tearDownClass(cls) -> None:
+        super().tearDownClass()
+        cls.place.cleanup()

