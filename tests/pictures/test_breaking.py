@@ -19,6 +19,8 @@ CASES = [(name, how) for name in ALGORITHMS for how in breaks_of(name)]
 
 
 WAITING = re.compile(r"ranks? ([\d,-]+) waits? in it")
+ON_ITS_WAY = re.compile(r",( and)? ranks? [\d,-]+ (is|are) still [^;]*?(?=\.$|, and rank|$)")
+"""Of a rank that has not come to the call yet, when it is judged already."""
 
 
 def waiting(text: str) -> set[int]:
@@ -73,7 +75,7 @@ def test_the_words_are_nbcomms(four: Session, name: str, how: str) -> None:
         start, _, end = told.text.partition("(line 1: ")
         assert start.replace("#1", "#") in re.sub(r"#\d+", "#", real)
         said_of_it, meant = real.rpartition(") can never")[2], end.partition(") can never")[2]
-        assert WAITING.sub("", said_of_it) == WAITING.sub("", meant)
+        assert WAITING.sub("", ON_ITS_WAY.sub("", said_of_it)) == WAITING.sub("", meant)
         assert waiting(said_of_it) <= waiting(meant), "others may be still to come when it is judged"
     elif "Nothing was moved" in real or told.error == "CollectiveError":
         assert told.text in real
