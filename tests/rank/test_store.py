@@ -108,20 +108,31 @@ def test_many_threads_count_together(store: UnixStore) -> None:
     assert store.add("n", 0) == 400
 
 
+class ServerThatSaysWhenItWaits(StoreServer):
+    """A server that tells when a client has come to wait for a key."""
+
+    def __init__(self, path: Path) -> None:
+        self.waited_for = threading.Event()
+        super().__init__(path)
+
+    def _do_wait(self, keys: list[str], timeout: float) -> list[bytes] | None:
+        self.waited_for.set()
+        return super()._do_wait(keys, timeout)
+
+
 def test_a_server_that_closes_frees_who_waits(path: Path) -> None:
     before = set(threading.enumerate())
-    server, failed = StoreServer(path), threading.Event()
-    client, other = UnixStore(path, 600.0), UnixStore(path, 30.0)
+    server, failed = ServerThatSaysWhenItWaits(path), threading.Event()
+    client = UnixStore(path, 600.0)
 
     def wait() -> None:
-        client.set("connected", "yes")
         try:
             client.get("never")
         except dist.DistNetworkError:
             failed.set()
 
     threading.Thread(target=wait).start()
-    other.wait(["connected"])
+    assert server.waited_for.wait(30)
     started = set(threading.enumerate()) - before
     server.close()
     assert failed.wait(30)
@@ -129,7 +140,6 @@ def test_a_server_that_closes_frees_who_waits(path: Path) -> None:
     for thread in started:  # the one that waited in the server is among them
         thread.join(30)
     assert not [thread for thread in started if thread.is_alive()]
-    other.close()
 
 
 def test_a_server_may_come_after_its_clients(path: Path) -> None:
