@@ -23,8 +23,12 @@ def of_all_threads() -> Iterator[dict[int, FrameType]]:
     with _lock:  # who comes second would find the collector switched off, and on again before its time
         collects = gc.isenabled()
         gc.disable()
+        found = sys._current_frames()  # noqa: SLF001 - the only way to see another thread
         try:
-            yield sys._current_frames()  # noqa: SLF001 - the only way to see another thread
+            yield found
         finally:
+            # Its own frame is in it, and leads back to who holds it: from Python 3.12 on, this circle would keep the
+            # frames of all threads, and what the user's functions had in them, until the next collection.
+            found.clear()
             if collects:
                 gc.enable()

@@ -59,3 +59,39 @@ def test_the_collector_is_as_it_was() -> None:
             assert gc.isenabled() == enabled
         finally:
             gc.enable()
+
+
+LOOK = """
+import gc, threading, weakref
+from nbcomm.rank import frames
+
+class Large:
+    pass
+
+def work():
+    large = Large()
+    seen.append(weakref.ref(large))
+    begun.set()
+    ends.wait()
+
+gc.disable()
+seen, begun, ends = [], threading.Event(), threading.Event()
+thread = threading.Thread(target=work)
+thread.start()
+begun.wait()
+
+def look():
+    with frames.of_all_threads() as found:
+        assert found[thread.ident].f_back is not None
+
+look()
+ends.set()
+thread.join()
+print(seen[0]())
+"""
+
+
+def test_what_a_function_has_held_is_freed_at_its_end_though_it_was_looked_at() -> None:
+    """It fails on Python 3.12 and newer if the frames are let go by a collection alone."""
+    ended = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=100, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "None\n"), ended.stderr

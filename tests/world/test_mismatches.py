@@ -70,11 +70,13 @@ def test_who_is_in_no_group_with_a_rank_may_name_others(four: Notebook) -> None:
 
 FORKED = """\
 %%distributed
-import os, signal
+import os, signal, warnings
 told = ""
 if rank == 1:
     read, write = os.pipe()
-    child = os.fork()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of each fork beside threads
+        child = os.fork()
     if child == 0:
         try:
             signal.alarm(20)

@@ -93,7 +93,6 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
                 made[kind]._set_default_timeout(timeout)
                 made[kind].options.global_ranks_in_group = members
                 made[kind].options.group_name = name
-            made[kind]._set_sequence_number_for_group()
         kind_type = getattr(dist.ProcessGroup.BackendType, kind.upper())
         inner._register_backend(torch.device(device), kind_type, made[kind])
     inner._set_default_backend(getattr(dist.ProcessGroup.BackendType, ("nccl" if "nccl" in made else "gloo").upper()))
