@@ -16,6 +16,7 @@ from ..messages import Run
 from . import programs
 from . import trace as tracing
 from .aftermath import Aftermath
+from .area import current_area
 from .inquiries import Answer, Inquiries
 from .manuscript import Manuscript
 from .output import CellOutput
@@ -150,6 +151,20 @@ class Commands:
         with self._stage.alone(), self._manuscript.cell(number, code, chosen, len(self.ranks), script):
             order = Run(self._desk.next_id(), code, chosen, number, draw, file is not None, script is not None)
             self._stage.perform(order, output, Aftermath(order, output, file, self._roster.places))
+
+    def replay(self) -> None:
+        """Show once more what the last cell has shown, with the errors that ended it.
+
+        For a page that was loaded again in mid-cell, and has missed some of it. Displays are as they are now, and no
+        longer change. Of a cell that has shown more than four million characters, the beginning is left out.
+
+        Raises:
+            StateError: no cell has run yet.
+        """
+        last = self._stage.last
+        if last is None:
+            raise StateError("No cell of this notebook has run on this world's ranks yet: there is nothing to show.")
+        last.show_again(current_area())
 
     def call(
         self, function: Callable[..., Any], *args: Any, ranks: str | Iterable[int] | None = None, **kwargs: Any

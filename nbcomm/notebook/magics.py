@@ -298,6 +298,9 @@ class DistributedMagics(Magics):
             found = session.diff(" ".join(options.name), options.ranks, options.atol)
         print(found)
 
+    def _do_last(self, options: argparse.Namespace) -> None:
+        worlds.current(options.world).replay()
+
     def _do_log(self, options: argparse.Namespace) -> None:
         session = worlds.current(options.world)
         if options.rank not in session.ranks:

@@ -26,6 +26,7 @@ from .lines import Reader, piece_of
 from .live import Picture, text_bundle
 from .merge import WINDOW, Lane, Merger, Order
 from .pieces import Entry, Line, Piece, Rich, View, version
+from .replay import KeptArea
 from .results import ResultScreen, Values, cell_area
 from .slots import Registry, Slot, label, prefixed
 from .waiting import PIECES, waiting
@@ -84,7 +85,7 @@ class CellOutput:
         self._merger = Merger(ranks, order=order)
         self._readers = {rank: Reader() for rank in sorted(ranks)}
         self._ended: set[int] = set()
-        self._screen = ResultScreen(area if area is not None else cell_area(), clock)
+        self._screen = ResultScreen(area if area is not None else KeptArea(cell_area()), clock)
         self._values = Values(ranks)
         self._joinable: list[tuple[Entry, Picture]] = []
         self._blocks = Blocks(self._screen)

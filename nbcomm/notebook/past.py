@@ -68,9 +68,10 @@ def _letters(item: Item) -> int:
     if isinstance(item, Text):
         return len(item.text)
     if isinstance(item, Display | Result):
-        return sum(map(_size, item.data.values()))
+        return sum(map(size_of, item.data.values()))
     return 0
 
 
-def _size(value: Any) -> int:
+def size_of(value: Any) -> int:
+    """How much a part of a MIME bundle holds, in letters."""
     return len(value) if isinstance(value, str | bytes) else _OBJECTS * len(_encoder.encode(value))

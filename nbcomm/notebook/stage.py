@@ -19,6 +19,7 @@ from .chronicle import Chronicle
 from .output import CellOutput, cell_error
 from .past import PastOutputs
 from .presses import Presses
+from .replay import CellRun
 from .requests import Request
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ class Stage:
     Attributes:
         cell: the request that runs, and its output; None between cells.
         chronicle: what is known of its collectives, or of the last one's.
+        last: what it has shown, or the last one; None before the first.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a cell touches
@@ -58,6 +60,7 @@ class Stage:
     ) -> None:
         self.cell: tuple[Request, CellOutput | None] | None = None
         self.chronicle = Chronicle()
+        self.last: CellRun | None = None
         self._desk = desk
         self._generations = generations
         self._size = size
@@ -98,14 +101,17 @@ class Stage:
             # Ids are in the order of the asking, and the forming of groups has had one: see `Watch._find_lost`.
             message = structs.replace(message, id=self._desk.next_id())
             request = self._desk.expect(message.ranks, message.id)
-            self.begin(request, output, message.number if isinstance(message, Run) else 0)
+            self.begin(request, output, message.number if isinstance(message, Run) else None)
             self._desk.ask(request, message, buffers)
             self.finish(request, output, presses, aftermath)
         return request
 
-    def begin(self, request: Request, output: CellOutput, number: int = 0) -> None:
-        """Be ready for whatever a rank says of it."""
-        self.chronicle.begin(number, request.ranks)
+    def begin(self, request: Request, output: CellOutput, number: int | None = 0) -> None:
+        """Be ready for whatever a rank says of it; a cell has a number, 0 if that is not known."""
+        self.chronicle.begin(number or 0, request.ranks)
+        self._run = CellRun(number or 0, request.ranks, output.area)
+        if number is not None:
+            self.last = self._run
         self._desk.questions.begin(request.id)
         self.cell = request, output
         output.widgets = self._widgets
@@ -121,6 +127,10 @@ class Stage:
             CellError: it failed on some rank.
             Interrupted: ■ was pressed.
         """
+        with self._run.ending():
+            self._finish(request, output, presses, aftermath)
+
+    def _finish(self, request: Request, output: CellOutput, presses: Presses, aftermath: Aftermath) -> None:
         failures: dict[int, Failure] = {}
         try:
             self._desk.wait(request, presses, partial(self._desk.questions.tick, request, output, presses))
@@ -148,7 +158,7 @@ class Stage:
             interrupted = [rank for rank, done in answers.items() if done.interrupted]
             error = cell_error(failures, range(self._size()))
             if len(interrupted) == len(failures) and request.interrupted:
-                raise Interrupted(f"the cell was interrupted on rank {rank_specs.fold(interrupted)}.")
+                raise Interrupted(f"the cell was interrupted on {rank_specs.named(interrupted)}.")
             raise error
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import re
 import shlex
+from collections.abc import Callable
 from typing import NoReturn
 
 from ..errors import SpecError, SteeringError
@@ -77,24 +78,14 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     heal.add_argument(
         "ranks", nargs="?", metavar="SPEC", help="replace these, dead or alive; by default all that are dead"
     )
-    push = word("push", "Copy variables of the notebook to every rank.")
-    push.add_argument("names", nargs="+", metavar="NAME")
-    pull = word("pull", "Bind each name here to the list of its values on the ranks.")
-    pull.add_argument("names", nargs="+", metavar="NAME")
-    pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
+    _add_variables(word)
     auto = word(
         "auto", "Say whether every cell runs on the ranks, or choose; %%%%local at the top of a cell keeps it here."
     )
     auto.add_argument("state", nargs="?", choices=("on", "off"))
     debug = word("debug", "Open the debugger on a rank, where its last error was raised.")
     debug.add_argument("rank", type=int, metavar="RANK")
-    who = word("who", "Say what the ranks' variables are, and which are equal on all ranks.")
-    who.add_argument("names", nargs="*", metavar="NAME", help="a name or an expression; by default all variables")
-    who.add_argument("-r", "--ranks", metavar="SPEC", help="of these ranks only")
-    diff = word("diff", "Say where a variable differs between ranks.")
-    diff.add_argument("name", nargs="+", metavar="NAME", help="a name, or an expression: model.fc.weight")
-    diff.add_argument("-r", "--ranks", metavar="SPEC", help="between these ranks only")
-    diff.add_argument("--atol", type=float, default=0.0, metavar="X", help="numbers no further apart count as equal")
+    word("last", "Show again what the last cell showed, and its errors: for a page that was loaded again meanwhile.")
     log = word("log", "Show the end of a rank's log.")
     log.add_argument("rank", type=int, metavar="RANK")
     save = word("save", "Write the cells that ran on the ranks as a script for torchrun.")
@@ -108,6 +99,21 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="what follows is the script's own")
     word("help", "Show this.")
     return parser, made
+
+
+def _add_variables(word: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    push = word("push", "Copy variables of the notebook to every rank.")
+    push.add_argument("names", nargs="+", metavar="NAME")
+    pull = word("pull", "Bind each name here to the list of its values on the ranks.")
+    pull.add_argument("names", nargs="+", metavar="NAME")
+    pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
+    who = word("who", "Say what the ranks' variables are, and which are equal on all ranks.")
+    who.add_argument("names", nargs="*", metavar="NAME", help="a name or an expression; by default all variables")
+    who.add_argument("-r", "--ranks", metavar="SPEC", help="of these ranks only")
+    diff = word("diff", "Say where a variable differs between ranks.")
+    diff.add_argument("name", nargs="+", metavar="NAME", help="a name, or an expression: model.fc.weight")
+    diff.add_argument("-r", "--ranks", metavar="SPEC", help="between these ranks only")
+    diff.add_argument("--atol", type=float, default=0.0, metavar="X", help="numbers no further apart count as equal")
 
 
 def _add_world(parser: argparse.ArgumentParser) -> None:

@@ -184,6 +184,7 @@ def test_a_place_is_asked_for_while_it_is_set():
 
     with placing(place):
         assert cell_area() is area
-        assert CellOutput([0]).area is area
+        CellOutput([0]).area.stream("stdout", "x\n")
+        assert area.text == "x\n"
     assert cell_area() is not area
     assert len(asked) == 2

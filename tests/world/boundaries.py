@@ -122,6 +122,7 @@ TABLE = (
         of="Done",
         told="its answer was lost on the way",
     ),
+    Boundary("what it showed could not be kept", "notebook", "nbcomm.notebook.replay:KeptArea._grow", NOTHING),
     Boundary(
         "the last words could not be sent",
         "notebook",
