@@ -25,6 +25,7 @@ from ..errors import CollectiveError
 from ..faults import told
 from ..messages import Done, Failure, Result, Run
 from .streams import Capture
+from .tracebacks import end_at_caller
 
 _MOMENT = 0.02
 """Seconds after which an interrupt is tried again that came where it would have done harm."""
@@ -248,6 +249,7 @@ class CellRunner:
                 # The notebook says it once for all ranks. To read torch's sources for a traceback takes half a second.
                 self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
                 return
+            end_at_caller(sys.exc_info()[1])
         type(self._shell).showtraceback(self._shell, *args, **kwargs)
 
     def _keep_traceback(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
