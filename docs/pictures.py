@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import nbcomm
+from nbcomm.pictures.svg import draw
 
 FOLDER = Path(__file__).parent / "collectives" / "pictures"
 
@@ -31,7 +32,7 @@ PICTURES: dict[str, dict[str, Any]] = {
 
 def make() -> dict[str, str]:
     """Each file's name and text."""
-    return {f"{name}.svg": nbcomm.draw(name, **how).svg + "\n" for name, how in PICTURES.items()}
+    return {f"{name}.svg": draw(nbcomm.draw(name, **how).plan, themed=True) + "\n" for name, how in PICTURES.items()}
 
 
 if __name__ == "__main__":

@@ -11,6 +11,15 @@ from . import svg
 from .plan import Plan, plan
 from .words import describe
 
+_DARK = '[data-jp-theme-light="false"],.vscode-dark,.vscode-high-contrast,[theme="dark"],[data-theme="dark"]'
+_LIGHT = '[data-jp-theme-light="true"],.vscode-light,.vscode-high-contrast-light,[theme="light"],[data-theme="light"]'
+_STYLE = (
+    f"<style>:is({_DARK}) .nbcomm-picture{{color-scheme:dark}}"
+    f":is({_LIGHT}) .nbcomm-picture{{color-scheme:light}}</style>"
+)
+"""How a page tells its theme: JupyterLab, Notebook 7 and nbconvert; VS Code; Colab; Sphinx. An image follows the scheme
+that is set for it, not the browser's; where no page tells, or styles are stripped, the browser's holds."""
+
 
 class Picture:
     """A picture of one collective. A notebook shows it by itself; ``print`` writes it in words.
@@ -38,12 +47,12 @@ class Picture:
         """As a MIME bundle.
 
         Front ends show SVG as an image without a word for whoever cannot see it, so the image that they prefer is one
-        with its words beside it.
+        with its words beside it, light or dark as the page is. It is one image: where styles are stripped from a
+        notebook of somebody else's, two would be seen.
         """
-        drawn, words = self.svg, describe(self.plan)
-        encoded = base64.b64encode(drawn.encode()).decode()
-        image = f'<img alt="{html.escape(words)}" src="data:image/svg+xml;base64,{encoded}"/>'
-        return {"text/html": image, "image/svg+xml": drawn, "text/plain": words}
+        words, encoded = describe(self.plan), base64.b64encode(svg.draw(self.plan, themed=True).encode()).decode()
+        image = f'<img class="nbcomm-picture" alt="{html.escape(words)}" src="data:image/svg+xml;base64,{encoded}"/>'
+        return {"text/html": _STYLE + image, "image/svg+xml": self.svg, "text/plain": words}
 
 
 def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:

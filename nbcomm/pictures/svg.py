@@ -1,8 +1,9 @@
 """A plan as SVG: lanes are ranks, before on the left, after on the right, and between them what moves.
 
-The picture must look the same wherever a notebook is read, so it is made of attributes alone: sites that show
-notebooks strip styles and scripts. It brings its own light ground for the same reason. Colour says whose data it is,
-and so does a digit, for whoever cannot tell the colours.
+The picture must be readable wherever a notebook is read, so it is made of attributes alone: sites that show notebooks
+strip styles and scripts. It brings its own ground for the same reason. As a file or an image it may have one style
+sheet, which gives every attribute's colour its counterpart on a dark ground. Colour says whose data it is, and so does
+a digit, for whoever cannot tell the colours.
 """
 
 from __future__ import annotations
@@ -19,7 +20,11 @@ COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F
 _ON = ("#FFFFFF", *["#000000"] * 7)
 """What is written on them: 4.5:1 or more."""
 
-_INK, _QUIET, _LINE, _GROUND, _PLATE = "#1F2328", "#59636E", "#D1D9E0", "#FFFFFF", "#FFFFFF"
+_INK, _QUIET, _LINE, _GROUND, _PLATE, _HUB = "#1F2328", "#59636E", "#D1D9E0", "#FFFFFE", "#FEFFFF", "#32383F"
+DARK = {_INK: "#F0F3F6", _QUIET: "#B1BAC4", _LINE: "#3D444D", _GROUND: "#16181B", _PLATE: "#24282D"}
+"""Each colour on a light ground, and the one on a dark ground. A colour has one use, so that it can be found by its
+value: a ground and a plate are not quite white, what is written on a rank's colour is. The rest stays as it is."""
+
 _FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
 _SANS = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, DejaVu Sans, sans-serif"
 _CHAR = 7.3
@@ -30,19 +35,31 @@ _BAND = 17
 _LONGEST = 26
 """Characters in a cell; with many cells in a lane it is fewer."""
 
+_STYLE = (
+    "<style>@media (prefers-color-scheme: dark) {"
+    + "".join(f'[fill="{light}"]{{fill:{dark}}}[stroke="{light}"]{{stroke:{dark}}}' for light, dark in DARK.items())
+    + "}</style>"
+)
+"""In an image it follows the ``color-scheme`` of the ``<img>`` that shows it."""
 
-def draw(plan: Plan) -> str:
+
+def draw(plan: Plan, *, themed: bool = False) -> str:
     """Draw a plan.
+
+    Args:
+        plan: what to draw.
+        themed: with a style sheet for a dark ground. For a file and an image only: within a page it would hold for
+            the page, and ask for the browser's colours where the notebook has its own.
 
     Returns:
         An ``<svg>`` element with a title and a description in words.
     """
-    return _Picture(plan).text()
+    return _Picture(plan, _STYLE if themed else "").text()
 
 
 class _Picture:
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def __init__(self, plan: Plan, style: str) -> None:
+        self.plan, self.style = plan, style
         n = len(plan.ranks)
         self.step = 36 if n <= 8 else 29
         self.tall = self.step - 10
@@ -68,7 +85,7 @@ class _Picture:
             f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{self.width:.0f}" height="{self.height:.0f}" '
             f'viewBox="0 0 {self.width:.0f} {self.height:.0f}">'
         )
-        self._add(f"<title>{title}</title><desc>{escape(describe(plan))}</desc>")
+        self._add(f"<title>{title}</title><desc>{escape(describe(plan))}</desc>{self.style}")
         self._add(
             f'<rect x="0.5" y="0.5" width="{self.width - 1:.0f}" height="{self.height - 1:.0f}" rx="8" '
             f'fill="{_GROUND}" stroke="{_LINE}"/>'
@@ -117,7 +134,7 @@ class _Picture:
                 self._curve(x, y, self.after_x - 3, self._middle(places[rank]), _QUIET, arrow=True)
             wide = max(34.0, len(plan.hub) * _CHAR + 16)
             self._add(
-                f'<rect x="{x - wide / 2:.1f}" y="{y - 13:.1f}" width="{wide:.1f}" height="26" rx="13" fill="{_INK}"/>'
+                f'<rect x="{x - wide / 2:.1f}" y="{y - 13:.1f}" width="{wide:.1f}" height="26" rx="13" fill="{_HUB}"/>'
             )
             self._write(x, y + 4, plan.hub, size=12, fill="#FFFFFF", anchor="middle", weight="600")
             return

@@ -54,11 +54,12 @@ def _luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
-def test_every_word_is_easy_to_read() -> None:
+def test_every_word_is_easy_to_read_on_a_light_and_on_a_dark_ground() -> None:
     from nbcomm.pictures import svg
 
-    pairs = [*zip(COLOURS, svg._ON, strict=True), (svg._GROUND, svg._INK), (svg._GROUND, svg._QUIET)]
-    for ground, ink in pairs:
+    light = [(svg._GROUND, svg._INK), (svg._GROUND, svg._QUIET), (svg._PLATE, svg._INK)]
+    dark = [(svg.DARK[ground], svg.DARK[ink]) for ground, ink in light]
+    for ground, ink in [*zip(COLOURS, svg._ON, strict=True), (svg._HUB, "#FFFFFF"), *light, *dark]:
         light, dark = sorted((_luminance(ground), _luminance(ink)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)
 
@@ -69,7 +70,18 @@ def test_a_picture_shows_itself_and_prints_as_words() -> None:
     bundle = picture._repr_mimebundle_(include=None, exclude=None)
     assert bundle["image/svg+xml"] == picture.svg
     assert bundle["text/plain"] == repr(picture)
-    found = re.fullmatch(r'<img alt="([^"]*)" src="data:image/svg\+xml;base64,(.*)"/>', bundle["text/html"], re.DOTALL)
+    form = r'<style>.*</style><img class="nbcomm-picture" alt="([^"]*)" src="data:image/svg\+xml;base64,(.*)"/>'
+    found = re.fullmatch(form, bundle["text/html"], re.DOTALL)
     assert found
     assert html.unescape(found[1]) == repr(picture)
-    assert base64.b64decode(found[2]).decode() == picture.svg
+    assert re.sub("<style>.*</style>", "", base64.b64decode(found[2]).decode()) == picture.svg
+
+
+def test_no_colour_but_those_of_the_ranks_stays_the_same_on_a_dark_ground() -> None:
+    from nbcomm.pictures import svg
+
+    used = {found for name in NAMES for n in (4, 16) for found in re.findall("#[0-9A-F]{6}", draw(plan(name, n=n)))}
+    assert used - {*svg.DARK} <= {*COLOURS, *svg._ON, svg._HUB}
+    assert not {*svg.DARK} & {*COLOURS, *svg._ON, svg._HUB}
+    themed = draw(plan("all_reduce"), themed=True)
+    assert all(f'[fill="{light}"]{{fill:{dark}}}' in themed for light, dark in svg.DARK.items())
