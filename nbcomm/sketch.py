@@ -5,8 +5,10 @@ Tensors and arrays are known by what they have (``dtype``, ``shape``, ``tolist``
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from itertools import islice
+from os.path import commonprefix
 from typing import Any
 
 _NUMBERS = 4
@@ -15,6 +17,11 @@ _NUMBERS = 4
 _TEXT = 28
 _NODES = 3
 _BITS = 4096
+_MANY, _LONG = 1024, 1000
+"""So many entries, and so many characters of a text, are in a value that can be told apart from others."""
+
+_NEXT = "\x1f"
+"""Between the entries of such a value: the unit separator, which is in no text as Python writes it."""
 
 
 def sketch(value: Any, depth: int = 3) -> str:
@@ -44,11 +51,131 @@ def _sketch(value: Any, depth: int) -> str:
     return _plain(value) if isinstance(value, bool | int | float | complex | None) else _cut(_text(value))
 
 
+def detailed(value: Any, most: int = _MANY) -> str:
+    """Write a value with so much of it that it can be told apart from others; `told_apart` makes few characters of it.
+
+    Args:
+        value: any.
+        most: entries of it that are looked at.
+    """
+    try:
+        return _detailed(value, max(most, _NUMBERS + 2))
+    except Exception:  # noqa: BLE001 - a user's own class may raise whatever it likes
+        return sketch(value)
+
+
+def _detailed(value: Any, most: int) -> str:
+    if isinstance(value, dict) and len(value) > _NODES:
+        return _dict_of([_entry(key, item) for key, item in islice(value.items(), most)], len(value) > most)
+    if isinstance(value, str):
+        return repr(value[:_LONG])
+    if hasattr(type(value), "tolist") and hasattr(type(value), "shape"):
+        shape = tuple(value.shape)
+        count = math.prod(shape)
+        if not shape or count <= _NUMBERS + 1:
+            return _array(value)
+        entries = [_plain(number) for number in _first(value, min(count, most - 1))]
+        last = _plain(_at(value, count - 1).tolist())
+    elif isinstance(value, list | tuple) and len(value) > _NUMBERS + 1:
+        shape, count = (len(value),), len(value)
+        entries = [sketch(item, 2) for item in value[: most - 1]]
+        last = sketch(value[-1], 2)
+    else:
+        return sketch(value)
+    if count > len(entries) + 1:
+        entries.append("…")
+    if count > most - 1:
+        entries.append(last)
+    return f"[{_NEXT.join(entries)}] of {_times(shape)}"
+
+
+def _entry(key: Any, item: Any) -> str:
+    return f"{_cut(_plain(key))}: {sketch(item, 2)}"
+
+
+def _dict_of(entries: list[str], more: bool) -> str:  # noqa: FBT001 - of one caller
+    return "{" + _NEXT.join([*entries, *(["…"] if more else [])]) + "}"
+
+
+def _first(value: Any, count: int) -> list[Any]:
+    """The first elements of the flat array; what is copied for them is not much more than they are."""
+    while len(value.shape) > 1 and math.prod(value.shape[1:]) >= count:
+        value = value[0]
+    rest = math.prod(value.shape[1:])
+    found: list[Any] = value[: -(-count // rest)].reshape(-1)[:count].tolist()
+    return found
+
+
+def told_apart(texts: Sequence[str]) -> list[str]:
+    """Write values of `detailed` in few characters: their beginning, or where they first differ if that is further on.
+
+    >>> told_apart([detailed([0] * 6), detailed([0, 0, 0, 0, 7, 0])])
+    ['[… 0 at 4 …] of 6', '[… 7 at 4 …] of 6']
+    >>> told_apart(["'" + "the same beginning, and then " + end + "'" for end in ("this", "that")])
+    ["'… then this'", "'… then that'"]
+    """
+    parts = [_entries(text) for text in texts]
+    kinds = [(text[0], len(entries)) if entries else None for text, entries in zip(texts, parts, strict=True)]
+    # Rows of one length, and all that is no row, are compared with each other.
+    places = {kind: _differ([own for own, its in zip(parts, kinds, strict=True) if its == kind]) for kind in {*kinds}}
+    short = [
+        _around(text, entries, places[kind]) if entries else text
+        for text, entries, kind in zip(texts, parts, kinds, strict=True)
+    ]
+    return fitted(short, 2 * _TEXT, quoted=_TEXT)
+
+
+def _entries(text: str) -> list[str]:
+    return text[1:].rpartition("]" if text[0] == "[" else "}")[0].split(_NEXT) if _NEXT in text else []
+
+
+def _differ(rows: Sequence[Sequence[str]]) -> int:
+    """The first place at which rows of one length differ; 0 if they do not."""
+    return next((place for place, found in enumerate(zip(*rows, strict=True)) if len({*found}) > 1), 0)
+
+
+def _around(text: str, entries: list[str], place: int) -> str:
+    if text.startswith("{"):
+        shown = entries[:_NODES] if place < _NODES else ["…", entries[place]]
+        more = ["…"] if place + 1 < len(entries) else []
+        return "{" + ", ".join([*shown, *more]) + "}"
+    size = text.rpartition("]")[2]
+    if place < _NUMBERS - 1 or place == len(entries) - 1:
+        return f"[{' '.join(entries[: _NUMBERS - 1])} … {entries[-1]}]{size}"
+    shape = [int(length) for length in size.removeprefix(" of ").split("×")]
+    return f"[… {entries[place]} at {','.join(map(str, _index(shape, place)))} …]{size}"
+
+
+def fitted(texts: Sequence[str], most: int, *, quoted: int | None = None) -> list[str]:
+    """Shorten those texts that are too long: at their end, or at their beginning if they differ only further on.
+
+    Args:
+        texts: those that are seen side by side.
+        most: characters.
+        quoted: characters of a text in quotes, if that is another number.
+    """
+
+    def room(text: str) -> int:
+        return quoted if quoted is not None and text[:1] in ("'", '"') else most
+
+    long = {text for text in texts if len(text) > room(text)}
+    same = len(commonprefix([*long])) if len(long) > 1 else 0  # noqa: RUF071 - of any texts, not of paths
+    return [_fit(text, room(text), same) if text in long else text for text in texts]
+
+
+def _fit(text: str, most: int, same: int) -> str:
+    """A text of which the first ``same`` characters tell nothing."""
+    quote = text[0] if text[0] in ("'", '"') else ""
+    if same > most - 4:
+        # From the beginning of a word, if there is one so near that what differs still has room.
+        word = next((at for at in range(max(1, same - min(8, most // 3)), same) if not text[at].isalnum()), same - 1)
+        text = f"{quote}…{text[word:]}"
+    return text if len(text) <= most else f"{text[: most - 1 - len(quote)]}…{quote}"
+
+
 def _array(value: Any) -> str:
     shape = tuple(value.shape)
-    count = 1
-    for length in shape:
-        count *= length
+    count = math.prod(shape)
     if not shape:
         return _cut(_plain(value.tolist()))
     if count == 0:
@@ -64,11 +191,15 @@ def _array(value: Any) -> str:
 
 def _at(value: Any, place: int) -> Any:
     """The element at a place of the flat array, from 0."""
+    return value[tuple(_index(value.shape, place))]
+
+
+def _index(shape: Sequence[int], place: int) -> list[int]:
     index: list[int] = []
-    for length in reversed(tuple(value.shape)):
+    for length in reversed(tuple(shape)):
         place, at = divmod(place, length)
         index.insert(0, at)
-    return value[tuple(index)]
+    return index
 
 
 def _row(values: list[Any] | tuple[Any, ...], depth: int) -> str:

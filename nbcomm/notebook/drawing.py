@@ -10,6 +10,7 @@ from ..messages import Step
 from ..pictures.plan import NAMES, Cell, How, Plan, assemble, sources_of
 from ..pictures.words import lateness
 from ..ranks import capital, named
+from ..sketch import told_apart
 from .meetings import Meeting, meetings
 
 _SPELLED = {
@@ -64,8 +65,10 @@ def _counted(met: Sequence[Meeting]) -> str:
 
 def _plan(meeting: Meeting, unknown: Sequence[int]) -> Plan:
     ranks, how, name = meeting.members, _how(meeting), _SPELLED.get(meeting.name, meeting.name)
-    before = {rank: _cells(step.before or [], [(rank,)]) for rank, step in meeting.steps.items()}
-    after = {rank: _cells(step.after or [], sources_of(name, rank, ranks, how)) for rank, step in meeting.steps.items()}
+    had = _told_apart({rank: step.before or [] for rank, step in meeting.steps.items()})
+    got = _told_apart({rank: step.after or [] for rank, step in meeting.steps.items()})
+    before = {rank: _cells(texts, [(rank,)]) for rank, texts in had.items()}
+    after = {rank: _cells(texts, sources_of(name, rank, ranks, how)) for rank, texts in got.items()}
     nothing = dict.fromkeys(ranks, ())
     plan = assemble(name, ranks, how, {**nothing, **before}, {**nothing, **after})
     since = meeting.began
@@ -110,6 +113,12 @@ def _cells(texts: Sequence[str], sources: Sequence[tuple[int, ...]]) -> tuple[Ce
         return tuple(Cell(text, whose, _number(text)) for text, whose in zip(texts, sources, strict=True))
     everyone = tuple(sorted({rank for whose in sources for rank in whose}))
     return tuple(Cell(text, sources[0] if len(sources) == 1 else everyone, _number(text)) for text in texts)
+
+
+def _told_apart(rows: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
+    """The values of each rank, so short that they fit, and so that it is seen where they differ."""
+    short = iter(told_apart([text for row in rows.values() for text in row]))
+    return {rank: [next(short) for _ in row] for rank, row in rows.items()}
 
 
 def _number(text: str) -> Any:

@@ -13,7 +13,7 @@ from typing import Any
 from .. import laws
 from ..errors import CollectiveError
 from ..ranks import fold
-from ..sketch import sketch
+from ..sketch import detailed, sketch, told_apart
 
 REDUCING = ("reduce", "all_reduce", "reduce_scatter", "scan")
 """The collectives that have an op."""
@@ -223,7 +223,7 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
             value = combine(how.op, given, like=brought[rank]) if name in REDUCING else given[0]
             cells.append(_cell(value, tuple(sorted({other for other, _ in origins}))))
         after[rank] = tuple(cells)
-    made = assemble(name, members, how, before, after)
+    made = assemble(name, members, how, _short(before), _short(after))
     return replace(made, arrivals=_arrivals(members, values)) if name == "barrier" else made
 
 
@@ -317,7 +317,13 @@ def _brought(name: str, values: Sequence[Any], place: int) -> tuple[Any, ...]:
 
 
 def _cell(value: Any, sources: tuple[int, ...]) -> Cell:
-    return Cell(sketch(value), sources, value)
+    return Cell(detailed(value), sources, value)
+
+
+def _short(rows: dict[int, tuple[Cell, ...]]) -> dict[int, tuple[Cell, ...]]:
+    """The cells with texts so short that they fit, in which it is seen where they differ."""
+    texts = iter(told_apart([cell.text for row in rows.values() for cell in row]))
+    return {rank: tuple(replace(cell, text=next(texts)) for cell in row) for rank, row in rows.items()}
 
 
 def _check(name: str, members: Sequence[int], values: Sequence[Any], src: int, dst: int) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
+from ..sketch import fitted
 from .plan import Cell, Plan
 from .words import describe
 
@@ -65,6 +66,7 @@ class _Picture:
         self.tall = self.step - 10
         cells = max((len(row) for rows in (plan.before, plan.after) for row in rows.values()), default=1)
         self.longest = max(4, min(_LONGEST, 64 // max(1, cells)))
+        self.texts = {**self._fitted(plan.before), **self._fitted(plan.after)}
         self.left = max([self._width(row) for row in plan.before.values()] + [44.0])
         self.right = max([self._width(row) for row in plan.after.values()] + [44.0])
         self.gap = 150.0 if n <= 8 else 190.0
@@ -227,7 +229,12 @@ class _Picture:
         return max(20.0, len(self._shown(cell)) * _CHAR + 8) + _BAND + 3
 
     def _shown(self, cell: Cell) -> str:
-        return cell.text if len(cell.text) <= self.longest else cell.text[: self.longest - 1] + "…"
+        return self.texts[id(cell)]
+
+    def _fitted(self, rows: dict[int, tuple[Cell, ...]]) -> dict[int, str]:
+        """What is shown of each cell, by its identity: of the same text it may be another part before than after."""
+        cells = [cell for row in rows.values() for cell in row]
+        return {id(cell): text for cell, text in zip(cells, fitted([c.text for c in cells], self.longest), strict=True)}
 
     # ── elements ────────────────────────────────────────────────────────────────────────────────────
 

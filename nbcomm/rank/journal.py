@@ -212,7 +212,7 @@ class Journal:
         """The last few steps, while the cell runs; any thread."""
         for _ in range(3):
             with suppress(RuntimeError):  # one was added meanwhile
-                return [_told(entry) for entry in list(self._entries)[-_RECENT:] if entry.log is not None]
+                return [_told(entry, None) for entry in list(self._entries)[-_RECENT:] if entry.log is not None]
         return []
 
     def steps(self) -> list[Step]:
@@ -221,7 +221,9 @@ class Journal:
             if entry.drawn is not None:
                 with self._beside():
                     entry.drawn.finish_late(ended=bool(entry.ended))
-        return [_told(entry) for entry in self._entries if entry.log is not None or entry.drawn is not None]
+        return [
+            _told(entry, entry.drawn) for entry in self._entries if entry.log is not None or entry.drawn is not None
+        ]
 
     @property
     def dropped(self) -> int:
@@ -237,8 +239,9 @@ def _signature(method: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(method)
 
 
-def _told(entry: Entry) -> Step:
-    drawn, log = entry.drawn, entry.log
+def _told(entry: Entry, drawn: Drawn | None) -> Step:
+    """The step, with its values where they are asked for: they may be long."""
+    log = entry.log
     return Step(
         entry.name,
         entry.kind,

@@ -8,12 +8,20 @@ from typing import Any
 import torch
 
 from ..laws import name_of
-from ..sketch import sketch
+from ..sketch import detailed, sketch
 from .calls import NAMES
 from .comm.groups import members_of, resolve
 
 _ITEMS = 64
 """A list with more entries is no list of one for each rank."""
+
+_LOOKED = 4096
+"""Entries that are looked at in what a call brings, or gets; of one value `detailed` has its own limit."""
+
+
+def _written(values: Sequence[Any]) -> list[str]:
+    """Each value with so much of it that the notebook can show where those of the ranks differ."""
+    return [detailed(value, min(1024, _LOOKED // max(1, len(values)))) for value in values]
 
 
 class Drawn:
@@ -71,14 +79,14 @@ def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
     if name == "scatter" or name in ("reduce_scatter", "all_to_all"):
         before = _items(data, size, shares=name == "reduce_scatter") if giver else []
     else:
-        before = [sketch(data)] if giver and name not in ("recv", "barrier") else []
+        before = _written([data]) if giver and name not in ("recv", "barrier") else []
 
     def finish(result: Any) -> list[str]:
         if name in ("barrier", "send") or (name in ("gather", "reduce") and comm.rank != how.get("dst", 0)):
             return []
         if name in ("gather", "all_gather"):
             return _gathered(data, result, size, how.get("mode", "list" if name == "gather" else "stack"))
-        return _items(result, size) if name == "all_to_all" else [sketch(result)]
+        return _items(result, size) if name == "all_to_all" else _written([result])
 
     drawn = Drawn(how, before, finish)
     drawn.members = list(members)
@@ -104,26 +112,26 @@ def _op(op: Any) -> str:
 
 def _items(data: Any, size: int, *, shares: bool = False) -> list[str]:
     if isinstance(data, list | tuple) and len(data) == size <= _ITEMS:
-        return [sketch(item) for item in data]
+        return _written(data)
     if hasattr(data, "shape") and len(data.shape) and data.shape[0] and data.shape[0] % size == 0 and size <= _ITEMS:
         rows = data.shape[0] // size
         parts = [data[place * rows : (place + 1) * rows] for place in range(size)]
-        return [sketch(part if shares else part[0]) for part in parts]
-    return [sketch(data)]
+        return _written([part if shares else part[0] for part in parts])
+    return _written([data])
 
 
 def _gathered(data: Any, result: Any, size: int, mode: str) -> list[str]:
     if isinstance(result, list | tuple) and len(result) == size and not isinstance(data, list | tuple):
-        return [sketch(item) for item in result]
+        return _written(result)
     shape = getattr(result, "shape", None)
     if shape is not None and len(shape):
         if mode != "cat" and shape[0] == size:
-            return [sketch(row) for row in result]
+            return _written([*result])
         each = data.shape[0] if getattr(data, "ndim", 0) else 1
         if mode == "cat" and shape[0] == each * size:
             scalar = not getattr(data, "ndim", 0)
-            return [sketch(result[i * each] if scalar else result[i * each : (i + 1) * each]) for i in range(size)]
-    return [sketch(result)]
+            return _written([result[i * each] if scalar else result[i * each : (i + 1) * each] for i in range(size)])
+    return _written([result])
 
 
 # ── torch's own, as they reach a process group ──────────────────────────────────────────────────────
@@ -153,16 +161,16 @@ def brought(name: str, args: tuple[Any, ...]) -> Any:
 
 
 def _cells(tensors: Any) -> list[str]:
-    return [sketch(tensor.detach()) for tensor in tensors]
+    return _written([tensor.detach() for tensor in tensors])
 
 
 def _one(tensors: Any) -> list[str]:
     """Several tensors in one call are one cell."""
-    return _cells(tensors) if len(tensors) == 1 else [" ".join(_cells(tensors))[:60]]
+    return _cells(tensors) if len(tensors) == 1 else [" ".join(sketch(tensor.detach()) for tensor in tensors)[:60]]
 
 
 def _parts(tensor: torch.Tensor, size: int) -> list[str]:
-    return _cells(tensor.detach().reshape(-1).chunk(size)) if tensor.numel() % size == 0 else [sketch(tensor.detach())]
+    return _cells(tensor.detach().reshape(-1).chunk(size)) if tensor.numel() % size == 0 else _cells([tensor])
 
 
 def _root(options: Any, members: list[int]) -> int:
@@ -207,7 +215,7 @@ def _all_gather(args: Any, _members: list[int], _rank: int) -> Drawn:
 
 
 def _all_gather_flat(args: Any, members: list[int], _rank: int) -> Drawn:
-    return Drawn({}, [sketch(args[1].detach())], lambda out: _parts(out, len(members)), args[0])
+    return Drawn({}, _cells([args[1]]), lambda out: _parts(out, len(members)), args[0])
 
 
 def _reduce_scatter(args: Any, _members: list[int], _rank: int) -> Drawn:
@@ -216,7 +224,7 @@ def _reduce_scatter(args: Any, _members: list[int], _rank: int) -> Drawn:
 
 def _reduce_scatter_flat(args: Any, members: list[int], _rank: int) -> Drawn:
     how = {"op": _reduction(args[2])}
-    return Drawn(how, _parts(args[1], len(members)), lambda out: [sketch(out.detach())], args[0])
+    return Drawn(how, _parts(args[1], len(members)), lambda out: _cells([out]), args[0])
 
 
 def _all_to_all(args: Any, _members: list[int], _rank: int) -> Drawn:

@@ -71,6 +71,16 @@ def test_the_values_before_and_after_are_the_ranks_own(four: Notebook, name: str
     assert shown[1] == f"rank 1: {before[1]} → {after}"
 
 
+def test_long_values_show_where_the_ranks_differ(four: Notebook) -> None:
+    code = "x = torch.zeros(1000)\nx[500] = 7 * (rank == 2)\nall_reduce(x, 'max')\nall_gather(x)\ndist.all_reduce(x);"
+    cell = four.run(f"%%distributed --draw\n{code}")
+    same, odd, all_have = "[… 0 at 500 …] of 1000", "[… 7 at 500 …] of 1000", "[0 0 0 … 0] of 1000"
+    reduced, gathered, torchs = map(lanes, pictures(cell))
+    assert reduced == [f"rank {rank}: {odd if rank == 2 else same} → {all_have}" for rank in range(4)]
+    assert gathered[1] == f"rank 1: {same} → {same} | {same} | {odd} | {same}"
+    assert torchs[2] == f"rank 2: {odd} → {all_have}"
+
+
 def test_each_collective_has_its_picture_in_order_after_what_was_printed(four: Notebook) -> None:
     cell = four.run("%%distributed --draw\nprint('hello')\nx = all_reduce(rank)\nbarrier()\nbroadcast(x)")
     assert [words.partition(" ·")[0].partition(":")[0] for words in pictures(cell)] == [
