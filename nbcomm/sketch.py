@@ -170,7 +170,7 @@ def _fit(text: str, most: int, same: int) -> str:
         # From the beginning of a word, if there is one so near that what differs still has room.
         word = next((at for at in range(max(1, same - min(8, most // 3)), same) if not text[at].isalnum()), same - 1)
         text = f"{quote}…{text[word:]}"
-    return text if len(text) <= most else f"{text[: most - 1 - len(quote)]}…{quote}"
+    return text if len(text) <= most else f"{text[: most - 1 - len(quote)].rstrip(' …')}…{quote}"
 
 
 def _array(value: Any) -> str:

@@ -8,17 +8,18 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import svg
+from .canvas import SMALLEST
 from .plan import Plan, plan
 from .words import describe
 
 _DARK = '[data-jp-theme-light="false"],.vscode-dark,.vscode-high-contrast,[theme="dark"],[data-theme="dark"]'
 _LIGHT = '[data-jp-theme-light="true"],.vscode-light,.vscode-high-contrast-light,[theme="light"],[data-theme="light"]'
-_STYLE = (
-    f"<style>:is({_DARK}) .nbcomm-picture{{color-scheme:dark}}"
-    f":is({_LIGHT}) .nbcomm-picture{{color-scheme:light}}</style>"
-)
+_THEMES = f":is({_DARK}) .nbcomm-picture{{color-scheme:dark}}:is({_LIGHT}) .nbcomm-picture{{color-scheme:light}}"
 """How a page tells its theme: JupyterLab, Notebook 7 and nbconvert; VS Code; Colab; Sphinx. An image follows the scheme
 that is set for it, not the browser's; where no page tells, or styles are stripped, the browser's holds."""
+
+_LEAST = 10
+"""Pixels of the smallest text where a picture is made smaller; where it is too wide then, the notebook scrolls it."""
 
 
 class Picture:
@@ -50,9 +51,14 @@ class Picture:
         with its words beside it, light or dark as the page is. It is one image: where styles are stripped from a
         notebook of somebody else's, two would be seen.
         """
-        words, encoded = describe(self.plan), base64.b64encode(svg.draw(self.plan, themed=True).encode()).decode()
-        image = f'<img class="nbcomm-picture" alt="{html.escape(words)}" src="data:image/svg+xml;base64,{encoded}"/>'
-        return {"text/html": _STYLE + image, "image/svg+xml": self.svg, "text/plain": words}
+        drawn, words = svg.draw(self.plan, themed=True), describe(self.plan)
+        encoded = base64.b64encode(drawn.encode()).decode()
+        # A notebook makes a picture as narrow as it is itself: not so narrow that nobody can read it.
+        least = f"{svg.width_of(drawn) * _LEAST / SMALLEST:.0f}"
+        style = f"<style>{_THEMES}.nbcomm-least-{least}{{min-width:{least}px}}</style>"
+        names = f"nbcomm-picture nbcomm-least-{least}"
+        image = f'<img class="{names}" alt="{html.escape(words)}" src="data:image/svg+xml;base64,{encoded}"/>'
+        return {"text/html": style + image, "image/svg+xml": self.svg, "text/plain": words}
 
 
 def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:

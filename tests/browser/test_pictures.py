@@ -5,11 +5,17 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from itertools import pairwise
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from PIL import Image
+
+from nbcomm.pictures.picture import Picture
+from nbcomm.pictures.plan import NAMES, plan
+from nbcomm.pictures.svg import draw
 
 from .conftest import Notebook, Server
 
@@ -109,3 +115,64 @@ def test_other_pages_that_tell_their_theme_have_it_too(browser: Any, page: str, 
         assert min(texts.values()) >= 4.5
     finally:
         context.close()
+
+
+LONG = "a text that is so long that it is shortened"
+OF_ONE = ("all_gather", "gather", "broadcast")
+GALLERY = {
+    **{f"{name} on {n}": plan(name, n=n) for name in NAMES for n in (2, 4, 7, 8, 9, 16, 64)},
+    **{
+        f"long {name} on {n}": plan(name, [LONG] * n) for name in ("all_gather", "gather", "broadcast") for n in (4, 16)
+    },
+    **{f"long all_to_all on {n}": plan("all_to_all", [[LONG] * n] * n) for n in (4, 8, 16)},
+    "a group": plan("all_gather", [1] * 12, ranks=range(90, 102)),
+    "a hang": replace(plan("all_reduce", n=12), flows=(), after=dict.fromkeys(range(12), ()), missing=(3,)),
+}
+# Of each text: its box, size and words. A rank's digit and its value are neighbours; so are the letters of one word.
+BOXES = """() => [...document.querySelectorAll("svg")].map((svg) => {
+  const frame = svg.getBoundingClientRect();
+  return [...svg.querySelectorAll("text")].map((text) => {
+    const box = text.getBBox();
+    return {words: text.textContent, size: parseFloat(text.getAttribute("font-size")),
+            left: box.x, right: box.x + box.width, top: box.y + box.height / 2 - 3, bottom: box.y + box.height / 2 + 3,
+            inside: box.x >= 0 && box.x + box.width <= frame.width && box.y + box.height <= frame.height};
+  });
+})"""
+
+
+@pytest.fixture
+def page(browser: Any) -> Iterator[Any]:
+    """A page with nothing in it."""
+    context = browser.new_context()
+    yield context.new_page()
+    context.close()
+
+
+@pytest.mark.timeout(60)
+def test_no_text_of_the_gallery_is_small_or_lies_over_another(page: Any) -> None:
+    page.set_content("".join(draw(made) for made in GALLERY.values()))
+    for name, texts in zip(GALLERY, page.evaluate(BOXES), strict=True):
+        assert min(text["size"] for text in texts) >= 10, name
+        assert [text["words"] for text in texts if not text["inside"]] == [], name
+        rows: dict[int, list[dict[str, Any]]] = {}
+        for text in texts:
+            rows.setdefault(round(text["top"] / 3), []).append(text)
+        for row in rows.values():
+            row.sort(key=lambda text: float(text["left"]))
+            for one, other in pairwise(row):
+                assert one["right"] <= other["left"] + 0.5, (name, one["words"], other["words"])
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("width", [320, 640, 1200])
+def test_a_narrow_notebook_scrolls_a_picture_before_it_is_too_small_to_be_read(page: Any, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 600})
+    lab = "<style>img { max-width: 100%; height: auto; }</style>"  # as JupyterLab has it
+    page.set_content(lab + "".join(Picture(made).bundle["text/html"] for made in GALLERY.values()))
+    page.wait_for_function("() => [...document.images].every((img) => img.complete)")
+    shown = page.evaluate("() => [...document.images].map((img) => [img.width, img.naturalWidth, img.height])")
+    for (name, made), (wide, whole, tall) in zip(GALLERY.items(), shown, strict=True):
+        sizes = [float(size) for size in re.findall(r'font-size="([\d.]+)"', draw(made))]
+        assert min(sizes) * wide / whole >= 9.99, name
+        assert wide <= whole, name
+        assert tall > 0

@@ -10,8 +10,9 @@ from xml.etree import ElementTree as ET
 import pytest
 
 import nbcomm
+from nbcomm.pictures.canvas import COLOURS
 from nbcomm.pictures.plan import NAMES, plan
-from nbcomm.pictures.svg import COLOURS, draw
+from nbcomm.pictures.svg import draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -41,6 +42,71 @@ def test_all_of_it_is_within_its_frame(name: str, n: int) -> None:
         assert 0 <= float(text.get("y")) <= height
 
 
+def boxes(picture: ET.Element, colour: str) -> list[tuple[float, ...]]:
+    """The frames of the cells in a rank's colour: left, top, right, bottom."""
+    found = []
+    for rect in picture.iter(f"{SVG}rect"):
+        if rect.get("fill") == colour and rect.get("rx") == "5":
+            x, y, wide, tall = (float(rect.get(key)) for key in ("x", "y", "width", "height"))
+            found.append((x, y, x + wide, y + tall))
+    return sorted(found)
+
+
+@pytest.mark.parametrize("name", ["all_to_all", "reduce_scatter", "scatter"])
+@pytest.mark.parametrize("n", [2, 4, 6])
+def test_what_moves_starts_at_its_item(name: str, n: int) -> None:
+    picture = ET.fromstring(draw(plan(name, n=n, **({"src": 1} if name == "scatter" else {}))))  # noqa: S314
+    for rank in range(n) if name != "scatter" else [1]:
+        items = boxes(picture, COLOURS[rank])[:n]
+        ways = [path.get("d") for path in picture.iter(f"{SVG}path") if path.get("stroke") == COLOURS[rank]]
+        starts = sorted(tuple(map(float, re.match(r"M([\d.]+) ([\d.]+)", way).groups())) for way in ways)
+        assert len(starts) == n
+        for (x, y), (left, top, right, bottom) in zip(starts[:-1], items[:-1], strict=True):
+            assert left < x < right
+            assert y in (pytest.approx(top, abs=0.1), pytest.approx(bottom, abs=0.1))
+        left, top, right, bottom = items[-1]  # nothing is on its right
+        assert starts[-1] == (pytest.approx(right + 2), pytest.approx((top + bottom) / 2, abs=0.1))
+        # Between the lanes: no line runs through another item.
+        for way in ways:
+            [*_, y] = re.split("[ ,MVQH]", way.partition("C")[0].partition("H")[0])
+            assert float(y) < items[0][1] or float(y) > items[0][3] or "H" not in way
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "barrier"])
+@pytest.mark.parametrize("n", [9, 16, 64])
+def test_many_ranks_are_a_matrix_of_who_sends_to_whom(name: str, n: int) -> None:
+    made = plan(name, n=n)
+    picture = ET.fromstring(draw(made))  # noqa: S314
+    assert not [path for path in picture.iter(f"{SVG}path") if "C" in path.get("d")]
+    columns = [float(t.get("x")) for t in picture.iter(f"{SVG}text") if t.get("y") == "58.0"]
+    assert len(columns) == (n if n < 64 else 16)
+    side = (columns[1] - columns[0]) / (n // len(columns))
+    left = columns[0] - side / 2
+    marked = set()
+    for rect in picture.iter(f"{SVG}rect"):
+        x, y, wide = (float(rect.get(key)) for key in ("x", "y", "width"))
+        if rect.get("rx") == "3" and rect.get("fill") in COLOURS:
+            step = 26 if n <= 16 else 22
+            row, first = int((y - 62) // step), round((x - left) / side)
+            assert rect.get("fill") == COLOURS[row % 8]
+            marked |= {(row, first + column) for column in range(round(wide / side + 0.2))}
+    assert marked == {(flow.src, flow.dst) for flow in made.flows}
+
+
+def test_each_item_stands_in_the_matrix() -> None:
+    picture = ET.fromstring(draw(plan("all_to_all", n=8)))  # noqa: S314 - more lines than can be followed
+    texts = [text.text for text in picture.iter(f"{SVG}text")]
+    assert {f"{rank}{item}" for rank in range(1, 9) for item in range(1, 9)} <= set(texts)
+
+
+def test_long_values_of_a_picture_are_shortened_where_they_are_the_same() -> None:
+    rows = [[0] * 1000 for _ in range(4)]
+    rows[2][500] = 7
+    picture = draw(plan("all_gather", rows))
+    assert picture.count(">[… 7 at 500") == 1 + 4  # of rank 2, and in what each rank gets
+    assert picture.count(">[… 0 at 500") == 3 + 12
+
+
 def test_what_users_write_is_text_and_nothing_else() -> None:
     text = draw(plan("broadcast", ["<script>alert('x')</script> & \"", None]))
     assert "<script" not in text
@@ -55,11 +121,11 @@ def _luminance(colour: str) -> float:
 
 
 def test_every_word_is_easy_to_read_on_a_light_and_on_a_dark_ground() -> None:
-    from nbcomm.pictures import svg
+    from nbcomm.pictures import canvas
 
-    light = [(svg._GROUND, svg._INK), (svg._GROUND, svg._QUIET), (svg._PLATE, svg._INK)]
-    dark = [(svg.DARK[ground], svg.DARK[ink]) for ground, ink in light]
-    for ground, ink in [*zip(COLOURS, svg._ON, strict=True), (svg._HUB, "#FFFFFF"), *light, *dark]:
+    light = [(canvas.GROUND, canvas.INK), (canvas.GROUND, canvas.QUIET), (canvas.PLATE, canvas.INK)]
+    dark = [(canvas.DARK[ground], canvas.DARK[ink]) for ground, ink in light]
+    for ground, ink in [*zip(COLOURS, canvas.ON, strict=True), (canvas.HUB, "#FFFFFF"), *light, *dark]:
         light, dark = sorted((_luminance(ground), _luminance(ink)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)
 
@@ -70,7 +136,8 @@ def test_a_picture_shows_itself_and_prints_as_words() -> None:
     bundle = picture._repr_mimebundle_(include=None, exclude=None)
     assert bundle["image/svg+xml"] == picture.svg
     assert bundle["text/plain"] == repr(picture)
-    form = r'<style>.*</style><img class="nbcomm-picture" alt="([^"]*)" src="data:image/svg\+xml;base64,(.*)"/>'
+    form = r'<style>.*</style><img class="nbcomm-picture nbcomm-least-\d+" alt="([^"]*)" '
+    form += r'src="data:image/svg\+xml;base64,(.*)"/>'
     found = re.fullmatch(form, bundle["text/html"], re.DOTALL)
     assert found
     assert html.unescape(found[1]) == repr(picture)
@@ -78,10 +145,10 @@ def test_a_picture_shows_itself_and_prints_as_words() -> None:
 
 
 def test_no_colour_but_those_of_the_ranks_stays_the_same_on_a_dark_ground() -> None:
-    from nbcomm.pictures import svg
+    from nbcomm.pictures import canvas
 
     used = {found for name in NAMES for n in (4, 16) for found in re.findall("#[0-9A-F]{6}", draw(plan(name, n=n)))}
-    assert used - {*svg.DARK} <= {*COLOURS, *svg._ON, svg._HUB}
-    assert not {*svg.DARK} & {*COLOURS, *svg._ON, svg._HUB}
+    assert used - {*canvas.DARK} <= {*COLOURS, *canvas.ON, canvas.HUB}
+    assert not {*canvas.DARK} & {*COLOURS, *canvas.ON, canvas.HUB}
     themed = draw(plan("all_reduce"), themed=True)
-    assert all(f'[fill="{light}"]{{fill:{dark}}}' in themed for light, dark in svg.DARK.items())
+    assert all(f'[fill="{light}"]{{fill:{dark}}}' in themed for light, dark in canvas.DARK.items())

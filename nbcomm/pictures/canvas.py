@@ -1,0 +1,138 @@
+"""What every picture is made of: the colours, texts, and cells with a value; `svg` lays them out.
+
+It is made of attributes alone, and a colour has one use, so that a style sheet can find it by its value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+from ..sketch import fitted
+from .plan import Cell, Plan
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+"""Okabe and Ito's, which people with any kind of colour vision can tell apart; from the ninth rank on they repeat."""
+
+ON = ("#FFFFFF", *["#000000"] * 7)
+"""What is written on them: 4.5:1 or more."""
+
+INK, QUIET, LINE, GROUND, PLATE, HUB = "#1F2328", "#59636E", "#D1D9E0", "#FFFFFE", "#FEFFFF", "#32383F"
+DARK = {INK: "#F0F3F6", QUIET: "#B1BAC4", LINE: "#3D444D", GROUND: "#16181B", PLATE: "#24282D"}
+"""Each colour on a light ground, and the one on a dark ground. A ground and a plate are not quite white: what is
+written on a rank's colour is, and stays so, as the colours of the ranks do."""
+
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+SANS = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, DejaVu Sans, sans-serif"
+CHAR = 7.3
+"""Width of a character of 12 px in the widest of these fonts."""
+
+SMALLEST = 11
+"""Pixels of the smallest text; `picture` lets no page make it smaller than 10."""
+
+BAND = 17
+"""Pixels of a cell's frame in which it is said whose data it is."""
+
+
+class Canvas:
+    """The parts of a picture so far.
+
+    Attributes:
+        plan: what is drawn.
+        longest: characters that a cell has room for.
+        tall: pixels of a cell.
+        parts: the elements.
+    """
+
+    def __init__(self, plan: Plan, longest: int, tall: float) -> None:
+        self.plan, self.longest, self.tall = plan, longest, tall
+        self.parts: list[str] = []
+        self._texts = {**self._fitted(plan.before), **self._fitted(plan.after)}
+
+    def _fitted(self, rows: dict[int, tuple[Cell, ...]]) -> dict[int, str]:
+        """What is shown of each cell, by its identity: of the same text it may be another part before than after."""
+        cells = [cell for row in rows.values() for cell in row]
+        return {id(cell): text for cell, text in zip(cells, fitted([c.text for c in cells], self.longest), strict=True)}
+
+    # ── cells ───────────────────────────────────────────────────────────────────────────────────────
+
+    def shown(self, cell: Cell) -> str:
+        """The text of a cell, in the room that it has."""
+        return self._texts[id(cell)]
+
+    def wide(self, cells: Sequence[Cell]) -> float:
+        """The width of cells side by side."""
+        return sum(self.cell_wide(cell) + 4 for cell in cells) - 4 if cells else 0.0
+
+    def cell_wide(self, cell: Cell) -> float:
+        """The width of a cell."""
+        return max(20.0, len(self.shown(cell)) * CHAR + 8) + BAND + 3
+
+    def row(self, x: float, middle: float, cells: Sequence[Cell], nothing: str) -> None:
+        """Cells side by side; in place of none, a word."""
+        y = middle - self.tall / 2
+        if not cells:
+            self.write(x + 4, middle + 4, nothing, size=12, fill=QUIET)
+        for cell in cells:
+            wide = self.cell_wide(cell)
+            self._frame(x, y, wide, cell.sources)
+            plate = wide - BAND - 3
+            self.rect(x + BAND, y + 3, plate, self.tall - 6, PLATE, rx=3)
+            self.write(x + BAND + plate / 2, middle + 4, self.shown(cell), size=12, anchor="middle")
+            if len(cell.sources) == 1:
+                rank = cell.sources[0]
+                self.write(x + BAND / 2, middle + 4, str(rank), size=SMALLEST, fill=on(rank), anchor="middle")
+            x += wide + 4
+
+    def _frame(self, x: float, y: float, wide: float, sources: Sequence[int]) -> None:
+        """The frame of a cell, in the colours of those whose data is in it: side by side in stripes if several."""
+        if len(sources) <= 1:
+            self.rect(x, y, wide, self.tall, colour(sources[0]) if sources else LINE, rx=5)
+            return
+        each = self.tall / len(sources)
+        for i, rank in enumerate(sources):
+            self.rect(x, y + i * each, wide, each + 0.3, colour(rank))
+
+    # ── elements ────────────────────────────────────────────────────────────────────────────────────
+
+    def rect(self, x: float, y: float, wide: float, tall: float, fill: str, *, rx: float = 0, stroke: str = "") -> None:  # noqa: PLR0913
+        """A box."""
+        more = (f' rx="{rx:g}"' if rx else "") + (f' stroke="{stroke}"' if stroke else "")
+        self.add(f'<rect x="{x:.1f}" y="{y:.2f}" width="{wide:.1f}" height="{tall:.2f}"{more} fill="{fill}"/>')
+
+    def line(self, way: str, stroke: str, width: float, *, dashes: str = "") -> None:
+        """A line along a way."""
+        more = f' stroke-dasharray="{dashes}"' if dashes else ""
+        self.add(f'<path d="{way}" fill="none" stroke="{stroke}" stroke-width="{width}"{more}/>')
+
+    def write(  # noqa: PLR0913 - what a text has
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: float,
+        fill: str = INK,
+        anchor: str = "start",
+        weight: str = "400",
+        font: str = MONO,
+    ) -> None:
+        """A text."""
+        self.add(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-family="{font}" font-size="{size}" font-weight="{weight}" '
+            f'text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
+        )
+
+    def add(self, part: str) -> None:
+        """An element."""
+        self.parts.append(part)
+
+
+def colour(rank: int) -> str:
+    """A rank's colour."""
+    return COLOURS[rank % len(COLOURS)]
+
+
+def on(rank: int) -> str:
+    """What is written on it."""
+    return ON[rank % len(COLOURS)]

@@ -1,0 +1,113 @@
+"""Many ranks: a row for each that sends, a column for each that receives, and a mark where something moves.
+
+Lines between more than a few lanes cannot be followed. Where each rank has an item for each, what moves stands in the
+matrix itself: the row is what it had.
+"""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from .canvas import CHAR, LINE, QUIET, SANS, SMALLEST, Canvas, colour, on
+from .layout import LABEL, PAD, TOP, Layout
+from .plan import Cell, Flow, Plan
+
+_ROOM = 520
+"""Pixels of the matrix."""
+
+_CELLS, _SHOWN = 4, 3
+"""Cells of a rank beside the matrix; of more the first and the last are shown."""
+
+_LONGEST = 14
+"""Characters in a cell beside the matrix; with several cells it is fewer."""
+
+
+class Matrix(Layout):
+    """The matrix, before it what each rank has if that is one value, and behind it what each gets."""
+
+    def __init__(self, plan: Plan) -> None:
+        size = len(plan.ranks)
+        several = max((len(row) for row in plan.after.values()), default=0) > 1
+        step = 26 if size <= 16 else 22
+        super().__init__(Canvas(plan, 7 if several else _LONGEST, step - 5), step)
+        canvas = self.canvas
+        self.items = max((len(row) for row in plan.before.values()), default=0) > 1
+        texts = [canvas.shown(cell) for row in plan.before.values() for cell in row] if self.items else []
+        side = max((len(text) for text in texts), default=0) * CHAR + 8
+        self.written = self.items and side * size <= _ROOM
+        self.side = max(24.0, side) if self.written else min(24.0, _ROOM / size)
+        self.before = {} if self.items else plan.before
+        self.after = {rank: _ends(row) for rank, row in plan.after.items()}
+        self.before_x = PAD + LABEL
+        self.left = max([canvas.wide(row) + 14 for row in self.before.values() if row] + [0.0])
+        self.matrix_x = self.before_x + self.left
+        self.after_x = self.matrix_x + size * self.side + 16
+        self.wide = self.after_x + max([self._wide(row) for row in self.after.values()] + [80.0]) + PAD
+        self.places = {rank: place for place, rank in enumerate(plan.ranks)}
+
+    def draw(self, wide: float) -> None:
+        """Draw the heads, the matrix row by row, and the values beside it."""
+        canvas, plan = self.canvas, self.plan
+        if self.left:
+            canvas.write(self.before_x, 44, "before", size=11.5, fill=QUIET, font=SANS)
+        canvas.write(self.matrix_x, 44, "to rank", size=11.5, fill=QUIET, font=SANS)
+        canvas.write(self.after_x, 44, "after", size=11.5, fill=QUIET, font=SANS)
+        digits = max(len(str(rank)) for rank in plan.ranks)
+        every = next(k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k * self.side >= digits * 7 + 4 or k == 128)
+        for place, rank in enumerate(plan.ranks):
+            if place % every == 0:
+                x = self.matrix_x + (place + 0.5) * self.side
+                canvas.write(x, 58, str(rank), size=SMALLEST, fill=QUIET, anchor="middle")
+        for rank, flows in groupby(sorted(plan.flows, key=lambda flow: self.places[flow.src]), lambda flow: flow.src):
+            self._moves(rank, [*flows])
+        if plan.hub and not plan.flows:  # it never completed: what was brought has not come to anybody
+            for rank in [rank for rank in plan.ranks if plan.before.get(rank)]:
+                y, wide = self.middle(self.places[rank]) - canvas.tall / 2, len(plan.ranks) * self.side
+                canvas.rect(self.matrix_x + 1, y + 1, wide - 2, canvas.tall - 2, "none", stroke=colour(rank))
+        top, bottom = TOP, TOP + len(plan.ranks) * self.step
+        for place in range(len(plan.ranks) + 1):
+            if place % every == 0 or place == len(plan.ranks):
+                canvas.line(f"M{self.matrix_x + place * self.side:.1f} {top}V{bottom}", LINE, 0.6)
+        for place, rank in enumerate(plan.ranks):
+            canvas.row(self.before_x, self.middle(place), self.before.get(rank, ()), "")
+            self._got(place, rank)
+
+    def _moves(self, rank: int, flows: list[Flow]) -> None:
+        """What a rank sends: each item in its place, or one bar over all neighbours that get something."""
+        canvas, cells = self.canvas, self.plan.before[rank]
+        middle = self.middle(self.places[rank])
+        y = middle - canvas.tall / 2
+        columns = sorted({self.places[flow.dst] for flow in flows})
+        if self.written:
+            of = {self.places[flow.dst]: cells[flow.item] for flow in flows}
+            for column in columns:
+                x = self.matrix_x + column * self.side
+                canvas.rect(x + 1, y, self.side - 2, canvas.tall, colour(rank), rx=3)
+                text = canvas.shown(of[column])
+                canvas.write(x + self.side / 2, middle + 4, text, size=12, fill=on(rank), anchor="middle")
+            return
+        for _, run in groupby(enumerate(columns), lambda pair: pair[1] - pair[0]):
+            places = [column for _, column in run]
+            gap = 1 if self.side > 6 else 0
+            x, wide = self.matrix_x + places[0] * self.side + gap, len(places) * self.side - 2 * gap
+            canvas.rect(x, y, wide, canvas.tall, colour(rank), rx=3)
+
+    def _got(self, place: int, rank: int) -> None:
+        canvas, x = self.canvas, self.after_x
+        row = self.after.get(rank, ())
+        if None not in row:
+            canvas.row(x, self.middle(place), [cell for cell in row if cell], self.nothing(rank))
+            return
+        first, last = row[: row.index(None)], row[row.index(None) + 1 :]
+        canvas.row(x, self.middle(place), [cell for cell in first if cell], "")
+        x += canvas.wide([cell for cell in first if cell]) + 4
+        canvas.write(x + 4, self.middle(place) + 4, "…", size=12, fill=QUIET)
+        canvas.row(x + 18, self.middle(place), [cell for cell in last if cell], "")
+
+    def _wide(self, row: tuple[Cell | None, ...]) -> float:
+        return self.canvas.wide([cell for cell in row if cell]) + (22 if None in row else 0)
+
+
+def _ends(row: tuple[Cell, ...]) -> tuple[Cell | None, ...]:
+    """The cells that are shown; None stands for those between."""
+    return row if len(row) <= _CELLS else (*row[: _SHOWN - 1], None, row[-1])
