@@ -12,7 +12,7 @@
 
 import { make, ranksInWords, themeOf } from "./page.js";
 import { block, choose, control, drawn, drawnDiff, isSame, outputsOf, rove } from "./views_draw.js";
-import { byValue, isMixed, isOurs, itemsOf, ofNobody, ofRank, parse, speakers } from "./views_text.js";
+import { byValue, common, isMixed, isOurs, itemsOf, ofNobody, ofRank, pairOf, parse, speakers } from "./views_text.js";
 
 const VIEWS = ["merged", "by rank", "by value", "diff"];
 const SLOWEST = 10; // drawing takes at most one part in so many of the browser's time
@@ -31,6 +31,7 @@ class CellViews {
     this.side = false;
     this.rank = 0;
     this.pair = [0, 1];
+    this.paired = false; // whether somebody has chosen the pair
     this.next = 0;
     /** @type {Output[]} */
     this.outputs = [];
@@ -142,14 +143,13 @@ class CellViews {
 
   /** @param {Output[]} outputs */
   draw(outputs) {
-    const state = [this.view, this.side, this.rank, ...this.pair].join();
+    const state = [this.view, this.side, this.rank, this.paired, ...this.pair].join();
     if (state === this.state && isSame(outputs, this.outputs)) return; // or a selection in it would be lost
     const other = this.state.split(",")[0] !== this.view;
     [this.state, this.outputs] = [state, outputs];
     const items = itemsOf(outputs, (output) => this.parse(output));
     const ranks = speakers(items);
-    if (!ranks.includes(this.rank)) this.rank = ranks[0];
-    this.pair = this.pair.map((rank, i) => (ranks.includes(rank) ? rank : ranks[i]));
+    if (!ranks.includes(this.rank)) this.rank = ranks[0] ?? 0;
     if (other) this.head.replaceChildren();
     this.body.removeAttribute("role");
     this.body.removeAttribute("aria-labelledby");
@@ -170,8 +170,18 @@ class CellViews {
   /** @param {Item[]} items @param {number[]} ranks @returns {Element[]} */
   content(items, ranks) {
     const side = this.side;
-    if (this.view === "by value") return byValue(items).map((one) => block(ranksInWords(one.ranks), drawn(one.items)));
+    if (!ranks.length && this.view !== "merged") {
+      this.head.replaceChildren();
+      return []; // a running cell has cleared what its ranks had shown
+    }
+    if (this.view === "by value") {
+      const values = byValue(items);
+      const same = values.length > 1 ? common(values.map((one) => one.items)) : [];
+      return values.map((one, i) => block(ranksInWords(one.ranks), drawn(one.items, { common: same[i] })));
+    }
     if (this.view === "diff") {
+      this.paired &&= this.pair.every((rank) => ranks.includes(rank));
+      if (!this.paired) this.pair = pairOf(byValue(items), this.pair);
       this.drawPair(ranks);
       return drawnDiff(items, this.pair[0], this.pair[1], side);
     }
@@ -224,6 +234,7 @@ class CellViews {
         for (const rank of ranks) select.add(new Option(`rank ${rank}`, `${rank}`));
         select.addEventListener("change", () => {
           this.pair[i] = Number(select.value);
+          this.paired = true;
           this.refresh();
         });
         return select;

@@ -1,7 +1,7 @@
 /**
  * Reads a distributed cell's output from the page, and draws parts of it anew; the output itself stays as it is.
  *
- * @import { Item, Output, RichOutput, TextOutput } from "./views_text.js"
+ * @import { Common, Item, Output, RichOutput, TextOutput } from "./views_text.js"
  */
 
 import { fold, make, ranksInWords } from "./page.js";
@@ -141,8 +141,16 @@ class Sheet {
   /** @param {string} stream @param {Element} into */
   constructor(stream, into) {
     this.stream = stream;
+    this.root = into;
     this.into = into;
     this.plain = "";
+  }
+
+  /** Whether what follows is dimmed; a run of it is one element. @param {boolean} isDim */
+  dim(isDim) {
+    if (isDim === (this.into !== this.root)) return;
+    this.end();
+    this.into = isDim ? this.root.appendChild(make("span", "common")) : this.root;
   }
 
   /** @param {(string | Node)[]} parts */
@@ -174,10 +182,11 @@ function place(row, el, rank) {
 }
 
 /**
- * @param {Item[]} items @param {{prefixes?: boolean, side?: boolean}} options  each line behind its ranks, as in
- *   the merged output; neighbouring figures beside each other
+ * @param {Item[]} items @param {{prefixes?: boolean, side?: boolean, common?: Common}} options  each line behind its
+ *   ranks, as in the merged output; neighbouring figures beside each other; what is dimmed
  */
-export function drawn(items, { prefixes = false, side = false } = {}) {
+export function drawn(items, { prefixes = false, side = false, common } = {}) {
+  let count = 0;
   /** @type {Element[]} */
   const parts = [];
   let sheet = /** @type {Sheet | undefined} */ (undefined);
@@ -191,8 +200,10 @@ export function drawn(items, { prefixes = false, side = false } = {}) {
         parts.push(el);
         sheet = new Sheet(item.from.stream, pre);
       }
-      writeItem(sheet, item, prefixes && item.ranks.length ? `[${fold(item.ranks)}] ` : "");
+      writeItem(sheet, item, prefixes && item.ranks.length ? `[${fold(item.ranks)}] ` : "", common, count);
+      count += item.lines.length;
     } else {
+      count++;
       sheet?.end();
       sheet = undefined;
       const last = parts.at(-1);
@@ -210,12 +221,25 @@ function cut({ from }, [start, end]) {
   return "text" in from ? (from.slice?.(start, end) ?? []) : [];
 }
 
-/** @param {Sheet} sheet @param {Item} item @param {string} prefix */
-function writeItem(sheet, item, prefix) {
+/** @param {Sheet} sheet @param {Item} item @param {string} prefix @param {Common} [common] @param {number} [first]  the
+ * number of its first line there */
+function writeItem(sheet, item, prefix, common, first = 0) {
   item.lines.forEach(([start, end], i) => {
     sheet.write(i ? " ".repeat(prefix.length) : prefix);
+    const isSame = !!common?.same.has(first + i);
+    const [head, tail] = common?.ends.get(first + i) ?? [0, 0];
+    if (common) sheet.dim(isSame || head > 0);
     if (item.late && !i) sheet.write(make("span", "late", "(late) "));
-    sheet.write(...cut(item, [start, end]), "\n");
+    if (head) {
+      sheet.write(...cut(item, [start, start + head]));
+      sheet.dim(false);
+    }
+    sheet.write(...cut(item, [start + head, end - tail]));
+    if (tail) {
+      sheet.dim(true);
+      sheet.write(...cut(item, [end - tail, end]));
+    }
+    sheet.write("\n");
   });
 }
 
@@ -226,6 +250,7 @@ const entriesOf = (items) => items.flatMap((item) => keys(item).map((key, i) => 
 
 /** @param {Item[]} items @param {number} a @param {number} b @param {boolean} side */
 export function drawnDiff(items, a, b, side) {
+  if (a === b) return [make("p", "quiet", `This is rank ${a} twice: choose another rank.`)];
   const [old, young] = [entriesOf(ofRank(items, a)), entriesOf(ofRank(items, b))];
   const keysOf = (/** @type {Entries} */ entries) => entries.map((entry) => entry.key);
   const all = diff(keysOf(old), keysOf(young));

@@ -10,12 +10,16 @@
  * @typedef {TextOutput | RichOutput} Output
  * @typedef {{ranks: number[], late: boolean, from: Output, lines: [number, number][]}} Item
  *   a piece in its output; a figure and its like has no lines
+ * @typedef {{same: Set<number>, ends: Map<number, [number, number]>}} Common  which lines of a value all values have,
+ *   and of others how many letters at their two ends; lines and figures are counted together
  * @typedef {{sign: " " | "-" | "+", at: number}} Change  `at` counts in the second list for "+", else in the first
  */
 import { fold } from "./page.js";
 
 const PREFIX = /^\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]( \(late\))?(?= |$)/;
 const START = /^\[([\d,-]+)\](?: |$)/gm;
+const WORD = /[\w.\u0080-\uffff]/; // with every letter that is two code units
+const WITHIN = 4000; // so many lines of all values together are compared by their letters
 const TABLE = 1_000_000; // cells of the diff's table; beyond, two stretches are taken as wholly different
 
 // ── from text to ranks ─────────────────────────────────────────────────────────────────────────────
@@ -169,6 +173,18 @@ export function byValue(items) {
   return [...groups.values()].map((ranks) => ({ ranks, items: ofRank(items, ranks[0]) }));
 }
 
+/**
+ * The two ranks to compare: these if they differ, else the first two that do; where none differ, the first two.
+ *
+ * @param {{ranks: number[]}[]} groups  as `byValue` returns them @param {number[]} pair @returns {number[]}
+ */
+export function pairOf(groups, pair) {
+  const [of, to] = pair.map((rank) => groups.findIndex(({ ranks }) => ranks.includes(rank)));
+  if (of >= 0 && to >= 0 && of !== to) return pair;
+  const first = groups.slice(0, 2).flatMap(({ ranks }) => (groups.length > 1 ? ranks.slice(0, 1) : ranks));
+  return [first[0] ?? 0, first[1] ?? first[0] ?? 0];
+}
+
 // ── the difference of two lists ────────────────────────────────────────────────────────────────────
 
 /**
@@ -269,4 +285,75 @@ function inFull(a, b, i, iEnd, j, jEnd, out) {
       out.push({ sign: "+", at: j + y++ });
     }
   }
+}
+
+// ── what several lists have in common ──────────────────────────────────────────────────────────────
+
+/**
+ * What all values have in common, so that what differs can stand out. Equal lines in another order are a
+ * difference, too. Where all have as many lines between two common ones, these are compared with each other.
+ *
+ * @param {Item[][]} values @returns {Common[]}  for each value
+ */
+export function common(values) {
+  const lists = values.map((items) => items.flatMap((item) => keys(item)));
+  const places = together(lists);
+  const found = places.map((same) => ({ same: new Set(same), ends: new Map() }));
+  /** @type {number[][]} */
+  const rows = []; // lines that stand at the same place, one of each list
+  for (let n = 0; n <= places[0].length; n++) {
+    const starts = places.map((same) => (n ? same[n - 1] + 1 : 0));
+    const sizes = places.map((same, i) => (same[n] ?? lists[i].length) - starts[i]);
+    if (sizes.some((size) => size !== sizes[0])) continue;
+    for (let k = 0; k < sizes[0]; k++) rows.push(starts.map((start) => start + k));
+    if (rows.length * lists.length > WITHIN) return found;
+  }
+  const texts = values.map((items) => items.flatMap(textsOf));
+  for (const row of rows) {
+    const said = row.map((at, i) => texts[i][at]);
+    const kinds = row.map((at, i) => lists[i][at].slice(0, -said[i].length || undefined));
+    const ends = kinds.every((kind) => kind === kinds[0]) ? endsOf(said) : [0, 0];
+    if (ends[0] + ends[1]) row.forEach((at, i) => void found[i].ends.set(at, ends));
+  }
+  return found;
+}
+
+/** The text of each line; a figure has none. @param {Item} item */
+const textsOf = ({ from, lines }) => ("text" in from ? lines.map(([start, end]) => from.text.slice(start, end)) : [""]);
+
+/** Where in each list those entries are that all have, in one order. @param {string[][]} lists @returns {number[][]} */
+function together(lists) {
+  const [first, ...others] = lists;
+  let kept = first.map((_, i) => i);
+  const places = others.map((list) => {
+    /** @type {Map<number, number>} */
+    const at = new Map();
+    let place = 0;
+    const changes = diff(
+      kept.map((i) => first[i]),
+      list,
+    );
+    for (const change of changes) {
+      if (change.sign === " ") at.set(kept[change.at], place);
+      if (change.sign !== "-") place++;
+    }
+    kept = [...at.keys()];
+    return at;
+  });
+  return [kept, ...places.map((at) => kept.map((i) => /** @type {number} */ (at.get(i))))];
+}
+
+/** How many letters all texts have in common at their begin and at their end; words and numbers are not cut.
+ * @param {string[]} texts @returns {[number, number]} */
+function endsOf(texts) {
+  const [first, ...others] = texts;
+  const least = Math.min(...texts.map((text) => text.length));
+  const isWord = (/** @type {string} */ text, /** @type {number} */ at) => WORD.test(text[at] ?? "");
+  let start = 0;
+  while (start < least && others.every((text) => text[start] === first[start])) start++;
+  while (start && isWord(first, start - 1) && texts.some((text) => isWord(text, start))) start--;
+  let end = 0;
+  while (end < least - start && others.every((text) => text.at(-end - 1) === first.at(-end - 1))) end++;
+  while (end && isWord(first, first.length - end) && texts.some((text) => isWord(text, text.length - end - 1))) end--;
+  return [start, end];
 }

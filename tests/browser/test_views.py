@@ -46,6 +46,13 @@ print("ends")"""
 FAILING = """%%distributed
 print("before", rank)
 assert rank != 2, "rank 2 is the odd one" """
+PAIRS = """%%distributed
+import sys
+print("part", rank // 2, "of", world_size // 2)
+for step in range(6):
+    print("step", step)
+print("only there" if rank > 1 else "loss 0.125")
+print("\\x1b[31mred\\x1b[0m for all, odd", rank // 2, file=sys.stderr)"""
 SAME = """%%distributed
 print("same")"""
 LOCAL = "print('[0] a')\nprint('b')"
@@ -157,6 +164,35 @@ def test_the_views_of_a_finished_cell(notebook: Make, server: Server) -> None:
     choose(book, 2, "merged")
     assert all(merged(book, 2))
     assert book.save() == before
+    assert book.errors == []
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_what_differs_is_what_is_seen(notebook: Make, server: Server, theme: str) -> None:
+    server.choose_theme(theme)
+    book = begin(notebook, f"pairs-{theme}", PAIRS)
+    book.run(2)
+    choose(book, 2, "diff")
+    says(book, 2, "- part 0 of 2", "+ part 1 of 2")
+    assert [select.input_value() for select in view(book, 2).get_by_role("combobox").all()] == ["0", "2"]
+    shoot(book, f"pairs-diff-{theme}", 2)
+    view(book, 2).get_by_role("combobox", name="to rank").select_option("1")
+    says(book, 2, "Ranks 0 and 1 have shown the same.")  # who chooses a pair gets it
+
+    choose(book, 2, "by value")
+    says(book, 2, "ranks 0-1", "ranks 2-3")
+    shoot(book, f"pairs-value-{theme}", 2)
+    steps = "".join(f"step {i}\n" for i in range(6))
+    for at, differs in enumerate(["loss 0.125", "only there"]):
+        part = view(book, 2).locator(".block").nth(at)
+        dimmed = part.locator(".common")
+        assert dimmed.all_text_contents() == ["part ", f" of 2\n{steps}", "red for all, odd "]
+        colours = {element.evaluate("el => getComputedStyle(el).color") for element in dimmed.all()}
+        assert part.locator("pre").first.evaluate("el => getComputedStyle(el).color") not in colours
+        assert differs in part.inner_text()
+        assert part.locator(".common .ansi-red-fg").inner_text() == "red"
+    audit(book, 2)
     assert book.errors == []
 
 

@@ -128,6 +128,17 @@ test("a look tells whether ranks differ", () => {
   assert.equal(views.isOurs("[3-0] x\n"), false);
 });
 
+test("the diff opens on the first two ranks that differ", () => {
+  const pair = (text, before = [0, 1]) => views.pairOf(views.byValue(views.itemsOf([out(text)])), before);
+  assert.deepEqual(pair("[0] a\n[1] b\n"), [0, 1]);
+  assert.deepEqual(pair("[0-3] x\n[0-2] a\n[3] b\n"), [0, 3]);
+  assert.deepEqual(pair("[2] x\n[4-6] y\n"), [2, 4]);
+  assert.deepEqual(pair("[0-3] x\n[0-2] a\n[3] b\n", [3, 1]), [3, 1]); // these differ: they stay
+  assert.deepEqual(pair("[0-3] x\n", [1, 2]), [0, 1]);
+  assert.deepEqual(pair("[5] x\n"), [5, 5]);
+  assert.deepEqual(pair("plain\n"), [0, 0]);
+});
+
 const show = (a, b) => views.diff(a, b).map(({ sign, at }) => sign + (sign === "+" ? b : a)[at]);
 
 test("a diff keeps what is equal", () => {
@@ -154,13 +165,61 @@ test("a diff always leads from one list to the other", () => {
   }
 });
 
+/** What stays bright of each value, a common line as "·". */
+const bright = (...texts) => {
+  const values = texts.map((text) => views.itemsOf([out(text)]));
+  return views.common(values).map(({ same, ends }, i) =>
+    values[i]
+      .flatMap(({ from, lines }) => lines.map(([start, end]) => from.text.slice(start, end)))
+      .map((line, at) => {
+        const [head, tail] = ends.get(at) ?? [0, 0];
+        return same.has(at) ? "·" : line.slice(head, line.length - tail);
+      })
+      .join("|"),
+  );
+};
+
+test("what all values have in common is known, by lines and within a line", () => {
+  assert.deepEqual(bright("[0] a\n[0] b\n[0] c\n", "[1] a\n[1] x\n[1] c\n"), ["·|b|·", "·|x|·"]);
+  assert.deepEqual(bright("[0] a\n[0] b\n", "[1] b\n[1] a\n"), ["a|·", "·|a"]); // the order differs
+  assert.deepEqual(bright("[0] a\n[0] b\n[0] c\n", "[1] a\n[1] c\n", "[2] a\n[2] b\n"), ["·|b|c", "·|c", "·|b"]);
+  assert.deepEqual(bright("[0] rank 0 of 4\n", "[1] rank 1 of 4\n", "[2] rank 2 of 4\n"), ["0", "1", "2"]);
+});
+
+test("a word, a number and a letter are never cut", () => {
+  assert.deepEqual(bright("[0] loss=0.123, ok\n", "[1] loss=0.145, ok\n"), ["0.123", "0.145"]);
+  assert.deepEqual(bright("[0] at 10\n", "[1] at 110\n"), ["10", "110"]);
+  assert.deepEqual(bright("[0] x 🙂\n", "[1] x 🙃\n"), ["🙂", "🙃"]);
+  assert.deepEqual(bright("[0] größe\n", "[1] große\n"), ["größe", "große"]);
+  assert.deepEqual(bright("[0] a a\n", "[1] a a a\n"), ["", " a"]);
+});
+
+test("figures and streams are compared as a whole", () => {
+  const values = [
+    [out("[0]\n"), fig("f"), out("[0] x 1\n"), err("[0] y\n")],
+    [out("[1]\n"), fig("g"), out("[1] x 2\n"), out("[1] y\n")],
+  ].map((outputs) => views.itemsOf(outputs));
+  const [{ same, ends }] = views.common(values);
+  assert.deepEqual([[...same], [...ends]], [[], [[1, [2, 0]]]]);
+});
+
+const spent = () => process.cpuUsage().user / 1000; // whatever else the machine does
+
 test("20,000 lines of 64 ranks, and a diff of two such, take no time that one could see", () => {
   const lines = Array.from({ length: 20_000 }, (_, i) => (i % 2 ? `[0-63] step ${i}` : `[${i % 64}] own ${i % 7}`));
-  const started = performance.now();
+  const started = spent();
   const items = views.itemsOf([out(lines.join("\n"))]);
   assert.equal(views.byValue(items).length, 33);
   assert.equal(views.diff(Array(20_000).fill("a"), Array(20_000).fill("b")).length, 40_000);
   const texts = (n) => Array.from({ length: 20_000 }, (_, i) => `${i % n} of ${i}`);
   assert.ok(views.diff(texts(3), texts(5)).length >= 20_000);
-  assert.ok(performance.now() - started < 5000);
+  assert.ok(spent() - started < 5000);
+});
+
+test("what 8 values of 20,000 lines have in common takes no time that one could see", () => {
+  const lines = (n) => Array.from({ length: 20_000 }, (_, i) => `[${n}] ${i % (n + 2)} of ${i}\n`).join("");
+  const values = Array.from({ length: 8 }, (_, n) => views.itemsOf([out(lines(n))]));
+  const started = spent();
+  assert.equal(views.common(values).length, 8);
+  assert.ok(spent() - started < 2000);
 });
