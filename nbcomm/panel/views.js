@@ -12,6 +12,7 @@
 
 import { make, ranksInWords, themeOf } from "./page.js";
 import { block, choose, control, drawn, drawnDiff, isSame, outputsOf, rove } from "./views_draw.js";
+import { Room } from "./views_room.js";
 import { byValue, common, isMixed, isOurs, itemsOf, ofNobody, ofRank, pairOf, parse, speakers } from "./views_text.js";
 
 const VIEWS = ["merged", "by rank", "by value", "diff"];
@@ -23,8 +24,8 @@ let count = 0;
 
 /** The output of one cell: which view is chosen, the controls, and what is drawn. */
 class CellViews {
-  /** @param {HTMLElement} area */
-  constructor(area) {
+  /** @param {HTMLElement} area @param {() => void} wake  asks to be looked at again */
+  constructor(area, wake) {
     this.area = area;
     this.id = `nbcomm-views-${count++}`;
     this.view = "merged";
@@ -33,6 +34,7 @@ class CellViews {
     this.pair = [0, 1];
     this.paired = false; // whether somebody has chosen the pair
     this.next = 0;
+    this.offered = false;
     /** @type {Output[]} */
     this.outputs = [];
     this.state = "";
@@ -55,6 +57,7 @@ class CellViews {
       this.refresh();
     });
     this.bar = make("div", "nbcomm-views nbcomm-views-bar", this.toggle, group);
+    this.room = new Room(area, this.bar, wake);
     this.head = make("div", "head");
     this.body = make("div", "body");
     this.rest = make("div", "rest");
@@ -64,7 +67,7 @@ class CellViews {
       "div",
       "nbcomm-views nbcomm-views-host",
       prompt,
-      make("div", "view", this.head, this.body, this.rest),
+      make("div", "view", this.room.corner, this.head, this.body, this.rest),
     );
     for (const el of [this.bar, this.host]) el.addEventListener("keydown", (event) => this.leave(event));
   }
@@ -89,11 +92,13 @@ class CellViews {
     const offered = this.isOffered(outputs);
     const rich = outputs.some((output) => "key" in output);
     const shown = offered && (this.view !== "merged" || (this.side && rich));
-    this.place(offered);
-    if (offered) this.mark(rich);
+    const running = this.isRunning();
+    this.mark(rich);
+    this.place(offered, outputs.length > 0 && running);
     if (shown) this.area.dataset.nbcommView = this.view;
     else delete this.area.dataset.nbcommView;
     this.host.hidden = !shown;
+    this.room.make(outputs.length > 0, offered, shown, running);
     if (shown) this.draw(outputs);
     else this.forget();
     if (shown) void this.host.offsetHeight; // to lay it out is part of the cost, and due anyway
@@ -111,9 +116,12 @@ class CellViews {
    * @param {Output[]} outputs */
   isOffered(outputs) {
     const texts = outputs.flatMap((output) => ("text" in output ? [output.text] : []));
-    const prompt = this.area.closest(".jp-CodeCell")?.querySelector(".jp-InputPrompt")?.textContent ?? "";
-    const stays = this.bar.isConnected && !this.bar.hidden && prompt.includes("*");
+    const stays = this.offered && this.isRunning();
     return texts.length > 0 && (stays || isMixed(texts));
+  }
+
+  isRunning() {
+    return !!this.area.closest(".jp-CodeCell")?.querySelector(".jp-InputPrompt")?.textContent?.includes("*");
   }
 
   /** @param {boolean} rich  whether there are figures */
@@ -122,16 +130,18 @@ class CellViews {
     for (const el of [this.bar, this.host]) if (el.dataset.theme !== theme) el.dataset.theme = theme;
     choose(this.radios, (radio) => radio.dataset.view === this.view, "aria-checked");
     this.toggle.setAttribute("aria-pressed", `${this.side}`);
-    this.toggle.hidden = !rich && !this.view.startsWith("by");
+    this.toggle.classList.toggle("unseen", !rich && !this.view.startsWith("by"));
   }
 
   /** Both come last where they are: the notebook counts its own children from the first.
-   * @param {boolean} offered */
-  place(offered) {
+   * @param {boolean} offered @param {boolean} expected  it may be offered yet: room is made for it, but nothing is seen */
+  place(offered, expected) {
     const wrapper = this.area.parentElement;
-    if (offered && wrapper && this.bar.parentElement !== wrapper) wrapper.append(this.bar);
+    this.offered = offered;
+    this.bar.hidden = !offered && !expected;
+    this.bar.classList.toggle("unseen", !offered);
+    if (!this.bar.hidden && wrapper && this.bar.parentElement !== wrapper) wrapper.append(this.bar);
     if (offered && this.host.parentElement !== this.area) this.area.append(this.host);
-    this.bar.hidden = !offered;
   }
 
   forget() {
@@ -290,6 +300,12 @@ class Page {
     this.wake();
   }
 
+  /** @param {HTMLElement} area */
+  ask(area) {
+    this.stale.add(area);
+    this.wake();
+  }
+
   wake() {
     if (this.waiting || !this.stale.size) return;
     this.waiting = true;
@@ -300,7 +316,7 @@ class Page {
     this.waiting = false;
     const now = performance.now();
     for (const area of [...this.stale]) {
-      const known = this.cells.get(area) ?? new CellViews(area);
+      const known = this.cells.get(area) ?? new CellViews(area, () => this.ask(area));
       if (now < known.next && area.isConnected) continue;
       this.stale.delete(area);
       this.cells.set(area, known);

@@ -264,16 +264,16 @@ export function drawnDiff(items, a, b, side) {
     const some = all.slice(i, end);
     const gone = some.filter(({ sign }) => sign !== "+").map(({ at }) => old[at]);
     const come = some.filter(({ sign }) => sign === "+").map(({ at }) => young[at]);
-    root.append(...(isEqual ? equal(gone, i > 0, end < all.length) : changed(gone, come, a, b, side)));
+    root.append(...(isEqual ? equal(gone, i > 0, end < all.length, [a, b]) : changed(gone, come, a, b, side)));
   }
   return [make("div", "changes jp-RenderedText", root)];
 }
 
 /** A long equal stretch is folded, but for what is next to a difference.
- * @param {Entries} some @param {boolean} after @param {boolean} before @returns {Element[]} */
-function equal(some, after, before) {
+ * @param {Entries} some @param {boolean} after @param {boolean} before @param {number[]} ranks @returns {Element[]} */
+function equal(some, after, before, ranks) {
   const [head, tail] = [after ? CONTEXT : 0, before ? CONTEXT : 0];
-  const show = (/** @type {Entries} */ entries) => changes(" ", entries);
+  const show = (/** @type {Entries} */ entries) => changes(" ", entries, ranks);
   if (some.length <= head + tail + CONTEXT) return show(some);
   const middle = some.slice(head, some.length - tail);
   const summary = control("summary", "quiet", `${middle.length} equal lines`);

@@ -57,6 +57,28 @@ SAME = """%%distributed
 print("same")"""
 LOCAL = "print('[0] a')\nprint('b')"
 
+STEADY = """%%distributed
+import pathlib, time
+print("{first}", flush=True)
+while not pathlib.Path("{go}-1").exists():
+    time.sleep(0.02)
+print("differs", rank, flush=True)
+while not pathlib.Path("{go}-2").exists():
+    time.sleep(0.02)
+print("the end")"""
+TABLE = """%%distributed
+from IPython.display import HTML, display
+import time
+print("before", rank % 2)
+time.sleep(0.1 * (world_size - rank))
+display(HTML(f"<table><tr><th>table of</th></tr><tr><td>rank {rank}</td></tr></table>"))
+print("for all")
+display(HTML("<b>equal</b>"))
+class Frame:
+    def _repr_html_(self):
+        return f"<table><tr><th>frame of</th></tr><tr><td>rank {rank // 2}</td></tr></table>"
+Frame()"""
+
 PICTURED = ("figures-side", "text-diff")
 Make = Callable[..., Notebook]
 
@@ -117,8 +139,8 @@ def merged(book: Notebook, cell: int) -> list[bool]:
     return shown
 
 
-def begin(notebook: Make, name: str, *cells: str, app: str = "lab", **options: Any) -> Notebook:
-    book = notebook(f"{name}.ipynb", LOAD, START, *cells, **options)
+def begin(notebook: Make, name: str, *cells: str, app: str = "lab", start: str = START, **options: Any) -> Notebook:
+    book = notebook(f"{name}.ipynb", LOAD, start, *cells, **options)
     book.page.set_default_timeout(60_000)
     book.open(app=app)
     book.run(0)
@@ -193,6 +215,116 @@ def test_what_differs_is_what_is_seen(notebook: Make, server: Server, theme: str
         assert differs in part.inner_text()
         assert part.locator(".common .ansi-red-fg").inner_text() == "red"
     audit(book, 2)
+    assert book.errors == []
+
+
+def places(book: Notebook, cell: int) -> dict[str, list[float]]:
+    """Where a cell's output is, its first line, what folds it and the bar of its views: left, top, right and bottom."""
+    found: dict[str, list[float]] = book.cell(cell).evaluate(
+        """cell => {
+            const box = (el) => {
+                const { left, top, right, bottom } = el.getBoundingClientRect();
+                return [left, top, right, bottom];
+            };
+            const input = cell.querySelector(".jp-Cell-inputWrapper").getBoundingClientRect();
+            const pre = cell.querySelector(".jp-OutputArea-output pre");
+            const line = document.createRange();
+            line.setStart(pre.firstChild, 0);
+            line.setEnd(pre.firstChild, pre.firstChild.data.split("\\n", 1)[0].length);
+            const places = { line: box(line), fold: box(cell.querySelector(".jp-OutputCollapser")) };
+            places.area = box(cell.querySelector(".jp-Cell-outputArea")).slice(0, 3);
+            places.fold.pop();
+            const bar = cell.querySelector(".nbcomm-views-bar .radios");
+            if (bar && getComputedStyle(bar).visibility === "visible") places.bar = box(bar);
+            for (const place of Object.values(places)) for (const i of [1, 3]) if (i in place) place[i] -= input.bottom;
+            return places;
+        }"""
+    )
+    return found
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+@pytest.mark.parametrize("first", ["short", "long"])
+def test_nothing_moves_when_the_views_come(notebook: Make, server: Server, app: str, first: str) -> None:
+    server.choose_theme("light")
+    go = f"go-steady-{app}-{first}"
+    line = first if first == "short" else "a line that is longer than any page is wide " * 6
+    steady = STEADY.format(go=go, first=line)
+    book = begin(notebook, f"steady-{app}-{first}", steady, app=app, viewport={"width": 1000, "height": 800})
+    book.start(2)
+    book.cell(2).locator(".jp-OutputArea-output").filter(has_text=first.replace("long", "a line")).wait_for()
+    book.page.evaluate("() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    before = places(book, 2)
+    assert "bar" not in before
+    (server.root / f"{go}-1").touch()
+    book.cell(2).get_by_role("radiogroup").wait_for()
+    during = places(book, 2)
+    (server.root / f"{go}-2").touch()
+    book.cell(2).locator(".jp-OutputArea-output").filter(has_text="the end").wait_for()
+    book.idle()
+    after = places(book, 2)
+    shoot(book, f"steady-{app}-{first}", 2)
+    bar = during.pop("bar")
+    assert after.pop("bar") == bar
+    assert before == during == after
+    assert before["fold"][2] - before["fold"][0] > 4  # one can still fold the output
+    # The bar hides nothing: it is beside the first line, or above it.
+    assert bar[0] > before["line"][2] or bar[3] <= before["line"][1] + 2
+
+
+PARTS = """host => [...host.querySelectorAll("figure")].map(figure => {
+    const label = figure.querySelector("figcaption") ?? figure.closest(".block")?.querySelector(".who");
+    const [table, above] = [figure.lastElementChild, label].map(el => el?.getBoundingClientRect());
+    const isUnder = !above || (above.bottom <= table.top + 1 && Math.abs(above.left - table.left) < 8);
+    return [label?.textContent ?? "", figure.lastElementChild.innerText.replace(/\\s+/g, " ").trim(), isUnder];
+})"""
+"""The label of each display in a view, what it shows, and whether it stands right under the label."""
+
+
+@pytest.mark.timeout(250)
+@pytest.mark.parametrize(("ranks", "theme"), [(4, "light"), (8, "dark"), (16, "light")])
+def test_what_a_rank_displays_stands_under_its_label(notebook: Make, server: Server, ranks: int, theme: str) -> None:
+    server.choose_theme(theme)
+    start = f"%distributed start -n {ranks}"
+    book = begin(notebook, f"table-{ranks}", TABLE, start=start, viewport={"width": 1000, "height": 1500})
+    book.run(2)
+    choose(book, 2, "by rank")
+    says(book, 2, "frame of")
+    shoot(book, f"table-{ranks}-by-rank", 2)
+    view(book, 2).get_by_role("tab").nth(2).click()
+    whole = ranks < 16  # of many outputs JupyterLab shows fifty, and says so
+    own = ["table of rank 2", "equal", "frame of rank 1"]
+    assert view(book, 2).evaluate(PARTS)[: 2 + whole] == [["", what, True] for what in own[: 2 + whole]]
+    book.cell(2).get_by_role("button", name="side by side").click()
+    says(book, 2, f"rank {ranks - 1}")
+    shoot(book, f"table-{ranks}-side", 2)
+    shown = view(book, 2).evaluate(PARTS)
+    assert [part for part in shown if part[1].startswith("table")] == [
+        [f"rank {rank}", f"table of rank {rank}", True] for rank in range(ranks)
+    ]
+    assert all(is_under for _, _, is_under in shown)
+    choose(book, 2, "merged")
+    says(book, 2, "ranks", "equal")
+    shoot(book, f"table-{ranks}-merged-side", 2)
+    shown = view(book, 2).evaluate(PARTS)
+    assert shown[: ranks + 1] == [
+        *[[f"rank {rank}", f"table of rank {rank}", True] for rank in range(ranks)],
+        [f"ranks 0-{ranks - 1}", "equal", True],
+    ]
+    assert all(is_under for _, _, is_under in shown)
+    choose(book, 2, "diff")
+    says(book, 2, "for all")
+    shoot(book, f"table-{ranks}-diff", 2)
+    assert (
+        view(book, 2).evaluate(PARTS)[: 3 + whole]
+        == [
+            ["rank 0", "table of rank 0", True],
+            ["rank 1", "table of rank 1", True],
+            ["ranks 0-1", "equal", True],
+            ["ranks 0-1", "frame of rank 0", True],
+        ][: 3 + whole]
+    )
     assert book.errors == []
 
 
