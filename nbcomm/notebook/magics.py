@@ -18,7 +18,6 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.display import display
 
 from ..errors import CellSyntaxError, Interrupted, NbcommError, SpecError, StateError, TransferError
-from ..panel import table_text
 from ..ranks import capital
 from . import assist, auto, buttons, hints, keeping, programs, variables, worlds
 from .naming import addressed
@@ -221,7 +220,7 @@ class DistributedMagics(Magics):
         except StateError as error:
             print(error)
             return
-        print(table_text(session.status(), session.title))
+        print(session.status_text())
         for trouble in session.troubles:
             print(trouble)
         others = [f"  {other.title}" for other in worlds.running() if other is not session]

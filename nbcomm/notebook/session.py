@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Interrupted
 from ..home import WorldInfo
 from ..messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
-from ..panel import Panel, RankView
+from ..panel import Ladder, Panel, RankView, Timeline, table_text
 from . import buttons
 from .commands import Commands
 from .desk import TICK, Desk
@@ -289,6 +289,11 @@ class Session(Commands):
         self._ask(_STATUS_PATIENCE)
         return self.views()
 
+    def status_text(self) -> str:
+        """What `status` tells, as a text: the table that the panel leaves in the notebook's file."""
+        views, said, ladder, timeline = self._picture(self.status())
+        return table_text(views, self.title, said, ladder=ladder, timeline=timeline, backend=self.backend)
+
     def views(self) -> list[RankView]:
         """The panel's rows."""
         return self._roster.views(stopped=self._stopped)
@@ -343,10 +348,14 @@ class Session(Commands):
 
     def _tell_panel(self) -> None:
         if self.panel is not None:
-            ladder, timeline = self._stage.chronicle.story(len(self.ranks))
-            views, waiting = self.views(), self._watch.waiting if self._watch is not None and self._stage.cell else ""
-            waiting = waiting or self._desk.questions.waiting
-            self.panel.update(views, headline(views, ladder, waiting), ladder=ladder, timeline=timeline)
+            views, said, ladder, timeline = self._picture(self.views())
+            self.panel.update(views, said, ladder=ladder, timeline=timeline)
+
+    def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
+        """What is told of the ranks, wherever it is: their states, the sentence, the ladder, the timeline."""
+        ladder, timeline = self._stage.chronicle.story(len(self.ranks))
+        waiting = self._watch.waiting if self._watch is not None and self._stage.cell else ""
+        return views, headline(views, ladder, waiting or self._desk.questions.waiting), ladder, timeline
 
     def _dead(self) -> list[int]:
         """The dead ranks, also those that die this instant: a process that is killed takes a while to end.

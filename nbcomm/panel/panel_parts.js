@@ -141,13 +141,15 @@ export class LadderSection extends Section {
     this.inside.append(this.scroller, this.legend);
   }
 
-  /** @param {World} world @param {number} now */
-  draw(world, now) {
+  /** @param {World} world @param {number} now @param {string} said  the panel's sentence, which is not said twice */
+  draw(world, now, said) {
     const { ladder } = world;
     const last = ladder?.rungs.at(-1);
     const bad = troubled(world, now);
     const of = ladder && ladder.group !== "world" ? ` of ${ladder.group}` : "";
-    const line = (bad && ladderLine(ladder)) || `${of ? `${of.trim()}: ` : ""}the last is ${last?.name} #${last?.seq}`;
+    const wrong = bad ? ladderLine(ladder) : "";
+    const end = `${of ? `${of.trim()}: ` : ""}the last is ${last?.name} #${last?.seq}`;
+    const line = wrong && wrong !== said ? wrong : end;
     const due = this.due(!!last, line, () => [ladder, bad]);
     if (ladder && due) this.fill(ladder, of, bad);
     // The newest stay in sight, in a page that becomes narrow too; unless somebody has looked further back.

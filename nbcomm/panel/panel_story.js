@@ -2,7 +2,7 @@
  * The ladder, the timeline, and what the kernel's messages make of them: pure.
  */
 /** @import { Rank, Rung, Ladder, Bar, Timeline, World, Press } from "./panel_words.js" */
-import { brief, CARDS, KINDS, mood, named, UNHEARD } from "./panel_words.js";
+import { brief, CARDS, KINDS, mood, named, oneLine, UNHEARD } from "./panel_words.js";
 
 // ── the ladder and the timeline ──────────────────────────────────────────────────────────────────────────
 
@@ -14,6 +14,13 @@ export function troubledRung(ladder) {
 /** @param {string} marks @param {string} mark */
 const having = (marks, mark) => [...marks].flatMap((its, rank) => (its === mark ? [rank] : []));
 
+/** What a missing rank is missing from; as long as others wait there it may yet come.
+ * @param {Rung} rung @param {boolean} [several] */
+export function absence({ name, seq, marks }, several = false) {
+  const verb = marks.includes("a") ? `${several ? "have" : "has"} not reached` : "did not reach";
+  return `${verb} ${name} #${seq}`;
+}
+
 /** @param {Ladder | null} ladder @returns {string} what is wrong in it, culprits first; "" where nothing is */
 export function ladderLine(ladder) {
   const rung = troubledRung(ladder);
@@ -21,14 +28,16 @@ export function ladderLine(ladder) {
   /** @type {string[]} */
   const parts = [];
   for (const [mark, one, several] of [
-    ["m", "has not come to", "have not come to"],
+    ["m", "", ""],
     ["o", "is in another collective than", "are in another collective than"],
     ["f", "failed in", "failed in"],
     ["a", "waits in", "wait in"],
   ]) {
     const some = having(rung.marks, mark);
     const what = parts.length ? "it" : `${rung.name} #${rung.seq}`;
-    if (some.length) parts.push(`${named(some)} ${some.length > 1 ? several : one} ${what}`.replace(/ than it$/, ""));
+    if (some.length && mark === "m") parts.push(`${named(some)} ${absence(rung, some.length > 1)}`);
+    else if (some.length)
+      parts.push(`${named(some)} ${some.length > 1 ? several : one} ${what}`.replace(/ than it$/, ""));
   }
   return parts.join("; ");
 }
@@ -40,6 +49,33 @@ export function missing(world, now) {
     (r) => (marks[r.rank] === "a" && mood(r, now) === "slow") || (marks[r.rank] === "f" && r.state === "failed"),
   );
   return lasts ? having(marks, "m") : [];
+}
+
+/** Who is to blame, and in what words: whom the others wait for, and who has died.
+ * @param {World} world @param {number} now @returns {Map<number, string>} */
+export function blames(world, now) {
+  const rung = troubledRung(world.ladder);
+  /** @type {Map<number, string>} */
+  const found = new Map(missing(world, now).map((rank) => [rank, rung ? absence(rung) : ""]));
+  if (!world.ended) for (const r of world.ranks) if (r.state === "dead") found.set(r.rank, oneLine(r.note) || "died");
+  return found;
+}
+
+/** @param {World} world @param {number} now @returns {Set<number>} the ranks that wait for others, or failed so */
+export function victims(world, now) {
+  const marks = troubledRung(world.ladder)?.marks ?? "";
+  return new Set(missing(world, now).length ? [...having(marks, "a"), ...having(marks, "f")] : []);
+}
+
+/** @param {Rank[]} ranks @returns {Map<string, number[]>} the errors that several ranks have, each once */
+export function sharedErrors(ranks) {
+  /** @type {Map<string, number[]>} */
+  const by = new Map();
+  for (const { rank, error } of ranks) {
+    const text = oneLine(error);
+    if (text) by.set(text, [...(by.get(text) ?? []), rank]);
+  }
+  return new Map([...by].filter(([, some]) => some.length > 1));
 }
 
 /** @param {World} world @param {number} now @returns {number} the rank that is worth a look, until somebody chooses one */

@@ -3,9 +3,9 @@
  */
 /** @import { Rank, World } from "./panel_words.js" */
 /** @import { Live } from "./panel.js" */
-import { behind, isDark, make, write } from "./page.js";
+import { behind, isDark, make, many, ranksInWords, write } from "./page.js";
 import { Controls, LadderSection, mark, reachable, TimelineSection } from "./panel_parts.js";
-import { missing, troubledRung } from "./panel_story.js";
+import { blames, sharedErrors, victims } from "./panel_story.js";
 import {
   amount,
   byNode,
@@ -22,6 +22,8 @@ import {
   sizeLine,
 } from "./panel_words.js";
 
+const ERRORS = 3; // so many errors that several ranks have are told of
+
 /** One place in the page where the panel is drawn; the table that was there is only hidden. */
 export class View {
   /** @param {Element} host @param {Live} live */
@@ -34,7 +36,7 @@ export class View {
     /** The rank that is the stop for Tab here. @type {number | null} */
     this.stop = null;
     this.layout = "";
-    this.counts = "";
+    this.counts = this.shared = "";
     this.title = make("b", "title");
     this.size = make("span", "size");
     this.chips = make("span", "chips");
@@ -42,6 +44,7 @@ export class View {
     this.controls = new Controls(live);
     this.list = make("div", "ranks");
     this.detail = make("div", "detail");
+    this.errors = make("div", "errors");
     this.ladder = new LadderSection(live);
     this.timeline = new TimelineSection(live);
     this.root = make(
@@ -53,6 +56,7 @@ export class View {
       this.controls.said,
       this.list,
       this.detail,
+      this.errors,
       this.ladder.root,
       this.timeline.root,
     );
@@ -94,31 +98,48 @@ export class View {
     write(this.title, world.meta.title);
     write(this.size, sizeLine(world));
     this.drawCounts(world);
+    const said = world.headline || sentence(world.ranks, now);
     write(
       this.headline,
-      dead
-        ? `no news for ${duration(silent)}; the kernel may be gone. This is what it last said.`
-        : world.headline || sentence(world.ranks, now),
+      dead ? `no news for ${duration(silent)}; the kernel may be gone. This is what it last said.` : said,
     );
     this.controls.draw(world);
     this.drawRanks(world, now);
-    this.ladder.draw(world, now);
+    this.ladder.draw(world, now, said);
     this.timeline.draw(world);
   }
 
   /** @param {World} world @param {number} now */
   drawRanks(world, now) {
-    const culprits = new Set(missing(world, now));
-    const rung = troubledRung(world.ladder);
-    const blame = (/** @type {Rank} */ { rank }) =>
-      culprits.has(rank) ? `has not come to ${rung?.name} #${rung?.seq}` : "";
-    mark(this.root, "data-culprit", `${!!culprits.size}`);
+    const [blamed, waited, shared] = [blames(world, now), victims(world, now), sharedErrors(world.ranks)];
     const size = world.ranks.length;
-    for (const rank of world.ranks) this.drawRank(rank, size, now, blame(rank));
-    const chosen = world.ranks.find((r) => r.rank === this.live.chosen);
-    if (chosen && size > CARDS) {
-      write(this.detail, [place(chosen, size), blame(chosen), status(chosen, now)].filter(Boolean).join(" · "));
+    const several = new Set(world.ranks.map((r) => r.node)).size > 1;
+    for (const its of world.ranks) {
+      const rank = shared.has(oneLine(its.error)) ? { ...its, error: "" } : its;
+      const blame = blamed.get(rank.rank) ?? "";
+      const el = this.items.get(rank.rank);
+      if (el) mark(el, "data-victim", `${!blame && waited.has(rank.rank)}`);
+      if (el && size > CARDS) this.drawTile(el, rank, now, blame);
+      else if (el) this.drawCard(el, rank, now, blame, several);
+      if (el) mark(el, "aria-label", [place(rank), blame, status(rank, now, blame)].filter(Boolean).join(" · "));
+      if (rank.rank === this.live.chosen && size > CARDS)
+        write(this.detail, [place(rank), blame, status(rank, now, blame)].filter(Boolean).join(" · "));
     }
+    this.drawErrors(shared);
+  }
+
+  /** What several ranks failed with stands once, below them. @param {Map<string, number[]>} shared */
+  drawErrors(shared) {
+    const text = JSON.stringify([...shared]);
+    this.errors.hidden = !shared.size;
+    if (text === this.shared) return;
+    this.shared = text;
+    const lines = [...shared].map(([error, ranks]) =>
+      make("div", "shared", make("span", "who", ranksInWords(ranks)), " ", make("span", "error", error)),
+    );
+    const more = lines.length - ERRORS;
+    if (more > 0) lines.splice(ERRORS, more, make("div", "shared", `and ${many(more, "other error")}`));
+    this.errors.replaceChildren(...lines);
   }
 
   /** Builds the elements; again only when ranks come or go or move. @param {World} world */
@@ -154,33 +175,33 @@ export class View {
     return el;
   }
 
-  /** @param {Rank} r @param {number} size @param {number} now @param {string} blame  why the others wait for it */
-  drawRank(r, size, now, blame) {
-    const el = this.items.get(r.rank);
-    if (!el) return;
+  /** @param {HTMLElement} el @param {Rank} r @param {number} now @param {string} blame */
+  drawTile(el, r, now, blame) {
+    this.drawState(el, r, now, blame);
+    fill(el, "number", `${r.rank}`);
+    mark(el, "title", [`rank ${r.rank}: ${r.state}`, blame].filter(Boolean).join(" · "));
+  }
+
+  /** @param {HTMLElement} el @param {Rank} r @param {number} now @param {string} blame */
+  drawState(el, r, now, blame) {
     mark(el, "data-mood", mood(r, now));
     mark(el, "data-blamed", `${!!blame}`);
-    mark(el, "aria-label", [place(r, size), blame, status(r, now)].filter(Boolean).join(" · "));
-    const set = (/** @type {string} */ name, /** @type {string} */ text) => {
-      const part = el.querySelector(`.${name}`);
-      if (part) write(part, text);
-    };
-    set("glyph", GLYPHS[r.state] ?? "?");
-    if (size > CARDS) {
-      set("number", `${r.rank}`);
-      mark(el, "title", [`rank ${r.rank}: ${r.state}`, blame].filter(Boolean).join(" · "));
-      return;
-    }
-    set("number", `rank ${r.rank}`);
-    set("of", `of ${size}`);
-    set("word", r.state);
-    set("since", r.since ? `for ${duration(now - r.since)}` : "");
-    set("where", `local rank ${r.local} · node ${r.node}`);
-    set("process", `${r.device} · pid ${r.pid || "–"} · ${amount(r.memory)}`);
-    set("gpu", gpu(r));
-    set("note", r.note);
-    set("blame", blame);
-    set("error", oneLine(r.error));
+    fill(el, "glyph", GLYPHS[r.state] ?? "?");
+  }
+
+  /** @param {HTMLElement} el @param {Rank} r @param {number} now @param {string} blame  why the others wait for it
+   * @param {boolean} several  there are several nodes */
+  drawCard(el, r, now, blame, several) {
+    this.drawState(el, r, now, blame);
+    fill(el, "number", `rank ${r.rank}`);
+    fill(el, "blame", blame);
+    fill(el, "word", r.state);
+    fill(el, "since", r.since ? `for ${duration(now - r.since)}` : "");
+    fill(el, "where", several ? `local rank ${r.local} · node ${r.node}` : "");
+    fill(el, "process", `${r.device} · pid ${r.pid || "–"} · ${amount(r.memory)}`);
+    fill(el, "gpu", gpu(r));
+    fill(el, "note", r.state === "dead" && blame ? "" : r.note);
+    fill(el, "error", oneLine(r.error));
     mark(/** @type {Element} */ (el.querySelector(".error")), "title", r.error);
     mark(
       el,
@@ -199,6 +220,8 @@ export class View {
     const text = JSON.stringify(all);
     if (text === this.counts) return;
     this.counts = text;
+    // Where all are in one state the sentence says so.
+    this.chips.hidden = all.length < 2;
     this.chips.replaceChildren(
       ...all.map(([state, n]) => {
         const chip = make("span", "chip", make("span", "glyph", GLYPHS[state] ?? "?"), `${n} ${state}`);
@@ -309,21 +332,27 @@ const card = () =>
   make(
     "div",
     "card",
-    make("div", "top", make("b", "number"), make("span", "of")),
+    make("div", "top", make("b", "number"), make("span", "blame")),
     make("div", "state", make("span", "glyph"), make("span", "word"), make("span", "since")),
     make("div", "where"),
     make("div", "process"),
     make("div", "gpu"),
     make("div", "bar"),
-    make("div", "blame"),
     make("div", "note"),
     make("div", "error"),
   );
 const tile = () => make("div", "tile", make("span", "number"), make("span", "glyph"));
 
-/** @param {Rank} r @param {number} now */
-function status(r, now) {
-  return [r.since ? `${r.state} for ${duration(now - r.since)}` : r.state, r.note, oneLine(r.error)]
+/** @param {Element} el @param {string} name @param {string} text */
+function fill(el, name, text) {
+  const part = el.querySelector(`.${name}`);
+  if (part) write(part, text);
+}
+
+/** @param {Rank} r @param {number} now @param {string} blame  which says what the note of a dead rank says */
+function status(r, now, blame) {
+  const note = r.state === "dead" && blame ? "" : r.note;
+  return [r.since ? `${r.state} for ${duration(now - r.since)}` : r.state, note, oneLine(r.error)]
     .filter(Boolean)
     .join(" · ");
 }

@@ -30,7 +30,7 @@ export const GLYPHS = {
 export const MARKS = {
   d: ["●", "done"],
   a: ["◐", "waits in it"],
-  m: ["○", "has not come"],
+  m: ["○", "not reached"],
   o: ["◆", "in another one"],
   f: ["✕", "failed"],
   "-": ["", "not a member"],
@@ -87,7 +87,7 @@ export function sentence(ranks, now) {
     const some = ranks.filter((r) => r.state === state);
     return some.length ? [phrase(state, some, now)] : [];
   });
-  return parts.join(" · ") || `${many(ranks.length, "rank")} idle`;
+  return parts.join(" · ") || (ranks.length > 1 ? "all ranks idle" : "the rank is idle");
 }
 
 /** @param {string} state @param {Rank[]} some @param {number} now */
@@ -130,9 +130,9 @@ export function spoken(world, now) {
     .trim();
 }
 
-/** @param {World} world */
+/** @param {World} world  on what it runs, beside its title, which counts the ranks */
 export function sizeLine({ ranks, meta }) {
-  const size = `${many(ranks.length, "rank")} on ${many(new Set(ranks.map((r) => r.node)).size, "node")}`;
+  const size = many(new Set(ranks.map((r) => r.node)).size, "node");
   return meta.backend ? `${size} · ${meta.backend}` : size;
 }
 
@@ -151,18 +151,10 @@ export function byNode(ranks) {
   return [...nodes].sort(([a], [b]) => a - b);
 }
 
-/** @param {Rank} r @param {number} size  where a rank sits and what it holds, in one line */
-export function place(r, size) {
+/** @param {Rank} r  where a rank sits and what it holds, in one line */
+export function place(r) {
   const node = r.host ? `node ${r.node} (${r.host})` : `node ${r.node}`;
-  return [
-    `rank ${r.rank} of ${size}`,
-    `local rank ${r.local}`,
-    node,
-    r.device,
-    `pid ${r.pid || "–"}`,
-    amount(r.memory),
-    gpu(r),
-  ]
+  return [`rank ${r.rank}`, `local rank ${r.local}`, node, r.device, `pid ${r.pid || "–"}`, amount(r.memory), gpu(r)]
     .filter(Boolean)
     .join(" · ");
 }

@@ -14,7 +14,7 @@ from nbcomm.ranks import fold
 
 from .story import MARKS, WORDS, Ladder, Timeline
 from .table import aligned, marked_up
-from .words import RankView, amount, duration, ladder_line, named, sentence, size_line
+from .words import RankView, amount, blames, duration, ladder_line, named, sentence, size_line
 
 CARDS = 8
 """With more ranks than this, those that stand alike share a row of the ladder."""
@@ -45,10 +45,11 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
         now: the time the table is of, in seconds of `time.time`; None is now.
     """
     now = time.time() if now is None else now
-    lines = [f"{title} · {size_line(ranks, backend)}", headline or sentence(ranks, now), *aligned(_table(ranks, now))]
+    said = headline or sentence(ranks, now)
+    lines = [f"{title} · {size_line(ranks, backend)}", said, *aligned(_table(ranks, ladder, now))]
     lines += [f"{who}: {error}" for who, error in _errors(ranks)]
     if wrong := ladder_line(ladder):
-        lines += ["", wrong, *aligned(_ladder(ladder)), _legend(ladder)]
+        lines += ["", *([wrong] if wrong != said else []), *aligned(_ladder(ladder)), _legend(ladder)]
     if timeline is not None and timeline.sentence:
         lines += ["", timeline.sentence]
     return "\n".join(lines)
@@ -66,16 +67,16 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
 ) -> str:
     """The same as HTML without any style; the arguments are those of `table_text`."""
     now = time.time() if now is None else now
-    at = _local(now)
+    at, said = _local(now), headline or sentence(ranks, now)
     parts = [
         f"<div><b>{html.escape(title)}</b> · {html.escape(size_line(ranks, backend))}</div>",
-        f"<div>{html.escape(headline or sentence(ranks, now))} <i>(a copy, as of {at:%Y-%m-%d %H:%M:%S})</i></div>",
-        marked_up(_table(ranks, now)),
+        f"<div>{html.escape(said)} <i>(a copy, as of {at:%Y-%m-%d %H:%M:%S})</i></div>",
+        marked_up(_table(ranks, ladder, now)),
     ]
     parts += [f"<div>{html.escape(who)}: <code>{html.escape(error)}</code></div>" for who, error in _errors(ranks)]
     if wrong := ladder_line(ladder):
-        parts += [f"<div>{html.escape(wrong)}</div>", marked_up(_ladder(ladder), row_headers=True)]
-        parts += [f"<div>{html.escape(_legend(ladder))}</div>"]
+        parts += [f"<div>{html.escape(wrong)}</div>"] if wrong != said else []
+        parts += [marked_up(_ladder(ladder), row_headers=True), f"<div>{html.escape(_legend(ladder))}</div>"]
     if timeline is not None and timeline.sentence:
         parts += [f"<div>{html.escape(timeline.sentence)}</div>"]
     return "".join(parts)
@@ -114,13 +115,13 @@ def _legend(ladder: Ladder | None) -> str:
     return " · ".join(f"{glyph} {WORDS[mark]}" for mark, glyph in MARKS.items() if glyph and mark in used)
 
 
-def _table(ranks: Sequence[RankView], now: float) -> tuple[list[str], list[list[str]]]:
+def _table(ranks: Sequence[RankView], ladder: Ladder | None, now: float) -> tuple[list[str], list[list[str]]]:
     """Column names and cells; a column in which no rank has anything to say is left out."""
-    size = len(ranks)
+    blamed = blames(ranks, ladder, now)
     # One machine's name adds nothing, and need not travel with a notebook that is passed on.
     several = len({view.node_rank for view in ranks}) > 1
     columns: dict[str, list[str]] = {
-        "rank": [f"{view.rank} of {size}" for view in ranks],
+        "rank": [str(view.rank) for view in ranks],
         "local": [str(view.local_rank) for view in ranks],
         "node": [f"{view.node_rank} ({view.host})" if several and view.host else str(view.node_rank) for view in ranks],
         "device": [view.device for view in ranks],
@@ -132,7 +133,7 @@ def _table(ranks: Sequence[RankView], now: float) -> tuple[list[str], list[list[
         ],
         "state": [view.state for view in ranks],
         "since": [_since(view.since, now) for view in ranks],
-        "note": [" ".join(view.note.split()) for view in ranks],
+        "note": [" ".join(view.note.split()) or blamed.get(view.rank, "") for view in ranks],
     }
     shown = {name: cells for name, cells in columns.items() if any(cells) or name == "rank"}
     return list(shown), [list(row) for row in zip(*shown.values(), strict=True)]

@@ -9,13 +9,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MARKS = {"done": "●", "arrived": "◐", "missing": "○", "other": "◆", "failed": "✕", "out": ""}
-"""How a rank stands to one collective: has done it, waits in it, has not come to it, is in another one in its place,
+"""How a rank stands to one collective: has done it, waits in it, has not reached it, is in another one in its place,
 failed in it, is no member of the group."""
 
 WORDS = {
     "done": "done",
     "arrived": "waits in it",
-    "missing": "has not come",
+    "missing": "not reached",
     "other": "in another one",
     "failed": "failed",
     "out": "not a member",

@@ -18,6 +18,7 @@ STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "de
 _URGENCY = ("dead", "failed", "interrupted", "waiting", "running", "starting")
 
 _WHO, _NOTE = 24, 80  # characters in the sentence
+_SLOW = 5  # seconds after which a wait is more than what every collective has
 
 
 @dataclass(frozen=True)
@@ -96,7 +97,7 @@ def sentence(ranks: Sequence[RankView], now: float) -> str:
         some = [view for view in ranks if view.state == state]
         if some:
             parts.append(_phrase(state, some, now))
-    return " · ".join(parts) or f"{_ranks(len(ranks))} idle"
+    return " · ".join(parts) or ("all ranks idle" if len(ranks) > 1 else "the rank is idle")
 
 
 def _phrase(state: str, some: Sequence[RankView], now: float) -> str:
@@ -130,9 +131,9 @@ def named(ranks: Iterable[int]) -> str:
 
 
 def size_line(ranks: Sequence[RankView], backend: str) -> str:
-    """Say how large the world is: ``"4 ranks on 1 node · gloo"``."""
+    """Say on what the world runs, beside its title, which counts the ranks: ``"1 node · gloo"``."""
     nodes = len({view.node_rank for view in ranks})
-    size = f"{_ranks(len(ranks))} on {nodes} node{'s' if nodes > 1 else ''}"
+    size = f"{nodes} node{'s' if nodes > 1 else ''}"
     return f"{size} · {backend}" if backend else size
 
 
@@ -145,11 +146,39 @@ def troubled_rung(ladder: Ladder | None) -> Rung | None:
     return None
 
 
+def absence(rung: Rung, *, several: bool = False) -> str:
+    """Say of a missing rank what it is missing from; as long as others wait there it may yet come.
+
+    >>> absence(Rung(2, "all_reduce", "", ("failed", "missing")))
+    'did not reach all_reduce #2'
+    """
+    verb = f"{'have' if several else 'has'} not reached" if "arrived" in rung.marks else "did not reach"
+    return f"{verb} {rung.name} #{rung.seq}"
+
+
+def blames(ranks: Sequence[RankView], ladder: Ladder | None, now: float) -> dict[int, str]:
+    """Say which ranks the others wait for, or waited for when the cell ended, and what each is missing from.
+
+    A wait counts when it lasts: every collective has a short one.
+    """
+    rung = troubled_rung(ladder)
+    if rung is None or not any(_bears_out(view, rung, now) for view in ranks):
+        return {}
+    return {rank: absence(rung) for rank, mark in enumerate(rung.marks) if mark == "missing"}
+
+
+def _bears_out(view: RankView, rung: Rung, now: float) -> bool:
+    """Whether what a rank does now fits to what it did in a collective; after a later cell it does not."""
+    mark = rung.marks[view.rank] if view.rank < len(rung.marks) else "out"
+    slow = view.state == "waiting" and now - view.since >= _SLOW
+    return (mark == "arrived" and slow) or (mark == "failed" and view.state == "failed")
+
+
 def ladder_line(ladder: Ladder | None) -> str:
     """Say what is wrong in a ladder, the culprits first; nothing where nothing is.
 
     >>> ladder_line(Ladder(rungs=(Rung(12, "all_reduce", "", ("arrived", "arrived", "missing")),)))
-    'rank 2 has not come to all_reduce #12; ranks 0-1 wait in it'
+    'rank 2 has not reached all_reduce #12; ranks 0-1 wait in it'
     """
     rung = troubled_rung(ladder)
     if rung is None:
@@ -158,14 +187,16 @@ def ladder_line(ladder: Ladder | None) -> str:
     parts: list[str] = []
     for mark, one, several in _SAID:
         some = [rank for rank, its in enumerate(rung.marks) if its == mark]
-        if some:
+        if some and mark == "missing":
+            parts.append(f"{named(some)} {absence(rung, several=len(some) > 1)}")
+        elif some:
             said = f"{named(some)} {several if len(some) > 1 else one} {name if not parts else 'it'}"
             parts.append(said.removesuffix(" than it"))
     return "; ".join(parts)
 
 
 _SAID = (
-    ("missing", "has not come to", "have not come to"),
+    ("missing", "", ""),
     ("other", "is in another collective than", "are in another collective than"),
     ("failed", "failed in", "failed in"),
     ("arrived", "waits in", "wait in"),

@@ -331,7 +331,7 @@ def test_after_a_restart_the_new_world_is_where_the_old_one_was(notebook: Make) 
     expect_cards(book, "failed", 8)
     book.idle()
     stored = [output["data"]["text/plain"] for cell in book.save()["cells"][:2] for output in cell["outputs"]]
-    assert [lines[:2] for lines in stored] == [["second world · 4 ranks on 1 node · gloo\n", "ranks 0-3 failed\n"]] * 2
+    assert [lines[:2] for lines in stored] == [["second world · 1 node · gloo\n", "ranks 0-3 failed\n"]] * 2
     assert book.errors == []
 
 
@@ -375,9 +375,9 @@ def expect_ladder(book: Notebook) -> None:
         "◐",
         "○",
     ]
-    assert table.get_by_role("row", name="rank 3").get_by_text("has not come").count() == 1
+    assert table.get_by_role("row", name="rank 3").get_by_text("not reached").count() == 1
     assert book.page.locator(".nbcomm-live .card[data-blamed=true]").count() == 2
-    assert "has not come to all_reduce #2" in book.page.locator(".nbcomm-live [data-blamed=true]").first.inner_text()
+    assert "has not reached all_reduce #2" in book.page.locator(".nbcomm-live [data-blamed=true]").first.inner_text()
     summary = book.page.locator(".nbcomm-live details.timeline summary").first.inner_text()
     assert "rank 3 came last in 1 of 1 collectives" in summary
 

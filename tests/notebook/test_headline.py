@@ -11,8 +11,8 @@ FAILED = [RankView(r, state="failed", error="HangError: all_reduce #4 …") for 
 IDLE = RankView(2, state="idle")
 
 
-def test_a_hang_reads_as_who_did_not_come() -> None:
-    assert headline([*FAILED, IDLE], HANG, "") == "rank 2 has not come to all_reduce #4; ranks 0-1 failed in it"
+def test_a_hang_reads_as_who_did_not_reach_it() -> None:
+    assert headline([*FAILED, IDLE], HANG, "") == "rank 2 did not reach all_reduce #4; ranks 0-1 failed in it"
 
 
 def test_a_wait_that_may_end_says_for_whom() -> None:

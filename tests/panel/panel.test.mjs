@@ -102,7 +102,7 @@ test("dark is judged by the background's luminance", () => {
 
 test("the first lines and a rank's line", () => {
   const world = panel.apply(null, snapshot(1, ROW, ROW, ["dead", 9, 0, 2 ** 31, 2 ** 33, ""]));
-  assert.equal(panel.sizeLine(world), "3 ranks on 2 nodes · gloo");
+  assert.equal(panel.sizeLine(world), "2 nodes · gloo");
   assert.deepEqual(panel.counts(world.ranks), [
     ["dead", 1],
     ["idle", 2],
@@ -114,10 +114,10 @@ test("the first lines and a rank's line", () => {
       [1, 1],
     ],
   );
-  assert.equal(panel.place(world.ranks[0], 3), "rank 0 of 3 · local rank 0 · node 0 (host) · cpu · pid 100 · 1 MiB");
+  assert.equal(panel.place(world.ranks[0]), "rank 0 · local rank 0 · node 0 (host) · cpu · pid 100 · 1 MiB");
   assert.equal(
-    panel.place(world.ranks[2], 3),
-    "rank 2 of 3 · local rank 0 · node 1 (host) · cpu · pid 102 · – · GPU 2.0 GiB of 8.0 GiB",
+    panel.place(world.ranks[2]),
+    "rank 2 · local rank 0 · node 1 (host) · cpu · pid 102 · – · GPU 2.0 GiB of 8.0 GiB",
   );
 });
 
@@ -157,6 +157,30 @@ test("whom the others wait for is blamed only when the wait lasts", () => {
 test("after the verdict whom the others waited for is still to blame, until a cell ends well", () => {
   assert.deepEqual(panel.missing(world(["ffm"], ["failed", 99], ["failed", 99], ["idle", 99]), 100), [2]);
   assert.deepEqual(panel.missing(world(["ffm"], ["idle", 99], ["idle", 99], ["idle", 99]), 100), []);
+});
+
+test("who is to blame, and in what words, is Python's", () => {
+  for (const { rungs, ranks, says } of cases.blames) {
+    assert.deepEqual(Object.fromEntries(panel.blames(world(rungs, ...ranks), 100)), says);
+  }
+});
+
+test("who has died is to blame, until the world is stopped", () => {
+  const one = world([], ["idle", 0], ["dead", 0]);
+  one.ranks[1].note = "was killed by SIGKILL";
+  assert.deepEqual([...panel.blames(one, 100)], [[1, "was killed by SIGKILL"]]);
+  assert.deepEqual([...panel.blames({ ...one, ended: true }, 100)], []);
+});
+
+test("who waited for the missing is quiet, and who failed by itself is not", () => {
+  const hang = world(["ffm"], ["failed", 99], ["failed", 99], ["idle", 99]);
+  assert.deepEqual([...panel.victims(hang, 100)], [0, 1]);
+  assert.deepEqual([...panel.victims(world(["ff"], ["failed", 99], ["failed", 99]), 100)], []);
+});
+
+test("an error that several ranks have is told once, and one rank's own is left to its card", () => {
+  const ranks = ["one\n two", "", "one two", "own"].map((error, rank) => ({ rank, error }));
+  assert.deepEqual([...panel.sharedErrors(ranks)], [["one two", [0, 2]]]);
 });
 
 test("until somebody chooses, the one to look at is the culprit", () => {

@@ -81,6 +81,26 @@ def test_what_is_wrong_in_a_ladder_is_said_as_in_javascript() -> None:
     assert words.ladder_line(None) == ""
 
 
+def test_who_is_to_blame_is_that_of_javascript_and_stands_in_the_table() -> None:
+    for case in CASES["blames"]:
+        views = [RankView(i, state=state, since=since) for i, (state, since) in enumerate(case["ranks"])]
+        given = {str(rank): text for rank, text in words.blames(views, ladder(*case["rungs"]), case["now"]).items()}
+        assert given == case["says"]
+    views = [RankView(i, state="failed" if i < 2 else "idle") for i in range(3)]
+    lines = static.table_text(views, "w", ladder=ladder("ffm"), now=NOW).splitlines()
+    assert lines[5].split("  ")[-1] == "did not reach all_reduce #1"
+
+
+def test_a_sentence_that_is_the_ladders_is_not_said_twice() -> None:
+    views = [RankView(i, state="failed" if i < 2 else "idle") for i in range(3)]
+    hang = ladder("ffm")
+    for written in (static.table_text, static.table_html):
+        assert (
+            written(views, "w", words.ladder_line(hang), ladder=hang, now=NOW).count("did not reach all_reduce #1;")
+            == 1
+        )
+
+
 def test_the_table_tells_all_of_each_rank() -> None:
     views = [
         RankView(0, 0, 0, "ant", "cuda:0", 41, "running", NOW - 12, 300 << 20, 3 << 30, 80 << 30),
@@ -89,12 +109,12 @@ def test_the_table_tells_all_of_each_rank() -> None:
     yesterday = "2026-02-28 13:03:17 (25 h 0 min)"
     expected = [
         ["rank", "local", "node", "device", "pid", "memory", "device memory", "state", "since", "note"],
-        ["0 of 2", "0", "0 (ant)", "cuda:0", "41", "300 MiB", "3.0 GiB of 80.0 GiB", "running", "14:03:05 (12 s)", ""],
-        ["1 of 2", "0", "1 (bee)", "cuda:0", "42", "–", "– of 80.0 GiB", "dead", yesterday, "killed by SIGKILL"],
+        ["0", "0", "0 (ant)", "cuda:0", "41", "300 MiB", "3.0 GiB of 80.0 GiB", "running", "14:03:05 (12 s)", ""],
+        ["1", "0", "1 (bee)", "cuda:0", "42", "–", "– of 80.0 GiB", "dead", yesterday, "killed by SIGKILL"],
     ]
     assert Cells(static.table_html(views, "w", backend="nccl", now=NOW)).rows == expected
     title, headline, *lines = static.table_text(views, "w", backend="nccl", now=NOW).splitlines()
-    assert title == "w · 2 ranks on 2 nodes · nccl"
+    assert title == "w · 2 nodes · nccl"
     assert headline == "rank 1 died (killed by SIGKILL) · running for 12 s on rank 0"
     for line, cells in zip(lines, expected, strict=True):
         assert line.split() == " ".join(cells).split()
@@ -137,12 +157,12 @@ def test_a_hang_leaves_its_ladder_and_what_went_well_does_not() -> None:
     assert "all_reduce" not in static.table_text(views, "w", ladder=ladder("ddd", "ddd"), now=NOW)
     text = static.table_text(views, "w", ladder=ladder("ddd", "aam"), now=NOW)
     assert text.splitlines()[-6:] == [
-        "rank 2 has not come to all_reduce #2; ranks 0-1 wait in it",
+        "rank 2 has not reached all_reduce #2; ranks 0-1 wait in it",
         "rank  #1 all_reduce  #2 all_reduce",
         "0     ●              ◐",
         "1     ●              ◐",
         "2     ●              ○",
-        "● done · ◐ waits in it · ○ has not come",
+        "● done · ◐ waits in it · ○ not reached",
     ]
     page = static.table_html(views, "w", ladder=ladder("ddd", "aam"), now=NOW)
     assert Cells(page).rows[-1] == ["2", "●", "○"]

@@ -177,7 +177,7 @@ def test_without_a_kernel_it_is_printed_once(capsys: pytest.CaptureFixture[str])
     panel.update(world("running"))
     panel.settle()
     panel.close()
-    assert capsys.readouterr().out.startswith("w · 1 rank on 1 node · gloo\n1 rank idle\nrank ")
+    assert capsys.readouterr().out.startswith("w · 1 node · gloo\nthe rank is idle\nrank ")
 
 
 def test_importing_the_panel_imports_no_widgets_and_no_torch() -> None:
@@ -251,4 +251,4 @@ def test_a_ladder_is_worth_a_new_table_only_when_something_is_wrong(
         panel.update(world("idle", "idle"), ladder=Ladder(rungs=(Rung(1, "barrier", "", marks),)))
         panel.settle()
         assert len(displays) == tables
-    assert "rank 1 has not come to barrier #1" in displays[-1][1]["text/plain"]
+    assert "rank 1 has not reached barrier #1" in displays[-1][1]["text/plain"]
