@@ -23,6 +23,16 @@ def actions(session: Session) -> dict[str, Callable[[], str]]:
     }
 
 
+def useful(*, busy: bool, hurt: bool) -> list[str]:
+    """The buttons that would change something now.
+
+    Args:
+        busy: something is under way: a request, a heal.
+        hurt: a rank is dead, or another of the world's processes, which a heal mends too.
+    """
+    return [*(["interrupt"] if busy else []), *(["heal"] if hurt else []), "stop", "restart"]
+
+
 def interrupt(session: Session) -> str:
     """End the running cell."""
     busy = session.busy

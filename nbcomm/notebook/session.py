@@ -349,7 +349,10 @@ class Session(Commands):
     def _tell_panel(self) -> None:
         if self.panel is not None:
             views, said, ladder, timeline = self._picture(self.views())
-            self.panel.update(views, said, ladder=ladder, timeline=timeline)
+            useful = buttons.useful(
+                busy=self.busy or self._stage.taken, hurt=bool(self._roster.dead or self._processes.troubles)
+            )
+            self.panel.update(views, said, ladder=ladder, timeline=timeline, useful=useful)
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
         """What is told of the ranks, wherever it is: their states, the sentence, the ladder, the timeline."""

@@ -45,10 +45,12 @@ class Feed:
         self._sent_headline: str | None = None
         self._sent_ladder: Ladder | None = None
         self._sent_timeline: Timeline | None = None
+        self._sent_useful: list[str] | None = None
         self._version = 0
         self._last = self._last_keyframe = self._last_timeline = float("-inf")
         self.ladder: Ladder | None = None
         self.timeline: Timeline | None = None
+        self.useful: list[str] | None = None
         self.put(ranks, None)
 
     def put(
@@ -57,8 +59,10 @@ class Feed:
         headline: str | None,
         ladder: Ladder | None = None,
         timeline: Timeline | None = None,
+        useful: list[str] | None = None,
     ) -> None:
         """Take in a new state; only the newest one will be sent. No ladder or timeline: they are as they were."""
+        self.useful = useful
         self.views, self.headline = tuple(ranks), headline
         self.ladder = self.ladder if ladder is None else ladder
         self.timeline = self.timeline if timeline is None else timeline
@@ -75,6 +79,7 @@ class Feed:
             "now": wall,
             "meta": self._meta,
             "headline": self.headline,
+            "useful": self.useful,
             "ranks": list(map(_fixed, self.views)),
             "rows": list(map(_row, self.views)),
             "ladder": packed_ladder(self.ladder),
@@ -98,7 +103,7 @@ class Feed:
         if keyframe or "timeline" in news:
             self._sent_timeline, self._last_timeline = self.timeline, now
         self._sent_ranks, self._sent_rows = ranks, rows
-        self._sent_headline, self._sent_ladder = self.headline, self.ladder
+        self._sent_headline, self._sent_ladder, self._sent_useful = self.headline, self.ladder, self.useful
         if keyframe:
             self._last_keyframe = now
             return self.keyframe(wall)
@@ -113,6 +118,8 @@ class Feed:
             news["rows"] = changed
         if self.headline != self._sent_headline:
             news["headline"] = self.headline
+        if self.useful != self._sent_useful:
+            news["useful"] = self.useful
         if self.ladder != self._sent_ladder:
             news["ladder"] = packed_ladder(self.ladder)
         if self._timeline_is_due(now):

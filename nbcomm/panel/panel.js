@@ -104,7 +104,7 @@ export class Live {
   send(action) {
     const token = Math.random().toString(36).slice(2);
     this.pressed = { action, token, stage: "sent", text: "", ok: true };
-    if (action === "interrupt" && this.kernel && this.kernel.status !== "idle") {
+    if (action === "interrupt" && this.busy) {
       this.interrupt(token);
       return;
     }
@@ -132,6 +132,11 @@ export class Live {
   get kernel() {
     const kernel = this.model.widget_manager?.kernel;
     return typeof kernel?.interrupt === "function" ? kernel : null;
+  }
+
+  /** Whether the kernel runs something, as far as the page knows. */
+  get busy() {
+    return !!this.kernel && this.kernel.status !== "idle";
   }
 
   /** As the notebook's ■ does: the server sends the kernel a signal, however busy that is. @param {string} token */

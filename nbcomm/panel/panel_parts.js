@@ -4,8 +4,8 @@
 /** @import { Ladder, Bar, World } from "./panel_words.js" */
 /** @import { Live } from "./panel.js" */
 import { fold, make, write } from "./page.js";
-import { barLine, isUnderWay, ladderLine, ladderRows, troubled } from "./panel_story.js";
-import { ASKS, brief, DOING, KINDS, MARKS, ORDER, TIPS } from "./panel_words.js";
+import { barLine, isUnderWay, ladderLine, ladderRows, troubled, usable } from "./panel_story.js";
+import { ASKS, brief, DOING, IDLE, KINDS, MARKS, ORDER, TIPS } from "./panel_words.js";
 
 // ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -50,8 +50,9 @@ export class Controls {
     this.said = make("div", "said");
   }
 
-  /** @param {World} world */
-  draw({ meta, ended }) {
+  /** @param {World} world @param {number} silent  seconds without news */
+  draw(world, silent) {
+    const { meta, ended } = world;
     const { pressed, asking, controls } = this.live;
     this.lay(meta.actions ?? []);
     this.bar.hidden = !this.buttons.size;
@@ -62,11 +63,13 @@ export class Controls {
     const busy = isUnderWay(pressed);
     for (const [action, el] of this.buttons) {
       const its = busy && pressed?.action === action;
+      const idle = !usable(world, action, silent, this.live.busy);
+      mark(el, "title", [TIPS[action] ?? action, idle ? IDLE[action] : ""].filter(Boolean).join("; "));
       el.disabled = ended;
       write(el, its ? (DOING[action] ?? `${action}…`) : action);
       mark(el, "aria-busy", `${its}`);
       // Not `disabled`, which would take the keyboard's place away.
-      mark(el, "aria-disabled", `${ended || (busy && (its || action !== "interrupt"))}`);
+      mark(el, "aria-disabled", `${ended || idle || (busy && (its || action !== "interrupt"))}`);
     }
     this.ask.hidden = !asking || ended;
     if (asking) {
@@ -83,7 +86,8 @@ export class Controls {
   lay(actions) {
     if (actions.join() === [...this.buttons.keys()].toSorted(byOrder).join()) return;
     this.buttons = new Map(actions.toSorted(byOrder).map((action) => [action, button(`press ${action}`, action)]));
-    for (const [action, el] of this.buttons) el.title = TIPS[action] ?? action;
+    // What destroys stands apart.
+    for (const [action, el] of this.buttons) mark(el, "data-asks", `${action in ASKS}`);
     this.group.replaceChildren(...this.buttons.values());
   }
 }

@@ -2,7 +2,7 @@
  * The ladder, the timeline, and what the kernel's messages make of them: pure.
  */
 /** @import { Rank, Rung, Ladder, Bar, Timeline, World, Press } from "./panel_words.js" */
-import { brief, CARDS, KINDS, mood, named, oneLine, UNHEARD } from "./panel_words.js";
+import { brief, CARDS, KINDS, mood, named, oneLine, STALE, UNHEARD } from "./panel_words.js";
 
 // ── the ladder and the timeline ──────────────────────────────────────────────────────────────────────────
 
@@ -144,6 +144,7 @@ export function apply(world, message) {
     const ranks = world.ranks.map((rank, i) => (message.rows[i] ? moved(rank, message.rows[i]) : rank));
     const { version, now, headline } = message;
     const next = { ...world, version, now, headline, ranks };
+    if ("useful" in message) next.useful = message.useful;
     if ("ladder" in message) next.ladder = unpackLadder(message.ladder);
     if ("timeline" in message) next.timeline = unpackTimeline(message.timeline);
     return next;
@@ -154,9 +155,9 @@ export function apply(world, message) {
     (/** @type {any[]} */ [rank, local, node, host, device, pid], /** @type {number} */ i) =>
       moved({ rank, local, node, host, device, pid }, message.rows[i]),
   );
-  const { version, now, meta, headline } = message;
+  const { version, now, meta, headline, useful = null } = message;
   const [ladder, timeline] = [unpackLadder(message.ladder), unpackTimeline(message.timeline)];
-  return { version, now, meta, headline, ranks, ladder, timeline, ended: message.kind === "end" };
+  return { version, now, meta, headline, useful, ranks, ladder, timeline, ended: message.kind === "end" };
 }
 
 /** @param {any} rank @param {any[]} row @returns {Rank} */
@@ -177,6 +178,16 @@ export function answered(press, message) {
   if (message.kind === "unheard" && press.stage === "sent")
     return { ...press, stage: "lost", text: UNHEARD, ok: false };
   return press;
+}
+
+/** Whether a button would change something. Where that is not known, or no news any more, or the kernel itself is busy
+ * with who knows what, it may be pressed: a button that does nothing is better than one that could have helped.
+ *
+ * @param {World} world @param {string} action @param {number} silent  seconds without news @param {boolean} busy */
+export function usable({ ended, useful, ranks }, action, silent, busy) {
+  if (ended || !useful || useful.includes(action) || silent > STALE) return !ended;
+  if (action === "interrupt") return busy || ranks.some((r) => r.state === "running" || r.state === "waiting");
+  return action === "heal" ? ranks.some((r) => r.state === "dead") : true;
 }
 
 /** @param {Press | null} press  whether it is under way */

@@ -103,7 +103,7 @@ export class View {
       this.headline,
       dead ? `no news for ${duration(silent)}; the kernel may be gone. This is what it last said.` : said,
     );
-    this.controls.draw(world);
+    this.controls.draw(world, silent);
     this.drawRanks(world, now);
     this.ladder.draw(world, now, said);
     this.timeline.draw(world);
@@ -262,8 +262,9 @@ export class View {
       this.live.open[/** @type {"ladder" | "timeline"} */ (which)] = !section.open;
     } else if (what === "toggle") {
       this.live.controls = !this.live.controls;
-    } else if (what === "press" && el.getAttribute("aria-disabled") !== "true") {
-      this.live.press(which);
+    } else if (what === "press") {
+      this.live.draw(); // what was drawn a moment ago may not be so any more
+      if (el.getAttribute("aria-disabled") !== "true") this.live.press(which);
     } else if (what === "yes" || what === "no") {
       this.decide(what === "yes");
       return;

@@ -9,8 +9,8 @@
  * @typedef {{rank: number, totals: number[], spans: Span[]}} Bar  totals: seconds of each of KINDS
  * @typedef {{cell: number, seconds: number, running: boolean, sentence: string, of: number, bars: Bar[]}} Timeline
  * @typedef {{id: string, title: string, backend: string, actions?: string[], controls?: boolean}} Meta
- * @typedef {{version: number, now: number, meta: Meta, headline: string | null, ranks: Rank[],
- *   ladder: Ladder | null, timeline: Timeline | null, ended: boolean}} World
+ * @typedef {{version: number, now: number, meta: Meta, headline: string | null,
+ *   useful: string[] | null, ranks: Rank[], ladder: Ladder | null, timeline: Timeline | null, ended: boolean}} World
  * @typedef {{action: string, token: string, stage: "sent" | "heard" | "lost" | "done", text: string, ok: boolean}} Press
  */
 import { fold, many } from "./page.js";
@@ -42,6 +42,7 @@ export const CARDS = 8; // more ranks than this are tiles
 const SLOW = 5; // seconds after which a wait turns amber; every collective waits a little
 export const SILENCE = 6; // seconds without a heartbeat (one each 2 s) after which the panel says so
 export const SAID = 60; // seconds for which the panel says what became of a button
+export const STALE = 3; // seconds after which what is known of the world may be of no use any more
 export const PATIENCE = 1.5; // seconds after which a click that nobody heard is taken back; the kernel has the same
 
 /** The buttons in their order; a world may have others besides. */
@@ -55,6 +56,8 @@ export const TIPS = {
   stop: "End all ranks; their variables are lost",
   restart: "End all ranks and start new ones; their variables are lost",
 };
+/** Why a button would change nothing. @type {Record<string, string>} */
+export const IDLE = { interrupt: "nothing runs now", heal: "every process is alive" };
 /** What cannot be undone asks first. @type {Record<string, string>} */
 export const ASKS = {
   stop: "Stop this world? Its ranks end, and their variables are lost.",

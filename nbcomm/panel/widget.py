@@ -97,6 +97,7 @@ class Panel:
         *,
         ladder: Ladder | None = None,
         timeline: Timeline | None = None,
+        useful: Sequence[str] | None = None,
     ) -> None:
         """Tell the panel what the ranks do now; from any thread, as often as you like.
 
@@ -109,9 +110,11 @@ class Panel:
             ladder: the last collectives; None leaves those that are there, an empty `Ladder` takes them away.
             timeline: of the cell that runs or ran last; None leaves the one that is there. While the cell runs the
                 browser gets it once a second.
+            useful: the actions that would change something now; the page disables the others for as long as this is
+                news. None: that is not known, and each may be pressed.
         """
         with self._lock:
-            self._feed.put(ranks, headline, ladder, timeline)
+            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful))
             self._flush()
 
     @property

@@ -382,6 +382,44 @@ def expect_ladder(book: Notebook) -> None:
     assert "rank 3 came last in 1 of 1 collectives" in summary
 
 
+CALM = """
+panel.update(world("idle"), useful=["stop", "restart"])
+def keep():
+    while not done.wait(0.5):
+        panel.update(world("idle"), useful=["stop", "restart"])
+done = threading.Event()
+threading.Thread(target=keep, daemon=True).start()
+"""
+ENABLED = """() => [...document.querySelectorAll(".nbcomm-live .button[data-key^=press]")]
+  .filter((el) => el.getAttribute("aria-disabled") === "false").map((el) => el.innerText).join()"""
+
+
+@pytest.mark.timeout(90)
+def test_what_would_change_nothing_is_disabled_until_it_may_help(notebook: Make) -> None:
+    book = notebook("useful.ipynb", ACTIONS, CALM, FOREVER, ACTED, "done.set()")
+    book.open()
+    book.run(0)
+    book.run(1)
+    book.page.wait_for_function(f"({ENABLED})() === 'stop,restart'")
+    heal = book.page.get_by_role("button", name="heal", exact=True)
+    heal.focus()  # the keyboard still reaches it, and hears why
+    assert "every process is alive" in heal.get_attribute("title")
+    book.page.keyboard.press("Enter")
+    book.run(3)
+    assert "acted: []" in book.cell(3).locator(".jp-OutputArea-output").inner_text()
+    # Of what the kernel runs besides the world's cells nobody tells the panel.
+    book.start(2)
+    book.page.wait_for_function(f"({ENABLED})() === 'interrupt,stop,restart'")
+    press(book, "interrupt")
+    book.cell(2).get_by_text("KeyboardInterrupt").first.wait_for()
+    book.idle()
+    book.page.wait_for_function(f"({ENABLED})() === 'stop,restart'")
+    # Without news what was known is not relied on.
+    book.run(4)
+    book.page.wait_for_function(f"({ENABLED})() === 'interrupt,heal,stop,restart'")
+    assert book.errors == []
+
+
 @pytest.mark.timeout(90)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:

@@ -232,6 +232,34 @@ test("what is spoken has no clock and no short waits", () => {
   assert.equal(given("waiting for rank 3 in all_reduce #12 (1 min 5 s)"), "waiting for rank 3 in all_reduce #12");
 });
 
+test("a button is disabled only where it is known that it would change nothing", () => {
+  const calm = { ...world([], ["idle", 0], ["idle", 0]), useful: ["stop", "restart"] };
+  const usable = (action, its = {}, silent = 0, busy = false) =>
+    panel.usable({ ...calm, ...its }, action, silent, busy);
+  assert.deepEqual(
+    ["interrupt", "heal", "stop", "restart", "own"].map((action) => usable(action)),
+    [false, false, true, true, true],
+  );
+  assert.equal(usable("interrupt", { useful: ["interrupt"] }), true);
+  assert.equal(usable("interrupt", {}, 0, true), true, "the kernel runs something");
+  assert.equal(usable("interrupt", { ranks: [{ state: "running" }] }), true);
+  assert.equal(usable("heal", { ranks: [{ state: "dead" }] }), true);
+  assert.equal(usable("heal", {}, 0, true), false);
+  for (const action of ["interrupt", "heal"]) {
+    assert.equal(usable(action, { useful: null }), true, "nothing is known");
+    assert.equal(usable(action, {}, 4), true, "what is known is old");
+    assert.equal(usable(action, { ended: true }), false);
+  }
+});
+
+test("what may be pressed travels", () => {
+  const first = panel.apply(null, { ...snapshot(1, ROW), useful: ["heal"] });
+  assert.deepEqual(first.useful, ["heal"]);
+  assert.deepEqual(panel.apply(first, delta(2, {})).useful, ["heal"]);
+  assert.deepEqual(panel.apply(first, { ...delta(2, {}), useful: [] }).useful, []);
+  assert.equal(panel.apply(null, snapshot(1, ROW)).useful, null);
+});
+
 test("a press is heard, then done", () => {
   const sent = { action: "heal", token: "t", stage: "sent", text: "", ok: true };
   const heard = panel.answered(sent, { kind: "heard", token: "t" });

@@ -33,6 +33,7 @@ def test_the_first_message_is_a_keyframe_with_everything() -> None:
         "now": 1000.0,
         "meta": META,
         "headline": None,
+        "useful": None,
         "ranks": [(0, 0, 0, "", "cpu", 100), (1, 0, 0, "", "cpu", 101)],
         "rows": [("idle", 5.0, 0, 0, 0, "", ""), ("running", 5.0, 0, 0, 0, "", "")],
         "ladder": None,
@@ -60,6 +61,18 @@ def test_a_new_headline_alone_is_news_and_so_is_its_end() -> None:
     assert message["rows"] == {}
     feed.put(world("idle"), None)
     assert feed.take(0.4, wall=0.0) is not None
+
+
+def test_what_the_buttons_would_do_is_news_when_it_changes() -> None:
+    feed = Feed(META, world("idle"))
+    feed.take(0.0, wall=0.0)
+    feed.put(world("idle"), None, useful=["stop"])
+    message = feed.take(0.2, wall=0.0)
+    assert message is not None
+    assert message["useful"] == ["stop"]
+    feed.put(world("idle"), None, useful=["stop"])
+    assert feed.take(0.4, wall=0.0) is None
+    assert feed.keyframe(0.0)["useful"] == ["stop"]
 
 
 def test_a_keyframe_every_two_seconds_even_with_no_news() -> None:
