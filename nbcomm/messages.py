@@ -499,7 +499,8 @@ class Snapshot(_Message):
     """What a rank is doing now. Bytes of memory; ``since`` is the rank's clock (`time.time`) in seconds.
 
     ``steps`` are the last few of the running cell. Of the requests, ``heard`` is the last that has come, ``begun`` the
-    last that was begun, ``answered`` the last whose answer has been sent.
+    last that was begun, ``answered`` the last whose answer has been sent. ``pss``: the memory is proportional, and else
+    resident.
     """
 
     rank: int
@@ -517,6 +518,7 @@ class Snapshot(_Message):
     heard: int = 0
     begun: int = 0
     answered: int = 0
+    pss: bool = False
 
 
 Request = Form | Run | Push | Pull | Call | Survey | Offer | Compare

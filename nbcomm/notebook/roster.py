@@ -198,6 +198,7 @@ class Roster:
             state=state,
             since=_since(snapshot, state),
             memory=snapshot.memory if snapshot else 0,
+            pss=snapshot is not None and snapshot.pss,
             device_memory=snapshot.device_memory if snapshot else 0,
             device_total=snapshot.device_total if snapshot else 0,
             note=note,

@@ -136,7 +136,7 @@ class Feed:
         return new != sent
 
 
-_fixed = operator.attrgetter("rank", "local_rank", "node_rank", "host", "device", "pid")
+_fixed = operator.attrgetter("rank", "local_rank", "node_rank", "host", "device", "pid", "pss")
 """What a rank keeps as long as its process lives."""
 
 

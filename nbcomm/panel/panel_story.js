@@ -152,8 +152,8 @@ export function apply(world, message) {
   if (message.kind !== "snapshot" && message.kind !== "end") return world;
   if (world && (world.ended || message.version < world.version)) return world;
   const ranks = message.ranks.map(
-    (/** @type {any[]} */ [rank, local, node, host, device, pid], /** @type {number} */ i) =>
-      moved({ rank, local, node, host, device, pid }, message.rows[i]),
+    (/** @type {any[]} */ [rank, local, node, host, device, pid, pss = false], /** @type {number} */ i) =>
+      moved({ rank, local, node, host, device, pid, pss }, message.rows[i]),
   );
   const { version, now, meta, headline, useful = null } = message;
   const [ladder, timeline] = [unpackLadder(message.ladder), unpackTimeline(message.timeline)];
@@ -161,8 +161,8 @@ export function apply(world, message) {
 }
 
 /** @param {any} rank @param {any[]} row @returns {Rank} */
-function moved(rank, [state, since, memory, deviceMemory, deviceTotal, note, error = ""]) {
-  return { ...rank, state, since, memory, deviceMemory, deviceTotal, note, error };
+function moved(rank, [state, since, bytes, deviceMemory, deviceTotal, note, error = ""]) {
+  return { ...rank, state, since, memory: bytes, deviceMemory, deviceTotal, note, error };
 }
 
 /**

@@ -7,13 +7,13 @@ import { behind, isDark, make, many, ranksInWords, write } from "./page.js";
 import { Controls, LadderSection, mark, reachable, TimelineSection } from "./panel_parts.js";
 import { blames, sharedErrors, victims } from "./panel_story.js";
 import {
-  amount,
   byNode,
   CARDS,
   counts,
   duration,
   GLYPHS,
   gpu,
+  memory,
   mood,
   oneLine,
   place,
@@ -198,7 +198,7 @@ export class View {
     fill(el, "word", r.state);
     fill(el, "since", r.since ? `for ${duration(now - r.since)}` : "");
     fill(el, "where", several ? `local rank ${r.local} · node ${r.node}` : "");
-    fill(el, "process", `${r.device} · pid ${r.pid || "–"} · ${amount(r.memory)}`);
+    fill(el, "process", `${r.device} · pid ${r.pid || "–"} · ${memory(r)}`);
     fill(el, "gpu", gpu(r));
     fill(el, "note", r.state === "dead" && blame ? "" : r.note);
     fill(el, "error", oneLine(r.error));
@@ -206,7 +206,13 @@ export class View {
     mark(
       el,
       "title",
-      r.since ? `${r.state} since ${new Date(r.since * 1000).toLocaleTimeString()} · ${r.host}` : r.host,
+      [
+        r.since ? `${r.state} since ${new Date(r.since * 1000).toLocaleTimeString()}` : "",
+        r.host,
+        r.pss ? "PSS: of memory that processes share, its part" : "",
+      ]
+        .filter(Boolean)
+        .join(" · "),
     );
     const part = r.deviceTotal ? r.deviceMemory / r.deviceTotal : -1;
     const bar = /** @type {HTMLElement} */ (el.querySelector(".bar"));

@@ -2,7 +2,7 @@
  * The panel's words and numbers; words.py has the same in Python, and tests/panel/cases.json holds both to one answer.
  *
  * @typedef {{rank: number, local: number, node: number, host: string, device: string, pid: number, state: string,
- *   since: number, memory: number, deviceMemory: number, deviceTotal: number, note: string, error: string}} Rank
+ *   since: number, memory: number, pss: boolean, deviceMemory: number, deviceTotal: number, note: string, error: string}} Rank
  * @typedef {{seq: number, name: string, line: string, marks: string}} Rung  marks: one of MARKS for each rank
  * @typedef {{group: string, rungs: Rung[]}} Ladder
  * @typedef {{kind: number, start: number, end: number, name: string}} Span
@@ -157,10 +157,13 @@ export function byNode(ranks) {
 /** @param {Rank} r  where a rank sits and what it holds, in one line */
 export function place(r) {
   const node = r.host ? `node ${r.node} (${r.host})` : `node ${r.node}`;
-  return [`rank ${r.rank}`, `local rank ${r.local}`, node, r.device, `pid ${r.pid || "–"}`, amount(r.memory), gpu(r)]
+  return [`rank ${r.rank}`, `local rank ${r.local}`, node, r.device, `pid ${r.pid || "–"}`, memory(r), gpu(r)]
     .filter(Boolean)
     .join(" · ");
 }
+
+/** @param {Rank} r  and which it is: of pages that several processes share, PSS counts its part, and RSS the whole */
+export const memory = (r) => (r.memory > 0 ? `${amount(r.memory)} ${r.pss ? "PSS" : "RSS"}` : amount(0));
 
 /** @param {Rank} r */
 export const gpu = (r) => (r.deviceTotal ? `GPU ${amount(r.deviceMemory)} of ${amount(r.deviceTotal)}` : "");

@@ -14,7 +14,7 @@ from nbcomm.ranks import fold
 
 from .story import MARKS, WORDS, Ladder, Timeline
 from .table import aligned, marked_up
-from .words import RankView, amount, blames, duration, ladder_line, named, sentence, size_line
+from .words import RankView, amount, blames, duration, ladder_line, memory, named, sentence, size_line
 
 CARDS = 8
 """With more ranks than this, those that stand alike share a row of the ladder."""
@@ -126,7 +126,7 @@ def _table(ranks: Sequence[RankView], ladder: Ladder | None, now: float) -> tupl
         "node": [f"{view.node_rank} ({view.host})" if several and view.host else str(view.node_rank) for view in ranks],
         "device": [view.device for view in ranks],
         "pid": [str(view.pid or "–") for view in ranks],
-        "memory": [amount(view.memory) for view in ranks],
+        "memory": [memory(view) for view in ranks],
         "device memory": [
             f"{amount(view.device_memory)} of {amount(view.device_total)}" if view.device_total else ""
             for view in ranks

@@ -34,11 +34,12 @@ class RankView:
         pid: process id on its host.
         state: one of `STATES`.
         since: when it entered that state, in seconds of `time.time`.
-        memory: resident memory of the process in bytes; 0 = unknown.
+        memory: memory of the process in bytes; 0 = unknown.
         device_memory: memory used on its device in bytes.
         device_total: memory of its device in bytes; 0 = unknown.
         note: one short line about the state ("killed by SIGKILL"), or nothing.
         error: the error that ended its last cell in one line ("ValueError: …"); stays until a cell ends well.
+        pss: its memory is proportional (PSS): of pages that several processes share, its part. Else resident (RSS).
     """
 
     rank: int
@@ -54,6 +55,7 @@ class RankView:
     device_total: int = 0
     note: str = ""
     error: str = ""
+    pss: bool = False
 
 
 def duration(seconds: float) -> str:
@@ -84,6 +86,15 @@ def amount(size: int) -> str:
     # int(x + 0.5) rather than round(): JavaScript rounds halves up, and both must write the same.
     tenths = int(mib / 1024 * 10 + 0.5)
     return f"{tenths // 10}.{tenths % 10} GiB" if tenths < 1000 else f"{int(mib / 1024 + 0.5)} GiB"
+
+
+def memory(view: RankView) -> str:
+    """Write a rank's memory, and which it is.
+
+    >>> memory(RankView(0, memory=60 << 20, pss=True)), memory(RankView(0, memory=200 << 20)), memory(RankView(0))
+    ('60 MiB PSS', '200 MiB RSS', '–')
+    """
+    return f"{amount(view.memory)} {'PSS' if view.pss else 'RSS'}" if view.memory > 0 else amount(0)
 
 
 def sentence(ranks: Sequence[RankView], now: float) -> str:

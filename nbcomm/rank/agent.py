@@ -18,7 +18,6 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-import psutil
 import zmq
 
 from .. import errors
@@ -52,6 +51,7 @@ from .comms import Comms
 from .duties import CALLBACK, Duties, Parts, Standing
 from .elsewhere import refuse_steering
 from .ending import Ending
+from .footprint import Footprint
 from .history import History
 from .insight import Insight
 from .paging import find_names, show_pages
@@ -94,7 +94,7 @@ class Agent:
         self._shell: Any = None
         self._assistant: Assistant | None = None
         self._ending: Ending | None = None
-        self._process = psutil.Process()
+        self._footprint = Footprint()
         self._parent = os.getppid()
         self._heard_at_once: dict[type, Callable[[Any], None]] = {
             Probe: self._hear_probe,
@@ -323,7 +323,7 @@ class Agent:
 
     def _snapshot(self, question: int) -> Snapshot:
         used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
-        memory = self._process.memory_info().rss
+        memory, pss = self._footprint.measure()
         world, standing = self.world, self._standing
         return Snapshot(
             self.rank,
@@ -341,6 +341,7 @@ class Agent:
             standing.heard,
             standing.begun,
             standing.answered,
+            pss,
         )
 
 

@@ -25,10 +25,10 @@ def roster(tmp_path: Path) -> Roster:
 
 
 def test_the_rows_say_what_the_ranks_said(roster: Roster) -> None:
-    roster.note(1, Snapshot(1, 101, "running", 5.0, 3, 1000, 0, 0))
+    roster.note(1, Snapshot(1, 101, "running", 5.0, 3, 1000, 0, 0, pss=True))
     rows = roster.views()
     assert [(row.rank, row.pid, row.state) for row in rows] == [(0, 100, "idle"), (1, 101, "running"), (2, 102, "idle")]
-    assert (rows[1].since, rows[1].memory) == (5.0, 1000)
+    assert (rows[1].since, rows[1].memory, rows[1].pss) == (5.0, 1000, True)
     assert roster.title == "3 ranks on cpu"
 
 

@@ -114,7 +114,8 @@ test("the first lines and a rank's line", () => {
       [1, 1],
     ],
   );
-  assert.equal(panel.place(world.ranks[0]), "rank 0 · local rank 0 · node 0 (host) · cpu · pid 100 · 1 MiB");
+  assert.equal(panel.place(world.ranks[0]), "rank 0 · local rank 0 · node 0 (host) · cpu · pid 100 · 1 MiB RSS");
+  assert.match(panel.place({ ...world.ranks[0], pss: true }), / · 1 MiB PSS$/);
   assert.equal(
     panel.place(world.ranks[2]),
     "rank 2 · local rank 0 · node 1 (host) · cpu · pid 102 · – · GPU 2.0 GiB of 8.0 GiB",

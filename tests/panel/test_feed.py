@@ -34,7 +34,7 @@ def test_the_first_message_is_a_keyframe_with_everything() -> None:
         "meta": META,
         "headline": None,
         "useful": None,
-        "ranks": [(0, 0, 0, "", "cpu", 100), (1, 0, 0, "", "cpu", 101)],
+        "ranks": [(0, 0, 0, "", "cpu", 100, False), (1, 0, 0, "", "cpu", 101, False)],
         "rows": [("idle", 5.0, 0, 0, 0, "", ""), ("running", 5.0, 0, 0, 0, "", "")],
         "ladder": None,
         "timeline": None,

@@ -109,7 +109,7 @@ def test_the_table_tells_all_of_each_rank() -> None:
     yesterday = "2026-02-28 13:03:17 (25 h 0 min)"
     expected = [
         ["rank", "local", "node", "device", "pid", "memory", "device memory", "state", "since", "note"],
-        ["0", "0", "0 (ant)", "cuda:0", "41", "300 MiB", "3.0 GiB of 80.0 GiB", "running", "14:03:05 (12 s)", ""],
+        ["0", "0", "0 (ant)", "cuda:0", "41", "300 MiB RSS", "3.0 GiB of 80.0 GiB", "running", "14:03:05 (12 s)", ""],
         ["1", "0", "1 (bee)", "cuda:0", "42", "–", "– of 80.0 GiB", "dead", yesterday, "killed by SIGKILL"],
     ]
     assert Cells(static.table_html(views, "w", backend="nccl", now=NOW)).rows == expected
