@@ -200,7 +200,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
         failed: it raised.
         peer: of a send or receive; so is ``tag``.
         line: the line of the cell; often empty.
-        nbytes: bytes of data that the rank brought; 0 unless the cell was traced.
+        nbytes: bytes of data that the rank brought; 0 unless it was one tensor, or the cell was traced.
         how: op, src, dst and so on; None unless the cell was drawn. So are ``before`` and ``after``: the values of the
             rank, a text for each cell of the picture.
     """

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
 from ..messages import Done, Step
-from ..panel.story import Ladder, Timeline
+from ..panel.story import Ladder, Past, Timeline
 from . import ladder, timeline
 from .meetings import Meeting, meetings
 
 _HEARD = 256
 """So many steps of a rank are kept while its cell runs: all of them are paired anew several times a second."""
+
+_CELLS = 20
+"""So many cells are told of after the next one has begun."""
+
+_Raw = tuple[int, dict[int, tuple[float, float]], dict[int, list[Step]]]
 
 
 class Chronicle:
@@ -26,6 +32,9 @@ class Chronicle:
         self._steps: dict[int, dict[tuple[str, str, int, float], Step]] = {}
         self._running = False
         self._told: tuple[Ladder, Timeline] | None = None
+        self._past: deque[Past] = deque(maxlen=_CELLS)
+        self._unread: deque[_Raw | Past] = deque(maxlen=_CELLS)  # cells that have ended since `past` was called
+        self._reading = threading.Lock()  # so that they stay in their order
 
     def begin(self, number: int, ranks: Iterable[int]) -> None:
         """A cell begins."""
@@ -51,14 +60,18 @@ class Chronicle:
     def end(self, answers: Mapping[int, Done]) -> None:
         """The cell has ended."""
         with self._lock:
-            self._running, self._told = False, None
+            ran, self._running, self._told = self._running, False, None
             for rank, done in answers.items():
                 if done.began:
                     self._began[rank], self._ended[rank] = done.began, done.began + done.seconds
-                    steps = {(s.name, s.group, s.first, s.began): s for s in done.steps}
-                    self._steps[rank] = steps
+                    own = {(s.name, s.group, s.first, s.began): s for s in done.steps}
+                    self._steps[rank] = own
                 else:  # it died: what it told before is all there is
                     self._ended[rank] = time.time()
+            if ran:
+                windows = {rank: (began, self._ended.get(rank, began)) for rank, began in self._began.items()}
+                steps = {rank: list(own.values()) for rank, own in self._steps.items()}
+                self._unread.append((self._number, windows, steps))
 
     def forget(self) -> None:
         """What the last cell did is no news any more: ranks were replaced since."""
@@ -71,10 +84,23 @@ class Chronicle:
             steps = {rank: list(own.values()) for rank, own in self._steps.items()}
         return meetings(steps)
 
+    def past(self) -> tuple[Past, ...]:
+        """The last cells that have ended, oldest first.
+
+        They are looked at here, and not when they end: a trivial cell takes little longer than that.
+        """
+        with self._reading:
+            with self._lock:
+                unread = list(self._unread)
+                self._unread.clear()
+            self._past.extend(each if isinstance(each, Past) else _read(each) for each in unread)
+            return tuple(self._past)
+
     def story(self, size: int) -> tuple[Ladder, Timeline]:
         """The ladder and the timeline, for a world of so many ranks."""
         with self._lock:
             told, running = self._told, self._running
+            raw = self._unread[-1] if self._unread and not running else None
             now = time.time()
             windows = {rank: (began, self._ended.get(rank, now)) for rank, began in self._began.items()}
         if told is not None:
@@ -87,4 +113,15 @@ class Chronicle:
         with self._lock:
             if not running and not self._running:
                 self._told = told
+                if raw is not None and self._unread and self._unread[-1] is raw:
+                    self._unread[-1] = _kept(told[1])  # it need not be made twice
         return told
+
+
+def _read(raw: _Raw) -> Past:
+    number, windows, steps = raw
+    return _kept(timeline.timeline(number, windows, meetings(steps), running=False))
+
+
+def _kept(line: Timeline) -> Past:
+    return Past(line.cell, line.seconds, line.waiting, line.late)

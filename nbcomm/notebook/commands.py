@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ranks as rank_specs
 from ..errors import RankDiedError, SpecError, StateError
 from ..messages import Run
+from ..panel.words import took
 from . import programs
 from . import trace as tracing
 from .aftermath import Aftermath
@@ -165,6 +166,11 @@ class Commands:
         if last is None:
             raise StateError("No cell of this notebook has run on this world's ranks yet: there is nothing to show.")
         last.show_again(current_area())
+
+    def took(self, number: int) -> str:
+        """Say how long the cell of this number took, and what that time was; nothing if it was not the last to run."""
+        _, line = self._stage.chronicle.story(len(self.ranks))
+        return took(line) if line.cell == number and line.spans and not line.running else ""
 
     def call(
         self, function: Callable[..., Any], *args: Any, ranks: str | Iterable[int] | None = None, **kwargs: Any

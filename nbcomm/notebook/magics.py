@@ -39,6 +39,7 @@ class DistributedMagics(Magics):
         self._cell_parser = cell_parser()
         self._begun_by_cell: Session | None = None
         self._announced = False
+        self._timing = False
 
     @line_cell_magic("distributed")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
     def distributed(self, line: str, cell: str | None = None) -> None:
@@ -96,15 +97,21 @@ class DistributedMagics(Magics):
 
     def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
         with _addressed_to(options.world), hints.suggesting(self._shell.user_ns), self._interruptible():
-            what(self._session_for(options.ranks, options.world))(
-                options.ranks,
-                number=_number_of_running_cell(self._shell),
-                fold=not options.no_fold,
-                by_rank=options.by_rank,
-                quiet=options.quiet,
-                draw=options.draw,
-                trace=options.trace,
-            )
+            session, number = self._session_for(options.ranks, options.world), _number_of_running_cell(self._shell)
+            try:
+                what(session)(
+                    options.ranks,
+                    number=number,
+                    fold=not options.no_fold,
+                    by_rank=options.by_rank,
+                    quiet=options.quiet,
+                    draw=options.draw,
+                    trace=options.trace,
+                )
+            finally:
+                took = session.took(number) if self._timing and not options.quiet else ""
+                if took:
+                    print(took)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:
@@ -278,6 +285,17 @@ class DistributedMagics(Magics):
             "Every cell runs on all ranks; one that begins with %%local runs here."
             if auto.is_on()
             else "Cells run here; one that begins with %%distributed runs on the ranks."
+        )
+
+    def _do_time(self, options: argparse.Namespace) -> None:
+        if options.world:
+            raise UsageError("%distributed time is about the whole notebook; leave --world out. Nothing was changed.")
+        if options.state is not None:
+            self._timing = options.state == "on"
+        print(
+            "Below each cell stands how long it took."
+            if self._timing
+            else "How long a cell took is told in the panel; %distributed time on shows it below each cell."
         )
 
     def _do_debug(self, options: argparse.Namespace) -> None:

@@ -292,7 +292,15 @@ class Session(Commands):
     def status_text(self) -> str:
         """What `status` tells, as a text: the table that the panel leaves in the notebook's file."""
         views, said, ladder, timeline = self._picture(self.status())
-        return table_text(views, self.title, said, ladder=ladder, timeline=timeline, backend=self.backend)
+        return table_text(
+            views,
+            self.title,
+            said,
+            ladder=ladder,
+            timeline=timeline,
+            past=self._stage.chronicle.past(),
+            backend=self.backend,
+        )
 
     def views(self) -> list[RankView]:
         """The panel's rows."""
@@ -349,10 +357,11 @@ class Session(Commands):
     def _tell_panel(self) -> None:
         if self.panel is not None:
             views, said, ladder, timeline = self._picture(self.views())
+            past = self._stage.chronicle.past()
             useful = buttons.useful(
                 busy=self.busy or self._stage.taken, hurt=bool(self._roster.dead or self._processes.troubles)
             )
-            self.panel.update(views, said, ladder=ladder, timeline=timeline, useful=useful)
+            self.panel.update(views, said, ladder=ladder, timeline=timeline, useful=useful, past=past)
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
         """What is told of the ranks, wherever it is: their states, the sentence, the ladder, the timeline."""

@@ -15,6 +15,9 @@ from .meetings import Meeting
 _SPANS = 60
 """Spans of a rank's bar at most: more could not be told apart."""
 
+_SPANS_ENDED = 240
+"""The same of a cell that has ended, which somebody may look at more closely."""
+
 _MATTERS = 0.1
 """Seconds for which others must have waited before a straggler is named."""
 
@@ -34,12 +37,13 @@ def timeline(
         return Timeline(cell, 0.0, running, {})
     zero = min(began for began, _ in windows.values())
     end = max(ended for _, ended in windows.values())
-    spans = {rank: _bar(rank, window, met, zero) for rank, window in sorted(windows.items())}
-    return Timeline(cell, max(0.0, end - zero), running, spans, straggler(met))
+    spans = {rank: _bar(rank, window, met, zero, running=running) for rank, window in sorted(windows.items())}
+    late, sentence = straggler(met)
+    return Timeline(cell, max(0.0, end - zero), running, spans, sentence, late)
 
 
-def straggler(met: Sequence[Meeting]) -> str:
-    """Name the rank for which the others waited longest, if it was long; else an empty text."""
+def straggler(met: Sequence[Meeting]) -> tuple[int | None, str]:
+    """Name the rank for which the others waited longest, if it was long, and say so; else None and an empty text."""
     shared = [meeting for meeting in met if len(meeting.members) > 1 and not meeting.missing]
     last: dict[int, int] = {}
     waited: dict[int, dict[int, float]] = {}
@@ -50,29 +54,31 @@ def straggler(met: Sequence[Meeting]) -> str:
             each = waited.setdefault(late, {})
             each[rank] = each.get(rank, 0.0) + meeting.met - step.began
     if not waited:
-        return ""
+        return None, ""
     worst = max(waited, key=lambda rank: max(waited[rank].values()))
     longest = max(waited[worst].values())
     if longest < _MATTERS:
-        return ""
+        return None, ""
     count = f"{last[worst]} of {len(shared)} collectives" if len(shared) > 1 else "the only collective"
     others = [rank for rank in waited[worst] if rank != worst]
-    return f"{named([worst])} came last in {count}; {named(others)} waited up to {longest:.1f} s for it."
+    return worst, f"{named([worst])} came last in {count}; {named(others)} waited up to {longest:.1f} s for it."
 
 
-def _bar(rank: int, window: tuple[float, float], met: Sequence[Meeting], zero: float) -> tuple[Span, ...]:
+def _bar(
+    rank: int, window: tuple[float, float], met: Sequence[Meeting], zero: float, *, running: bool
+) -> tuple[Span, ...]:
     began, ended = window
     spans: list[Span] = []
     at = began
 
-    def add(kind: str, start: float, end: float, name: str = "") -> None:
+    def add(kind: str, start: float, end: float, call: tuple[str, str, int]) -> None:
         nonlocal at
         start, end = max(start, at), min(end, ended)
         if end <= start:
             return
         if start > at:
             spans.append(Span("compute", at - zero, start - zero))
-        spans.append(Span(kind, start - zero, end - zero, name))
+        spans.append(Span(kind, start - zero, end - zero, *call))
         at = end
 
     for meeting in met:
@@ -80,12 +86,12 @@ def _bar(rank: int, window: tuple[float, float], met: Sequence[Meeting], zero: f
         if step is None:
             continue
         until = step.ended or ended
-        name = f"{step.name} #{meeting.seq}"
-        add("waiting", step.began, min(meeting.met, until), name)
-        add("transfer", meeting.met, until, name)
+        call = f"{step.name} #{meeting.seq}", step.line or meeting.line, step.nbytes
+        add("waiting", step.began, min(meeting.met, until), call)
+        add("transfer", meeting.met, until, call)
     if ended > at:
         spans.append(Span("compute", at - zero, ended - zero))
-    return tuple(abridged(_joined(spans), _SPANS))
+    return tuple(abridged(_joined(spans), _SPANS if running else _SPANS_ENDED))
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
@@ -94,8 +100,9 @@ def _joined(spans: Sequence[Span]) -> list[Span]:
     for span in spans:
         if joined and joined[-1].kind == span.kind:
             before = joined.pop()
-            name = before.name if before.name == span.name else ""
-            joined.append(Span(span.kind, before.start, span.end, name))
+            same = (before.name, before.line, before.nbytes) == (span.name, span.line, span.nbytes)
+            call = (span.name, span.line, span.nbytes) if same else ("", "", 0)
+            joined.append(Span(span.kind, before.start, span.end, *call))
         else:
             joined.append(span)
     return joined

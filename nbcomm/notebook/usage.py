@@ -13,6 +13,11 @@ from ..errors import SpecError, SteeringError
 from .naming import check_name
 from .startup import Wishes
 
+_SWITCHES = {
+    "auto": "every cell runs on the ranks (%%%%local at the top of a cell keeps it here)",
+    "time": "below each cell stands how long it took",
+}
+
 _PIECE = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S)+""")
 """What stands between blanks that are in no quotation."""
 
@@ -79,10 +84,8 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         "ranks", nargs="?", metavar="SPEC", help="replace these, dead or alive; by default all that are dead"
     )
     _add_variables(word)
-    auto = word(
-        "auto", "Say whether every cell runs on the ranks, or choose; %%%%local at the top of a cell keeps it here."
-    )
-    auto.add_argument("state", nargs="?", choices=("on", "off"))
+    for name, does in _SWITCHES.items():
+        word(name, f"Say whether {does}, or choose.").add_argument("state", nargs="?", choices=("on", "off"))
     debug = word("debug", "Open the debugger on a rank, where its last error was raised.")
     debug.add_argument("rank", type=int, metavar="RANK")
     word("last", "Show again what the last cell showed, and its errors: for a page that was loaded again meanwhile.")

@@ -7,8 +7,8 @@ and anywidget only when a panel is first shown in a kernel.
 from __future__ import annotations
 
 from .static import table_html, table_text
-from .story import Ladder, Rung, Span, Timeline
+from .story import Ladder, Past, Rung, Span, Timeline
 from .widget import Panel
 from .words import RankView, sentence
 
-__all__ = ["Ladder", "Panel", "RankView", "Rung", "Span", "Timeline", "sentence", "table_html", "table_text"]
+__all__ = ["Ladder", "Panel", "Past", "RankView", "Rung", "Span", "Timeline", "sentence", "table_html", "table_text"]

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from .story import KINDS, Ladder, Span, Timeline, abridged
+from .story import KINDS, Ladder, Past, Span, Timeline, abridged
 from .words import RankView
 
 INTERVAL = 0.1
@@ -24,6 +24,7 @@ BARS = 8
 
 _TIMELINE = 1.0  # seconds between two pictures of a running timeline; it is by far the largest of all
 _RUNGS = 12  # columns of the ladder
+_SPANS_ENDED = 240  # the same when the cell has ended: then somebody may look more closely, and it is made only once
 _SPANS = 96  # stretches of one bar: finer ones cannot be told apart on the page
 _ERROR = 1000  # characters of an error
 _MEMORY_STEP = 2**20
@@ -46,23 +47,28 @@ class Feed:
         self._sent_ladder: Ladder | None = None
         self._sent_timeline: Timeline | None = None
         self._sent_useful: list[str] | None = None
+        self._sent_past: Sequence[Past] = ()
+        self._packed: tuple[Timeline | None, list[Any] | None] | None = None
         self._version = 0
         self._last = self._last_keyframe = self._last_timeline = float("-inf")
         self.ladder: Ladder | None = None
         self.timeline: Timeline | None = None
         self.useful: list[str] | None = None
+        self.past: Sequence[Past] = ()
         self.put(ranks, None)
 
-    def put(
+    def put(  # noqa: PLR0913, PLR0917  # each is a part of the picture
         self,
         ranks: Sequence[RankView],
         headline: str | None,
         ladder: Ladder | None = None,
         timeline: Timeline | None = None,
         useful: list[str] | None = None,
+        past: Sequence[Past] | None = None,
     ) -> None:
-        """Take in a new state; only the newest one will be sent. No ladder or timeline: they are as they were."""
+        """Take in a new state; only the newest one will be sent. No ladder, timeline or past: they are as they were."""
         self.useful = useful
+        self.past = self.past if past is None else past
         self.views, self.headline = tuple(ranks), headline
         self.ladder = self.ladder if ladder is None else ladder
         self.timeline = self.timeline if timeline is None else timeline
@@ -83,7 +89,8 @@ class Feed:
             "ranks": list(map(_fixed, self.views)),
             "rows": list(map(_row, self.views)),
             "ladder": packed_ladder(self.ladder),
-            "timeline": packed_timeline(self.timeline),
+            "timeline": self._packed_timeline(),
+            "past": packed_past(self.past),
         }
 
     def take(self, now: float, wall: float) -> dict[str, Any] | None:
@@ -104,6 +111,7 @@ class Feed:
             self._sent_timeline, self._last_timeline = self.timeline, now
         self._sent_ranks, self._sent_rows = ranks, rows
         self._sent_headline, self._sent_ladder, self._sent_useful = self.headline, self.ladder, self.useful
+        self._sent_past = self.past
         if keyframe:
             self._last_keyframe = now
             return self.keyframe(wall)
@@ -122,9 +130,17 @@ class Feed:
             news["useful"] = self.useful
         if self.ladder != self._sent_ladder:
             news["ladder"] = packed_ladder(self.ladder)
+        if self.past != self._sent_past:
+            news["past"] = packed_past(self.past)
         if self._timeline_is_due(now):
-            news["timeline"] = packed_timeline(self.timeline)
+            news["timeline"] = self._packed_timeline()
         return news
+
+    def _packed_timeline(self) -> list[Any] | None:
+        """The timeline as it travels; of a cell that has ended each keyframe has the same again."""
+        if self._packed is None or self._packed[0] is not self.timeline:
+            self._packed = self.timeline, packed_timeline(self.timeline)
+        return self._packed[1]
 
     def _timeline_is_due(self, now: float) -> bool:
         """A running one moves all the time, and is sent now and then; another cell's, or its end, at once."""
@@ -158,22 +174,45 @@ def packed_ladder(ladder: Ladder | None) -> list[Any] | None:
 
 
 def packed_timeline(timeline: Timeline | None) -> list[Any] | None:
-    """The timeline as it travels: ``[cell, seconds, running, sentence, ranks, bars]``.
+    """The timeline as it travels: ``[cell, seconds, running, sentence, ranks, bars, waiting, calls]``.
 
     A bar is ``[rank, totals, start, stretches]``: the seconds of each of `KINDS`, when the first stretch began, and
-    the stretches one after the other as kind, end, name.
+    the stretches one after the other as kind, end, and a place in ``calls``: ``[name, bytes, line]``; -1 is none.
     """
     if timeline is None:
         return None
     totals = {rank: _totals(spans) for rank, spans in timeline.spans.items()}
     bars = []
+    calls: dict[tuple[str, int, str], int] = {}
+    most = _SPANS if timeline.running else _SPANS_ENDED
     for rank in most_different(totals):
-        spans = abridged(timeline.spans[rank], _SPANS)
+        spans = abridged(timeline.spans[rank], most)
         start = round(spans[0].start, 5) if spans else 0.0
-        flat = [part for span in spans for part in (_KIND.get(span.kind, 0), round(span.end, 5), span.name)]
+        flat: list[Any] = []
+        for span in spans:
+            call = calls.setdefault((span.name, span.nbytes, span.line), len(calls)) if span.name else -1
+            flat += (_KIND.get(span.kind, 0), round(span.end, 5), call)
         bars.append([rank, [round(total, 5) for total in totals[rank]], start, flat])
-    seconds = round(timeline.seconds, 5)
-    return [timeline.cell, seconds, timeline.running, timeline.sentence, len(totals), bars]
+    seconds, whole = round(timeline.seconds, 5), sum(map(sum, totals.values()))
+    waiting = sum(each[1] for each in totals.values()) / whole if whole else 0.0
+    return [
+        timeline.cell,
+        seconds,
+        timeline.running,
+        timeline.sentence,
+        len(totals),
+        bars,
+        round(waiting, 4),
+        list(map(list, calls)),
+    ]
+
+
+def packed_past(past: Sequence[Past]) -> list[list[Any]]:
+    """The last cells as they travel: ``[cell, seconds, waiting, late]``, oldest first; -1 where nobody was late."""
+    return [
+        [each.cell, round(each.seconds, 4), round(each.waiting, 4), -1 if each.late is None else each.late]
+        for each in past
+    ]
 
 
 _KIND = {kind: index for index, kind in enumerate(KINDS)}

@@ -10,7 +10,7 @@
  */
 /** @import { Press } from "./panel_words.js" */
 import { make, withoutView, write } from "./page.js";
-import { answered, apply, isUnderWay, troubled, worst } from "./panel_story.js";
+import { answered, apply, isUnderWay, isWasteful, troubled, worst } from "./panel_story.js";
 import { View } from "./panel_view.js";
 import { ASKS, PATIENCE, SAID, SILENCE, spoken } from "./panel_words.js";
 
@@ -29,6 +29,8 @@ export class Live {
     this.byHand = false;
     this.controls = this.world?.meta.controls ?? true;
     this.open = { ladder: false, timeline: false };
+    /** What somebody has closed does not open by itself again. */
+    this.shut = { ladder: false, timeline: false };
     this.troubled = false;
     /** @type {string | null} */
     this.asking = null;
@@ -191,6 +193,7 @@ export class Live {
     const bad = troubled(this.world, now);
     if (bad && !this.troubled) this.open.ladder = true; // and it stays open: whoever reads it shall not lose it
     this.troubled = bad;
+    if (isWasteful(this.world.timeline) && !this.shut.timeline) this.open.timeline = true;
     if (!this.byHand || !this.world.ranks.some((r) => r.rank === this.chosen)) this.chosen = worst(this.world, now);
     for (const view of this.views) {
       if (view.host.isConnected) view.draw(this.world, now, silent);

@@ -1,11 +1,11 @@
 /**
- * The parts of the panel beside the ranks: its buttons, the ladder, the timeline.
+ * The parts of the panel beside the ranks: its buttons, and the ladder.
  */
-/** @import { Ladder, Bar, World } from "./panel_words.js" */
+/** @import { Ladder, World } from "./panel_words.js" */
 /** @import { Live } from "./panel.js" */
 import { fold, make, write } from "./page.js";
-import { barLine, isUnderWay, ladderLine, ladderRows, troubled, usable } from "./panel_story.js";
-import { ASKS, brief, DOING, IDLE, KINDS, MARKS, ORDER, TIPS } from "./panel_words.js";
+import { isUnderWay, ladderLine, ladderRows, troubled, usable } from "./panel_story.js";
+import { ASKS, DOING, IDLE, MARKS, ORDER, TIPS } from "./panel_words.js";
 
 // ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -96,7 +96,7 @@ export class Controls {
 const byOrder = (a, b) => (ORDER.indexOf(a) + 1 || 99) - (ORDER.indexOf(b) + 1 || 99);
 
 /** A part that opens and closes, alike in every place where the panel is drawn. */
-class Section {
+export class Section {
   /** @param {"ladder" | "timeline"} name @param {string} title @param {Live} live */
   constructor(name, title, live) {
     this.name = name;
@@ -212,71 +212,5 @@ export class LadderSection extends Section {
     el.dataset.mark = its;
     mark(el, "aria-hidden", "true");
     return el;
-  }
-}
-
-/** Where a cell's time went: a bar for each rank. */
-export class TimelineSection extends Section {
-  /** @param {Live} live */
-  constructor(live) {
-    super("timeline", "Time", live);
-    this.note = make("div", "limited");
-    this.bars = make("div", "bars");
-    mark(this.bars, "role", "list");
-    this.axis = make("div", "axis", make("span", "", "0"), make("span", "until"));
-    this.inside.append(
-      this.note,
-      this.bars,
-      this.axis,
-      make(
-        "div",
-        "legend",
-        ...KINDS.map((kind) =>
-          make("span", "entry", Object.assign(make("span", "swatch"), { ariaHidden: "true" }), ` ${kind}`),
-        ),
-      ),
-    );
-    for (const [i, el] of [...this.inside.querySelectorAll(".swatch")].entries()) mark(el, "data-kind", KINDS[i]);
-  }
-
-  /** @param {World} world */
-  draw({ timeline }) {
-    const about =
-      timeline &&
-      `${timeline.cell ? `In [${timeline.cell}]` : "the call"} ${timeline.running ? "runs for" : "took"} ${brief(timeline.seconds)}`;
-    const line = [about, timeline?.sentence].filter(Boolean).join(" · ");
-    if (!this.due(!!timeline?.bars.length, line, () => timeline) || !timeline) return;
-    const { bars, of, seconds } = timeline;
-    this.note.hidden = bars.length === of;
-    write(this.note, `${bars.length} of ${of} ranks: those that waited least and those that waited longest`);
-    const whole = Math.max(seconds, ...bars.map((bar) => bar.spans.at(-1)?.end ?? 0)) || 1;
-    this.bars.replaceChildren(...bars.map((bar) => this.bar(bar, whole)));
-    write(/** @type {Element} */ (this.axis.lastElementChild), brief(whole));
-  }
-
-  /** @param {Bar} bar @param {number} whole */
-  bar(bar, whole) {
-    const track = make(
-      "div",
-      "track",
-      ...bar.spans.map(({ kind, start, end, name }) => {
-        const el = make("span", "span");
-        mark(el, "data-kind", KINDS[kind]);
-        el.title = [KINDS[kind], name, brief(end - start)].filter(Boolean).join(" · ");
-        el.style.left = `${(start / whole) * 100}%`;
-        el.style.width = `${((end - start) / whole) * 100}%`;
-        return el;
-      }),
-    );
-    mark(track, "role", "img");
-    mark(track, "aria-label", barLine(bar));
-    const [who, waited] = [
-      make("span", "who", `rank ${bar.rank}`),
-      make("span", "waited", `waited ${brief(bar.totals[1])}`),
-    ];
-    for (const el of [who, waited]) mark(el, "aria-hidden", "true"); // the bar says both
-    const row = make("div", "row", who, track, waited);
-    mark(row, "role", "listitem");
-    return row;
   }
 }

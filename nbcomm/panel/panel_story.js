@@ -1,8 +1,8 @@
 /**
  * The ladder, the timeline, and what the kernel's messages make of them: pure.
  */
-/** @import { Rank, Rung, Ladder, Bar, Timeline, World, Press } from "./panel_words.js" */
-import { brief, CARDS, KINDS, mood, named, oneLine, STALE, UNHEARD } from "./panel_words.js";
+/** @import { Rank, Rung, Ladder, Bar, Span, Timeline, Past, World, Press } from "./panel_words.js" */
+import { brief, bytes, CARDS, KINDS, mood, named, oneLine, percent, STALE, UNHEARD, WASTE } from "./panel_words.js";
 
 // ── the ladder and the timeline ──────────────────────────────────────────────────────────────────────────
 
@@ -108,6 +108,57 @@ export function ladderRows({ rungs }) {
 export const barLine = ({ rank, totals }) =>
   `rank ${rank}: ${KINDS.map((kind, i) => `${kind} ${brief(totals[i])}`).join(", ")}`;
 
+/** @param {number} rank @param {Span} span  one stretch of a bar, in words */
+export const spanLine = (rank, { kind, start, end, name, bytes: size, line }) =>
+  [`rank ${rank}`, `${KINDS[kind]}${name && ` in ${name}`}`, brief(end - start), size ? bytes(size) : "", line]
+    .filter(Boolean)
+    .join(" · ");
+
+/** @param {Timeline} timeline  how long the cell took, and what that time was */
+export function took({ running, seconds, waiting, sentence }) {
+  const share = waiting >= 0.005 ? `${percent(waiting)} of it waiting for other ranks` : "";
+  return [`${running ? "runs for" : "took"} ${brief(seconds)}`, share, sentence].filter(Boolean).join(" · ");
+}
+
+/** @param {Timeline | null} timeline  whether it is worth a look that nobody asked for: not of a cell that was short */
+export const isWasteful = (timeline) =>
+  !!timeline && timeline.waiting > WASTE && timeline.seconds >= (timeline.running ? 5 : 1);
+
+/** @param {Past[]} past @returns {string} the rank that the others wait for again and again; "" where there is none */
+export function pastLine(past) {
+  /** @type {Map<number, number>} */
+  const times = new Map();
+  for (const { late } of past) if (late >= 0) times.set(late, (times.get(late) ?? 0) + 1);
+  const [worst_] = [...times].sort(([a, n], [b, m]) => m - n || a - b);
+  if (!worst_ || worst_[1] < 2) return "";
+  return `the others waited for rank ${worst_[0]} in ${worst_[1]} of the last ${past.length} cells`;
+}
+
+const CLOSEST = 1000; // a thousandth of the cell fills the bar
+
+/** @param {[number, number]} view  parts of the whole @param {number} factor @param {number} at  what stays in its place
+ * @returns {[number, number]} */
+export function zoomed([from, until], factor, at) {
+  const width = Math.min(1, Math.max(1 / CLOSEST, (until - from) / factor));
+  const start = at - ((at - from) / (until - from)) * width;
+  return within(start, width);
+}
+
+/** @param {[number, number]} view @param {number} start @param {number} end  what is to be in it @returns {[number, number]} */
+export function shifted([from, until], start, end) {
+  if (end > from && start < until) return [from, until];
+  return within((start + end - (until - from)) / 2, until - from);
+}
+
+/** @param {number} start @param {number} width @returns {[number, number]} */
+function within(start, width) {
+  const from = Math.max(0, Math.min(start, 1 - width));
+  return [from, Math.min(1, from + width)];
+}
+
+/** @param {[number, number]} view */
+export const isWhole = ([from, until]) => from <= 0 && until >= 1;
+
 /** @param {any} packed @returns {Ladder | null} */
 function unpackLadder(packed) {
   if (!packed) return null;
@@ -118,15 +169,22 @@ function unpackLadder(packed) {
 /** @param {any} packed @returns {Timeline | null} */
 function unpackTimeline(packed) {
   if (!packed) return null;
-  const [cell, seconds, running, line, of, bars] = packed;
-  return { cell, seconds, running, sentence: line, of, bars: bars.map(unpackBar) };
+  const [cell, seconds, running, line, of, bars, waiting, calls] = packed;
+  const made = bars.map((/** @type {any[]} */ bar) => unpackBar(bar, calls));
+  return { cell, seconds, running, sentence: line, of, waiting, bars: made };
 }
 
-/** A bar's stretches have no gaps: each begins where the one before it ended. @param {any[]} packed @returns {Bar} */
-function unpackBar([rank, totals, first, flat]) {
+/** @param {any} packed @returns {Past[]} */
+const unpackPast = (packed) =>
+  (packed ?? []).map((/** @type {number[]} */ [cell, seconds, waiting, late]) => ({ cell, seconds, waiting, late }));
+
+/** A bar's stretches have no gaps: each begins where the one before it ended.
+ * @param {any[]} packed @param {[string, number, string][]} calls @returns {Bar} */
+function unpackBar([rank, totals, first, flat], calls) {
   const spans = [];
   for (let i = 0, start = first; i < flat.length; start = flat[i + 1], i += 3) {
-    spans.push({ kind: flat[i], start, end: flat[i + 1], name: flat[i + 2] });
+    const [name, size, line] = calls[flat[i + 2]] ?? ["", 0, ""];
+    spans.push({ kind: flat[i], start, end: flat[i + 1], name, bytes: size, line });
   }
   return { rank, totals, spans };
 }
@@ -146,6 +204,7 @@ export function apply(world, message) {
     const next = { ...world, version, now, headline, ranks };
     if ("useful" in message) next.useful = message.useful;
     if ("ladder" in message) next.ladder = unpackLadder(message.ladder);
+    if ("past" in message) next.past = unpackPast(message.past);
     if ("timeline" in message) next.timeline = unpackTimeline(message.timeline);
     return next;
   }
@@ -157,7 +216,8 @@ export function apply(world, message) {
   );
   const { version, now, meta, headline, useful = null } = message;
   const [ladder, timeline] = [unpackLadder(message.ladder), unpackTimeline(message.timeline)];
-  return { version, now, meta, headline, useful, ranks, ladder, timeline, ended: message.kind === "end" };
+  const past = unpackPast(message.past);
+  return { version, now, meta, headline, useful, ranks, ladder, timeline, past, ended: message.kind === "end" };
 }
 
 /** @param {any} rank @param {any[]} row @returns {Rank} */

@@ -4,8 +4,9 @@
 /** @import { Rank, World } from "./panel_words.js" */
 /** @import { Live } from "./panel.js" */
 import { behind, isDark, make, many, ranksInWords, write } from "./page.js";
-import { Controls, LadderSection, mark, reachable, TimelineSection } from "./panel_parts.js";
+import { Controls, LadderSection, mark, reachable } from "./panel_parts.js";
 import { blames, sharedErrors, victims } from "./panel_story.js";
+import { TimelineSection } from "./panel_time.js";
 import {
   byNode,
   CARDS,
@@ -265,7 +266,9 @@ export class View {
     if (what === "open") {
       event.preventDefault(); // `draw` opens it, here and in the other places
       const section = /** @type {HTMLDetailsElement} */ (el.parentElement);
-      this.live.open[/** @type {"ladder" | "timeline"} */ (which)] = !section.open;
+      const name = /** @type {"ladder" | "timeline"} */ (which);
+      this.live.open[name] = !section.open;
+      this.live.shut[name] = section.open;
     } else if (what === "toggle") {
       this.live.controls = !this.live.controls;
     } else if (what === "press") {

@@ -5,12 +5,14 @@
  *   since: number, memory: number, pss: boolean, deviceMemory: number, deviceTotal: number, note: string, error: string}} Rank
  * @typedef {{seq: number, name: string, line: string, marks: string}} Rung  marks: one of MARKS for each rank
  * @typedef {{group: string, rungs: Rung[]}} Ladder
- * @typedef {{kind: number, start: number, end: number, name: string}} Span
+ * @typedef {{kind: number, start: number, end: number, name: string, bytes: number, line: string}} Span
  * @typedef {{rank: number, totals: number[], spans: Span[]}} Bar  totals: seconds of each of KINDS
- * @typedef {{cell: number, seconds: number, running: boolean, sentence: string, of: number, bars: Bar[]}} Timeline
+ * @typedef {{cell: number, seconds: number, running: boolean, sentence: string, of: number, bars: Bar[],
+ *   waiting: number}} Timeline
+ * @typedef {{cell: number, seconds: number, waiting: number, late: number}} Past  late: a rank, or -1
  * @typedef {{id: string, title: string, backend: string, actions?: string[], controls?: boolean}} Meta
  * @typedef {{version: number, now: number, meta: Meta, headline: string | null,
- *   useful: string[] | null, ranks: Rank[], ladder: Ladder | null, timeline: Timeline | null, ended: boolean}} World
+ *   useful: string[] | null, ranks: Rank[], ladder: Ladder | null, timeline: Timeline | null, past: Past[], ended: boolean}} World
  * @typedef {{action: string, token: string, stage: "sent" | "heard" | "lost" | "done", text: string, ok: boolean}} Press
  */
 import { fold, many } from "./page.js";
@@ -39,6 +41,7 @@ export const KINDS = ["compute", "waiting", "transfer"];
 const URGENCY = ["dead", "failed", "interrupted", "waiting", "running", "starting", "idle"];
 const [WHO, NOTE] = [24, 80]; // characters in the sentence; beyond, the cards and tiles say it
 export const CARDS = 8; // more ranks than this are tiles
+export const WASTE = 0.2; // more than this part of a cell's time is worth a look
 const SLOW = 5; // seconds after which a wait turns amber; every collective waits a little
 export const SILENCE = 6; // seconds without a heartbeat (one each 2 s) after which the panel says so
 export const SAID = 60; // seconds for which the panel says what became of a button
@@ -121,6 +124,15 @@ export function brief(seconds) {
   if (seconds < 0.0005) return "0 s";
   if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
   return seconds < 9.95 ? `${seconds.toFixed(1)} s` : duration(seconds + 0.5);
+}
+
+/** @param {number} part  `0.583` → `"58 %"` */
+export const percent = (part) => `${Math.floor(part * 100 + 0.5)} %`;
+
+/** @param {number} size  data of a collective */
+export function bytes(size) {
+  if (size < 1024) return many(size, "byte");
+  return size < 2 ** 20 ? `${Math.round(size / 1024)} KiB` : amount(size);
 }
 
 /** What a screen reader says when it changes: the headline without its running clock, and without the short waits that

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 from nbcomm.ranks import fold
 
-from .story import MARKS, WORDS, Ladder, Timeline
+from .story import MARKS, WORDS, Ladder, Past, Timeline
 from .table import aligned, marked_up
-from .words import RankView, amount, blames, duration, ladder_line, memory, named, sentence, size_line
+from .words import RankView, amount, blames, duration, ladder_line, memory, named, past_line, sentence, size_line
 
 CARDS = 8
 """With more ranks than this, those that stand alike share a row of the ladder."""
@@ -30,6 +30,7 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     *,
     ladder: Ladder | None = None,
     timeline: Timeline | None = None,
+    past: Sequence[Past] = (),
     backend: str = "",
     now: float | None = None,
 ) -> str:
@@ -41,6 +42,7 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
         headline: the one sentence; None derives it from the states.
         ladder: the last collectives; they are shown where something in them is wrong.
         timeline: of the last cell; its sentence is shown.
+        past: the last cells; whom the others waited for again and again is shown.
         backend: the process group's, if known.
         now: the time the table is of, in seconds of `time.time`; None is now.
     """
@@ -50,8 +52,8 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     lines += [f"{who}: {error}" for who, error in _errors(ranks)]
     if wrong := ladder_line(ladder):
         lines += ["", *([wrong] if wrong != said else []), *aligned(_ladder(ladder)), _legend(ladder)]
-    if timeline is not None and timeline.sentence:
-        lines += ["", timeline.sentence]
+    if told := _late(timeline, past):
+        lines += ["", *told]
     return "\n".join(lines)
 
 
@@ -62,6 +64,7 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     *,
     ladder: Ladder | None = None,
     timeline: Timeline | None = None,
+    past: Sequence[Past] = (),
     backend: str = "",
     now: float | None = None,
 ) -> str:
@@ -77,14 +80,18 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     if wrong := ladder_line(ladder):
         parts += [f"<div>{html.escape(wrong)}</div>"] if wrong != said else []
         parts += [marked_up(_ladder(ladder), row_headers=True), f"<div>{html.escape(_legend(ladder))}</div>"]
-    if timeline is not None and timeline.sentence:
-        parts += [f"<div>{html.escape(timeline.sentence)}</div>"]
+    parts += [f"<div>{html.escape(line)}</div>" for line in _late(timeline, past)]
     return "".join(parts)
 
 
 def lasting(ladder: Ladder | None, timeline: Timeline | None) -> tuple[object, ...]:
     """What of the two the tables show; where it is equal, the tables are."""
     return (ladder if ladder_line(ladder) else None), (timeline.sentence if timeline is not None else "")
+
+
+def _late(timeline: Timeline | None, past: Sequence[Past]) -> list[str]:
+    """Whom the others waited for, in the last cell and in those before it."""
+    return [line for line in (timeline.sentence if timeline is not None else "", past_line(past)) if line]
 
 
 def _errors(ranks: Sequence[RankView]) -> list[tuple[str, str]]:

@@ -64,13 +64,17 @@ class Span:
         kind: one of `KINDS`.
         start: when it began.
         end: when it ended.
-        name: the collective, "all_reduce #3"; empty for compute.
+        name: the collective, "all_reduce #3"; empty for compute, and where it is several.
+        line: the line of the cell, "line 3: all_reduce(x)"; may be empty.
+        nbytes: the data that the rank brought; 0 where that is not known.
     """
 
     kind: str
     start: float
     end: float
     name: str = ""
+    line: str = ""
+    nbytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,6 +88,7 @@ class Timeline:
         spans: for each rank that ran it, its spans in order, without gaps; neighbours of one kind are joined.
         sentence: the straggler by name: "rank 2 came last in 5 of 6 collectives; the others waited 1.2 s for it".
             Empty where there is none.
+        late: that straggler.
     """
 
     cell: int
@@ -91,25 +96,68 @@ class Timeline:
     running: bool
     spans: dict[int, tuple[Span, ...]]
     sentence: str = ""
+    late: int | None = None
+
+    @property
+    def waiting(self) -> float:
+        """The part of all ranks' time that was waiting for others, 0 to 1."""
+        waited = whole = 0.0
+        for spans in self.spans.values():
+            for span in spans:
+                whole += span.end - span.start
+                if span.kind == "waiting":
+                    waited += span.end - span.start
+        return waited / whole if whole > 0 else 0.0
+
+
+@dataclass(frozen=True)
+class Past:
+    """What is kept of a cell that has ended.
+
+    Attributes:
+        cell: the notebook's In[number]; 0 where it was no cell, but a call from Python.
+        seconds: how long it took.
+        waiting: the part of all ranks' time that was waiting for others, 0 to 1.
+        late: the rank that the others waited for, if it was long.
+    """
+
+    cell: int
+    seconds: float
+    waiting: float
+    late: int | None = None
 
 
 def abridged(spans: Sequence[Span], most: int) -> Sequence[Span]:
-    """The same picture with fewer stretches: each of ``most`` equal steps becomes what it was mostly filled with."""
+    """The same picture with fewer stretches: each of ``most`` equal steps becomes what it was mostly filled with.
+
+    A stretch keeps its name where it is of one call only.
+    """
     if len(spans) <= most:
         return spans
     start, end = spans[0].start, spans[-1].end
     step = (end - start) / most or 1.0
     shares = [[0.0] * len(KINDS) for _ in range(most)]
+    whose: list[dict[int, Span | None]] = [{} for _ in range(most)]
     for span in spans:
         at, last = (min(most - 1, int((edge - start) / step)) for edge in (span.start, span.end))
         for index in range(at, last + 1):
             inside = min(span.end, start + (index + 1) * step) - max(span.start, start + index * step)
-            shares[index][KINDS.index(span.kind) if span.kind in KINDS else 0] += inside
+            which = KINDS.index(span.kind) if span.kind in KINDS else 0
+            shares[index][which] += inside
+            first = whose[index].setdefault(which, span)
+            whose[index][which] = span if first is not None and _same_call(first, span) else None
     made: list[Span] = []
     for index, share in enumerate(shares):
-        kind, until = KINDS[share.index(max(share))], start + (index + 1) * step
-        if made and made[-1].kind == kind:
-            made[-1] = Span(kind, made[-1].start, until)
-        else:
-            made.append(Span(kind, start + index * step, until))
+        largest, until = share.index(max(share)), start + (index + 1) * step
+        span, kind = whose[index].get(largest) or Span("", 0.0, 0.0), KINDS[largest]
+        before = made.pop() if made and made[-1].kind == kind else None
+        if before is not None and not _same_call(before, span):
+            span = Span("", 0.0, 0.0)
+        made.append(
+            Span(kind, before.start if before else start + index * step, until, span.name, span.line, span.nbytes)
+        )
     return made
+
+
+def _same_call(one: Span, other: Span) -> bool:
+    return (one.name, one.line, one.nbytes) == (other.name, other.line, other.nbytes)

@@ -29,7 +29,7 @@ from .beside import close_widget, in_kernel, open_widget
 from .feed import Feed
 from .press import Presses
 from .quietly import quietly
-from .story import Ladder, Timeline
+from .story import Ladder, Past, Timeline
 from .views import open_views
 from .words import RankView, ladder_line
 
@@ -90,7 +90,7 @@ class Panel:
             self.display_id, self.shown, old.shown = old.display_id, True, False
             _display(self._bundle(), self.display_id, update=True)
 
-    def update(
+    def update(  # noqa: PLR0913  # each is a part of the picture
         self,
         ranks: Sequence[RankView],
         headline: str | None = None,
@@ -98,6 +98,7 @@ class Panel:
         ladder: Ladder | None = None,
         timeline: Timeline | None = None,
         useful: Sequence[str] | None = None,
+        past: Sequence[Past] | None = None,
     ) -> None:
         """Tell the panel what the ranks do now; from any thread, as often as you like.
 
@@ -112,9 +113,10 @@ class Panel:
                 browser gets it once a second.
             useful: the actions that would change something now; the page disables the others for as long as this is
                 news. None: that is not known, and each may be pressed.
+            past: the cells that have ended, oldest first; None leaves those that are there.
         """
         with self._lock:
-            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful))
+            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past)
             self._flush()
 
     @property
@@ -179,10 +181,11 @@ class Panel:
         self._stored = self._mark()
         with self._lock:
             feed = self._feed
-            views, headline, ladder, timeline = feed.views, feed.headline, feed.ladder, feed.timeline
+            views, headline, told = feed.views, feed.headline, {"ladder": feed.ladder, "timeline": feed.timeline}
+            past = feed.past
 
         def written(table: Callable[..., str]) -> str:
-            return table(views, self._title, headline, ladder=ladder, timeline=timeline, backend=self._backend)
+            return table(views, self._title, headline, **told, past=past, backend=self._backend)
 
         return {
             "text/html": f'<div class="nbcomm-panel nbcomm-world-{self.id}">{written(static.table_html)}</div>',

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from nbcomm.ranks import fold
 
-from .story import Ladder, Rung
+from .story import Ladder, Past, Rung, Timeline
 
 STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "dead")
 
@@ -18,6 +18,7 @@ STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "de
 _URGENCY = ("dead", "failed", "interrupted", "waiting", "running", "starting")
 
 _WHO, _NOTE = 24, 80  # characters in the sentence
+_OFTEN = 2  # so many cells in which the others waited for a rank are no accident
 _SLOW = 5  # seconds after which a wait is more than what every collective has
 
 
@@ -70,6 +71,22 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def brief(seconds: float) -> str:
+    """Write a stretch of a cell's time, which is no clock.
+
+    >>> brief(0.0123), brief(2.14), brief(75)
+    ('12 ms', '2.1 s', '1 min 15 s')
+    """
+    if seconds < 0.0005:
+        return "0 s"
+    if seconds < 0.9995:
+        return f"{int(seconds * 1000 + 0.5)} ms"
+    if seconds < 9.95:
+        tenths = int(seconds * 10 + 0.5)
+        return f"{tenths // 10}.{tenths % 10} s"
+    return duration(seconds + 0.5)
 
 
 def amount(size: int) -> str:
@@ -212,6 +229,29 @@ _SAID = (
     ("failed", "failed in", "failed in"),
     ("arrived", "waits in", "wait in"),
 )
+
+
+def took(timeline: Timeline) -> str:
+    """Say how long a cell took and what that time was, in one line.
+
+    >>> took(Timeline(4, 2.14, running=False, spans={}))
+    'took 2.1 s'
+    """
+    share = int(timeline.waiting * 100 + 0.5)
+    waited = f"{share} % of it waiting for other ranks" if share else ""
+    return " · ".join(filter(None, [f"took {brief(timeline.seconds)}", waited, timeline.sentence]))
+
+
+def past_line(past: Sequence[Past]) -> str:
+    """Name the rank that the others wait for again and again; nothing where there is none.
+
+    >>> past_line([Past(cell, 2.0, 0.4, 1) for cell in range(3)])
+    'the others waited for rank 1 in 3 of the last 3 cells'
+    """
+    late = [each.late for each in past if each.late is not None]
+    rank = max(late, key=lambda each: (late.count(each), -each), default=-1)
+    count = late.count(rank)
+    return f"the others waited for rank {rank} in {count} of the last {len(past)} cells" if count >= _OFTEN else ""
 
 
 def _ranks(count: int) -> str:

@@ -18,6 +18,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
+import torch
+
 from ..faults import Faults
 from ..messages import Step
 from ..sketch import size_of
@@ -73,7 +75,7 @@ class Journal:
 
     Attributes:
         drawing: whether the values before and after are kept, too.
-        tracing: whether bytes are counted, and all steps kept.
+        tracing: whether bytes are counted of more than one tensor, and all steps kept.
         notes: what could not be noted of a call, in sentences; the call itself is carried out.
     """
 
@@ -121,6 +123,9 @@ class Journal:
         try:
             if self.curious:
                 return self._closely(entry, method, args, kwargs)
+            data = args[1] if len(args) > 1 else kwargs.get("data")
+            if type(data) is torch.Tensor:  # what is cheap to count; what else there may be is the trace's to count
+                entry.nbytes = data.nbytes
             self._add(entry)
             result = method(*args, **kwargs)
         except BaseException:

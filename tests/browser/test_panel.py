@@ -204,15 +204,17 @@ large.show()
 """
 ACTED = "print('acted:', acted)"
 HANG = """
-from nbcomm.panel import Ladder, Rung, Span, Timeline
+from nbcomm.panel import Ladder, Past, Rung, Span, Timeline
 views = world("waiting")
 views[3] = RankView(3, 3, 0, "host", "cpu", 1003, "running", time.time())
 views = [RankView(v.rank, v.local_rank, 0, "host", "cpu", v.pid, v.state, time.time() - 20, 1 << 28) for v in views]
 ladder = Ladder(rungs=(Rung(1, "broadcast", "line 1: broadcast(x)", ("done",) * 4),
                        Rung(2, "all_reduce", "line 2: all_reduce(x)", ("arrived",) * 3 + ("missing",))))
-spans = {r: (Span("compute", 0, 1 + (r == 3)), Span("waiting", 1 + (r == 3), 2, "all_reduce #2")) for r in range(4)}
-timeline = Timeline(7, 2.0, True, spans, "rank 3 came last in 1 of 1 collectives; the others waited 1.0 s for it")
-panel.update(views, ladder=ladder, timeline=timeline)
+call = "all_reduce #2", "line 2: all_reduce(x)", 4096
+spans = {r: (Span("compute", 0, 1 + (r == 3)), Span("waiting", 1 + (r == 3), 2, *call)) for r in range(4)}
+timeline = Timeline(7, 2.0, False, spans, "rank 3 came last in 1 of 1 collectives; the others waited 1.0 s for it")
+past = [Past(cell, 1.5, cell / 20, 3 if cell % 2 else None) for cell in range(1, 8)]
+panel.update(views, ladder=ladder, timeline=timeline, past=past)
 """
 BLOCK_STILL = """
 while not os.path.exists("{go}"):
@@ -342,13 +344,13 @@ def test_a_hang_is_one_empty_circle_and_a_thick_ring(notebook: Make) -> None:
     for cell in range(3):
         book.run(cell)
     expect_ladder(book)
-    # What one closes is closed in both, and a table at the end of a cell changes nothing about it.
-    book.page.locator(".nbcomm-live details.timeline summary").first.press("Enter")
-    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live details.timeline[open]').length === 2")
     bar = book.page.locator(".nbcomm-live").last.get_by_role(
-        "img", name="rank 3: compute 2.0 s, waiting 0 s, transfer 0 s"
+        "group", name="rank 3: compute 2.0 s, waiting 0 s, transfer 0 s"
     )
     bar.wait_for()
+    # What one closes is closed in both, and a table at the end of a cell changes nothing about it.
+    book.page.locator(".nbcomm-live details.timeline summary").first.press("Enter")
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live details.timeline[open]').length === 0")
     book.page.locator(".nbcomm-live details.ladder summary").last.click()
     book.page.wait_for_function("document.querySelectorAll('.nbcomm-live details.ladder[open]').length === 0")
 
@@ -417,6 +419,67 @@ def test_what_would_change_nothing_is_disabled_until_it_may_help(notebook: Make)
     # Without news what was known is not relied on.
     book.run(4)
     book.page.wait_for_function(f"({ENABLED})() === 'interrupt,heal,stop,restart'")
+    assert book.errors == []
+
+
+@pytest.mark.timeout(90)
+def test_each_stretch_of_the_time_tells_itself_to_mouse_and_keyboard_and_can_be_zoomed(notebook: Make) -> None:
+    book = notebook("time.ipynb", ACTIONS, HANG, "panel.update(views)")
+    book.open()
+    book.run(0)
+    book.run(1)
+    # More than a fifth of the cell was waiting, so nobody has to open it.
+    time = book.page.locator(".nbcomm-live details.timeline[open]")
+    time.wait_for()
+    keyboard, tip = book.page.keyboard, time.locator(".tip")
+    waited = "rank 0 · waiting in all_reduce #2 · 1.0 s · 4 KiB · line 2: all_reduce(x)"
+    stretch = time.get_by_role("img", name=waited)
+    stretch.hover()
+    assert tip.inner_text() == waited
+    book.page.mouse.move(2, 2)
+    tip.wait_for(state="hidden")
+
+    # One stop for Tab; arrows go along a bar and from bar to bar.
+    assert time.locator(".span[tabindex='0']").count() == 1
+    time.locator(".span[tabindex='0']").focus()
+    assert tip.inner_text() == "rank 0 · compute · 1.0 s"
+    keyboard.press("ArrowRight")
+    assert tip.inner_text() == waited
+    keyboard.press("ArrowDown")
+    assert tip.inner_text().startswith("rank 1 · waiting")
+    keyboard.press("End")
+    book.run(2)  # what is drawn anew leaves the keyboard where it was, and so do the letters typed there
+    assert time.locator(".span[tabindex='0']").count() == 1
+
+    time.locator(".span[tabindex='0']").focus()
+    ends = time.locator(".axis span")
+    for key in "++":
+        keyboard.press(key)
+    assert ends.all_inner_texts() == ["1.1 s", "1.6 s"]
+    assert time.locator(".span").count() == 4  # each rank's one; rank 3 computes
+    keyboard.press("ArrowLeft")  # out of view: the view goes with it
+    assert ends.first.inner_text() != "1.1 s"
+    keyboard.press("Escape")
+    assert ends.all_inner_texts() == ["0", "2.0 s"]
+    assert book.page.evaluate("document.activeElement.className") == "span"
+
+    time.get_by_role("button", name="zoom into the bars").click()
+    assert ends.all_inner_texts() == ["500 ms", "1.5 s"]
+    time.get_by_role("button", name="whole cell").click()
+    assert ends.all_inner_texts() == ["0", "2.0 s"]
+    # The wheel is the page's, until the keyboard is in the bars.
+    track = time.locator(".track").first
+    track.hover(position={"x": 5, "y": 8})
+    book.page.mouse.wheel(0, -100)
+    track.locator(".span").first.focus()
+    track.hover(position={"x": 5, "y": 8})
+    book.page.mouse.wheel(0, -100)
+    book.page.wait_for_function("document.querySelector('.nbcomm-live .axis .until').innerText === '1.6 s'")
+
+    table = time.locator("table")
+    assert table.locator("tbody tr").first.locator("td").count() == 7
+    assert "the others waited for rank 3 in 4 of the last 7 cells" in time.inner_text()
+    assert table.locator("td[data-waste=true]").all_inner_texts() == ["25 %", "30 %", "35 %"]
     assert book.errors == []
 
 

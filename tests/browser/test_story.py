@@ -92,7 +92,12 @@ def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server:
     # A straggler: its time is told apart from the waiting of the others.
     book.run(3)
     await_text(book, panel(book), "rank 1 came last in 4 of 4 collectives")
-    panel(book).locator("summary").last.click()
+    # More than a fifth of the cell was waiting: that opens by itself.
+    stretch = panel(book).locator(".span[data-kind=waiting]").first
+    stretch.hover()
+    await_text(book, panel(book).locator(".tip"), "rank 0 · waiting in all_reduce #")
+    assert "line 4: all_reduce(step)" in panel(book).locator(".tip").inner_text()
+    book.page.mouse.move(2, 2)
     shoot(panel(book), f"timeline-{theme}")
 
     # The button ends a cell that blocks the kernel.

@@ -84,10 +84,11 @@ def test_who_still_waits_waits_until_now() -> None:
 
 def test_the_straggler_is_named_with_what_it_cost() -> None:
     steps = met_at((0, 0, 1, 0), (2, 2, 3, 2), (4.0, 4.2, 4.0, 4.0))
-    said = straggler(meetings(steps))
+    late, said = straggler(meetings(steps))
+    assert late == 2
     assert said == "rank 2 came last in 2 of 3 collectives; ranks 0-1,3 waited up to 2.0 s for it."
-    assert straggler(meetings(met_at((0, 0.01, 0.02, 0)))) == ""
-    assert straggler([]) == ""
+    assert straggler(meetings(met_at((0, 0.01, 0.02, 0)))) == (None, "")
+    assert straggler([]) == (None, "")
 
 
 def test_a_bar_of_thousands_of_spans_is_coarse_and_whole() -> None:
@@ -159,6 +160,42 @@ def test_a_chronicle_hears_the_last_steps_and_the_end_replaces_them() -> None:
     assert made.rungs[0].marks == ("done", "done")
     assert (time.cell, time.running, round(time.seconds, 3)) == (3, False, 3.0)
     assert chronicle.story(2) is chronicle.story(2)
+
+
+def test_the_last_cells_are_told_oldest_first_each_once_and_no_more_than_twenty() -> None:
+    chronicle = Chronicle()
+    assert chronicle.past() == ()
+    for number in range(1, 31):
+        late = met_at((0.0, 0.0, 1.0) if number % 2 else (0.0, 0.0, 0.0))
+        chronicle.begin(number, [0, 1, 2])
+        chronicle.end({rank: Done(number, 2.0, began=0.001, steps=late[rank]) for rank in range(3)})
+        if number > 28:
+            assert chronicle.story(3)[1].cell == number
+            assert chronicle.past()[-1].cell == number
+    past = chronicle.past()
+    assert [each.cell for each in past] == list(range(11, 31))
+    assert (past[-1].late, past[-2].late) == (None, 2)
+    assert round(past[-2].waiting, 2) == 0.33
+    assert past[-1].waiting == 0
+    chronicle.begin(31, [0, 1, 2])
+    assert chronicle.past() == past  # it has not ended
+
+
+def test_a_stretch_has_the_line_and_the_data_of_its_call() -> None:
+    steps = {
+        rank: [step("all_reduce", 1, began, 3.1, members=[0, 1], line="line 2: all_reduce(x)", nbytes=8)]
+        for rank, began in enumerate((1.0, 3.0))
+    }
+    made = timeline(7, {0: (0.0, 4.0), 1: (0.0, 4.0)}, meetings(steps), running=False)
+    waits = made.spans[0][1]
+    assert (waits.kind, waits.name, waits.line, waits.nbytes) == (
+        "waiting",
+        "all_reduce #1",
+        "line 2: all_reduce(x)",
+        8,
+    )
+    assert made.late == 1
+    assert round(made.waiting, 3) == 0.25
 
 
 # ── the pictures ──

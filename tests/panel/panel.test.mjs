@@ -23,7 +23,7 @@ const snapshot = (version, ...rows) => ({
 const delta = (version, rows) => ({ kind: "delta", version, now: 11, headline: null, rows });
 const states = (world) => world.ranks.map((rank) => rank.state);
 
-for (const name of ["fold", "named", "duration", "amount"]) {
+for (const name of ["fold", "named", "duration", "amount", "brief"]) {
   test(`${name} writes what Python writes`, () => {
     for (const [given, expected] of cases[name]) assert.equal(panel[name](given), expected);
   });
@@ -48,7 +48,8 @@ test("a delta replaces the rows that it names", () => {
 });
 
 test("a delta without a ladder or a timeline leaves them, and one with takes them", () => {
-  const timeline = [4, 2, true, "rank 1 came last", 1, [[0, [1, 1, 0], 0.5, [0, 1.5, "", 1, 2, "barrier #1"]]]];
+  const calls = [["barrier #1", 8, "line 3: barrier()"]];
+  const timeline = [4, 2, true, "rank 1 came last", 1, [[0, [1, 1, 0], 0.5, [0, 1.5, -1, 1, 2, 0]]], 0.5, calls];
   const packed = ["world", [[1, "barrier", "line 3: barrier()", "am"]]];
   const first = panel.apply(null, { ...snapshot(1, ROW, ROW), ladder: packed, timeline });
   const world = panel.apply(first, delta(2, {}));
@@ -61,8 +62,8 @@ test("a delta without a ladder or a timeline leaves them, and one with takes the
       rank: 0,
       totals: [1, 1, 0],
       spans: [
-        { kind: 0, start: 0.5, end: 1.5, name: "" },
-        { kind: 1, start: 1.5, end: 2, name: "barrier #1" },
+        { kind: 0, start: 0.5, end: 1.5, name: "", bytes: 0, line: "" },
+        { kind: 1, start: 1.5, end: 2, name: "barrier #1", bytes: 8, line: "line 3: barrier()" },
       ],
     },
   ]);
@@ -216,12 +217,59 @@ test("the ladder explains failures, deaths and long waits", () => {
   }
 });
 
-test("a bar in words, and short times", () => {
+test("a bar in words", () => {
   assert.equal(
     panel.barLine({ rank: 3, totals: [1.25, 0.012, 0] }),
     "rank 3: compute 1.3 s, waiting 12 ms, transfer 0 s",
   );
-  assert.deepEqual([0.0001, 0.9996, 9.96, 59.4, 75].map(panel.brief), ["0 s", "1.0 s", "10 s", "59 s", "1 min 15 s"]);
+});
+
+test("a stretch in words has its collective, its data and its line", () => {
+  const span = { kind: 1, start: 1, end: 2.5, name: "all_reduce #3", bytes: 4096, line: "line 5: all_reduce(step)" };
+  assert.equal(panel.spanLine(2, span), "rank 2 · waiting in all_reduce #3 · 1.5 s · 4 KiB · line 5: all_reduce(step)");
+  assert.equal(panel.spanLine(0, { ...span, kind: 0, name: "", bytes: 0, line: "" }), "rank 0 · compute · 1.5 s");
+  assert.deepEqual([1, 8, 2048, 5 << 20].map(panel.bytes), ["1 byte", "8 bytes", "2 KiB", "5 MiB"]);
+});
+
+test("how long a cell took, and whom the others wait for again and again, are Python's words", () => {
+  for (const { says, ...given } of cases.took) assert.equal(panel.took({ running: false, ...given }), says);
+  assert.equal(panel.took({ running: true, seconds: 2, waiting: 0, sentence: "" }), "runs for 2.0 s");
+  for (const [late, says] of cases.past_line) assert.equal(panel.pastLine(late.map((rank) => ({ late: rank }))), says);
+});
+
+test("the time is worth a look by itself when a fifth of a cell was waiting, and it was not short", () => {
+  for (const [seconds, waiting, running, expected] of [
+    [2, 0.5, false, true],
+    [2, 0.2, false, false],
+    [0.9, 0.5, false, false],
+    [2, 0.5, true, false],
+    [6, 0.5, true, true],
+  ]) {
+    assert.equal(panel.isWasteful({ seconds, waiting, running }), expected, `${seconds} s, ${waiting}`);
+  }
+  assert.equal(panel.isWasteful(null), false);
+});
+
+test("what is zoomed stays in its place, within the cell, and comes back to the whole", () => {
+  assert.deepEqual(panel.zoomed([0, 1], 2, 0.5), [0.25, 0.75]);
+  assert.deepEqual(panel.zoomed([0, 1], 2, 0), [0, 0.5]);
+  assert.deepEqual(panel.zoomed([0.5, 1], 0.5, 1), [0, 1]);
+  let view = [0, 1];
+  for (let i = 0; i < 20; i += 1) view = panel.zoomed(view, 2, 0.3);
+  assert.ok(view[0] < 0.3 && view[1] > 0.3 && Math.abs(view[1] - view[0] - 0.001) < 1e-9);
+  for (let i = 0; i < 20; i += 1) view = panel.zoomed(view, 0.5, 0.3);
+  assert.equal(panel.isWhole(view), true);
+  assert.equal(panel.isWhole([0, 0.9]), false);
+  assert.deepEqual(panel.shifted([0, 0.25], 0.1, 0.2), [0, 0.25]);
+  assert.deepEqual(panel.shifted([0, 0.25], 0.5, 0.75), [0.5, 0.75]);
+  assert.deepEqual(panel.shifted([0, 0.25], 0.9, 1), [0.75, 1]);
+});
+
+test("the last cells travel", () => {
+  const first = panel.apply(null, { ...snapshot(1, ROW), past: [[4, 2, 0.5, 1]] });
+  assert.deepEqual(first.past, [{ cell: 4, seconds: 2, waiting: 0.5, late: 1 }]);
+  assert.deepEqual(panel.apply(first, delta(2, {})).past, first.past);
+  assert.deepEqual(panel.apply(first, { ...delta(2, {}), past: [] }).past, []);
 });
 
 // ── what is said, and the buttons ──

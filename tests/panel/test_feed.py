@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import json
 
-from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
+from nbcomm.panel import Ladder, Past, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import BARS, Feed, most_different, packed_ladder, packed_timeline
 from nbcomm.panel.story import abridged
 
+CALL = ("all_reduce #12", "line 3: all_reduce(x)", 8)
 META = {"id": "ab", "title": "w", "backend": "gloo"}
 
 
@@ -21,7 +22,7 @@ def ladder(*marks: str) -> Ladder:
 
 
 def timeline(seconds: float, *, running: bool = True, ranks: int = 2, cell: int = 4) -> Timeline:
-    spans = (Span("compute", 0.0, seconds / 2), Span("waiting", seconds / 2, seconds, "all_reduce #12"))
+    spans = (Span("compute", 0.0, seconds / 2), Span("waiting", seconds / 2, seconds, *CALL))
     return Timeline(cell, seconds, running, dict.fromkeys(range(ranks), spans), "rank 1 came last")
 
 
@@ -38,6 +39,7 @@ def test_the_first_message_is_a_keyframe_with_everything() -> None:
         "rows": [("idle", 5.0, 0, 0, 0, "", ""), ("running", 5.0, 0, 0, 0, "", "")],
         "ladder": None,
         "timeline": None,
+        "past": [],
     }
 
 
@@ -162,10 +164,13 @@ def test_another_cells_timeline_travels_at_once() -> None:
     assert message["timeline"][0] == 5
 
 
+PACKED = [0.5, [["all_reduce #12", 8, "line 3: all_reduce(x)"]]]  # the part that was waiting; the calls
+
+
 def test_a_bar_is_its_totals_and_its_stretches() -> None:
     packed = packed_timeline(timeline(2.0))
     assert packed is not None
-    assert packed[4:] == [2, [[rank, [1.0, 1.0, 0.0], 0.0, [0, 1.0, "", 1, 2.0, "all_reduce #12"]] for rank in (0, 1)]]
+    assert packed[4:] == [2, [[rank, [1.0, 1.0, 0.0], 0.0, [0, 1.0, -1, 1, 2.0, 0]] for rank in (0, 1)], *PACKED]
 
 
 def test_of_many_ranks_those_that_waited_least_and_longest_have_bars() -> None:
@@ -185,6 +190,40 @@ def test_a_bar_of_many_stretches_is_abridged_without_gaps_and_keeps_its_shape() 
     assert all(a.end == b.start for a, b in itertools.pairwise(short))
     assert short[0].kind == "compute"
     assert short[0].end > 0.8
+
+
+def test_an_abridged_stretch_of_one_call_keeps_its_name_and_one_of_several_does_not() -> None:
+    fine = [Span("waiting", 0.0, 0.5, *CALL), Span("compute", 0.5, 0.75)]
+    fine += [Span("waiting", 0.75 + i / 400, 0.75 + (i + 1) / 400, f"barrier #{i}") for i in range(100)]
+    short = abridged(fine, 4)
+    assert [(span.kind, span.name, span.nbytes) for span in short] == [
+        ("waiting", "all_reduce #12", 8),
+        ("compute", "", 0),
+        ("waiting", "", 0),
+    ]
+
+
+def test_an_ended_timeline_is_packed_once() -> None:
+    feed = Feed(META, world("idle"))
+    feed.put(world("idle"), None, timeline=timeline(2.0, running=False))
+    first, second = feed.keyframe(0.0)["timeline"], feed.keyframe(2.0)["timeline"]
+    assert first is second
+    feed.put(world("idle"), None, timeline=timeline(3.0, running=False))
+    assert feed.keyframe(4.0)["timeline"][1] == 3.0
+
+
+def test_the_last_cells_are_news_when_one_has_ended() -> None:
+    feed = Feed(META, world("idle"))
+    feed.take(0.0, wall=0.0)
+    feed.put(world("idle"), None, past=(Past(4, 2.0, 0.5, 1), Past(5, 0.01, 0.0)))
+    message = feed.take(0.2, wall=0.0)
+    assert message is not None
+    assert message["past"] == [[4, 2.0, 0.5, 1], [5, 0.01, 0.0, -1]]
+    feed.put(world("running"), None)
+    message = feed.take(0.4, wall=0.0)
+    assert message is not None
+    assert "past" not in message
+    assert feed.keyframe(1.0)["past"]
 
 
 def test_what_is_unknown_travels_too() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from nbcomm import ranks
-from nbcomm.panel import Ladder, RankView, Rung, Timeline, feed, static, story, words
+from nbcomm.panel import Ladder, Past, RankView, Rung, Span, Timeline, feed, static, story, words
 
 CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
 NOW = time.mktime((2026, 3, 1, 14, 3, 17, 0, 0, -1))
@@ -44,7 +44,7 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data
 
 
-@pytest.mark.parametrize("name", ["duration", "amount"])
+@pytest.mark.parametrize("name", ["duration", "amount", "brief"])
 def test_numbers_are_written_as_in_javascript(name: str) -> None:
     for given, expected in CASES[name]:
         assert getattr(words, name)(given) == expected
@@ -173,6 +173,22 @@ def test_of_many_ranks_those_that_stand_alike_share_a_row() -> None:
     views = [RankView(i, state="idle", since=NOW) for i in range(32)]
     text = static.table_text(views, "w", ladder=ladder("d" * 30 + "-d", "a" * 30 + "-m"), now=NOW)
     assert [line.split() for line in text.splitlines()[-3:-1]] == [["0-29", "●", "◐"], ["31", "●", "○"]]
+
+
+def test_how_long_a_cell_took_is_said_as_in_javascript() -> None:
+    for case in CASES["took"]:
+        whole, part = case["seconds"], case["seconds"] * (1 - case["waiting"])
+        spans = {0: (Span("compute", 0.0, part), Span("waiting", part, whole))}
+        assert words.took(Timeline(4, whole, running=False, spans=spans, sentence=case["sentence"])) == case["says"]
+
+
+def test_whom_the_others_wait_for_again_and_again_is_said_as_in_javascript_and_stands_in_the_table() -> None:
+    for late, says in CASES["past_line"]:
+        past = [Past(cell, 1.0, 0.5, None if rank < 0 else rank) for cell, rank in enumerate(late)]
+        assert words.past_line(past) == says
+    views = [RankView(0, state="idle", since=NOW)]
+    for written in (static.table_text, static.table_html):
+        assert "rank 2 in 3 of the last 5 cells" in written(views, "w", past=past, now=NOW)
 
 
 def test_who_came_last_is_said_under_the_table() -> None:

@@ -61,3 +61,19 @@ def test_it_tells_what_the_status_does(four: Notebook, panel: Cell) -> None:
     four.run("%%distributed\n1")
     for shown in (panel.text, four.run("%distributed status").text):
         assert "ZeroDivisionError" not in shown
+
+
+def test_the_time_of_a_cell_stands_below_it_while_that_is_on(four: Notebook) -> None:
+    late = "%%distributed\nimport time\nif rank == 1: time.sleep(0.6)\nbarrier()"
+    assert "took" not in four.run(late).text
+    assert "below each cell" in four.run("%distributed time").text
+    assert four.run("%distributed time on").text == "Below each cell stands how long it took.\n"
+    (line,) = four.run(late).lines
+    assert re.match(r"took \d{3} ms · \d\d % of it waiting for other ranks · rank 1 came last in the only ", line), line
+    assert re.search(r"^took \d+ ms$", four.run("%%distributed\n1 / (rank - 2)", fails=True).text, re.MULTILINE)
+    assert "took" not in four.run("%%distributed -r 9\n1", fails=True).text
+    assert four.run("%%distributed --quiet\n1").text == ""
+    four.run("%distributed time off")
+    assert "took" not in four.run(late).text
+    status = four.run("%distributed status").text
+    assert re.search(r"^the others waited for rank 1 in \d of the last \d+ cells$", status, re.MULTILINE), status
