@@ -14,8 +14,8 @@ from .naming import check_name
 from .startup import Wishes
 
 _SWITCHES = {
-    "auto": "every cell runs on the ranks (%%%%local at the top of a cell keeps it here)",
-    "time": "below each cell stands how long it took",
+    "auto": "Say whether every cell runs on the ranks, or choose; %%%%local at the top of a cell keeps it here.",
+    "time": "Say whether below each cell stands how long it took, or choose.",
 }
 
 _PIECE = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S)+""")
@@ -85,7 +85,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     )
     _add_variables(word)
     for name, does in _SWITCHES.items():
-        word(name, f"Say whether {does}, or choose.").add_argument("state", nargs="?", choices=("on", "off"))
+        word(name, does).add_argument("state", nargs="?", choices=("on", "off"))
     debug = word("debug", "Open the debugger on a rank, where its last error was raised.")
     debug.add_argument("rank", type=int, metavar="RANK")
     word("last", "Show again what the last cell showed, and its errors: for a page that was loaded again meanwhile.")

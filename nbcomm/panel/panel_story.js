@@ -67,7 +67,8 @@ export function victims(world, now) {
   return new Set(missing(world, now).length ? [...having(marks, "a"), ...having(marks, "f")] : []);
 }
 
-/** @param {Rank[]} ranks @returns {Map<string, number[]>} the errors that several ranks have, each once */
+/** The errors that several ranks have, each once: no card has them, but the line below the cards, or the sentence.
+ * @param {Rank[]} ranks @returns {Map<string, number[]>} */
 export function sharedErrors(ranks) {
   /** @type {Map<string, number[]>} */
   const by = new Map();

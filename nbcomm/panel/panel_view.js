@@ -105,37 +105,39 @@ export class View {
       dead ? `no news for ${duration(silent)}; the kernel may be gone. This is what it last said.` : said,
     );
     this.controls.draw(world, silent);
-    this.drawRanks(world, now);
+    this.drawRanks(world, now, said);
     this.ladder.draw(world, now, said);
     this.timeline.draw(world);
   }
 
-  /** @param {World} world @param {number} now */
-  drawRanks(world, now) {
+  /** @param {World} world @param {number} now @param {string} said  the panel's sentence */
+  drawRanks(world, now, said) {
     const [blamed, waited, shared] = [blames(world, now), victims(world, now), sharedErrors(world.ranks)];
     const size = world.ranks.length;
     const several = new Set(world.ranks.map((r) => r.node)).size > 1;
     for (const its of world.ranks) {
-      const rank = shared.has(oneLine(its.error)) ? { ...its, error: "" } : its;
-      const blame = blamed.get(rank.rank) ?? "";
+      const blame = blamed.get(its.rank) ?? "";
+      const victim = !blame && waited.has(its.rank);
+      const error = shared.has(oneLine(its.error)) ? "" : its.error;
+      const rank = { ...its, error, note: victim ? "" : its.note }; // for what it waits the others' heads say
       const el = this.items.get(rank.rank);
-      if (el) mark(el, "data-victim", `${!blame && waited.has(rank.rank)}`);
+      if (el) mark(el, "data-victim", `${victim}`);
       if (el && size > CARDS) this.drawTile(el, rank, now, blame);
       else if (el) this.drawCard(el, rank, now, blame, several);
       if (el) mark(el, "aria-label", [place(rank), blame, status(rank, now, blame)].filter(Boolean).join(" · "));
       if (rank.rank === this.live.chosen && size > CARDS)
         write(this.detail, [place(rank), blame, status(rank, now, blame)].filter(Boolean).join(" · "));
     }
-    this.drawErrors(shared);
+    this.drawErrors([...shared].filter(([error]) => !said.includes(error)));
   }
 
-  /** What several ranks failed with stands once, below them. @param {Map<string, number[]>} shared */
+  /** What several ranks failed with stands once, below them. @param {[string, number[]][]} shared */
   drawErrors(shared) {
-    const text = JSON.stringify([...shared]);
-    this.errors.hidden = !shared.size;
+    const text = JSON.stringify(shared);
+    this.errors.hidden = !shared.length;
     if (text === this.shared) return;
     this.shared = text;
-    const lines = [...shared].map(([error, ranks]) =>
+    const lines = shared.map(([error, ranks]) =>
       make("div", "shared", make("span", "who", ranksInWords(ranks)), " ", make("span", "error", error)),
     );
     const more = lines.length - ERRORS;
@@ -198,8 +200,8 @@ export class View {
     fill(el, "blame", blame);
     fill(el, "word", r.state);
     fill(el, "since", r.since ? `for ${duration(now - r.since)}` : "");
-    fill(el, "where", several ? `local rank ${r.local} · node ${r.node}` : "");
-    fill(el, "process", `${r.device} · pid ${r.pid || "–"} · ${memory(r)}`);
+    fill(el, "process", `${r.device} · ${memory(r)}`);
+    fill(el, "where", `pid ${r.pid || "–"}${several ? ` · local rank ${r.local} · node ${r.node}` : ""}`);
     fill(el, "gpu", gpu(r));
     fill(el, "note", r.state === "dead" && blame ? "" : r.note);
     fill(el, "error", oneLine(r.error));
@@ -344,9 +346,9 @@ const card = () =>
     "card",
     make("div", "top", make("b", "number"), make("span", "blame")),
     make("div", "state", make("span", "glyph"), make("span", "word"), make("span", "since")),
-    make("div", "where"),
     make("div", "process"),
     make("div", "gpu"),
+    make("div", "where"),
     make("div", "bar"),
     make("div", "note"),
     make("div", "error"),

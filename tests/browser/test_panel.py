@@ -338,7 +338,7 @@ def test_after_a_restart_the_new_world_is_where_the_old_one_was(notebook: Make) 
 
 
 @pytest.mark.timeout(90)
-def test_a_hang_is_one_empty_circle_and_a_thick_ring(notebook: Make) -> None:
+def test_a_hang_is_one_empty_circle_and_a_filled_head(notebook: Make) -> None:
     book = notebook("hang.ipynb", ACTIONS, HANG, "panel.show()", "panel.close()")
     book.open()
     for cell in range(3):
@@ -379,6 +379,9 @@ def expect_ladder(book: Notebook) -> None:
     ]
     assert table.get_by_role("row", name="rank 3").get_by_text("not reached").count() == 1
     assert book.page.locator(".nbcomm-live .card[data-blamed=true]").count() == 2
+    assert book.page.locator(".nbcomm-live .card[data-victim=true]").count() == 6
+    head = book.page.locator(".nbcomm-live .card[data-blamed=true] .top").first
+    assert head.evaluate("el => getComputedStyle(el).backgroundColor") == "rgb(213, 94, 0)"
     assert "has not reached all_reduce #2" in book.page.locator(".nbcomm-live [data-blamed=true]").first.inner_text()
     summary = book.page.locator(".nbcomm-live details.timeline summary").first.inner_text()
     assert "rank 3 came last in 1 of 1 collectives" in summary
@@ -419,6 +422,41 @@ def test_what_would_change_nothing_is_disabled_until_it_may_help(notebook: Make)
     # Without news what was known is not relied on.
     book.run(4)
     book.page.wait_for_function(f"({ENABLED})() === 'interrupt,heal,stop,restart'")
+    assert book.errors == []
+
+
+ONCE = """
+boom = "ValueError: a message that is too long for the sentence, so that it has to stand somewhere else in the panel"
+def failed(error, ranks):
+    return [RankView(r, r, 0, "host", "cpu", 1000 + r, "failed" if r in ranks else "idle", time.time(), 1 << 28,
+                     error=error if r in ranks else "") for r in range(4)]
+panel.update(failed(boom, (0, 1, 3)))
+"""
+SHORT = """panel.update(failed("ValueError: boom", (0, 1, 3)))"""
+ALONE = """panel.update(failed("ValueError: boom", (2,)))"""
+
+
+@pytest.mark.timeout(90)
+def test_an_error_of_several_ranks_stands_once_and_the_size_of_the_world_too(notebook: Make) -> None:
+    book = notebook("once.ipynb", ACTIONS.replace('"demo world"', '"4 ranks on cpu"'), ONCE, SHORT, ALONE)
+    book.open()
+    book.run(0)
+    view = book.page.locator(".nbcomm-live")
+    view.wait_for()
+    assert view.inner_text().count("4 ranks") == 1
+    assert "of 4" not in view.inner_text()
+    boom = "has to stand somewhere else"
+    book.run(1)
+    view.locator(".errors").get_by_text("ranks 0-1,3").wait_for()
+    assert view.inner_text().count(boom) == 1
+    assert not any(boom in card.get_attribute("aria-label") for card in view.locator(".card").all())
+    # What the sentence says whole has no line of its own, and what one rank has stands in its card.
+    book.run(2)
+    view.locator(".headline", has_text="ranks 0-1,3 failed (ValueError: boom)").wait_for()
+    assert view.inner_text().count("boom") == 1
+    book.run(3)
+    view.locator(".card", has_text="rank 2").locator(".error", has_text="ValueError: boom").wait_for()
+    assert not view.locator(".errors").is_visible()
     assert book.errors == []
 
 

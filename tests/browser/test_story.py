@@ -127,13 +127,13 @@ def test_the_panels_stop_and_restart_ask_first_and_show_the_new_world_in_place(n
     book.run(0)
     book.run(1)
     await_text(book, panel(book), "all ranks idle")
-    before = panel(book).locator(".process").first.inner_text()
+    before = panel(book).locator(".where").first.inner_text()
     panel(book).get_by_role("button", name="restart").click()
     book.page.keyboard.press("Escape")  # no
     panel(book).get_by_role("button", name="restart").click()
     panel(book).get_by_role("button", name="Yes").click()
     book.page.wait_for_function(
-        "before => [...document.querySelectorAll('.nbcomm-live .process')].some(el => el.innerText !== before)",
+        "before => [...document.querySelectorAll('.nbcomm-live .where')].some(el => el.innerText !== before)",
         arg=before,
     )
     await_text(book, panel(book), "all ranks idle", 60_000)
