@@ -18,6 +18,7 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.display import display
 
 from ..errors import CellSyntaxError, Interrupted, NbcommError, SpecError, StateError, TransferError
+from ..faults import Faults
 from ..ranks import capital
 from . import assist, auto, buttons, hints, keeping, programs, variables, worlds
 from .naming import addressed
@@ -40,6 +41,7 @@ class DistributedMagics(Magics):
         self._begun_by_cell: Session | None = None
         self._announced = False
         self._timing = False
+        self._faults = Faults()
 
     @line_cell_magic("distributed")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
     def distributed(self, line: str, cell: str | None = None) -> None:
@@ -109,9 +111,14 @@ class DistributedMagics(Magics):
                     trace=options.trace,
                 )
             finally:
-                took = session.took(number) if self._timing and not options.quiet else ""
-                if took:
-                    print(took)
+                if self._timing and not options.quiet:
+                    self._tell_time(session, number)
+
+    def _tell_time(self, session: Session, number: int) -> None:
+        with self._faults.beside("how long it took could not be told"):
+            took = session.took(number)
+            if took:
+                print(took)
 
     @contextmanager
     def _interruptible(self) -> Iterator[None]:

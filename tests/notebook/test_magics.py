@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
@@ -87,3 +88,24 @@ def test_help_is_printed_and_is_no_error(magics: DistributedMagics, capsys: pyte
     assert "--by-rank" in capsys.readouterr().out
     magics.distributed("")
     assert "No world is running" in capsys.readouterr().out
+
+
+def test_a_fault_in_telling_the_time_does_not_harm_the_cell(
+    magics: DistributedMagics, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ran: list[str] = []
+
+    def took(_number: int) -> str:
+        raise RuntimeError("spoiled")
+
+    session = SimpleNamespace(run=lambda cell, *_args, **_options: ran.append(cell), took=took)
+    monkeypatch.setattr(magics, "_session_for", lambda *_: session)
+    magics.distributed("", "x = 1")
+    assert "spoiled" not in capsys.readouterr().err, "it is off at first"
+    magics.distributed("time on")
+    magics.distributed("", "x = 2")
+    magics.distributed("--quiet", "x = 3")
+    assert ran == ["x = 1", "x = 2", "x = 3"]
+    said = capsys.readouterr()
+    assert said.err.count("RuntimeError: spoiled") == 1
+    assert "Below each cell stands how long it took." in said.out

@@ -122,6 +122,13 @@ TABLE = (
         of="Done",
         told="its answer was lost on the way",
     ),
+    Boundary(
+        "how long it took could not be told",
+        "notebook",
+        "nbcomm.notebook.magics:Session.took",
+        NOTHING,
+        elsewhere="tests/notebook/test_magics.py::test_a_fault_in_telling_the_time_does_not_harm_the_cell",
+    ),
     Boundary("what it showed could not be kept", "notebook", "nbcomm.notebook.replay:KeptArea._grow", NOTHING),
     Boundary(
         "the last words could not be sent",
