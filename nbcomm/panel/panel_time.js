@@ -23,6 +23,10 @@ export class TimelineSection extends Section {
     /** @type {Timeline | null} */
     this.timeline = null;
     this.whole = 1;
+    /** @type {[Timeline | null, Past[]]} */
+    this.seen = [null, []];
+    this.told = "";
+    this.versions = 0;
     this.note = make("div", "limited");
     this.bars = make("div", "bars");
     this.tip = make("div", "tip");
@@ -70,7 +74,7 @@ export class TimelineSection extends Section {
   /** @param {World} world */
   draw({ timeline, past }) {
     const about = timeline && `${timeline.cell ? `In [${timeline.cell}]` : "the call"} ${took(timeline)}`;
-    const due = this.due(!!timeline?.bars.length, about ?? "", () => [timeline, past]);
+    const due = this.due(!!timeline?.bars.length, about ?? "", () => this.version(timeline, past));
     if (!due || !timeline) return;
     if (timeline.cell !== this.timeline?.cell || timeline.seconds < this.timeline.seconds) {
       this.view = [0, 1];
@@ -86,6 +90,17 @@ export class TimelineSection extends Section {
     if (past.length > 1) this.past.replaceChildren(make("div", "line", pastLine(past)), this.table(past));
     const scroller = this.past.querySelector(".scroller");
     if (scroller) scroller.scrollLeft = scroller.scrollWidth;
+  }
+
+  /** Counts what is new. Each keyframe brings the same again, and between two of them nothing is looked at.
+   * @param {Timeline | null} timeline @param {Past[]} past */
+  version(timeline, past) {
+    if (this.seen[0] === timeline && this.seen[1] === past) return this.versions;
+    this.seen = [timeline, past];
+    const text = JSON.stringify(this.seen);
+    if (text !== this.told) this.versions += 1;
+    this.told = text;
+    return this.versions;
   }
 
   /** The bars, as far as they are in view. */
