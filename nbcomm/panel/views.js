@@ -12,6 +12,7 @@
 
 import { make, ranksInWords, themeOf } from "./page.js";
 import { block, choose, control, drawn, drawnDiff, isSame, outputsOf, rove } from "./views_draw.js";
+import { Tools } from "./views_find.js";
 import { Room } from "./views_room.js";
 import { byValue, common, isMixed, isOurs, itemsOf, ofNobody, ofRank, pairOf, parse, speakers } from "./views_text.js";
 
@@ -56,7 +57,15 @@ class CellViews {
       this.side = !this.side;
       this.refresh();
     });
-    this.bar = make("div", "nbcomm-views nbcomm-views-bar", this.toggle, group);
+    /** @type {Element[]} */
+    this.shown = [];
+    this.tools = new Tools(
+      this.id,
+      () => this.shown,
+      () => this.resize(),
+    );
+    const { copier, opener, row, said } = this.tools;
+    this.bar = make("div", "nbcomm-views nbcomm-views-bar", this.toggle, copier, opener, group, row, said);
     this.room = new Room(area, this.bar, wake);
     this.head = make("div", "head");
     this.body = make("div", "body");
@@ -98,11 +107,20 @@ class CellViews {
     if (shown) this.area.dataset.nbcommView = this.view;
     else delete this.area.dataset.nbcommView;
     this.host.hidden = !shown;
-    this.room.make(outputs.length > 0, offered, shown, running);
+    this.room.make(outputs.length > 0, offered, shown, running, this.tools.isTall);
     if (shown) this.draw(outputs);
     else this.forget();
+    const nodes = outputs.flatMap(({ node }) => node ?? []);
+    this.shown = shown ? [this.body, this.rest] : offered ? nodes : [];
+    this.tools.refresh();
     if (shown) void this.host.offsetHeight; // to lay it out is part of the cost, and due anyway
     this.next = performance.now() + SLOWEST * (performance.now() - started);
+  }
+
+  /** There are more rows of controls now, or less. */
+  resize() {
+    this.room.set(0);
+    this.refresh();
   }
 
   /** By the cell's first line; in a notebook whose every cell is distributed, the output tells. */

@@ -34,10 +34,11 @@ export class Room {
    *
    * @param {boolean} any  whether there is output @param {boolean} offered  whether the bar is in sight
    * @param {boolean} drawn  whether another view than the output itself is shown @param {boolean} running  the cell runs
+   * @param {boolean} tall  whether the bar is higher than a line
    */
-  make(any, offered, drawn, running) {
+  make(any, offered, drawn, running, tall) {
     if (!any) this.set(0);
-    else if (offered || running) this.set(Math.max(this.height, this.needed()));
+    else if (offered || running) this.set(Math.max(this.height, this.needed(tall)));
     if (drawn) this.corner.style.setProperty("width", `${this.bar.offsetWidth + 8}px`);
   }
 
@@ -53,15 +54,15 @@ export class Room {
     return !!this.area.closest(".jp-mod-outputsScrolled");
   }
 
-  /** How much, in px; of an output that another view hides, nothing has a height. */
-  needed() {
+  /** How much, in px; of an output that another view hides, nothing has a height. @param {boolean} tall */
+  needed(tall) {
     const bar = this.bar.getBoundingClientRect();
     const top = this.area.getBoundingClientRect().top - this.height;
     const left = bar.left - 8;
     const bottom = bar.bottom - NEAR;
     if (!bar.height) return 0;
     const full = Math.ceil(bar.bottom - top);
-    if (this.isScrolled()) return full;
+    if (tall || this.isScrolled()) return full;
     const reaches = (/** @type {DOMRect} */ box) => box.width && box.right > left && box.top - this.height < bottom;
     for (const child of this.area.children) {
       const box = child.getBoundingClientRect();

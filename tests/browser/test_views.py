@@ -79,6 +79,10 @@ class Frame:
         return f"<table><tr><th>frame of</th></tr><tr><td>rank {rank // 2}</td></tr></table>"
 Frame()"""
 
+LONG = """%%distributed
+for i in range(20_000):
+    print("step", i, i % (rank + 2))"""
+
 PICTURED = ("figures-side", "text-diff")
 Make = Callable[..., Notebook]
 
@@ -325,6 +329,156 @@ def test_what_a_rank_displays_stands_under_its_label(notebook: Make, server: Ser
             ["ranks 0-1", "frame of rank 0", True],
         ][: 3 + whole]
     )
+    assert book.errors == []
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("app", ["lab", "notebook"])
+def test_what_is_shown_can_be_copied(notebook: Make, server: Server, app: str) -> None:
+    server.choose_theme("light")
+    allowed = ["clipboard-read", "clipboard-write"]
+    book = begin(notebook, f"copy-{app}", PAIRS, app=app, viewport={"width": 1200, "height": 900}, permissions=allowed)
+    book.run(2)
+    button = book.cell(2).get_by_role("button", name="copy")
+    said = book.cell(2).locator(".said")
+
+    def copied() -> str:
+        book.page.evaluate("() => navigator.clipboard.writeText('')")
+        book.cell(2).locator(".copier").click()
+        book.page.wait_for_function("async () => await navigator.clipboard.readText() !== ''")
+        assert said.inner_text() == "copied"
+        text: str = book.page.evaluate("() => navigator.clipboard.readText()")
+        return text
+
+    steps = [f"step {i}" for i in range(6)]
+    width = button.bounding_box()["width"]
+    assert copied().splitlines() == [
+        *["[0-1] part 0 of 2", "[2-3] part 1 of 2", *(f"[0-3] {step}" for step in steps)],
+        *["[0-1] loss 0.125", "[2-3] only there", "[0-1] red for all, odd 0", "[2-3] red for all, odd 1"],
+    ]
+    assert book.cell(2).locator(".copier").bounding_box()["width"] == width  # "copied" moves nothing
+    button.wait_for()  # it says "copy" again
+    shoot(book, f"copy-{app}", 2)
+    choose(book, 2, "by rank")
+    view(book, 2).get_by_role("tab").nth(3).click()
+    whole = ["part 1 of 2", *steps, "only there", "red for all, odd 1"]
+    assert copied().splitlines() == whole
+    choose(book, 2, "diff")
+    assert copied().splitlines()[:3] == ["- part 0 of 2", "+ part 1 of 2", "  step 0"]
+
+    # Where the page may not write to the clipboard there is the old way, and then a person's.
+    choose(book, 2, "by rank")
+    book.page.evaluate(
+        """() => {
+            const { clipboard } = navigator;
+            const write = clipboard.writeText.bind(clipboard);
+            const refused = new DOMException("no", "NotAllowedError");
+            clipboard.writeText = (text) => text ? Promise.reject(refused) : write(text);
+        }"""
+    )
+    assert copied().splitlines() == whole
+    book.page.evaluate("() => { document.execCommand = () => false; }")
+    book.cell(2).locator(".copier").click()
+    said.filter(has_text="The text is selected now: copy it with Ctrl+C").wait_for()
+    assert book.page.evaluate("() => getSelection().toString().trim().split('\\n')") == whole
+    bar, shown = said.bounding_box(), view(book, 2).locator(".head").bounding_box()
+    assert bar["y"] + bar["height"] <= shown["y"] + 2
+    shoot(book, f"copy-{app}-refused", 2)
+    assert book.errors == []
+
+
+def marked(book: Notebook) -> list[str]:
+    """The lines that are marked, the current one first."""
+    lines: list[str] = book.page.evaluate(
+        """() => ["nbcomm-current", "nbcomm-found"].flatMap(name => [...CSS.highlights.get(name) ?? []]).map(range => {
+            const live = document.createRange();
+            live.setStart(range.startContainer, range.startOffset);
+            live.setEnd(range.endContainer, range.endOffset);
+            return live.toString();
+        })"""
+    )
+    return lines
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize(("app", "theme"), [("lab", "light"), ("notebook", "dark")])
+def test_what_is_shown_can_be_searched(notebook: Make, server: Server, app: str, theme: str) -> None:
+    server.choose_theme(theme)
+    book = begin(notebook, f"find-{app}", TEXT, app=app, viewport={"width": 1200, "height": 900})
+    book.run(2)
+    before = book.save()
+    prompt = book.cell(2).locator(".jp-InputPrompt").inner_text()
+    opener = book.cell(2).get_by_role("button", name="find")
+    opener.press("Enter")
+    keys, count = book.page.keyboard, book.cell(2).get_by_role("search").get_by_role("status")
+    keys.type("EVEN odd bdd")  # no letter is the notebook's
+    assert count.inner_text() == "no line"
+    keys.press("Control+a")
+    keys.type("Step 1")
+    assert count.inner_text() == "1 of 11"
+    assert marked(book)[:3] == ["[0-3] step 1", "[0-3] step 10", "[0-3] step 11"]
+    keys.press("Enter")
+    assert count.inner_text() == "2 of 11"
+    keys.press("Shift+Enter")
+    keys.press("Shift+Enter")
+    assert count.inner_text() == "11 of 11"
+    assert marked(book)[0] == "[0-3] step 19"
+    shoot(book, f"find-{app}-merged", 2)
+
+    choose(book, 2, "diff")
+    shoot(book, f"find-{app}-diff", 2)
+    field = book.cell(2).get_by_role("searchbox")
+    field.fill("step 9")
+    assert count.inner_text() == "1 of 1"
+    assert view(book, 2).locator("details[open]").count() == 1  # it was in lines that are folded
+    field.fill("lines of")
+    assert marked(book) == ["-   lines of 0", "+   lines of 1"]
+    shoot(book, f"find-{app}-diff-two", 2)
+    audit(book, 2)
+    choose(book, 2, "by rank")
+    assert count.inner_text() == "1 of 1"
+    field.press("Escape")
+    assert book.cell(2).get_by_role("search").count() == 0
+    assert opener.evaluate("el => el === document.activeElement")
+    assert marked(book) == []
+    assert book.cell(2).locator(".jp-InputPrompt").inner_text() == prompt  # Shift+Enter has not run the cell
+    choose(book, 2, "merged")
+    assert book.save() == before
+    assert book.errors == []
+
+
+@pytest.mark.timeout(200)
+def test_a_long_output_is_searched_at_once_and_what_is_found_comes_into_sight(notebook: Make, server: Server) -> None:
+    server.choose_theme("light")
+    book = begin(notebook, "find-long", LONG, viewport={"width": 1200, "height": 900})
+    book.run(2)
+    for name in ["by rank", "merged"]:
+        choose(book, 2, name)
+        if not book.cell(2).get_by_role("search").count():
+            book.cell(2).get_by_role("button", name="find").click()
+        took = book.cell(2).evaluate(
+            """async cell => {
+                const field = cell.querySelector(".field");
+                const started = performance.now();
+                field.value = "step 19999 ";
+                field.dispatchEvent(new Event("input"));
+                await new Promise(done => requestAnimationFrame(() => setTimeout(done)));
+                return performance.now() - started;
+            }"""
+        )
+        assert took < 2000
+        top, bottom = book.page.evaluate(
+            """() => {
+                const [range] = CSS.highlights.get("nbcomm-current");
+                const live = document.createRange();
+                live.setStart(range.startContainer, range.startOffset);
+                live.setEnd(range.endContainer, range.endOffset);
+                const { top, bottom } = live.getBoundingClientRect();
+                return [top, bottom];
+            }"""
+        )
+        assert 0 < top < bottom < 900
+        book.page.evaluate("() => document.querySelector('.jp-WindowedPanel-outer').scrollTo(0, 0)")
     assert book.errors == []
 
 
