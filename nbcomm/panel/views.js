@@ -14,7 +14,19 @@ import { make, ranksInWords, themeOf } from "./page.js";
 import { block, choose, control, drawn, drawnDiff, isSame, outputsOf, rove } from "./views_draw.js";
 import { Tools } from "./views_find.js";
 import { Room } from "./views_room.js";
-import { byValue, common, isMixed, isOurs, itemsOf, ofNobody, ofRank, pairOf, parse, speakers } from "./views_text.js";
+import {
+  byValue,
+  common,
+  isMixed,
+  isOurs,
+  itemsOf,
+  ofNobody,
+  ofRank,
+  pairOf,
+  parse,
+  parseError,
+  speakers,
+} from "./views_text.js";
 
 const VIEWS = ["merged", "by rank", "by value", "diff"];
 const SLOWEST = 10; // drawing takes at most one part in so many of the browser's time
@@ -189,7 +201,8 @@ class CellViews {
   }
 
   /** @param {import("./views_text.js").TextOutput} output */
-  parse({ text, node }) {
+  parse({ text, node, isError }) {
+    if (isError) return parseError(text);
     const parsed = parse(text, node && this.parsed.get(node));
     if (node) this.parsed.set(node, parsed);
     return parsed;

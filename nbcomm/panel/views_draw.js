@@ -5,7 +5,7 @@
  */
 
 import { fold, make, ranksInWords } from "./page.js";
-import { diff, keys, ofRank } from "./views_text.js";
+import { diff, isOurs, keys, ofRank } from "./views_text.js";
 
 const CONTEXT = 3; // equal lines shown around a difference
 
@@ -89,7 +89,10 @@ export function outputsOf(area) {
     if (/\.(stdout|stderr)$|^text\/plain$/.test(kind)) {
       const text = node.textContent ?? "";
       const stream = kind.endsWith("stderr") ? "stderr" : "stdout";
-      if (text) outputs.push({ text, stream, node, slice: slicer(node.querySelector("pre") ?? node) });
+      const pre = node.querySelector("pre") ?? node;
+      const isError =
+        stream === "stderr" && isOurs(pre.querySelector(":scope > .ansi-bold:first-child")?.textContent ?? "");
+      if (text) outputs.push({ text, stream, node, slice: slicer(pre), isError });
     } else if (node.childNodes.length) {
       outputs.push(rich(kind, node));
     }

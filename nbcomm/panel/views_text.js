@@ -5,7 +5,8 @@
  *   one thing that some ranks said: where its lines are in the text, without prefix and indentation. No ranks:
  *   it had no prefix. `bare`: there was nothing but the prefix. `width`: what further lines are indented by.
  * @typedef {{text: string, pieces: Piece[]}} Parsed
- * @typedef {{text: string, stream: string, node?: Element, slice?: (start: number, end: number) => (string | Node)[]}} TextOutput
+ * @typedef {{text: string, stream: string, node?: Element, slice?: (start: number, end: number) => (string | Node)[],
+ *   isError?: boolean}} TextOutput  an error's text has labels with a traceback below each, and in the end its own line
  * @typedef {{key: string, node?: Element}} RichOutput  equal keys are equal outputs
  * @typedef {TextOutput | RichOutput} Output
  * @typedef {{ranks: number[], late: boolean, from: Output, lines: [number, number][]}} Item
@@ -59,6 +60,23 @@ export function parse(text, before) {
   return { text, pieces };
 }
 
+/** The pieces of an error's text: the lines below a label are its ranks' traceback, and the last line is nobody's.
+ * @param {string} text @returns {Parsed} */
+export function parseError(text) {
+  /** @type {Piece[]} */
+  const pieces = [];
+  const last = text.trimEnd().lastIndexOf("\n") + 1;
+  for (const piece of parse(text).pieces) {
+    const before = pieces.at(-1);
+    const at = piece.ranks.length || !before?.bare ? 0 : piece.lines.findIndex(([start]) => start >= last);
+    const own = at < 0 ? piece.lines.length : at;
+    if (before && own) before.lines.push(...piece.lines.slice(0, own));
+    if (own < piece.lines.length) pieces.push({ ...piece, lines: piece.lines.slice(own) });
+  }
+  for (const piece of pieces) if (piece.bare && piece.lines.length > 1) piece.lines.shift(); // the label's own line
+  return { text, pieces };
+}
+
 /** @param {string} text @param {number} start @param {number} end @param {Piece[]} pieces  gets the line */
 function readLine(text, start, end, pieces) {
   const last = pieces.at(-1);
@@ -108,7 +126,7 @@ export const isOurs = (text) => {
  *
  * @param {Output[]} outputs @param {(output: TextOutput) => Parsed} [read] @returns {Item[]}
  */
-export function itemsOf(outputs, read = (output) => parse(output.text)) {
+export function itemsOf(outputs, read = ({ text, isError }) => (isError ? parseError(text) : parse(text))) {
   /** @type {Item[]} */
   const items = [];
   let label = false;

@@ -538,8 +538,16 @@ def test_a_failed_cell_and_cells_without_views(notebook: Make, server: Server) -
     book.cell(4).locator(".jp-OutputArea-output").filter(has_text="CellError").wait_for()
     book.idle()
     choose(book, 4, "by rank")
-    says(book, 4, "before 0", "CellError", never="before 1")
+    text = says(book, 4, "before 0", "CellError", never="before 1")
+    assert "Traceback" not in text
+    view(book, 4).get_by_role("tab").nth(2).click()
+    says(book, 4, "before 2", "Traceback", "AssertionError: rank 2 is the odd one", "CellError")
+    assert view(book, 4).locator(".body .ansi-red-fg").count()
     shoot(book, "failing", 4)
+    choose(book, 4, "by value")
+    says(book, 4, "rank 0", "rank 2")
+    shoot(book, "failing-value", 4)
+    choose(book, 4, "by rank")
 
     # Typed letters belong to the controls: "b" would insert a cell and "d d" delete one.
     count = book.page.locator(".jp-Notebook .jp-CodeCell").count()

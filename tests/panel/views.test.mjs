@@ -82,6 +82,22 @@ test("what has no prefix is nobody's", () => {
   assert.deepEqual(views.speakers(items), [0]);
 });
 
+test("a traceback is of the ranks in whose label's lines it stands", () => {
+  const error = (text) => ({ text, stream: "stderr", isError: true });
+  const text =
+    "[2]\n-----\nAssertionError\n\n    odd\n\n[0-1]\n-----\nHangError: x\n\nCellError: 3 of 4 ranks failed\n";
+  assert.deepEqual(all(error(text)), [
+    ["2", "-----|AssertionError||    odd|"],
+    ["0-1", "-----|HangError: x|"],
+    ["", "CellError: 3 of 4 ranks failed"],
+  ]);
+  assert.deepEqual(all(error("[0] KeyError: x\n[1] y\nCellError: two")), [
+    ["0", "KeyError: x"],
+    ["1", "y"],
+    ["", "CellError: two"],
+  ]);
+});
+
 test("a figure is of the ranks whose bare prefix is before it", () => {
   const outputs = [out("[0-1] text\n[0]\n"), fig("a"), out("[1]"), fig("b"), fig("c")];
   assert.deepEqual(all(...outputs), [
