@@ -5,6 +5,7 @@
 /** @import { Live } from "./explorer.js" */
 import { make, themeOf, write } from "../panel/page.js";
 import { button, Choice, chip, key, numbers, plain, show } from "./explorer_parts.js";
+import { Spelling } from "./explorer_spelling.js";
 import { BUSY, chunkWords, colour, counters, fate, right, score, stateAt, stepName } from "./explorer_words.js";
 
 // ── one place in the page ────────────────────────────────────────────────────────────────────────────────
@@ -54,7 +55,7 @@ export class View {
     this.unit = make("p", "unit", "n is the size of what one rank brings; W is the number of ranks");
     this.breaker = make("div", "controls breaker", rank.root, how.root);
     this.verdict = make("div", "verdict");
-    this.spelling = make("div", "spelling");
+    this.spelling = new Spelling((text) => this.say(text));
     this.spoken = make("div", "spoken");
     this.spoken.setAttribute("aria-live", "polite");
     this.root = make(
@@ -72,7 +73,7 @@ export class View {
       this.predictor(),
       this.counters,
       this.unit,
-      this.spelling,
+      this.spelling.root,
       this.spoken,
     );
     this.root.setAttribute("aria-label", "collective explorer");
@@ -145,7 +146,7 @@ export class View {
     this.drawBroken(answer);
     this.drawLanes(answer, step);
     this.drawCounters(run, step);
-    this.drawSpelling(answer);
+    this.spelling.draw(answer);
   }
 
   /** @param {Choices} choices @param {Options} options */
@@ -210,7 +211,6 @@ export class View {
     const breaking = choices.view === "break" && broken;
     const [now, old] = [stateAt(run, step), stateAt(run, Math.max(0, step - 1))];
     const stage = run.stages[step - 1];
-    write(this.heads[2], choices.view === "watch" ? "messages" : "");
     write(
       this.heads[3],
       breaking ? "what it does" : predicting ? "after: fill in" : step ? `after step ${step}` : "at first",
@@ -219,6 +219,8 @@ export class View {
       (stage?.messages ?? []).flatMap(([, dst, chunks]) => chunks.map((chunk) => `${dst}/${chunk}`)),
     );
     const width = Math.max(1, ...answer.after.map((cells) => cells.length));
+    // A column in which nothing can stand is not there.
+    const [having, sending] = [before.some((cells) => cells.length > 0), choices.view === "watch"];
     const rows = ranks.map((rank, place) => {
       const who = make("span", "rank", make("i", "swatch"), `rank ${rank}`);
       who.style.setProperty("--stripes", colour(rank));
@@ -227,9 +229,7 @@ export class View {
       const gutter = make(
         "span",
         "gutter",
-        ...(choices.view === "watch" ? sent.slice(0, 1) : []).map((message) =>
-          this.letter(message, run, sent.length - 1),
-        ),
+        ...sent.slice(0, 1).map((message) => this.letter(message, run, sent.length - 1)),
       );
       const cells = make("span", "cells state");
       if (breaking) cells.append(this.fate(broken, rank));
@@ -240,7 +240,7 @@ export class View {
             chip(cell, run.labels[slot], arrived.has(`${rank}/${slot}`) || old[place][slot]?.text !== cell?.text),
           ),
         );
-      const row = make("div", "lane", who, had, gutter, cells);
+      const row = make("div", "lane", who, ...(having ? [had] : []), ...(sending ? [gutter] : []), cells);
       row.dataset.rank = `${rank}`;
       row.setAttribute("role", "group");
       row.setAttribute("aria-label", `rank ${rank}`);
@@ -251,7 +251,10 @@ export class View {
       "many",
       run.labels.length > 8 && all.every((cell) => (cell?.text.length ?? 0) < 5) && !breaking,
     );
-    this.lanes.replaceChildren(make("div", "lane heads", ...this.heads), ...rows);
+    this.lanes.classList.toggle("long", run.labels.length > 4); // less room for the messages
+    const heads = this.heads.filter((_, column) => (column !== 1 || having) && (column !== 2 || sending));
+    this.lanes.dataset.columns = `${heads.length}`;
+    this.lanes.replaceChildren(make("div", "lane heads", ...heads), ...rows);
     this.drawArrows();
   }
 
@@ -319,7 +322,7 @@ export class View {
     const gutters = new Map(
       [...this.lanes.querySelectorAll(".lane:not(.heads)")].map((lane) => [
         Number(/** @type {HTMLElement} */ (lane).dataset.rank),
-        /** @type {Element} */ (lane.querySelector(".gutter")).getBoundingClientRect(),
+        lane.querySelector(".gutter")?.getBoundingClientRect(),
       ]),
     );
     const messages = answer.choices.view === "watch" ? (answer.run.stages[step - 1]?.messages ?? []) : [];
@@ -327,7 +330,7 @@ export class View {
     this.arrows.replaceChildren(
       ...messages.flatMap(([src, dst]) => {
         const [from, to] = [gutters.get(src), gutters.get(dst)];
-        if (!from || !to || !from.width) return [];
+        if (!from?.width || !to) return [];
         const [x1, y1] = [from.left - box.left + 2, from.top - box.top + from.height / 2];
         const [x2, y2] = [to.right - box.left - 9, to.top - box.top + to.height / 2];
         const bend = Math.min(40, (x2 - x1) / 2);
@@ -375,40 +378,6 @@ export class View {
         ),
       ),
     );
-  }
-
-  /** @param {Answer} answer */
-  drawSpelling({ spelling }) {
-    const text = JSON.stringify(spelling);
-    show(this.spelling, spelling.length > 0);
-    if (this.spelling.dataset.text === text) return;
-    this.spelling.dataset.text = text;
-    this.spelling.replaceChildren(
-      ...spelling.map(({ library, line, there }) => {
-        const code = make(there ? "code" : "span", there ? "" : "none", line);
-        const copy = button("Copy", `copy the line of ${library}`, () => this.copy(library, line, copy));
-        return make("div", "", make("span", "library", library), code, ...(there ? [copy] : []));
-      }),
-    );
-  }
-
-  /** @param {string} library @param {string} line @param {HTMLButtonElement} pressed */
-  async copy(library, line, pressed) {
-    try {
-      await navigator.clipboard.writeText(line);
-    } catch {
-      // a page that is not served over https has no clipboard
-      const area = /** @type {HTMLTextAreaElement} */ (make("textarea", ""));
-      area.value = line;
-      this.root.append(area);
-      area.select();
-      document.execCommand("copy");
-      area.remove();
-      pressed.focus();
-    }
-    write(pressed, "Copied");
-    this.say(`The line of ${library} is copied.`);
-    setTimeout(() => write(pressed, "Copy"), 2000);
   }
 
   /** @param {string} text */

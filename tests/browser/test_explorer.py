@@ -255,13 +255,65 @@ def test_in_notebook_7_dark_narrow_and_still(notebook: Make) -> None:
     assert it.book.errors == []
 
 
+def columns(it: Explored) -> dict[str, list[str]]:
+    """Each column's head, and what stands below it."""
+    heads = it.root.locator(".lane.heads > *").all_inner_texts()
+    rows = [lane.locator("> *").all() for lane in it.root.locator(".lane:not(.heads)").all()]
+    assert {len(row) for row in rows} == {len(heads)}
+    has = "el => [...el.querySelectorAll('*')].map((one) => one.tagName + one.textContent).join() || el.textContent"
+    return {head: [row[i].evaluate(has) for row in rows] for i, head in enumerate(heads)}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("name", ["all_reduce", "barrier", "broadcast"])
+def test_no_column_is_empty_and_nothing_is_far_apart(notebook: Make, name: str) -> None:
+    it = opened(notebook, f"columns-{name}.ipynb", f"{name!r}, n=4", viewport={"width": 1200, "height": 900})
+    it.root.get_by_role("button", name="Next").click()
+    it.says("Step 1 of")
+    for view in ("Watch it", "Predict it", "Break it"):
+        it.root.get_by_role("button", name=view).click()
+        it.root.locator(f"[aria-pressed=true]:text-is('{view}')").wait_for()
+        shown = columns(it)
+        assert "" not in shown
+        assert [head for head, below in shown.items() if not any(below)] == [], view
+        assert ("before" in shown) == (name != "barrier")
+        assert ("messages" in shown) == (view == "Watch it")
+        if view != "Watch it" and name == "all_reduce":
+            had, next_to_it = it.root.locator(".lane .cell").first, it.root.locator(".lane .state > *").first
+            assert next_to_it.bounding_box()["x"] - had.bounding_box()["x"] < 120
+    assert it.book.errors == []
+
+
+SIZES = """root => [...root.querySelectorAll("*")]
+  .filter((el) => [...el.childNodes].some((node) => node.nodeType === 3 && node.data.trim()) && el.checkVisibility())
+  .map((el) => [el.className, parseFloat(getComputedStyle(el).fontSize)])"""
+
+
+@pytest.mark.timeout(120)
+def test_its_digits_are_large_and_nothing_is_small(notebook: Make) -> None:
+    it = opened(notebook, "large.ipynb", "'all_reduce', n=4", viewport={"width": 1200, "height": 900})
+    for n, wide, least in (("4", 1200, 16), ("16", 1200, 14), ("16", 450, 12)):
+        it.page.set_viewport_size({"width": 1200, "height": 900})
+        it.choice("ranks").select_option(n)
+        it.root.locator(".lane").nth(int(n)).wait_for()
+        it.page.set_viewport_size({"width": wide, "height": 900})
+        it.page.wait_for_function("width => innerWidth === width", arg=wide)
+        sizes = it.root.evaluate(SIZES)
+        assert min(size for _, size in sizes) >= 10
+        assert min(size for name, size in sizes if name == "plate") >= least
+    assert it.book.errors == []
+
+
 @pytest.mark.timeout(120)
 def test_it_plays_and_shows_real_calls(notebook: Make) -> None:
     code = "from nbcomm.pictures.plan import plan\nfrom nbcomm.pictures.explorer import remember\n"
     code += "remember([plan('all_reduce', [7, 8], op='max'), plan('broadcast', ['a', 'b'])])"
     clipboard = ["clipboard-read", "clipboard-write"]
     it = opened(notebook, "play.ipynb", "'barrier', n=2", code, permissions=clipboard)
-    it.root.get_by_role("button", name="copy the line of Lightning Fabric").click()
+    copy = it.root.get_by_role("button", name="copy the line of Lightning Fabric")
+    assert copy.count() == 0
+    it.root.get_by_text("The same call in nbcomm, torch, Lightning Fabric and Ignite").click()
+    copy.click()
     it.says("The line of Lightning Fabric is copied.")
     assert it.page.evaluate("navigator.clipboard.readText()") == "fabric.barrier()"
     it.root.get_by_role("button", name="Play").click()

@@ -1,0 +1,51 @@
+/**
+ * The same call as each library spells it, to be copied; folded away until somebody asks for it.
+ */
+/** @import { Answer } from "./explorer_words.js" */
+import { make, write } from "../panel/page.js";
+import { button, key, show } from "./explorer_parts.js";
+
+export class Spelling {
+  /** @param {(text: string) => void} say */
+  constructor(say) {
+    this.say = say;
+    this.lines = make("div", "lines");
+    this.drawn = "";
+    const summary = key(make("summary", "", "The same call in nbcomm, torch, Lightning Fabric and Ignite"));
+    this.root = make("details", "spelling", summary, this.lines);
+  }
+
+  /** @param {Answer} answer */
+  draw({ spelling }) {
+    const text = JSON.stringify(spelling);
+    show(this.root, spelling.length > 0);
+    if (this.drawn === text) return;
+    this.drawn = text;
+    this.lines.replaceChildren(
+      ...spelling.map(({ library, line, there }) => {
+        const code = make(there ? "code" : "span", there ? "" : "none", line);
+        const copy = button("Copy", `copy the line of ${library}`, () => this.copy(library, line, copy));
+        return make("div", "", make("span", "library", library), code, ...(there ? [copy] : []));
+      }),
+    );
+  }
+
+  /** @param {string} library @param {string} line @param {HTMLButtonElement} pressed */
+  async copy(library, line, pressed) {
+    try {
+      await navigator.clipboard.writeText(line);
+    } catch {
+      // a page that is not served over https has no clipboard
+      const area = /** @type {HTMLTextAreaElement} */ (make("textarea", ""));
+      area.value = line;
+      this.root.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+      pressed.focus();
+    }
+    write(pressed, "Copied");
+    this.say(`The line of ${library} is copied.`);
+    setTimeout(() => write(pressed, "Copy"), 2000);
+  }
+}
