@@ -10,6 +10,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from .frontend import shows_updates
+
 
 class Area(Protocol):
     """A place for output. Its methods may be called from any thread, by one thread at a time.
@@ -46,9 +48,10 @@ class JupyterArea:
     without a context of its own gets that of the cell which runs then.
     """
 
-    updates = comms = True
+    comms = True
 
     def __init__(self, publisher: Any) -> None:
+        self.updates = shows_updates()
         self._session = publisher.session
         self._socket = publisher.pub_socket
         self._parent = dict(publisher.parent_header)
@@ -67,8 +70,11 @@ class JupyterArea:
         self._show("display_data", data, metadata, display_id)
 
     def update(self, data: dict[str, Any], metadata: dict[str, Any], display_id: str) -> None:
-        """Replace what is shown under the ``display_id``."""
-        self._show("update_display_data", data, metadata, display_id)
+        """Replace what is shown under the ``display_id``; where nothing can be replaced, show the new value below."""
+        if self.updates:
+            self._show("update_display_data", data, metadata, display_id)
+        elif data:
+            self._show("display_data", data, metadata, "")
 
     def clear(self, *, wait: bool) -> None:
         """Remove all output."""

@@ -8,17 +8,19 @@ import time
 from IPython import get_ipython
 from IPython.display import display
 
+from .frontend import shows_updates
+
 _WIDTH = 24
 
 
 class StartProgress:
-    """Shows how a start comes along. In a terminal it prints the end alone."""
+    """Shows how a start comes along. Where nothing can be updated it prints the end alone."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         shell = get_ipython()
-        # Only a kernel's front end can update what it has shown.
-        self._live = shell is not None and hasattr(shell, "kernel")
+        # Only a kernel's front end can update what it has shown, and not each one does.
+        self._live = shell is not None and hasattr(shell, "kernel") and shows_updates()
         self._handle = None
 
     @property

@@ -64,6 +64,27 @@ def test_the_console(place: Path) -> None:
 
 
 @pytest.mark.usefixtures("prefix")
+def test_the_console_which_replaces_nothing_loses_nothing(place: Path) -> None:
+    shown = typed(
+        "jupyter_console",
+        "import time",
+        "for i in range(3): print('step', i, 'of', rank); time.sleep(0.3 * (rank + 1))",
+        "rank // 2, 'the value of a slow cell'; time.sleep(0.6); rank // 2, 'the value of a slow cell'",
+        "shown = display('one', display_id=True); time.sleep(0.6); shown.update('two')",
+        "exit",
+        place=place,
+        options=("--kernel", "nbcomm"),
+    )
+    steps = [f"step {i} of {rank}\n" for i in range(3) for rank in range(3)]
+    assert [shown.count(f"[{step[-2]}] {step}") for step in steps] == [1] * 9, shown
+    assert "[0-1] (0, 'the value of a slow cell')\n[2] (1, 'the value of a slow cell')\n" in shown
+    assert "[0-2] 'one'" in shown
+    assert "[0-2] 'two'" in shown
+    assert "Starting: " not in shown
+    assert "ready in" in shown
+
+
+@pytest.mark.usefixtures("prefix")
 def test_terminal_ipython(place: Path) -> None:
     shown = typed(
         "IPython",
