@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
+from ..panel.quietly import quietly
 from .area import Area
 from .live import new_display_id, text_bundle
 from .pieces import VIEW, Entry, Piece, Rich, View
@@ -14,7 +16,7 @@ from .wording import bundle_text, wording
 
 if TYPE_CHECKING:
     from .mirrors import Mirrors
-
+_log = logging.getLogger(__name__)
 
 _GRID = {
     "grid_template_columns": "max-content minmax(0, 1fr)",
@@ -158,6 +160,13 @@ class Block:
         if not any(widgets.values()):
             self._close_grid()
             return
+        try:
+            self._draw(widgets)
+        except Exception:  # noqa: BLE001 - whatever it is, the ranks' widgets are shown as text
+            _log.debug("A block of widgets could not be made.", exc_info=True)
+            self._close_grid()
+
+    def _draw(self, widgets: dict[int, Any]) -> None:
         import ipywidgets
 
         if self._grid is None:
@@ -180,19 +189,13 @@ class Block:
         grid, self._grid = self._grid, None
         if grid is None:
             return
-        first = next(iter(self._labels.values()))
-        made = [
-            grid,
-            grid.layout,
-            *self._labels.values(),
-            *filter(None, self._instead.values()),
-            first.layout,
-            first.style,
-        ]
+        made = [grid, grid.layout, *self._labels.values(), *filter(None, self._instead.values())]
+        for first in [*self._labels.values()][:1]:  # there is none where the first could not be made
+            made += [first.layout, first.style]
         self._labels.clear()
         self._instead.clear()
         for widget in made:
-            widget.close()
+            quietly(widget.close)
 
     def _bundle(self) -> dict[str, Any]:
         self._shown = self._text()

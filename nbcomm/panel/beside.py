@@ -6,10 +6,13 @@ A page gets a widget's JavaScript as one module, which can import no file that l
 from __future__ import annotations
 
 import functools
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+_log = logging.getLogger(__name__)
 
 _IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[\w./]+\.js)";\n', re.MULTILINE)
 
@@ -50,8 +53,42 @@ def open_widget(main: Path, read: Callable[[], dict[str, Any]] = dict) -> Any:
         main: its JavaScript; the styles lie beside it, with the ending ``.css``.
         read: what the page is to know when it opens, and when it was reloaded: asked for whenever somebody reads the
             widget's state, and never sent on change.
+
+    Returns:
+        The widget; where it cannot be opened, one that does nothing: what it would draw over stays a plain table.
     """
-    return _widget_class(main)(snapshot=_Current(read))
+    try:
+        return _widget_class(main)(snapshot=_Current(read))
+    except Exception as error:  # noqa: BLE001  # it is made of others' packages and of a kernel that may have no comms
+        _tell(f"{type(error).__name__}: {error}")
+        _log.debug("The widget of %s could not be opened.", main.name, exc_info=True)
+        return _Nothing()
+
+
+@functools.cache
+def _tell(reason: str) -> None:
+    """Say it, once: the panel, the views and the explorer fail alike."""
+    _log.warning(
+        "nbcomm: the panel is a plain table in this notebook, for its widget could not be opened (%s).", reason
+    )
+
+
+class _Nothing:
+    """Stands for a widget that could not be opened: nobody hears what it says, and it hears nothing."""
+
+    @property
+    def layout(self) -> _Nothing:
+        """Closed with it."""
+        return self
+
+    def send(self, message: dict[str, Any]) -> None:
+        """Nothing."""
+
+    def on_msg(self, hear: Callable[..., Any]) -> None:
+        """Nothing."""
+
+    def close(self) -> None:
+        """Nothing."""
 
 
 def close_widget(widget: Any) -> None:

@@ -281,6 +281,27 @@ def test_a_widget_that_nobody_knows_is_text_also_beside_others(known: Known) -> 
     assert cell.area.outputs[0]["data"] == {"text/plain": "[0] Widget(unknown)"}
 
 
+@pytest.mark.parametrize("made", [0, 2])  # before the grid, and before the first label
+def test_a_block_that_cannot_be_made_is_text(known: Known, monkeypatch: pytest.MonkeyPatch, made: int) -> None:
+    cell = shown_in(known)
+    create, left = comm.create_comm, iter(range(made))
+
+    def refuse(*args: Any, **keys: Any) -> Any:
+        if next(left, None) is None:
+            raise RuntimeError("no comms here")
+        return create(*args, **keys)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(comm, "create_comm", refuse)
+        for rank in range(2):
+            known.hear(rank, opened(f"w{rank}", value=rank))
+            cell.feed(rank, view(f"w{rank}"))
+        cell.feed(0, Text("stdout", "and more\n"))
+        cell.output.close()
+    assert cell.area.text == "[0] IntSlider: 0\n[1] IntSlider: 1\n[0] and more\n"
+    assert VIEW not in str(cell.area.outputs)
+
+
 def test_a_terminal_shows_text(known: Known) -> None:
     cell = shown_in(known, updates=False)
     for rank in range(2):

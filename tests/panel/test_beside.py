@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,21 @@ def test_each_widget_has_its_own_styles_in_the_page() -> None:
     finally:
         for widget in opened:
             beside.close_widget(widget)
+
+
+def test_where_a_widget_cannot_be_opened_one_that_does_nothing_stands_for_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    beside._widget_class.cache_clear()
+    for name in ("panel.js", "views.js"):
+        widget = beside.open_widget(PANEL / name)
+        widget.on_msg(print)
+        widget.send({"kind": "delta"})
+        beside.close_widget(widget)
+    [said] = caplog.messages
+    assert said.startswith("nbcomm: the panel is a plain table in this notebook")
+    assert "ModuleNotFoundError" in said
 
 
 def test_a_file_comes_before_what_needs_it_and_once(tmp_path: Path) -> None:
