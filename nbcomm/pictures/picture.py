@@ -16,7 +16,7 @@ _DARK = '[data-jp-theme-light="false"],.vscode-dark,.vscode-high-contrast,[theme
 _LIGHT = '[data-jp-theme-light="true"],.vscode-light,.vscode-high-contrast-light,[theme="light"],[data-theme="light"]'
 _THEMES = f":is({_DARK}) .nbcomm-picture{{color-scheme:dark}}:is({_LIGHT}) .nbcomm-picture{{color-scheme:light}}"
 """How a page tells its theme: JupyterLab, Notebook 7 and nbconvert; VS Code; Colab; Sphinx. An image follows the scheme
-that is set for it, not the browser's; where no page tells, or styles are stripped, the browser's holds."""
+that is set for it, not the browser's; where styles are stripped, that of the page or the browser holds."""
 
 _LEAST = 10
 """Pixels of the smallest text where a picture is made smaller; where it is too wide then, the notebook scrolls it."""
