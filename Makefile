@@ -79,6 +79,8 @@ screenshots: $(VENV)/ready-to-develop system-packages
 	@NBCOMM_SCREENSHOTS=docs $(BIN)/python -m pytest -q tests/browser/test_world.py tests/browser/test_story.py tests/browser/test_views.py tests/browser/test_widgets.py
 	$(SAY) 'Drawing the pictures of docs/collectives.'
 	@$(BIN)/python docs/pictures.py
+	$(SAY) 'Playing the notebooks for docs/notebooks.'
+	@$(BIN)/python docs/notebooks.py
 
 clean:
 	$(SAY) 'Removing the environment, caches and builds.'

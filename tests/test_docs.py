@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import nbformat
 import pytest
 
 import nbcomm
@@ -173,3 +174,20 @@ def test_every_picture_is_what_the_plan_draws() -> None:
         assert (DOCS / "collectives" / "pictures" / name).read_text(encoding="utf-8") == text, "run docs/pictures.py"
     shown = {name for page in PAGES for name in re.findall(r"\(pictures/([^)]+)\)", page.read_text())}
     assert shown == set(made)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb")))
+def test_the_played_copy_of_a_notebook_is_of_its_cells_and_has_what_they_show(name: str) -> None:
+    """``python docs/notebooks.py`` plays all of them again."""
+    notebook, copy = (nbformat.read(folder / name, as_version=4) for folder in (ROOT / "notebooks", DOCS / "notebooks"))
+    assert [cell.source for cell in copy.cells] == [cell.source for cell in notebook.cells]
+    kinds: set[str] = set()
+    for cell in copy.cells:
+        outputs = cell.get("outputs", [])
+        failed = [output for output in outputs if output.output_type == "error"]
+        assert bool(failed) == ("raises-exception" in cell.metadata.get("tags", []))
+        kinds.update(*(output.get("data", [output.output_type]) for output in outputs))
+    assert {"stream", "text/html", "image/svg+xml"} <= kinds
+    assert not any("widget" in kind for kind in kinds), "such an output is an error message without a kernel"
+    text = (DOCS / "notebooks" / name).read_text()
+    assert not re.search(r"/(?:home|root|tmp|work|Users)/", text), "a path of the machine where it was played"
