@@ -94,6 +94,11 @@ class WidgetHalf(Half):
             if not raw:
                 self._echo(state)
 
+    def handle_close(self, msg: dict[str, Any]) -> None:  # noqa: ARG002 - as the base class has it
+        """Stay: a page that knows no widgets closes each one that it hears of, and another page may show it."""
+        self._closed = False
+        comm.get_comm_manager().comms[self.comm_id] = self
+
     def _echo(self, state: dict[str, Any]) -> None:
         """Tell other pages what this one has set; the one that has waits to see its own word again."""
         area = current_area()

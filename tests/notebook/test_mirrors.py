@@ -131,6 +131,18 @@ def test_a_comm_of_another_target_has_its_other_half(known: Known) -> None:
     assert known.sent == [("open", {"hello": 1})]
 
 
+def test_a_page_that_knows_no_widgets_and_closes_them_leaves_them_to_others(known: Known) -> None:
+    cell = shown_in(known)
+    known.hear(0, opened("w0", value=3))
+    cell.feed(0, view("w0"))
+    comm.get_comm_manager().comm_close(None, "", {"content": {"comm_id": "w0"}, "metadata": {}})
+    cell.output.close()
+    assert grid(cell) == ["[0]", "w0"]
+    assert cell.area.outputs[0]["data"]["text/plain"] == "[0] IntSlider: 3"
+    known.page_says("w0", {"method": "update", "state": {"value": 4}})
+    assert known.told == [(0, Heard("msg", "w0", {"method": "update", "state": {"value": 4}}))]
+
+
 def test_a_closed_widget_is_closed_everywhere(known: Known) -> None:
     known.hear(0, opened("w1"), Comm("close", "w1"), updated("w1", value=1))
     assert known.mirrors.widget("w1") is None
