@@ -125,7 +125,7 @@ class Journal:
                 return self._closely(entry, method, args, kwargs)
             data = args[1] if len(args) > 1 else kwargs.get("data")
             if type(data) is torch.Tensor:  # what is cheap to count; what else there may be is the trace's to count
-                entry.nbytes = data.nbytes
+                entry.nbytes = data.numel() * data.itemsize  # `nbytes` raises for a sparse one
             self._add(entry)
             result = method(*args, **kwargs)
         except BaseException:

@@ -183,3 +183,8 @@ def test_a_forked_child_that_leaves_the_cell_ends_there(four: Notebook) -> None:
     four.run("def fork():\n    return os.fork() and os.wait()[1] >> 8")
     assert four.run("worlds.current().call(fork)").text == "[1, 1, 1, 1]\n"
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_noting_a_call_does_not_ask_a_sparse_tensor_what_it_cannot_say(four: Notebook) -> None:
+    cell = four.run("%%distributed\nbroadcast(torch.full((2,), rank + 3.0).to_sparse(), 1).to_dense().tolist()")
+    assert cell.text == "[0-3] [4.0, 4.0]\n"
