@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -11,6 +12,8 @@ from pathlib import Path
 
 import psutil
 import pytest
+
+from nbcomm.ranks import parse
 
 TOKEN = "NBCOMM_TEST_TERMINAL"  # noqa: S105 - the name of an environment variable
 _ENDS_SECONDS = 90
@@ -63,6 +66,12 @@ def test_the_console(place: Path) -> None:
     assert "Shutting down kernel" in shown
 
 
+def ranks_that_showed(text: str, shown: str) -> set[int]:
+    """Those with such a line; a rank that came late on a busy machine is not folded with the others."""
+    specs = re.findall(rf"\[([\d,-]+)\] {re.escape(text)}$", shown, re.MULTILINE)
+    return {rank for spec in specs for rank in parse(spec, 3)}
+
+
 @pytest.mark.usefixtures("prefix")
 def test_the_console_which_replaces_nothing_loses_nothing(place: Path) -> None:
     shown = typed(
@@ -77,9 +86,9 @@ def test_the_console_which_replaces_nothing_loses_nothing(place: Path) -> None:
     )
     steps = [f"step {i} of {rank}\n" for i in range(3) for rank in range(3)]
     assert [shown.count(f"[{step[-2]}] {step}") for step in steps] == [1] * 9, shown
-    assert "[0-1] (0, 'the value of a slow cell')\n[2] (1, 'the value of a slow cell')\n" in shown
-    assert "[0-2] 'one'" in shown
-    assert "[0-2] 'two'" in shown
+    assert ranks_that_showed("(0, 'the value of a slow cell')", shown) == {0, 1}
+    assert ranks_that_showed("(1, 'the value of a slow cell')", shown) == {2}
+    assert ranks_that_showed("'one'", shown) == ranks_that_showed("'two'", shown) == {0, 1, 2}, shown
     assert "Starting: " not in shown
     assert "ready in" in shown
 
