@@ -29,6 +29,8 @@ def described(n: int | None = None, device: str = "auto") -> dict[str, object]:
         "argv": make_ipkernel_cmd(_MODULE, extra_arguments=options),
         "display_name": f"PyTorch distributed{ranks} (nbcomm)",
         "interrupt_mode": "signal",
+        # Or debugpy says on stderr, in the first output of all, that it cannot stop in some of Python's own modules.
+        "env": {"PYDEVD_DISABLE_FILE_VALIDATION": "1"},
     }
 
 

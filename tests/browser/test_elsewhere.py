@@ -180,12 +180,16 @@ def test_where_one_name_is_another_nothing_is_hidden_that_is_shown_nowhere(noteb
 # ── subshells, which hear the page while a cell runs ──
 
 APP = """
+import os
 from ipykernel.kernelapp import IPKernelApp
 class App(IPKernelApp):
     def init_control(self, context):
         super().init_control(context)
         self.shell_channel_thread = None
-App.launch_instance()
+try:
+    App.launch_instance()
+finally:  # where another process has taken a port, Jupyter starts it again; by itself it would wait for that thread
+    os._exit(1)
 """
 BUSY = """%%distributed
 import pathlib, time

@@ -23,6 +23,7 @@ def test_it_is_installed_listed_replaced_and_removed(tmp_path: Path, capsys: pyt
     assert cli.main(["kernel", "install", *where]) == 0
     kernel = listed(tmp_path).get_kernel_spec("nbcomm")
     assert kernel.argv == [sys.executable, "-m", "nbcomm.kernel", "-f", "{connection_file}"]
+    assert kernel.env == {"PYDEVD_DISABLE_FILE_VALIDATION": "1"}
     assert (kernel.display_name, kernel.language) == ("PyTorch distributed (nbcomm)", "python")
     assert kernel.interrupt_mode == "signal"
     assert Path(kernel.resource_dir, "logo-svg.svg").read_text().startswith("<svg")
