@@ -53,6 +53,35 @@ export function behind(host) {
 /** @param {Element} host */
 export const themeOf = (host) => (isDark(behind(host)) ? "dark" : "light");
 
+/** Puts a text on the clipboard; over plain http, and in some frames, the browser has only the old way.
+ * @param {string} text @returns {Promise<boolean>} whether it is there */
+export async function toClipboard(text) {
+  try {
+    await navigator.clipboard.writeText(text);
+    return true;
+  } catch {
+    return copyBySelection(text);
+  }
+}
+
+/** @param {string} text */
+function copyBySelection(text) {
+  const active = /** @type {HTMLElement | null} */ (document.activeElement);
+  const box = /** @type {HTMLTextAreaElement} */ (make("textarea", ""));
+  box.style.cssText = "position: fixed; top: 0; left: 0; width: 1px; height: 1px; opacity: 0";
+  box.value = text;
+  document.body.append(box);
+  box.select();
+  try {
+    return document.execCommand("copy");
+  } catch {
+    return false;
+  } finally {
+    box.remove();
+    active?.focus({ preventScroll: true });
+  }
+}
+
 /**
  * What a widget without a view exports. A page loads its module once for each widget, so it holds one.
  *

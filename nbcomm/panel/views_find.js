@@ -6,7 +6,7 @@
  * @typedef {{text: string, parts: Part[]}} Line  one line in sight, and where it is in the page
  */
 
-import { make, write } from "./page.js";
+import { make, toClipboard, write } from "./page.js";
 import { control } from "./views_draw.js";
 
 const MARKED = 20_000; // so many lines around the current one are marked
@@ -113,36 +113,6 @@ function highlight(name) {
 const FOUND = "nbcomm-found";
 const CURRENT = "nbcomm-current";
 
-// ── copying ──────────────────────────────────────────────────────────────────────────────────────────────
-
-/** Puts a text on the clipboard; over plain http, and in some frames, the browser has only the old way.
- * @param {string} text @returns {Promise<boolean>} whether it is there */
-async function put(text) {
-  try {
-    await navigator.clipboard.writeText(text);
-    return true;
-  } catch {
-    return putByCommand(text);
-  }
-}
-
-/** @param {string} text */
-function putByCommand(text) {
-  const active = /** @type {HTMLElement | null} */ (document.activeElement);
-  const box = /** @type {HTMLTextAreaElement} */ (control("textarea", "nbcomm-views nbcomm-views-copy"));
-  box.value = text;
-  document.body.append(box);
-  box.select();
-  try {
-    return document.execCommand("copy");
-  } catch {
-    return false;
-  } finally {
-    box.remove();
-    active?.focus({ preventScroll: true });
-  }
-}
-
 // ── the controls ─────────────────────────────────────────────────────────────────────────────────────────
 
 /** The buttons "copy" and "find" of one cell, and the row in which one searches. */
@@ -201,7 +171,7 @@ export class Tools {
 
   async copy() {
     const text = linesOf(this.shown(), { folded: false }).map((line) => `${line.text}\n`);
-    const done = await put(text.join(""));
+    const done = await toClipboard(text.join(""));
     if (!done) this.select();
     write(this.said, done ? "copied" : REFUSED);
     write(this.copier, done ? "copied" : "copy");

@@ -2,7 +2,7 @@
  * The same call as each library spells it, to be copied; folded away until somebody asks for it.
  */
 /** @import { Answer } from "./explorer_words.js" */
-import { make, write } from "../panel/page.js";
+import { make, toClipboard, write } from "../panel/page.js";
 import { button, key, show } from "./explorer_parts.js";
 
 export class Spelling {
@@ -32,18 +32,7 @@ export class Spelling {
 
   /** @param {string} library @param {string} line @param {HTMLButtonElement} pressed */
   async copy(library, line, pressed) {
-    try {
-      await navigator.clipboard.writeText(line);
-    } catch {
-      // a page that is not served over https has no clipboard
-      const area = /** @type {HTMLTextAreaElement} */ (make("textarea", ""));
-      area.value = line;
-      this.root.append(area);
-      area.select();
-      document.execCommand("copy");
-      area.remove();
-      pressed.focus();
-    }
+    await toClipboard(line);
     write(pressed, "Copied");
     this.say(`The line of ${library} is copied.`);
     setTimeout(() => write(pressed, "Copy"), 2000);
