@@ -16,6 +16,7 @@ from .wording import bundle_text, wording
 
 if TYPE_CHECKING:
     from .mirrors import Mirrors
+
 _log = logging.getLogger(__name__)
 
 _GRID = {
@@ -190,7 +191,8 @@ class Block:
         if grid is None:
             return
         made = [grid, grid.layout, *self._labels.values(), *filter(None, self._instead.values())]
-        for first in [*self._labels.values()][:1]:  # there is none where the first could not be made
+        if self._labels:  # there is none where the first could not be made; they share what follows
+            first = next(iter(self._labels.values()))
             made += [first.layout, first.style]
         self._labels.clear()
         self._instead.clear()

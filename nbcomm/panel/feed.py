@@ -24,8 +24,8 @@ BARS = 8
 
 _TIMELINE = 1.0  # seconds between two pictures of a running timeline; it is by far the largest of all
 _RUNGS = 12  # columns of the ladder
-_SPANS_ENDED = 240  # the same when the cell has ended: then somebody may look more closely, and it is made only once
 _SPANS = 96  # stretches of one bar: finer ones cannot be told apart on the page
+_SPANS_ENDED = 240  # the same when the cell has ended: then somebody may look more closely, and it is made only once
 _ERROR = 1000  # characters of an error
 _MEMORY_STEP = 2**20
 _LETTERS = {"done": "d", "arrived": "a", "missing": "m", "other": "o", "failed": "f", "out": "-"}
@@ -193,16 +193,14 @@ def packed_timeline(timeline: Timeline | None) -> list[Any] | None:
             call = calls.setdefault((span.name, span.nbytes, span.line), len(calls)) if span.name else -1
             flat += (_KIND.get(span.kind, 0), round(span.end, 5), call)
         bars.append([rank, [round(total, 5) for total in totals[rank]], start, flat])
-    seconds, whole = round(timeline.seconds, 5), sum(map(sum, totals.values()))
-    waiting = sum(each[1] for each in totals.values()) / whole if whole else 0.0
     return [
         timeline.cell,
-        seconds,
+        round(timeline.seconds, 5),
         timeline.running,
         timeline.sentence,
         len(totals),
         bars,
-        round(waiting, 4),
+        round(timeline.waiting, 4),
         list(map(list, calls)),
     ]
 
