@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +18,11 @@ def group() -> Iterator[Path]:
     """A control group with little memory; the test is skipped where none can be made."""
     mine = next((line for line in Path("/proc/self/cgroup").read_text().splitlines() if ":memory:" in line), None)
     root = Path("/sys/fs/cgroup/memory") / mine.split(":")[2].strip("/") if mine else Path("/sys/fs/cgroup")
-    made = root / "nbcomm-test"
+    # Of this process alone: two runs on one machine must not meet. What a killed run has left under this name is
+    # removed here, not below, where a failure means that there are no groups.
+    made = root / f"nbcomm-test-{os.getpid()}"
+    if made.exists():
+        made.rmdir()
     try:
         made.mkdir()
         (made / ("memory.limit_in_bytes" if mine else "memory.max")).write_text(str(_LIMIT))
