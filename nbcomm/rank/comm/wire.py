@@ -138,7 +138,8 @@ class Wire:
                 self._deliver(heads, parts or [], side)
             elif any(sizes):
                 expected = sizes if self.me == at else [0] * self.size
-                self._deliver(heads, self._exchange(out, expected, side), side)
+                parts = self._exchange(out, expected, side)
+                self._deliver(heads if self.me == at else [], parts, side)  # elsewhere nothing has come
         return heads if self.me == at else None
 
     def scatter(self, mails: Sequence[Mail] | None, src: int) -> Mail:

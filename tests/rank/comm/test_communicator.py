@@ -336,14 +336,24 @@ def test_gather_collects_on_dst_alone(worlds, size):
             comm.gather(comm.rank * 10, dst),
             comm.gather({"x": torch.full((BIG,), float(comm.rank))}, dst, mode="stack"),
             comm.gather(data, dst, mode="cat"),
+            comm.gather("x" * 1000 * comm.rank, dst),  # texts of which some fit into a head
+            comm.gather({"x": data, "name": "x" * (1000 + comm.rank)}, dst),  # none does
         )
         if comm.rank != dst:
             return found
-        return found[0], tuple(found[1]["x"].shape), found[2].sum().item()
+        texts, sizes = [len(text) for text in found[3]], [len(name) for name in found[4]["name"]]
+        return found[0], tuple(found[1]["x"].shape), found[2].sum().item(), texts, sizes
 
     *others, last = worlds[size].run(check)
-    assert others == [(None, None, None)] * (size - 1)
-    assert last == ([10 * rank for rank in range(size)], (size, BIG), 1000 * sum(rank**2 for rank in range(size)))
+    ranks = range(size)
+    assert others == [(None,) * 5] * (size - 1)
+    assert last == (
+        [10 * rank for rank in ranks],
+        (size, BIG),
+        1000 * sum(rank**2 for rank in ranks),
+        [1000 * rank for rank in ranks],
+        [1000 + rank for rank in ranks],
+    )
 
 
 @pytest.mark.parametrize("size", SIZES)

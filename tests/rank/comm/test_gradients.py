@@ -162,6 +162,21 @@ def test_nested_data_mixes_what_has_gradients_and_what_has_not(worlds):
     assert [result[4] for result in results] == [[1 + 2 + 3 + to_all], [9.0 + to_all], [to_all]]
 
 
+def test_gradients_beside_objects_of_unequal_size(worlds):
+    def check(comm):
+        w = torch.ones(1, requires_grad=True)
+        data = {"w": w * (comm.rank + 1), "name": "x" * 1000 * (comm.rank + 1)}
+        got = comm.gather(data, 1, sync_grads=True)
+        (got if comm.rank != 1 else sum(got["w"]).sum()).backward()
+        # its backward gathers gradients of unequal length
+        items = [torch.ones(500 * place, requires_grad=True) for place in range(3)] if comm.rank == 0 else None
+        comm.scatter(items, sync_grads=True).sum().backward()
+        sums = [] if items is None else [item.grad.sum().item() for item in items]
+        return w.grad.tolist(), [] if comm.rank != 1 else [len(name) for name in got["name"]], sums
+
+    assert worlds[3].run(check) == [([1.0], [], [0.0, 500.0, 1000.0]), ([2.0], [1000, 2000, 3000], []), ([3.0], [], [])]
+
+
 def test_without_anything_that_requires_grad_the_results_are_plain(worlds):
     def check(comm):
         x = torch.ones(comm.world_size, 2)
