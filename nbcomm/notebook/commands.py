@@ -198,13 +198,17 @@ class Commands:
         self._manuscript.called(getattr(function, "__name__", "spawn"), chosen, len(self.ranks))
         return self._transfers.call(function, tuple(args), dict(kwargs or {}), chosen, local_rank=True)
 
-    def push(self, ranks: str | Iterable[int] | None = None, **variables: Any) -> None:
+    def push(self, /, ranks: str | Iterable[int] | None = None, **variables: Any) -> None:
         """Bind variables on ranks; each rank gets a copy of its own.
 
         Raises:
             TransferError: a value cannot be pickled (nothing was sent then), or cannot be rebuilt there.
         """
-        chosen = self._choose(ranks)
+        self.push_many(variables, ranks)
+
+    def push_many(self, variables: Mapping[str, Any], ranks: str | Iterable[int] | None = None) -> None:
+        """Bind variables by their names, as `push` does; one may be called ``ranks``, too."""
+        variables, chosen = dict(variables), self._choose(ranks)
         self._transfers.push(variables, chosen)
         self._manuscript.pushed(variables, chosen, len(self.ranks))
 

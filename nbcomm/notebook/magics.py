@@ -275,7 +275,7 @@ class DistributedMagics(Magics):
         missing = [name for name in options.names if name not in self._shell.user_ns]
         if missing:
             raise TransferError(f"{', '.join(missing)} is not defined in the notebook; nothing was pushed.")
-        worlds.current(options.world).push(**{name: self._shell.user_ns[name] for name in options.names})
+        worlds.current(options.world).push_many({name: self._shell.user_ns[name] for name in options.names})
 
     def _do_pull(self, options: argparse.Namespace) -> None:
         self._shell.user_ns.update(worlds.current(options.world).pull_many(options.names, options.ranks))

@@ -56,6 +56,9 @@ def test_push_and_pull(four: Notebook) -> None:
     assert four.run("%distributed pull mine list_of -r 1-2\nmine, list_of").text.rstrip() == (
         "([tensor([1., 1.]), tensor([2., 2.])], [[1], [2]])"
     )
+    # What nbcomm's own functions call their arguments is no special name.
+    four.run("ranks, self = [7], 'I'\n%distributed push ranks self")
+    assert four.run("%%distributed\nranks, self").text == "[0-3] ([7], 'I')\n"
 
 
 def test_large_tensors_travel_both_ways_and_are_the_receivers_own(four: Notebook) -> None:
