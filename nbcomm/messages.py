@@ -203,6 +203,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
         nbytes: bytes of data that the rank brought; 0 unless it was one tensor, or the cell was traced.
         how: op, src, dst and so on; None unless the cell was drawn. So are ``before`` and ``after``: the values of the
             rank, a text for each cell of the picture.
+        asked: when Python began to wait for it, where that was later; 0 where it did not, or that is not known.
     """
 
     name: str
@@ -221,6 +222,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
     how: dict[str, Any] | None = None
     before: list[str] | None = None
     after: list[str] | None = None
+    asked: float = 0.0
 
 
 # ── notebook → rank ─────────────────────────────────────────────────────────────────────────────────

@@ -18,7 +18,7 @@ _HEARD = 256
 _CELLS = 20
 """So many cells are told of after the next one has begun."""
 
-_Raw = tuple[int, dict[int, tuple[float, float]], dict[int, list[Step]]]
+_Raw = tuple[int, dict[int, tuple[float, float]], dict[int, list[Step]], float]
 
 
 class Chronicle:
@@ -30,6 +30,7 @@ class Chronicle:
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
         self._steps: dict[int, dict[tuple[str, str, int, float], Step]] = {}
+        self._since: dict[int, float] = {}  # what a rank did before is not kept
         self._running = False
         self._told: tuple[Ladder, Timeline] | None = None
         self._past: deque[Past] = deque(maxlen=_CELLS)
@@ -42,7 +43,7 @@ class Chronicle:
         with self._lock:
             self._number, self._running, self._told = number, True, None
             self._began = dict.fromkeys(ranks, now)
-            self._ended, self._steps = {}, {}
+            self._ended, self._steps, self._since = {}, {}, {}
 
     def hear(self, rank: int, steps: Sequence[Step]) -> None:
         """Take the last few steps of a rank that still runs the cell."""
@@ -55,6 +56,7 @@ class Chronicle:
                     own[step.name, step.group, step.first, step.began] = step
             while len(own) > _HEARD:
                 del own[next(iter(own))]
+                self._since[rank] = next(iter(own.values())).began
             self._told = None
 
     def end(self, answers: Mapping[int, Done]) -> None:
@@ -66,17 +68,22 @@ class Chronicle:
                     self._began[rank], self._ended[rank] = done.began, done.began + done.seconds
                     own = {(s.name, s.group, s.first, s.began): s for s in done.steps}
                     self._steps[rank] = own
+                    self._since[rank] = done.steps[0].began if done.dropped > 0 and done.steps else 0.0
                 else:  # it died: what it told before is all there is
                     self._ended[rank] = time.time()
             if ran:
                 windows = {rank: (began, self._ended.get(rank, began)) for rank, began in self._began.items()}
                 steps = {rank: list(own.values()) for rank, own in self._steps.items()}
-                self._unread.append((self._number, windows, steps))
+                self._unread.append((self._number, windows, steps, self._known_since()))
 
     def forget(self) -> None:
         """What the last cell did is no news any more: ranks were replaced since."""
         with self._lock:
-            self._began, self._ended, self._steps, self._told = {}, {}, {}, None
+            self._began, self._ended, self._steps, self._since, self._told = {}, {}, {}, {}, None
+
+    def _known_since(self) -> float:
+        """From when on all that the ranks did is known; the lock is held."""
+        return max(self._since.values(), default=0.0)
 
     def meetings(self) -> list[Meeting]:
         """What the ranks have done together so far."""
@@ -103,12 +110,13 @@ class Chronicle:
             raw = self._unread[-1] if self._unread and not running else None
             now = time.time()
             windows = {rank: (began, self._ended.get(rank, now)) for rank, began in self._began.items()}
+            since = self._known_since()
         if told is not None:
             return told
         met = self.meetings()
         told = (
             ladder.ladder(size, met, ended=not running),
-            timeline.timeline(self._number, windows, met, running=running),
+            timeline.timeline(self._number, windows, met, running=running, since=since),
         )
         with self._lock:
             if not running and not self._running:
@@ -119,8 +127,8 @@ class Chronicle:
 
 
 def _read(raw: _Raw) -> Past:
-    number, windows, steps = raw
-    return _kept(timeline.timeline(number, windows, meetings(steps), running=False))
+    number, windows, steps, since = raw
+    return _kept(timeline.timeline(number, windows, meetings(steps), running=False, since=since))
 
 
 def _kept(line: Timeline) -> Past:

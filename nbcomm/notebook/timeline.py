@@ -8,22 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ..panel.story import Span, Timeline, abridged
+from ..messages import Step
+from ..panel.story import Span, Timeline
 from ..ranks import named
 from .meetings import Meeting
-
-_SPANS = 60
-"""Spans of a rank's bar at most: more could not be told apart."""
-
-_SPANS_ENDED = 240
-"""The same of a cell that has ended, which somebody may look at more closely."""
 
 _MATTERS = 0.1
 """Seconds for which others must have waited before a straggler is named."""
 
 
 def timeline(
-    cell: int, windows: Mapping[int, tuple[float, float]], met: Sequence[Meeting], *, running: bool
+    cell: int,
+    windows: Mapping[int, tuple[float, float]],
+    met: Sequence[Meeting],
+    *,
+    running: bool,
+    since: float = 0.0,
 ) -> Timeline:
     """Make the timeline of a cell.
 
@@ -32,18 +32,27 @@ def timeline(
         windows: for each rank that ran it, when its part began and ended (or what time it is), by `time.time`.
         met: what the ranks did together.
         running: whether it still runs.
+        since: what the ranks did before is not known any more.
     """
     if not windows:
         return Timeline(cell, 0.0, running, {})
     zero = min(began for began, _ in windows.values())
     end = max(ended for _, ended in windows.values())
-    spans = {rank: _bar(rank, window, met, zero, running=running) for rank, window in sorted(windows.items())}
-    late, sentence = straggler(met)
+    spans = {
+        rank: _bar(rank, (max(began, since), ended), met, zero, running=running)
+        for rank, (began, ended) in sorted(windows.items())
+    }
+    late, sentence = straggler(met, more=since > zero)
     return Timeline(cell, max(0.0, end - zero), running, spans, sentence, late)
 
 
-def straggler(met: Sequence[Meeting]) -> tuple[int | None, str]:
-    """Name the rank for which the others waited longest, if it was long, and say so; else None and an empty text."""
+def straggler(met: Sequence[Meeting], *, more: bool = False) -> tuple[int | None, str]:
+    """Name the rank for which the others waited longest, if it was long, and say so; else None and an empty text.
+
+    Args:
+        met: what the ranks did together.
+        more: the cell has made others before these, which are not known any more.
+    """
     shared = [meeting for meeting in met if len(meeting.members) > 1 and not meeting.missing]
     last: dict[int, int] = {}
     waited: dict[int, dict[int, float]] = {}
@@ -52,14 +61,15 @@ def straggler(met: Sequence[Meeting]) -> tuple[int | None, str]:
         last[late] = last.get(late, 0) + 1
         for rank, step in meeting.steps.items():
             each = waited.setdefault(late, {})
-            each[rank] = each.get(rank, 0.0) + meeting.met - step.began
+            each[rank] = each.get(rank, 0.0) + max(0.0, meeting.met - _asked(step))
     if not waited:
         return None, ""
     worst = max(waited, key=lambda rank: max(waited[rank].values()))
     longest = max(waited[worst].values())
     if longest < _MATTERS:
         return None, ""
-    count = f"{last[worst]} of {len(shared)} collectives" if len(shared) > 1 else "the only collective"
+    whole = f"{'the last ' * more}{len(shared)} collectives"
+    count = f"{last[worst]} of {whole}" if len(shared) > 1 else "the only collective"
     others = [rank for rank in waited[worst] if rank != worst]
     return worst, f"{named([worst])} came last in {count}; {named(others)} waited up to {longest:.1f} s for it."
 
@@ -81,17 +91,28 @@ def _bar(
         spans.append(Span(kind, start - zero, end - zero, *call))
         at = end
 
-    for meeting in met:
-        step = meeting.steps.get(rank)
-        if step is None:
-            continue
-        until = step.ended or ended
+    own = sorted((each for each in met if rank in each.steps), key=lambda each: _asked(each.steps[rank]))
+    later = [*(_asked(each.steps[rank]) for each in own[1:]), None]
+    for meeting, following in zip(own, later, strict=False):
+        step = meeting.steps[rank]
+        asked, until = _asked(step), step.ended or _until(meeting, step, following, ended, running=running)
         call = f"{step.name} #{meeting.seq}", step.line or meeting.line, step.nbytes
-        add("waiting", step.began, min(meeting.met, until), call)
-        add("transfer", meeting.met, until, call)
+        add("waiting", asked, min(meeting.met, until), call)
+        add("transfer", max(asked, meeting.met), until, call)
     if ended > at:
         spans.append(Span("compute", at - zero, ended - zero))
-    return tuple(abridged(_joined(spans), _SPANS if running else _SPANS_ENDED))
+    return tuple(_joined(spans))
+
+
+def _asked(step: Step) -> float:
+    """When a rank began to wait; what it did between the call and then is its own work."""
+    return step.asked or step.began
+
+
+def _until(meeting: Meeting, step: Step, later: float | None, ended: float, *, running: bool) -> float:
+    """When a call has ended of which that is not known: it goes on, it failed, or C++ waited for it (DDP's)."""
+    goes_on = later is None and (running or step.failed)
+    return min(ended, ended if later is None else later, ended if goes_on else meeting.met)
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from .story import KINDS, Ladder, Past, Span, Timeline, abridged
+from .story import KINDS, Ladder, Past, Timeline, abridged
 from .words import RankView
 
 INTERVAL = 0.1
@@ -24,7 +24,7 @@ BARS = 8
 
 _TIMELINE = 1.0  # seconds between two pictures of a running timeline; it is by far the largest of all
 _RUNGS = 12  # columns of the ladder
-_SPANS = 96  # stretches of one bar: finer ones cannot be told apart on the page
+_SPANS = 96  # stretches of one bar while its cell runs: finer ones cannot be told apart on the page
 _SPANS_ENDED = 240  # the same when the cell has ended: then somebody may look more closely, and it is made only once
 _ERROR = 1000  # characters of an error
 _MEMORY_STEP = 2**20
@@ -181,7 +181,7 @@ def packed_timeline(timeline: Timeline | None) -> list[Any] | None:
     """
     if timeline is None:
         return None
-    totals = {rank: _totals(spans) for rank, spans in timeline.spans.items()}
+    totals = timeline.totals
     bars = []
     calls: dict[tuple[str, int, str], int] = {}
     most = _SPANS if timeline.running else _SPANS_ENDED
@@ -214,13 +214,6 @@ def packed_past(past: Sequence[Past]) -> list[list[Any]]:
 
 
 _KIND = {kind: index for index, kind in enumerate(KINDS)}
-
-
-def _totals(spans: Sequence[Span]) -> list[float]:
-    totals = [0.0] * len(KINDS)
-    for span in spans:
-        totals[_KIND.get(span.kind, 0)] += span.end - span.start
-    return totals
 
 
 def most_different(totals: dict[int, list[float]]) -> list[int]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 MARKS = {"done": "●", "arrived": "◐", "missing": "○", "other": "◆", "failed": "✕", "out": ""}
 """How a rank stands to one collective: has done it, waits in it, has not reached it, is in another one in its place,
@@ -98,16 +99,16 @@ class Timeline:
     sentence: str = ""
     late: int | None = None
 
+    @cached_property
+    def totals(self) -> dict[int, list[float]]:
+        """The seconds of each of `KINDS`, of each rank."""
+        return {rank: _totals(spans) for rank, spans in self.spans.items()}
+
     @property
     def waiting(self) -> float:
         """The part of all ranks' time that was waiting for others, 0 to 1."""
-        waited = whole = 0.0
-        for spans in self.spans.values():
-            for span in spans:
-                whole += span.end - span.start
-                if span.kind == "waiting":
-                    waited += span.end - span.start
-        return waited / whole if whole > 0 else 0.0
+        whole = sum(map(sum, self.totals.values()))
+        return sum(each[1] for each in self.totals.values()) / whole if whole > 0 else 0.0
 
 
 @dataclass(frozen=True)
@@ -125,6 +126,13 @@ class Past:
     seconds: float
     waiting: float
     late: int | None = None
+
+
+def _totals(spans: Sequence[Span]) -> list[float]:
+    found = dict.fromkeys(KINDS, 0.0)
+    for span in spans:
+        found[span.kind if span.kind in found else KINDS[0]] += span.end - span.start
+    return list(found.values())
 
 
 def abridged(spans: Sequence[Span], most: int) -> Sequence[Span]:

@@ -37,6 +37,7 @@ class Entry:
     """One call that a cell made."""
 
     __slots__ = (
+        "asked",
         "began",
         "drawn",
         "ended",
@@ -62,7 +63,7 @@ class Entry:
         self.drawn: Drawn | None = None
         self.failed = False
         self.began = time.time()
-        self.ended = 0.0
+        self.ended = self.asked = 0.0
 
     def end(self) -> None:
         """It is done; the first to notice says so."""
@@ -264,4 +265,5 @@ def _told(entry: Entry, drawn: Drawn | None) -> Step:
         drawn.how if drawn is not None else None,
         drawn.before if drawn is not None else None,
         drawn.after if drawn is not None else None,
+        entry.asked,
     )

@@ -244,6 +244,8 @@ class Record:
         ident = threading.get_ident()
         waiting = self._waiting if ident == self.main else self._waiting_in(ident)
         waiting.append((work, limited))
+        if known is not None and known[1].entry is not None:
+            known[1].entry.asked = known[1].entry.asked or time.time()  # until then the rank did its own work
         try:
             while True:
                 try:

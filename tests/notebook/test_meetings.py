@@ -16,6 +16,8 @@ from nbcomm.notebook.chronicle import Chronicle
 from nbcomm.notebook.ladder import ladder
 from nbcomm.notebook.meetings import meetings
 from nbcomm.notebook.timeline import straggler, timeline
+from nbcomm.panel.feed import packed_timeline
+from nbcomm.panel.story import Timeline
 
 WORLD = [0, 1, 2, 3]
 
@@ -91,14 +93,56 @@ def test_the_straggler_is_named_with_what_it_cost() -> None:
     assert straggler([]) == (None, "")
 
 
-def test_a_bar_of_thousands_of_spans_is_coarse_and_whole() -> None:
-    steps = met_at(*((i * 1.0, i * 1.0 + 0.5) for i in range(2000)))
+def bar_of(made: Timeline, rank: int) -> list[tuple[str, float, float]]:
+    return [(span.kind, round(span.start, 3), round(span.end, 3)) for span in made.spans[rank]]
+
+
+def test_a_bar_of_thousands_of_stretches_is_coarse_on_the_page_and_its_sums_are_true() -> None:
+    steps = met_at(*((i * 1.0, i * 1.0 + 0.3) for i in range(2000)))
     made = timeline(1, {0: (0.0, 2000.0), 1: (0.0, 2000.0)}, meetings(steps), running=False)
-    for bar in made.spans.values():
-        assert len(bar) <= 60
-        assert bar[0].start == 0
-        assert bar[-1].end == pytest.approx(2000)
-        assert all(a.end == pytest.approx(b.start) for a, b in pairwise(bar))
+    packed = packed_timeline(made)
+    assert packed is not None
+    for rank, ((_, totals, _, flat), waited) in enumerate(zip(packed[5], (600, 0), strict=True)):
+        assert len(flat) <= 3 * 240
+        assert totals == [pytest.approx(each) for each in (1800 - waited, waited, 200)]
+        assert all(a.end == pytest.approx(b.start) for a, b in pairwise(made.spans[rank]))
+    assert made.waiting == pytest.approx(600 / 4000)
+
+
+def test_what_cpp_waits_for_is_no_transfer_of_all_that_follows() -> None:
+    steps = {  # DDP's: nobody knows when they have ended
+        rank: [step("all_reduce", seq, came + 10.0 * seq, members=[0, 1]) for seq in (1, 2)]
+        for rank, came in enumerate((1.0, 3.0))
+    }
+    made = timeline(1, {0: (10.0, 30.0), 1: (10.0, 30.0)}, meetings(steps), running=False)
+    assert bar_of(made, 0) == [
+        ("compute", 0, 1),
+        ("waiting", 1, 3),
+        ("compute", 3, 11),
+        ("waiting", 11, 13),
+        ("compute", 13, 20),
+    ]
+    assert bar_of(made, 1) == [("compute", 0, 20)]
+    alone = {0: [*steps[0][:1], step("barrier", 2, 25.0, members=[0, 1])], 1: steps[1][:1]}
+    made = timeline(1, {0: (10.0, 30.0), 1: (10.0, 30.0)}, meetings(alone), running=True)
+    assert bar_of(made, 0)[-2:] == [("compute", 3, 15), ("waiting", 15, 20)]
+
+
+def test_what_a_rank_does_before_it_waits_for_a_handle_is_its_own_work() -> None:
+    pair = {"members": [0, 1]}
+    steps = {
+        0: [step("all_reduce", 1, 1.0, 6.0, asked=5.0, **pair), step("barrier", 2, 2.0, 4.1, **pair)],
+        1: [step("all_reduce", 1, 3.0, 3.1, **pair), step("barrier", 2, 4.0, 4.1, **pair)],
+    }
+    made = timeline(1, {0: (0.0, 6.0), 1: (0.0, 6.0)}, meetings(steps), running=False)
+    assert bar_of(made, 0) == [
+        ("compute", 0, 2),
+        ("waiting", 2, 4),
+        ("transfer", 4, 4.1),
+        ("compute", 4.1, 5),
+        ("transfer", 5, 6),
+    ]
+    assert made.sentence == "rank 1 came last in 2 of 2 collectives; rank 0 waited up to 2.0 s for it."
 
 
 # ── the ladder ──
@@ -196,6 +240,28 @@ def test_a_stretch_has_the_line_and_the_data_of_its_call() -> None:
     )
     assert made.late == 1
     assert round(made.waiting, 3) == 0.25
+
+
+def test_of_a_long_loop_the_end_is_told_and_said_to_be_the_end() -> None:
+    chronicle = Chronicle()
+    chronicle.begin(3, [0, 1])
+    began = chronicle._began[0] - 1000
+    chronicle._began = dict.fromkeys(range(2), began)
+    steps = met_at(*((began + i, began + i + 0.5) for i in range(1000)))
+    for rank in range(2):
+        for at in range(0, 1000, 16):
+            chronicle.hear(rank, steps[rank][at : at + 16])
+    made = chronicle.story(2)[1]
+    assert made.spans[0][0].start == pytest.approx(1000 - 256 + 0.5)
+    chronicle.end({rank: Done(1, 1000.0, began=began, steps=steps[rank][400:], dropped=400) for rank in range(2)})
+    made = chronicle.story(2)[1]
+    assert (made.seconds, made.spans[0][0].start) == (1000.0, pytest.approx(400.5))
+    assert made.waiting == pytest.approx(0.25, abs=0.001)
+    assert made.sentence == "rank 1 came last in 600 of the last 600 collectives; rank 0 waited up to 300.0 s for it."
+    assert chronicle.past()[-1].waiting == made.waiting
+    chronicle.begin(4, [0, 1])
+    chronicle.end({rank: Done(1, 1.0, began=began, steps=[]) for rank in range(2)})
+    assert chronicle.story(2)[1].spans[0][0].start == 0
 
 
 # ── the pictures ──
