@@ -37,6 +37,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Args:
         arguments: what stands behind ``nbcomm``; by default the process's own.
     """
+    try:
+        try:
+            return _run(arguments)
+        finally:
+            sys.stdout.flush()  # Python would do it behind our back, and complain at length where nobody reads
+    except KeyboardInterrupt:
+        print("\nInterrupted.", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # whoever reads has had enough: `head`, or a pager
+        # Or Python complains when it flushes what is left.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = argparse.ArgumentParser(prog="nbcomm", description="Every notebook cell on N torch.distributed ranks.")
     parser.add_argument("--version", action="version", version=f"nbcomm {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")

@@ -43,6 +43,40 @@ def test_help_loads_neither_torch_nor_jupyter() -> None:
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
+def test_python_m_nbcomm_is_the_same_command(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    cli.main([])
+    run = subprocess.run([sys.executable, "-m", "nbcomm"], capture_output=True, text=True, check=True)
+    assert run.stdout == capsys.readouterr().out
+
+
+def test_ctrl_c_is_a_word_and_no_traceback(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def interrupted() -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "examine", interrupted)
+    assert cli.main(["doctor"]) == 130
+    assert capsys.readouterr() == ("", "\nInterrupted.\n")
+
+
+@pytest.mark.parametrize("unbuffered", ["1", ""])
+def test_a_reader_that_has_had_enough_ends_the_command_quietly(unbuffered: str) -> None:
+    code = "from nbcomm import cli; cli.examine = lambda: print('ok') or 0; raise SystemExit(cli.main(['doctor']))"
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as nobody:
+        run = subprocess.run(
+            [sys.executable, "-c", code],
+            stdout=nobody,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+            check=False,
+        )
+    assert (run.returncode, run.stderr) == (141, b"")
+
+
 # ── demo ────────────────────────────────────────────────────────────────────────────────────────────
 
 
