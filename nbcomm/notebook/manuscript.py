@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,8 +76,8 @@ class Manuscript:
             self._entries, name=file.name, world_size=size, attached=self._attached, everything=everything
         )
         files.write(file, made.text)
-        cells = f"{made.cells} cell{'s' * (made.cells != 1)}"
-        return "\n".join([f"{_shown(file)} has {cells}: torchrun --nproc-per-node {size} {_shown(file)}", *made.notes])
+        cells, typed = f"{made.cells} cell{'s' * (made.cells != 1)}", shlex.quote(_shown(file))
+        return "\n".join([f"{_shown(file)} has {cells}: torchrun --nproc-per-node {size} {typed}", *made.notes])
 
 
 def _some(ranks: Sequence[int], size: int) -> tuple[int, ...] | None:

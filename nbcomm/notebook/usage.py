@@ -14,7 +14,7 @@ from .naming import check_name
 from .startup import Wishes
 
 _SWITCHES = {
-    "auto": "Say whether every cell runs on the ranks, or choose; %%%%local at the top of a cell keeps it here.",
+    "auto": "Say whether every cell runs on the ranks, or choose; %%local at the top of a cell keeps it here.",
     "time": "Say whether below each cell stands how long it took, or choose.",
 }
 
@@ -26,19 +26,22 @@ class _Parser(argparse.ArgumentParser):
     """An ArgumentParser that raises a sentence instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}{self._meant(message)} {' '.join(self.format_usage().split())}")
+        raise UsageError(
+            f"{self.prog}: {message.rstrip('.')}{self._meant(message)} {' '.join(self.format_usage().split())}"
+        )
 
     def _meant(self, message: str) -> str:
         """The end of a sentence about options that nobody knows."""
         _, unknown, words = message.partition("unrecognized arguments: ")
         options = [word for word in words.split() if word.startswith("-")] if unknown else []
+        if options == ["-n"] and self.prog.endswith(" restart"):
+            return (
+                ": as many ranks start again. For another number, type %distributed stop, then %distributed start -n."
+            )
         if options == ["-n"]:
             return ": how many ranks there are is said once, by %distributed start -n."
-        known = {*self._option_string_actions}
-        for action in self._actions:
-            if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - argparse has no other name for it
-                known.update(*(parser._option_string_actions for parser in action.choices.values()))  # noqa: SLF001
-        near = [match for word in options for match in difflib.get_close_matches(word, sorted(known), 1)]
+        known = sorted(self._option_string_actions)
+        near = [match for word in options for match in difflib.get_close_matches(word, known, 1)]
         return f"; did you mean {' '.join(near)}?" if near else "."
 
     def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # noqa: ARG002 - argparse's signature
@@ -60,7 +63,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     made: dict[str, argparse.ArgumentParser] = {}
 
     def word(name: str, does: str) -> argparse.ArgumentParser:
-        made[name] = words.add_parser(name, help=does, description=does)
+        made[name] = words.add_parser(name, help=does.replace("%", "%%"), description=does)
         _add_world(made[name])
         return made[name]
 
@@ -100,7 +103,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     _add_fresh(run)
     run.add_argument("file", metavar="FILE", help="the script")
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="what follows is the script's own")
-    word("help", "Show this.")
+    word("help", "Show this, or all that a word can be told: %distributed help start.")
     return parser, made
 
 
@@ -158,14 +161,20 @@ def _add_cell_options(parser: argparse.ArgumentParser) -> None:
 def split(line: str) -> list[str]:
     """Split a line as a shell does; behind `who` and `diff` stand Python's expressions, which keep their quotes.
 
+    What asks for a word's help becomes that word's ``--help``.
+
     Raises:
         UsageError: a quotation does not end.
     """
     word, _, rest = line.strip().partition(" ")
+    if word in ("who", "diff"):
+        return [word, *_PIECE.findall(rest)]
     try:
-        return shlex.split(line) if word not in ("who", "diff") else [word, *_PIECE.findall(rest)]
+        words = shlex.split(line)
     except ValueError as error:
         raise UsageError(f"The line {line!r} is not understood: {str(error).lower()}.") from None
+    asks = words[:1] == ["help"] and len(words) == 2 and not words[1].startswith("-")
+    return [words[1], "--help"] if asks else words
 
 
 def parse_cell(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
@@ -191,12 +200,21 @@ def parse_line(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Na
     Raises:
         UsageError: the line is not understood.
     """
-    if words[0] != "run":
-        return parser.parse_args(words)
-    # What stands behind a script's name is the script's, also a "--", which argparse would take for its own.
-    options = parser.parse_args([_TWO_DASHES if word == "--" else word for word in words])
-    options.args = ["--" if word == _TWO_DASHES else word for word in options.args]
+    if words[0] == "run":
+        # What stands behind a script's name is the script's, also a "--", which argparse would take for its own.
+        words = [_TWO_DASHES if word == "--" else word for word in words]
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        _of_words(parser)[options.word].error(f"unrecognized arguments: {' '.join(unknown)}")
+    if options.word == "run":
+        options.args = ["--" if word == _TWO_DASHES else word for word in options.args]
     return options
+
+
+def _of_words(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of its words: only they can say what is known behind one."""
+    (words,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
+    return dict(words.choices)
 
 
 _TWO_DASHES = "\0--"

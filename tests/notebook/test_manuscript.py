@@ -27,10 +27,10 @@ def test_cells_are_noted_with_how_they_ended(tmp_path: Path) -> None:
     values = [1]
     manuscript.pushed({"values": values}, [0], 4)
     values.append(2)
-    file = tmp_path / "t.py"
+    file = tmp_path / "my train.py"
     said = manuscript.save(str(file), 4, force=False, everything=False)
     assert said.splitlines() == [
-        f"{file} has 2 cells: torchrun --nproc-per-node 4 {file}",
+        f"{file} has 2 cells: torchrun --nproc-per-node 4 '{file}'",
         "Left out: In [2] (failed), In [3] (was interrupted).",
     ]
     text = file.read_text()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbcomm.notebook.usage import Helped, UsageError, cell_parser, line_parser, parse_cell, split
+from nbcomm.notebook.usage import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
 
 
 @pytest.mark.parametrize(
@@ -19,6 +19,8 @@ from nbcomm.notebook.usage import Helped, UsageError, cell_parser, line_parser, 
         (r"diff d['a\' b']", ["diff", r"d['a\' b']"]),
         ("diff x + 1", ["diff", "x", "+", "1"]),
         ("diff d['open", ["diff", "d['open"]),
+        ("help", ["help"]),
+        ("help start", ["start", "--help"]),
     ],
 )
 def test_quotes_stay_in_expressions_only(line: str, words: list[str]) -> None:
@@ -52,15 +54,36 @@ def test_an_option_that_nobody_knows_is_answered_by_the_one_that_was_meant(line:
     assert said in str(caught.value)
 
 
-def test_an_option_of_a_word_is_found_too() -> None:
-    with pytest.raises(UsageError, match=r"did you mean --backend\?"):
-        line_parser()[0].parse_args(["start", "--bckend", "gloo"])
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "start --bckend gloo",
+            "%distributed start: unrecognized arguments: --bckend gloo; did you mean --backend? usage:",
+        ),
+        ("stop --bckend gloo", "%distributed stop: unrecognized arguments: --bckend gloo. usage: %distributed stop ["),
+        ("stop -n 1", "said once, by %distributed start -n. usage: %distributed stop ["),
+        ("restart -n 1", "restart: unrecognized arguments: -n 1: as many ranks start again. For another number, type"),
+        ("status 3", "%distributed status: unrecognized arguments: 3. usage: %distributed status ["),
+        ("status --world 'a b'", "behind the first one, please. usage: %distributed status ["),
+    ],
+)
+def test_a_line_that_a_word_does_not_understand_is_answered_with_that_words_usage(line: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_line(line_parser()[0], split(line))
+    assert said in str(caught.value)
 
 
-def test_help_shows_a_cell_magic_with_both_its_signs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_shows_a_cell_magic_with_both_its_signs() -> None:
     parser, words = line_parser()
-    parser.print_help()
+    shown = [parser.format_help(), cell_parser().format_help(), *(word.format_help() for word in words.values())]
+    assert [text for text in shown if "%%%" in text or ".." in text.replace("...", "")] == []
+    assert "%%local at the top" in parser.format_help()
+    assert "%%local at the top" in words["auto"].format_help()
+
+
+def test_help_of_a_word_is_printed_and_nothing_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    parser, words = line_parser()
     with pytest.raises(Helped):
-        words["auto"].parse_args(["--help"])
-    shown = capsys.readouterr().out
-    assert shown.count("%%local at the top") == 2
+        parse_line(parser, split("help start"))
+    assert capsys.readouterr().out == words["start"].format_help()
