@@ -54,6 +54,7 @@ class Member:
         self._device = device
         self._wires: dict[Any, Wire] = {}
         self.lanes = Lanes(device)
+        self._coming: list[Any] = []  # receives that may be under way
         self.cell_ranks = None if cell_ranks is None else list(cell_ranks)
         self.at_barrier: str | None = None
         self.journal: Any = None

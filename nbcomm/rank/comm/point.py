@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .groups import lane_of, resolve
 from .lanes import Handle
@@ -12,6 +15,20 @@ from .wire import wait
 
 if TYPE_CHECKING:
     from .groups import Group
+
+
+class _Coming(NamedTuple):
+    """A receive that was begun."""
+
+    handle: weakref.ref[Handle]  # weak: what has come is the user's to keep
+    group: Any
+    src: int | None
+    tag: int
+    lane: Any
+
+    def holds_up(self, group: Any, src: int | None, tag: int) -> bool:
+        """Whether another receive could take parts of its message, or lose its own to it."""
+        return (self.group, self.tag) == (group, tag) and (self.src == src or None in {self.src, src})
 
 
 class PointToPoint(Member):
@@ -44,7 +61,7 @@ class PointToPoint(Member):
             The data; tensors that came from an accelerator on this rank's device.
         """
         wire = self._peer_wire(group, src, "src")
-        return self.lanes.in_order(self._lane(group, src, tag), lambda: wire.recv(src, tag).open(self.device))
+        return self._received(group, src, tag, lambda: wire.recv(src, tag).open(self.device))
 
     def isend(self, data: Any, dst: int, tag: int = 0, *, group: Group = None) -> Handle:
         """Begin to send data to rank ``dst``, and go on; otherwise as `send`.
@@ -68,7 +85,9 @@ class PointToPoint(Member):
 
         Args:
             src: a global rank, or None for whichever rank sends first.
-            tag: that of the message; messages of one tag arrive in the order in which they were asked for.
+            tag: that of the message. Receives of one sender and tag get its messages in the order in which they were
+                begun; a receive from whichever rank sends first waits for those of its tag that were begun before it,
+                and they for it.
             group: the group that both are in; None for the world.
 
         Returns:
@@ -80,7 +99,7 @@ class PointToPoint(Member):
         1
         """
         wire = self._peer_wire(group, src, "src")
-        return self.lanes.begin(self._lane(group, src, tag), lambda: wire.recv(src, tag).open(self.device))
+        return self._begin_receive(group, src, tag, lambda: wire.recv(src, tag).open(self.device))
 
     def sendrecv(self, data: Any, dst: int, src: int, *, group: Group = None) -> Any:
         """Send data to ``dst`` while receiving from ``src``, so that a ring of ranks cannot lock up.
@@ -103,10 +122,37 @@ class PointToPoint(Member):
         wire = self._peer_wire(group, dst, "dst")
         self._peer_wire(group, src, "src")
         posted = wire.post(pack(data, wire.carries, alone=True), dst, 0)
-        got = self.lanes.in_order(self._lane(group, src, 0), lambda: wire.recv(src, 0))
+        got = self._received(group, src, 0, lambda: wire.recv(src, 0))
         wait(posted)
         return got.open(self.device)
 
-    @staticmethod
-    def _lane(group: Any, src: int | None, tag: int) -> Any:
-        return lane_of(resolve(group)), src, tag
+    def _received(self, group: Any, src: int | None, tag: int, job: Callable[[], Any]) -> Any:
+        """Receive now, but behind those that were begun before."""
+        if self._coming and not self.lanes.inside() and self._before(lane_of(resolve(group)), src, tag):
+            return self._begin_receive(group, src, tag, job).wait()
+        return job()
+
+    def _begin_receive(self, group: Any, src: int | None, tag: int, job: Callable[[], Any]) -> Handle:
+        # A message has several parts, of one sender and tag: those of one must not come to two receives. So a receive
+        # joins the lane of the one that it has to wait for: who waits for its lane is seen to wait for that rank.
+        key = lane_of(resolve(group))
+        before = self._before(key, src, tag)
+        lane = before[-1].lane if before else (key, src, tag)
+        others = [each.handle() for each in before if each.lane != lane]
+
+        def in_turn() -> Any:
+            while others:
+                handle = others.pop()
+                with suppress(Exception):  # it tells of that itself
+                    if handle is not None:
+                        handle.wait()
+            return job()
+
+        handle = self.lanes.begin(lane, in_turn)
+        self._coming.append(_Coming(weakref.ref(handle), key, src, tag, lane))
+        return handle
+
+    def _before(self, group: Any, src: int | None, tag: int) -> list[_Coming]:
+        """The receives that another one has to wait for, in the order in which they were begun."""
+        self._coming = [each for each in self._coming if (handle := each.handle()) is not None and not handle.done()]
+        return [each for each in self._coming if each.holds_up(group, src, tag)]

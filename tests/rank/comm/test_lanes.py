@@ -156,6 +156,44 @@ def test_a_receive_waits_behind_those_that_were_begun(worlds):
     assert worlds[2].run(check)[0] == ("one", "two")
 
 
+def test_receives_from_one_rank_and_from_anyone_take_no_part_of_each_others_messages(worlds):
+    def check(comm):
+        if comm.rank:
+            if comm.rank == 2:
+                comm.recv(0, tag=5)  # so that rank 1 would come first to whoever takes anyone's
+            for number in range(4):
+                comm.isend({"from": comm.rank, "n": number, "x": torch.full((BIG,), 1.0 * comm.rank)}, 0).wait()
+            return None
+        named = [comm.irecv(1), comm.irecv(2)]
+        anyone = comm.irecv()
+        behind = comm.irecv(1)
+        comm.send("go", 2, tag=5)
+        got = [handle.wait(20) for handle in (*named, anyone, behind)]
+        got += [comm.irecv(2).wait(20), comm.recv(2), comm.recv(), comm.recv()]
+        assert all((each["x"] == each["from"]).all() for each in got)
+        return [(each["from"], each["n"]) for each in got]
+
+    pairs = worlds[3].run(check)[0]
+    assert pairs[:2] == [(1, 0), (2, 0)]
+    assert sorted(pairs) == [(rank, n) for rank in (1, 2) for n in range(4)]
+    assert [n for rank, n in pairs if rank == 1] == [n for rank, n in pairs if rank == 2] == [0, 1, 2, 3]
+
+
+def test_receives_of_two_senders_do_not_wait_for_each_other(worlds):
+    def check(comm):
+        if comm.rank == 0:
+            first, second = comm.irecv(1), comm.irecv(2)
+            told = second.wait(20)
+            comm.send("go", 1)
+            return told, first.wait(20)
+        if comm.rank == 1:
+            comm.recv(0)
+        comm.send(comm.rank, 0)
+        return None
+
+    assert worlds[3].run(check)[0] == (2, 1)
+
+
 def test_from_anyone(worlds):
     def check(comm):
         if comm.rank:
