@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from ...errors import CollectiveError
-from .groups import OutsideGroup
+from .groups import OutsideGroup, members_of
 from .shares import Shares
 
 if TYPE_CHECKING:
@@ -27,7 +27,8 @@ class Division(Shares):
                 be in no group.
             key: the order within the group, smallest first; ranks that pass the same, or none at all, are numbered
                 ascending.
-            group: divide only this group; ranks outside it must call this too, and get None's answer.
+            group: divide only this group; ranks outside it must call this too, with a group of their own, which is
+                divided by itself, or with what `new_group` gave them: then they get None's answer.
 
         Returns:
             This rank's group, for ``group=``: a ``torch.distributed.ProcessGroup``; for None, a stand-in whose use
@@ -40,7 +41,7 @@ class Division(Shares):
         ... all_reduce(rank, group=evens)  # on rank 3 of 4
         4
         """
-        asked = None if isinstance(group, OutsideGroup) else color
+        asked = None if color is None or _is_outside(group) else (tuple(members_of(group)), color)
         said = self.all_gather((asked, self.rank if key is None else key), "object")
         members: dict[Any, list[int]] = {}
         try:
@@ -60,3 +61,10 @@ class Division(Shares):
             if self.rank in ranks:
                 made = new
         return made
+
+
+def _is_outside(group: Any) -> bool:
+    """Whether this rank is no member: it has no color then, but takes part, or the others would wait for it."""
+    if isinstance(group, (OutsideGroup, int)):  # torch's word for it is a number
+        return bool(group == dist.GroupMember.NON_GROUP_MEMBER)
+    return hasattr(group, "get_coordinate") and group.get_coordinate() is None

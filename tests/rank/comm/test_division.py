@@ -52,6 +52,39 @@ def test_who_has_no_color_is_in_no_group(worlds):
     assert "not a member" in results[1]
 
 
+def test_each_group_is_divided_by_itself(worlds):
+    def check(comm):
+        from torch.distributed.device_mesh import DeviceMesh
+
+        def said(made):
+            try:
+                return comm.all_gather(comm.rank, group=made)
+            except CollectiveError as error:
+                return "none" if "not a member" in str(error) else str(error)
+
+        low, high = comm.new_group([0, 1]), comm.new_group([2, 3])
+        mine = low if comm.rank < 2 else high
+        either = comm.new_group([0, 2, 3])
+        foreign = dist.new_group([1, 3])  # torch's own, which is a number on the others
+        mesh = DeviceMesh("cpu", [0, 2])
+        return [
+            said(comm.split_group("same", group=mine)),
+            said(comm.split_group(0 if comm.rank < 2 else "x", group=mine)),  # compared within a group only
+            said(comm.split_group(comm.rank % 2, group=either)),
+            said(comm.split_group("same", group=foreign)),
+            said(comm.split_group("same", group=mesh)),
+            said(comm.split_group("same", group=None if comm.rank else dist.group.WORLD)),
+        ]
+
+    everyone = [0, 1, 2, 3]
+    assert worlds[4].run(check) == [
+        [[0, 1], [0, 1], [0, 2], "none", [0, 2], everyone],
+        [[0, 1], [0, 1], "none", [1, 3], "none", everyone],
+        [[2, 3], [2, 3], [0, 2], "none", [0, 2], everyone],
+        [[2, 3], [2, 3], [3], [1, 3], "none", everyone],
+    ]
+
+
 @pytest.mark.parametrize("colors", [["a", 1], [[1], [2]]])
 def test_colors_without_an_order_are_refused_everywhere(worlds, colors):
     def check(comm, colors):
