@@ -116,27 +116,27 @@ class Session(Commands):
                 self._leave_word()
             else:
                 self._take_up(existing)
+            self.panel = Panel(self.title, self.backend, self.status(), actions=buttons.actions(self))
+            self._watch = Watch(
+                self.link,
+                self._roster,
+                self._generations,
+                cell=lambda: self._stage.cell,
+                tell_panel=self._tell_panel,
+                chronicle=self._stage.chronicle,
+                seen=lambda: self._desk.seen,
+                look=self._processes.look,
+                # What resumption holds back has come, and is not lost.
+                open_requests=lambda: self._desk.open() if self._resumption is None else [],
+                lose=self._desk.miss,
+                addressed=self.addressed,
+            )
         except BaseException:
             if existing is None:
                 self.stop()
             else:
                 self.release()
             raise
-        self.panel = Panel(self.title, self.backend, self.status(), actions=buttons.actions(self))
-        self._watch = Watch(
-            self.link,
-            self._roster,
-            self._generations,
-            cell=lambda: self._stage.cell,
-            tell_panel=self._tell_panel,
-            chronicle=self._stage.chronicle,
-            seen=lambda: self._desk.seen,
-            look=self._processes.look,
-            # What resumption holds back has come, and is not lost.
-            open_requests=lambda: self._desk.open() if self._resumption is None else [],
-            lose=self._desk.miss,
-            addressed=self.addressed,
-        )
 
     def _take_up(self, info: WorldInfo) -> None:
         """Steer a world that another notebook has started, and left."""
@@ -199,15 +199,25 @@ class Session(Commands):
         """End the world: its processes, sockets and files. Stopping twice is no error."""
         if self._stopped:
             return
-        self._hang_up(Stop())
-        self._processes.shutdown()
+        with Presses() as presses:  # half of it would leave a world that nobody can reach
+            try:
+                self._hang_up(Stop())
+            finally:
+                self._processes.shutdown()
+        if presses.pressed:
+            raise Interrupted
 
     def release(self) -> None:
         """Let go of the world without ending it: `nbcomm.attach` takes it up again, until its grace is over."""
         if self._stopped:
             return
-        self._hang_up(None)
-        self._processes.release()
+        with Presses() as presses:
+            try:
+                self._hang_up(None)
+            finally:
+                self._processes.release()
+        if presses.pressed:
+            raise Interrupted
 
     def _hang_up(self, last: Stop | None) -> None:
         self._stopped = True

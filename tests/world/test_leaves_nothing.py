@@ -67,6 +67,29 @@ def test_stop(notebook: Notebook) -> None:
     assert traces.left() == []
 
 
+def test_an_interrupt_in_mid_stop_or_in_the_last_step_of_a_start_leaves_nothing(notebook: Notebook) -> None:
+    traces = _Traces(notebook)
+    notebook.run("""\
+import signal
+from nbcomm.notebook import session
+def pressed(step):
+    def press(*args, **options):
+        signal.raise_signal(signal.SIGINT)
+        return step(*args, **options)
+    return press
+usual = session.Panel
+session.Link.close = pressed(session.Link.close)
+session.Panel = pressed(usual)""")
+    stopped = notebook.run("%distributed stop", fails=True)
+    assert "KeyboardInterrupt" in stopped.error_text
+    assert traces.left() == []
+    started = notebook.run("%distributed start -n 1", timeout=120, fails=True)
+    assert "the world was not started" in started.error_text
+    assert [child.name() for child in psutil.Process(notebook.pid).children(recursive=True) if _lives(child)] == []
+    notebook.run("session.Panel = usual")
+    notebook.run("%distributed start -n 1", timeout=120)
+
+
 def test_worlds_one_after_the_other_leave_the_kernel_as_it_was(open_notebook) -> None:  # type: ignore[no-untyped-def]
     notebook = open_notebook("%distributed start -n 1", "%distributed stop")
     threads_end = (
