@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from .. import ranks as rank_specs
-from ..errors import StateError
+from ..errors import Interrupted, StateError
 from ..home import Home
-from ..messages import Abort, Doing, Done, Form, Place, Snapshot
+from ..messages import Abort, Doing, Done, Form, Interrupt, Place, Snapshot
 from .requests import Request
 from .roster import Roster
 
@@ -29,6 +29,9 @@ _PATIENCE = 20.0
 
 _END = 2.0
 """Seconds that the others have to notice that one of them has failed."""
+
+_SILENCE = 1.5
+"""Seconds after which a rank that says nothing at all is taken for one that cannot form anything."""
 
 _TICK = 0.1
 
@@ -54,6 +57,8 @@ class Generations:
         """Ranks whose process is new: they have yet to join."""
         self.plain = ""
         """Why the groups are torch's own; empty if they are ours."""
+        self.over = False
+        """The world is left: nobody forms groups any more."""
         self._aborted: tuple[int, int] | None = None
         self._aborted_at = 0.0
         self._home = home
@@ -121,28 +126,38 @@ class Generations:
             # Where all went well, what one rank has issued ahead may be meant for the next cell.
             self.stale |= left_over(self._roster.doings(self.number))
 
-    def renew(self) -> None:
+    @property
+    def due(self) -> bool:
+        """Whether the groups are formed anew before the next cell."""
+        return not self.over and (self.stale or bool(self.newcomers))
+
+    def renew(self, given_up: Callable[[], bool] = lambda: False) -> None:
         """Form all groups anew, on every living rank. The caller keeps interrupts until they are formed.
 
+        Args:
+            given_up: whether nobody waits for it any more.
+
         Raises:
+            Interrupted: it was given up; they stay stale.
             StateError: a rank could not; they stay stale.
         """
-        if not (self.stale or self.newcomers) or not self._roster.living:
+        if not self.due or not self._roster.living:
             return
         self.stale = True
         request = self.order()
         deadline = time.monotonic() + _PATIENCE
-        while not (request.wait(_TICK) or request.failures() or time.monotonic() > deadline):
-            pass
+        while not (request.wait(_TICK) or request.failures() or self.over or time.monotonic() > deadline):
+            if given_up():
+                self._end(request, "The forming of the process groups was interrupted.")
+                raise Interrupted("the process groups were not formed anew; the next cell tries again.")
         failures = request.failures()
         if failures or request.waiting_for():
             # Whoever waits for the rank that failed must not wait for ever.
-            late = sorted(failures) or request.waiting_for()
-            self.abort(request, "HangError", f"Rank {rank_specs.fold(late)} could not form its process groups anew.")
+            waiting = request.waiting_for()
+            # Those that answer questions only wait for the others.
+            late = sorted(failures) or self._roster.silent_for(waiting, _SILENCE) or waiting
+            self._end(request, f"Rank {rank_specs.fold(late)} could not form its process groups anew.")
             reason = next(iter(failures.values())).message if failures else f"no answer within {_PATIENCE:g} s"
-            deadline = time.monotonic() + _END
-            while not request.wait(_TICK) and time.monotonic() < deadline:  # or they were busy for the next cell
-                pass
             raise StateError(
                 f"The process groups could not be formed anew: rank {rank_specs.fold(late)}: {reason}. The ranks keep "
                 "their variables; the next cell tries again, and %distributed restart gives a new world."
@@ -150,6 +165,16 @@ class Generations:
         self.stale = False
         self.newcomers.clear()
         self._home.store_socket(self.number - 1).unlink(missing_ok=True)
+
+    def _end(self, request: Request, why: str) -> None:
+        """End a forming, and give the ranks time to notice, or they were busy for the next cell."""
+        self.abort(request, "HangError", why)
+        deadline = time.monotonic() + _END
+        while not (request.wait(_TICK) or self.over) and time.monotonic() < deadline:
+            pass
+        # Who has yet to begin does not know of what was ended, and would wait for the others for ever.
+        if waiting := request.waiting_for():
+            self._link().send(waiting, Interrupt(request.id))
 
 
 def left_over(doings: Mapping[int, Doing]) -> bool:

@@ -220,7 +220,7 @@ class Session(Commands):
             raise Interrupted
 
     def _hang_up(self, last: Stop | None) -> None:
-        self._stopped = True
+        self._stopped = self._generations.over = True
         atexit.unregister(self._leave_or_stop)
         if self._watch is not None:
             self._watch.close()
@@ -347,7 +347,8 @@ class Session(Commands):
             if wanted:
                 self._generations.newcomers.update(wanted)
                 self._leave_word()
-                self._generations.renew()
+                if not self._desk.busy():  # else the next cell says whom it waits for
+                    self._generations.renew(lambda: presses.pressed)
             if presses.pressed:
                 raise Interrupted
         if replaced:

@@ -95,7 +95,14 @@ class Stage:
     ) -> Request:
         """Run something on ranks, between two fences, and show what it shows; raise what it raised."""
         with Presses() as presses:
-            self._generations.renew()
+            busy = sorted(self._desk.busy())
+            if busy and self._generations.due:  # it takes all of them
+                raise StateError(
+                    f"{rank_specs.capital(rank_specs.named(busy))} still run{'s' * (len(busy) == 1)} something earlier, "
+                    "and all ranks have to form their process groups anew before the next cell; nothing was run. Wait "
+                    f"for it, or type %distributed heal {rank_specs.fold(busy)} to put new processes in place."
+                )
+            self._generations.renew(lambda: presses.pressed)
             if presses.pressed:
                 raise Interrupted
             # Ids are in the order of the asking, and the forming of groups has had one: see `Watch._find_lost`.
@@ -149,8 +156,9 @@ class Stage:
                 self._settle(bool(failures))
             self._generations.look_back(answers)
             if not request.waiting_for():
-                with suppress(StateError):  # the next cell tries again, and says so
-                    self._generations.renew()
+                presses.again()  # those that were meant for the cell
+                with suppress(StateError, Interrupted):  # the next cell tries again, and says so
+                    self._generations.renew(presses.again if presses.pressed else lambda: presses.pressed)
             with self._faults.beside("its pictures or its trace could not be made", _print):
                 aftermath(answers)
             _tell_notes(answers)
@@ -160,6 +168,8 @@ class Stage:
             if len(interrupted) == len(failures) and request.interrupted:
                 raise Interrupted(f"the cell was interrupted on {rank_specs.named(interrupted)}.")
             raise error
+        if presses.pressed:
+            raise Interrupted  # behind its end: the notebook is still to stop here
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 

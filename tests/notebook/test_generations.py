@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from nbcomm.errors import StateError
+from nbcomm.errors import Interrupted, StateError
 from nbcomm.home import Home
 from nbcomm.launch.layout import assign_places
-from nbcomm.messages import Abort, Count, Doing, Done, Failure, Form, Hello, Snapshot
+from nbcomm.messages import Abort, Count, Doing, Done, Failure, Form, Hello, Interrupt, Snapshot
 from nbcomm.notebook.desk import Desk
 from nbcomm.notebook.generations import Generations, left_over
 from nbcomm.notebook.roster import Roster
@@ -104,9 +104,35 @@ def test_where_one_cannot_the_others_are_freed_and_it_is_named(played: Played) -
     played.generations.stale = True
     with pytest.raises(StateError, match="rank 1: no sockets left"):
         played.generations.renew()
-    ranks, abort = played.link.sent[-1]
+    (ranks, abort), late = played.link.sent[-2:]
     assert (ranks, abort.generation, abort.error) == ([0, 2], 1, "HangError")
+    assert late == ([0, 2], Interrupt(abort.run)), "they may have heard of it before they have begun"
     assert played.generations.stale  # the next cell tries again
+
+
+def test_who_gives_the_forming_up_is_not_held_and_no_rank_is_left_in_it(played: Played) -> None:
+    played.link.answer = lambda rank, form: rank and played.desk.hear(rank, Done(form.id))
+    free = played.link.send
+
+    def send(ranks: Sequence[int], message: Any) -> None:
+        free(ranks, message)
+        if isinstance(message, Abort):
+            played.desk.hear(0, Done(message.run, failure=Failure("HangError", message.text, "")))
+
+    played.link.send = send  # type: ignore[method-assign]
+    played.generations.stale = True
+    with pytest.raises(Interrupted, match="the next cell tries again"):
+        played.generations.renew(lambda: True)
+    ranks, abort = played.link.sent[-1]
+    assert (ranks, abort.error) == ([0], "HangError")
+    assert not played.desk.busy()
+    assert played.generations.due
+
+
+def test_nobody_forms_the_groups_of_a_world_that_is_left(played: Played) -> None:
+    played.generations.stale = played.generations.over = True
+    played.generations.renew()
+    assert played.link.sent == []
 
 
 def test_the_first_reason_is_the_one_that_all_are_told(played: Played) -> None:

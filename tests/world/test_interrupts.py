@@ -120,6 +120,30 @@ def test_an_interrupt_between_cells_spoils_nothing(prepared: Notebook) -> None:
     assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
 
 
+def test_the_forming_of_groups_can_be_interrupted_and_waits_for_nobody_who_is_busy(prepared: Notebook) -> None:
+    # Rank 1 is frozen, so that the forming would wait for it for long; ■ comes as soon as all have been told.
+    prepared.run("""\
+import os, signal
+from nbcomm.notebook import worlds
+session = worlds.current()
+generations, frozen = session._generations, session.status()[1].pid
+def pressed(_order=generations.order):
+    request = _order()
+    signal.raise_signal(signal.SIGINT)
+    return request
+generations.order, generations.stale = pressed, True
+os.kill(frozen, signal.SIGSTOP)""")
+    try:
+        cell = prepared.run("%%distributed\nall_reduce(kept)", timeout=15, fails=True)
+        assert "KeyboardInterrupt: the process groups were not formed anew" in cell.error_text
+        refused = prepared.run("%%distributed -r 0,2-3\nkept", timeout=15, fails=True).error_text
+        assert "Rank 1 still runs something earlier, and all ranks have to form their process groups anew" in refused
+    finally:
+        prepared.run("del generations.order\nos.kill(frozen, signal.SIGCONT)")
+    prepared.run("import time\nwhile session.busy: time.sleep(0.01)", timeout=15)
+    assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
+
+
 def test_c_code_that_holds_the_gil_is_told_of_and_can_be_replaced(prepared: Notebook) -> None:
     prepared.run("%%distributed\nimport ctypes")
     cell = prepared.submit("%%distributed\nprint('on', flush=True)\nif rank == 1: ctypes.PyDLL(None).sleep(60)")
