@@ -66,7 +66,9 @@ def _counted(met: Sequence[Meeting]) -> str:
 def _plan(meeting: Meeting, unknown: Sequence[int]) -> Plan:
     ranks, how, name = meeting.members, _how(meeting), _SPELLED.get(meeting.name, meeting.name)
     had = _told_apart({rank: step.before or [] for rank, step in meeting.steps.items()})
-    got = _told_apart({rank: step.after or [] for rank, step in meeting.steps.items()})
+    # Where the shares are of several lengths no rank knew where one ends and the next begins.
+    uneven = len({step.how.get("each") for step in meeting.steps.values() if step.how}) > 1
+    got = _told_apart({rank: _got(step, whole=uneven) for rank, step in meeting.steps.items()})
     before = {rank: _cells(texts, [(rank,)]) for rank, texts in had.items()}
     after = {rank: _cells(texts, sources_of(name, rank, ranks, how)) for rank, texts in got.items()}
     nothing = dict.fromkeys(ranks, ())
@@ -87,6 +89,11 @@ def _plan(meeting: Meeting, unknown: Sequence[int]) -> Plan:
     ]
     title = f"{plan.title.replace(name, meeting.name, 1)} · #{meeting.seq}"
     return replace(plan, title=title, notes=tuple(note for note in notes if note))
+
+
+def _got(step: Step, *, whole: bool) -> Sequence[str]:
+    texts: Sequence[str] = step.after or []
+    return (step.how or {}).get("whole", texts) if whole else texts
 
 
 def _how(meeting: Meeting) -> How:

@@ -247,16 +247,21 @@ def assemble(
     """A plan of cells that are known: the flows follow from the collective, and join the cells that are there."""
     shape = _SHAPES[name]
     flows = [
-        Flow(src, item, rank, place)
+        Flow(src, at, rank, to)
         for rank in ranks
         for place, origins in enumerate(shape.sources(rank, ranks, how))
         for src, item in origins
-        if item < len(before[src]) and place < len(after[rank])
+        if (at := _at(item, before[src])) is not None and (to := _at(place, after[rank])) is not None
     ]
     hub = (how.op if name in REDUCING else "all") if name in _HUBS and len(ranks) > 1 else ""
     words = {"op": how.op, "src": how.src, "dst": how.dst, "upto": "before" if how.exclusive else "up to"}
     law, title = shape.law.format(**words), title_of(name, how)
     return Plan(name, tuple(ranks), law, before, after, tuple(flows), hub, title, how=how)
+
+
+def _at(place: int, cells: Sequence[Cell]) -> int | None:
+    """Where what should be in this place is: one cell may be that of all, which nobody could cut."""
+    return place if place < len(cells) else 0 if len(cells) == 1 else None
 
 
 def sources_of(name: str, rank: int, ranks: Sequence[int], how: How) -> list[tuple[int, ...]]:

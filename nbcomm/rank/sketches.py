@@ -19,6 +19,10 @@ _LOOKED = 4096
 """Entries that are looked at in what a call brings, or gets; of one value `detailed` has its own limit."""
 
 
+_ROOTS = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
+"""The calls that have one, and what it is called."""
+
+
 def _written(values: Sequence[Any]) -> list[str]:
     """Each value with so much of it that the notebook can show where those of the ranks differ."""
     return [detailed(value, min(1024, _LOOKED // max(1, len(values)))) for value in values]
@@ -28,7 +32,8 @@ class Drawn:
     """The values of one call.
 
     Attributes:
-        how: its options: op, src, dst, mode, exclusive.
+        how: its options: op, src, dst, mode, exclusive. Of shares that are joined also how long this rank's is, and the
+            result whole.
         before: what this rank brings; one text for each cell of the picture.
         after: what it gets; None until that is known.
         members: the ranks that take part.
@@ -73,8 +78,13 @@ def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
     how: dict[str, Any] = {key: asked[key] for key in ("src", "dst", "mode", "exclusive") if key in asked}
     if name in ("reduce", "all_reduce", "reduce_scatter", "scan"):
         how["op"] = _op(asked.get("op", "sum"))
+    root = _ROOTS.get(name)
+    if root and 0 in members:  # by default it is rank 0, which is not the first of every group
+        how.setdefault(root, 0)
     size = len(members)
     data = asked.get("data", asked.get("items"))
+    if how.get("mode") == "cat":  # whoever sees this of all ranks knows whether the shares are equal
+        how["each"] = _length(data)
     giver = comm.rank == how.get("src", 0) or name not in ("broadcast", "scatter")
     if name == "scatter" or name in ("reduce_scatter", "all_to_all"):
         before = _items(data, size, shares=name == "reduce_scatter") if giver else []
@@ -85,6 +95,8 @@ def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
         if name in ("barrier", "send") or (name in ("gather", "reduce") and comm.rank != how.get("dst", 0)):
             return []
         if name in ("gather", "all_gather"):
+            if "each" in how:
+                how["whole"] = _written([result])
             return _gathered(data, result, size, how.get("mode", "list" if name == "gather" else "stack"))
         return _items(result, size) if name == "all_to_all" else _written([result])
 
@@ -120,6 +132,10 @@ def _items(data: Any, size: int, *, shares: bool = False) -> list[str]:
     return _written([data])
 
 
+def _length(data: Any) -> int:
+    return int(data.shape[0]) if getattr(data, "ndim", 0) else 1
+
+
 def _gathered(data: Any, result: Any, size: int, mode: str) -> list[str]:
     if isinstance(result, list | tuple) and len(result) == size and not isinstance(data, list | tuple):
         return _written(result)
@@ -127,7 +143,7 @@ def _gathered(data: Any, result: Any, size: int, mode: str) -> list[str]:
     if shape is not None and len(shape):
         if mode != "cat" and shape[0] == size:
             return _written([*result])
-        each = data.shape[0] if getattr(data, "ndim", 0) else 1
+        each = _length(data)
         if mode == "cat" and shape[0] == each * size:
             scalar = not getattr(data, "ndim", 0)
             return _written([result[i * each] if scalar else result[i * each : (i + 1) * each] for i in range(size)])
@@ -169,7 +185,9 @@ def _one(tensors: Any) -> list[str]:
     return _cells(tensors) if len(tensors) == 1 else [" ".join(sketch(tensor.detach()) for tensor in tensors)[:60]]
 
 
-def _parts(tensor: torch.Tensor, size: int) -> list[str]:
+def _parts(tensor: torch.Tensor, size: int, rows: Sequence[int] = ()) -> list[str]:
+    if rows:
+        return _cells(tensor.detach().split(list(rows)))
     return _cells(tensor.detach().reshape(-1).chunk(size)) if tensor.numel() % size == 0 else _cells([tensor])
 
 
@@ -232,7 +250,8 @@ def _all_to_all(args: Any, _members: list[int], _rank: int) -> Drawn:
 
 
 def _all_to_all_flat(args: Any, members: list[int], _rank: int) -> Drawn:
-    return Drawn({}, _parts(args[1], len(members)), lambda out: _parts(out, len(members)), args[0])
+    size, received, sent = len(members), args[2], args[3]
+    return Drawn({}, _parts(args[1], size, sent), lambda out: _parts(out, size, received), args[0])
 
 
 def _message(args: Any, members: list[int], rank: int, *, sends: bool) -> Drawn:

@@ -280,6 +280,21 @@ def test_a_drawn_cell_has_the_values_that_the_ranks_told() -> None:
     assert plan.notes == ("rank 3 came last, 3.00 s after the first.",)
 
 
+def test_joined_shares_of_several_lengths_are_one_value_of_all() -> None:
+    def drawn(lengths: list[int]) -> Any:
+        steps = {}
+        for rank, length in enumerate(lengths):
+            how = {"mode": "cat", "each": length, "whole": ["[0 0 1 2]"]}
+            steps[rank] = [step("all_gather", 1, 1.0, 2.0, how=how, before=["x"], after=["[0]", "[0]", "[1]", "[2]"])]
+        [plan], _ = drawing.plans(steps)
+        return plan
+
+    uneven, even = drawn([2, 1, 1, 0]), drawn([1, 1, 1, 1])
+    assert [cell.text for cell in even.after[1]] == ["[0]", "[0]", "[1]", "[2]"]
+    assert [(cell.text, cell.sources) for cell in uneven.after[1]] == [("[0 0 1 2]", (0, 1, 2, 3))]
+    assert {(flow.src, flow.place) for flow in uneven.flows if flow.dst == 1} == {(rank, 0) for rank in WORLD}
+
+
 def test_what_was_not_kept_is_counted_and_nothing_at_all_is_said() -> None:
     drawn = {"how": {}, "before": [], "after": []}
     many = {rank: [step("barrier", seq, float(seq), seq + 0.1, **drawn) for seq in range(1, 31)] for rank in range(4)}

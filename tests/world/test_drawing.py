@@ -37,6 +37,11 @@ MOVES = {
         ["[0 1]", "[1 2]"],
         "[0 1] | [1 2] | [2 3] | [3 4]",
     ),
+    "all_gather cat, uneven": (
+        "all_gather(torch.full(([2, 1, 1, 0][rank],), rank), 'cat')",
+        ["[0 0]", "[1]"],
+        "[0 0 1 2]",
+    ),
     "reduce": ("reduce(torch.tensor([rank, 1]), dst=1)", ["[0 1]", "[1 1]"], "[6 4]"),
     "all_reduce": ("all_reduce(rank + 1, 'mean')", ["1", "2"], "2.5"),
     "reduce_scatter": (
@@ -56,6 +61,11 @@ MOVES = {
         "t = torch.zeros(4); dist.all_to_all_single(t, torch.arange(4.) + 10 * rank)",
         ["[0] | [1] | [2] | [3]", "[10] | [11] | [12] | [13]"],
         "[1] | [11] | [21] | [31]",
+    ),
+    "torch's own, uneven": (
+        "n = [1 + rank % 2, 2 - rank % 2] * 2; t = 10 * rank + torch.arange(6); dist.all_to_all_single(t * 0, t, n, n)",
+        ["[0] | [1 2] | [3] | [4 5]", "[10 11] | [12] | [13 14] | [15]"],
+        "[1 2] | [12] | [21 22] | [32]",
     ),
     "torch's own, to one": ("t = torch.tensor([rank]); dist.reduce(t, 1)", ["[0]", "[1]"], "[6]"),
     "waited for later": ("h = all_reduce(rank, async_op=True); h.wait()", ["0", "1"], "6"),
@@ -96,6 +106,12 @@ def test_a_group_has_its_own_ranks_and_a_message_two(four: Notebook) -> None:
     four.run("%%distributed\npair = new_group([1, 3])")
     [words] = pictures(four.run("%%distributed --draw\nif rank in (1, 3): all_reduce(rank, group=pair)"))
     assert lanes(words) == ["rank 1: 1 → 4", "rank 3: 3 → 4"]
+    four.run("%%distributed\nbackwards = split_group(0, key=-rank)")
+    cell = four.run("%%distributed --draw\nbroadcast(rank + 5, group=backwards)\ngather(rank, group=backwards)")
+    given, got = pictures(cell)
+    assert lanes(given) == ["rank 3: – → 5", "rank 2: – → 5", "rank 1: – → 5", "rank 0: 5 → 5"]
+    assert lanes(got) == ["rank 3: 3 → –", "rank 2: 2 → –", "rank 1: 1 → –", "rank 0: 0 → 3 | 2 | 1 | 0"]
+    assert ("src 0" in given, "dst 0" in got) == (True, True)
     code = "if rank == 2: send({'a': 1}, 0)\nif rank == 0: recv(2)"
     [words] = pictures(four.run(f"%%distributed --draw\n{code}"))
     assert lanes(words) == ["rank 2: {a: 1} → –", "rank 0: – → {a: 1}"]
