@@ -103,12 +103,14 @@ class _Shape:
     """How a collective looks.
 
     Attributes:
-        law: in words, with op, src and dst to be filled in.
+        law: in words, with op, src, dst and some of the ranks to be filled in.
+        grouped: the same in a group, where ranks are not their places; empty where it is no other.
         sources: for each rank's place (rank, number of its cells) which (rank, cell) went into each of its cells.
     """
 
     law: str
     sources: Callable[[int, Sequence[int], How], list[list[tuple[int, int]]]]
+    grouped: str = ""
 
 
 def _everybody(ranks: Sequence[int], cell: int = 0) -> list[tuple[int, int]]:
@@ -128,15 +130,15 @@ _SHAPES = {
     "barrier": _Shape("nobody goes on before everybody has come", lambda *_: []),
     "broadcast": _Shape("out[r] = data of rank {src}, on every rank r", lambda _r, _s, how: [[(how.src, 0)]]),
     "scatter": _Shape(
-        "out[r] = item r of rank {src}'s items", lambda rank, ranks, how: [[(how.src, ranks.index(rank))]]
+        "out[r] = item r of rank {src}'s items",
+        lambda rank, ranks, how: [[(how.src, ranks.index(rank))]],
+        "the i-th of ranks {order} gets item i of rank {src}'s items, counted from 0",
     ),
     "gather": _Shape(
-        "out = [data of rank 0, data of rank 1, …], on rank {dst} only",
+        "out = [{data}], on rank {dst} only",
         lambda rank, ranks, how: [[(other, 0)] for other in ranks] if rank == how.dst else [],
     ),
-    "all_gather": _Shape(
-        "out = [data of rank 0, data of rank 1, …], on every rank", lambda _r, ranks, _h: [[(o, 0)] for o in ranks]
-    ),
+    "all_gather": _Shape("out = [{data}], on every rank", lambda _r, ranks, _h: [[(o, 0)] for o in ranks]),
     "reduce": _Shape(
         "out = {op} over all ranks r of data[r], on rank {dst} only",
         lambda rank, ranks, how: [_everybody(ranks)] if rank == how.dst else [],
@@ -145,12 +147,18 @@ _SHAPES = {
     "reduce_scatter": _Shape(
         "out[r] = {op} over all ranks s of data[s][r]: rank r gets share r",
         lambda rank, ranks, _h: [_everybody(ranks, ranks.index(rank))],
+        "the i-th of ranks {order} gets {op} over all of them of their shares i, counted from 0",
     ),
     "all_to_all": _Shape(
         "out[r][s] = items[s][r]: what rank s has for rank r",
         lambda rank, ranks, _h: [[(other, ranks.index(rank))] for other in ranks],
+        "the i-th of ranks {order} gets item i of each of them, counted from 0",
     ),
-    "scan": _Shape("out[r] = {op} over the ranks {upto} r of data", _scanned),
+    "scan": _Shape(
+        "out[r] = {op} over the ranks {upto} r of data",
+        _scanned,
+        "out[r] = {op} over those of ranks {order} {upto} r of data, in this order",
+    ),
     "send": _Shape(
         "out = data of rank {src}, on rank {dst}", lambda rank, _s, how: [[(how.src, 0)]] if rank == how.dst else []
     ),
@@ -255,8 +263,14 @@ def assemble(
     ]
     hub = (how.op if name in REDUCING else "all") if name in _HUBS and len(ranks) > 1 else ""
     words = {"op": how.op, "src": how.src, "dst": how.dst, "upto": "before" if how.exclusive else "up to"}
-    law, title = shape.law.format(**words), title_of(name, how)
+    words["order"], words["data"] = _some(ranks, "{}", 4), _some(ranks, "data of rank {}", 2)
+    law = shape.law if list(ranks) == [*range(len(ranks))] else shape.grouped or shape.law
+    law, title = law.format(**words), title_of(name, how)
     return Plan(name, tuple(ranks), law, before, after, tuple(flows), hub, title, how=how)
+
+
+def _some(ranks: Sequence[int], each: str, most: int) -> str:
+    return ", ".join([each.format(rank) for rank in ranks[:most]] + ["…"] * (len(ranks) > most))
 
 
 def _at(place: int, cells: Sequence[Cell]) -> int | None:

@@ -158,6 +158,41 @@ def test_a_group_has_its_own_ranks() -> None:
     assert made.law == "out[r] = data of rank 5, on every rank r"
 
 
+@pytest.mark.parametrize(
+    ("name", "world", "group"),
+    [
+        (
+            "scatter",
+            "out[r] = item r of rank 0's items",
+            "the i-th of ranks 3, 2 gets item i of rank 3's items, counted from 0",
+        ),
+        (
+            "gather",
+            "out = [data of rank 0, data of rank 1, …], on rank 0 only",
+            "out = [data of rank 3, data of rank 2], on rank 3 only",
+        ),
+        (
+            "reduce_scatter",
+            "out[r] = sum over all ranks s of data[s][r]: rank r gets share r",
+            "the i-th of ranks 3, 2 gets sum over all of them of their shares i, counted from 0",
+        ),
+        (
+            "all_to_all",
+            "out[r][s] = items[s][r]: what rank s has for rank r",
+            "the i-th of ranks 3, 2 gets item i of each of them, counted from 0",
+        ),
+        (
+            "scan",
+            "out[r] = sum over the ranks up to r of data",
+            "out[r] = sum over those of ranks 3, 2 up to r of data, in this order",
+        ),
+    ],
+)
+def test_the_law_of_a_group_counts_its_places(name: str, world: str, group: str) -> None:
+    assert plan(name, n=3).law == world
+    assert plan(name, n=2, ranks=[3, 2]).law == group
+
+
 def test_tensors_and_arrays_are_values_too() -> None:
     import numpy as np
     import torch
