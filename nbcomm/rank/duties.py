@@ -255,8 +255,10 @@ class Duties:
             with self._faults.beside("its collectives could not be told", notes.append):
                 done = msgspec.structs.replace(done, **self._story())
             with self._faults.beside("what it has left under way is not known", notes.append):
-                doing = self._parts.world.record.doing()
-                done = msgspec.structs.replace(done, broken=self._parts.world.stale, doing=doing)
+                world = self._parts.world
+                doing = world.record.doing()
+                broken = world.stale or (done.failure is not None and world.in_the_middle())
+                done = msgspec.structs.replace(done, broken=broken, doing=doing)
                 notes += self._remarks(message)
         notes += self._parts.world.record.journal.notes
         self._answer(msgspec.structs.replace(done, notes=notes), buffers)

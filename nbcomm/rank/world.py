@@ -313,6 +313,10 @@ class World(Life):
         """Whether groups must be formed anew before the next cell: they were aborted, or a cell has destroyed them."""
         return self._broken is not None or not dist.is_initialized() or self.replaced
 
+    def in_the_middle(self) -> bool:
+        """Whether a cell that failed has left a DDP or FSDP module inside its forward or backward."""
+        return not self.plain and ddp_fsdp.interrupted()
+
     # ── a process that a cell forks ─────────────────────────────────────────────────────────────────
 
     def _forked(self) -> None:

@@ -170,6 +170,25 @@ def test_a_cell_that_catches_the_verdict_still_ends(prepared: Notebook) -> None:
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
 
+@pytest.mark.parametrize("model", ["ddp", "fsdp"])
+def test_a_module_whose_backward_ends_alike_on_all_ranks_begins_anew(prepared: Notebook, model: str) -> None:
+    # All have issued the same, so nothing but the module tells that something was left half done.
+    begin = f"%%distributed\nx = torch.ones(2, 4, requires_grad=True)\nloss = {model}(x).sum()\n"
+    cell = prepared.run(f"{begin}_ = x.register_hook(lambda _: 1 / 0)\nloss.backward()", fails=True)
+    assert "[0-3] ZeroDivisionError" in cell.text + cell.error_text
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+    wait = "import time\ndef wait(_):\n    print('on', flush=True)\n    time.sleep(60)\n"
+    prepared.interrupted(f"{begin}{wait}_ = x.register_hook(wait)\nloss.backward()", once="[0-3] on")
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
+def test_a_hang_while_a_ddp_model_is_frozen_is_survived(prepared: Notebook) -> None:
+    prepared.run("%%distributed\n_ = ddp.requires_grad_(False)")
+    assert "HangError" in prepared.run("%%distributed\nif rank: barrier()", fails=True, timeout=30).error_text
+    assert prepared.run("%%distributed\nddp.requires_grad_(True) is ddp").text == "[0-3] True\n"
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
 def test_ranks_that_still_compute_are_ended_with_those_that_wait_in_vain(prepared: Notebook) -> None:
     cell = prepared.run(
         "%%distributed\nimport time\nif rank == 0: time.sleep(60)\nif rank == 1: barrier(group=pair)\n"
