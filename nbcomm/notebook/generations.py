@@ -74,6 +74,8 @@ class Generations:
         self.number, self.port = max(lives, default=0), port
         self.newcomers = {snapshot.rank for snapshot in snapshots if not snapshot.generation}
         self.stale = len(lives) > 1 or bool(self._roster.dead)  # it was forming them when it ended
+        # Or a cell had just failed, and its answer has told another notebook what it has left.
+        self.stale |= not plain and any(snapshot.state in {"failed", "interrupted"} for snapshot in snapshots)
 
     def order(self) -> Request:
         """Tell every living rank to form the next generation; return the request, unanswered."""

@@ -171,6 +171,17 @@ def test_another_notebook_goes_on_where_the_ranks_are(
     assert played.generations.stale is stale
 
 
+@pytest.mark.parametrize(
+    ("state", "plain", "stale"), [("failed", "", True), ("interrupted", "", True), ("failed", "torch's own", False)]
+)
+def test_another_notebook_takes_nothing_over_that_a_failed_cell_has_left(
+    played: Played, state: str, plain: str, stale: bool
+) -> None:
+    snapshots = [Snapshot(rank, 1, "idle" if rank else state, 0.0, None, 0, 0, 0, 3) for rank in range(3)]
+    played.generations.take_up(snapshots, 29500, plain)
+    assert played.generations.stale is stale
+
+
 def sent(to: int, number: int = 1, tag: int = 0) -> Doing:
     return Doing(sent=[Count("", to, tag, number)])
 
