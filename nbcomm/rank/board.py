@@ -41,7 +41,7 @@ _PLACE = 128
 _PLACES_AT = 2 * _SLOTS * _SLOT
 _BYTES = _PLACES_AT + _PLACES * _PLACE
 _TEXT = struct.Struct("<IH")  # crc of the text, its length
-_LONGEST = _SLOT - 8 - _TEXT.size
+LONGEST = _SLOT - 8 - _TEXT.size
 _LONGEST_PLACE = _PLACE - 8 - _TEXT.size
 _SPREAD = 0x9E3779B1  # 2**32 / golden ratio (Knuth): neighbouring positions get distant words
 _MASK = 0xFFFFFFFF
@@ -69,7 +69,7 @@ class Entry(NamedTuple):
 
 def entry(number: int, words: str) -> Entry:
     """What is said of a call, ready to be written."""
-    return Entry(number, _block(words, _LONGEST))
+    return Entry(number, _block(words, LONGEST))
 
 
 def place(words: str) -> bytes:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nbcomm.home import HOME_VARIABLE
 from nbcomm.rank import board as board_module
-from nbcomm.rank.board import _BYTES, _LONGEST, _PLACE, _PLACES, _PLACES_AT, _SLOTS, Board, Entry, entry, place
+from nbcomm.rank.board import _BYTES, _PLACE, _PLACES, _PLACES_AT, _SLOTS, LONGEST, Board, Entry, entry, place
 
 SUM, PROD = entry(1, "all_reduce(sum)"), entry(2, "all_reduce(prod)")
 
@@ -84,7 +84,7 @@ def test_words_are_read_whole_or_not_at_all(boards: list[Board]) -> None:
     compare(boards[0], 0, 7, 1, entry(1, "größer"), [])
     assert boards[1].text(0, 0, 7, 1) == "größer"
     compare(boards[0], 0, 7, 2, entry(1, "x" * 10_000), [])
-    assert boards[1].text(0, 0, 7, 2) == "x" * _LONGEST
+    assert boards[1].text(0, 0, 7, 2) == "x" * LONGEST
     boards[0]._bytes[((7 + 2) % _SLOTS * 64 + 1) * 8] ^= 1
     assert boards[1].text(0, 0, 7, 2) == ""  # torn
 
