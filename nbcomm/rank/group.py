@@ -199,13 +199,25 @@ class RankGroup(Identity):
             before, record._inside = record._inside, call  # `within`, at a tenth of its cost
         try:
             work = getattr(self._inner, method)(*args, **kwargs)
-        except RuntimeError as error:
-            raise self._hub.explain(error) from None
+        except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
+            raise self._refused(error, call) from None
         finally:
             if outer:
                 record._inside = before
         record.follow(work, call)
         return work
+
+    def _refused(self, error: Exception, call: Call) -> BaseException:
+        """What to raise in place of an error of torch's with which a call has not even begun.
+
+        Where torch has refused the call itself (a wrong size, for instance), this rank has not come there. Not so where
+        the backend or a connection has failed: nobody knows how far the call has come.
+        """
+        told = self._hub.explain(error)
+        failed = told is not error or isinstance(error, dist.DistError) or self._hub.ended()
+        if not failed and not call.limited:
+            call.log.take_back(call)
+        return told
 
     def _object(self, method: str, peer: int | None) -> None:
         self._hub.object(calls.NAMES.get(method, method), self.members, peer)
@@ -410,7 +422,10 @@ class RankGroup(Identity):
                 log.received[member, tag] = seq
                 call.peer, call.seq = member, seq  # from now on it is a receive by name
             self._compare_message("recv", (member, tag), seq, call.said or calls.message("recv", tensors), call.where)
-            return place, inner.recv(tensors, place, tag)
+            try:
+                return place, inner.recv(tensors, place, tag)
+            except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
+                raise self._refused(error, call) from None
         return None
 
     def _has_announced(self, member: int, tag: int, seq: int) -> bool:
@@ -467,9 +482,10 @@ def _passing(method: str) -> Callable[..., Any]:
         # Nearly all calls: what can be noted later is noted while the data is on its way.
         try:
             work = getattr(self._inner, method)(*args, **kwargs)
-        except RuntimeError as error:
-            hub.record.follow(None, Call("collective", name, log, seq, said), failed=True)
-            raise hub.explain(error) from None
+        except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
+            refused = Call("collective", name, log, seq, said)
+            hub.record.follow(None, refused, failed=True)
+            raise self._refused(error, refused) from None
         made = Call("collective", name, log, seq, said)
         hub.record.follow(work, made)
         if curious or rooted or returns_at_once(args, kwargs):  # else there is time while it is waited for

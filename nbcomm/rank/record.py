@@ -75,6 +75,19 @@ class Log:
         self.positions = itertools.count(1)
         self.issued = 0
 
+    def take_back(self, call: Call) -> None:
+        """Torch has refused a call that was counted: this rank has not come there, and others may wait for it."""
+        if call.kind == "collective":
+            following = next(self.positions)
+            if following == call.seq + 1:
+                following, self.issued = call.seq, call.seq - 1
+            self.positions = itertools.count(following)  # else another thread's call has come behind it
+            return
+        counts = self.sent if call.kind == "send" else self.received
+        with self.lock:
+            if counts.get((call.peer, call.tag)) == call.seq:
+                counts[call.peer, call.tag] -= 1
+
 
 class Call:
     """One call that is under way."""

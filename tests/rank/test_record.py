@@ -77,6 +77,30 @@ def test_a_wait_with_a_timeout_is_a_limited_one(group: tuple[Record, Log]) -> No
     assert doing.waits[0].limited
 
 
+def test_a_call_that_was_refused_is_counted_no_more(group: tuple[Record, Log]) -> None:
+    record, log = group
+    collective(log)
+    log.take_back(collective(log))
+    assert record.doing().issued == {"pair": 1}
+    assert collective(log).seq == 2
+    log.sent[3, 0], log.received[3, 7] = 2, 1
+    log.take_back(Call("send", "send", log, 2, None, 3, 0))
+    log.take_back(Call("recv", "recv", log, 1, None, 3, 7))
+    assert [count.number for count in record.doing().sent] == [1]
+    assert record.doing().received == []
+
+
+def test_a_call_is_not_taken_back_from_under_another_threads(group: tuple[Record, Log]) -> None:
+    record, log = group
+    refused = collective(log)
+    behind = next(log.positions)  # it has its place, and is about to be issued
+    log.take_back(refused)
+    assert (behind, next(log.positions), record.doing().issued) == (2, 3, {"pair": 1})
+    log.sent[3, 0] = 2
+    log.take_back(Call("send", "send", log, 1, None, 3, 0))
+    assert log.sent[3, 0] == 2
+
+
 def test_a_call_that_blocks_by_itself_is_told(group: tuple[Record, Log]) -> None:
     record, log = group
     gate = threading.Event()

@@ -170,6 +170,52 @@ def test_a_cell_that_catches_the_verdict_still_ends(prepared: Notebook) -> None:
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        ("dist.all_gather([torch.empty(2 + (rank == 0))] * 4, torch.ones(2))", "invalid tensor size"),
+        (
+            "if rank == 0: dist.send(torch.ones(4)[::2], 1)\nif rank == 1: dist.recv(torch.ones(2), 0)",
+            "has to be contiguous",
+        ),
+    ],
+    ids=["collective", "message"],
+)
+def test_whoever_waits_for_a_call_that_torch_has_refused_hears_the_verdict(
+    prepared: Notebook, code: str, words: str
+) -> None:
+    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
+    assert "rank 0 failed (RuntimeError" in cell.error_text
+    assert words in cell.error_text
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
+def test_a_call_that_torch_has_refused_can_be_made_again(prepared: Notebook) -> None:
+    # The rank that is refused has not come there: its next call is the one that meets the others'.
+    code = """\
+        %%distributed
+        def twice(call, wrong, right):
+            try:
+                if rank == 0: call(wrong)
+            except RuntimeError:
+                print("refused")
+            call(right)
+        right = [torch.empty(2) for _ in range(4)]
+        twice(lambda out: dist.all_gather(out, torch.ones(2)), [torch.empty(3)] * 4, right)
+        if rank < 2: twice(lambda x: dist.recv(x, 0) if rank else dist.send(x, 1), torch.ones(4)[::2], torch.ones(2))
+        (sum(right).tolist(), all_reduce(1))
+        """
+    cell = prepared.run(textwrap.dedent(code), timeout=20)
+    assert cell.lines == ["[0] refused", "[0] refused", "[0-3] ([4.0, 4.0], 4)"]
+
+
+def test_a_message_that_a_refused_receive_did_not_take_meets_no_later_one(prepared: Notebook) -> None:
+    code = "if rank == 0: dist.send(torch.ones(2), 1)\nif rank == 1: dist.recv(torch.ones(4)[::2])"
+    assert "has to be contiguous" in prepared.run(f"%%distributed\n{code}", timeout=20, fails=True).error_text
+    code = "x = torch.full((2,), 5.0)\nif rank == 0: dist.send(x, 1)\nif rank == 1: dist.recv(x.zero_(), 0)\nx.tolist()"
+    assert prepared.run(f"%%distributed\n{code}", timeout=20).text == "[0-3] [5.0, 5.0]\n"
+
+
 @pytest.mark.parametrize("model", ["ddp", "fsdp"])
 def test_a_module_whose_backward_ends_alike_on_all_ranks_begins_anew(prepared: Notebook, model: str) -> None:
     # All have issued the same, so nothing but the module tells that something was left half done.
