@@ -42,6 +42,7 @@ from .cells import CellRunner
 from .comms import Comms
 from .history import History
 from .streams import Capture
+from .torch_internals import compiling
 from .world import World
 
 CALLBACK = -1
@@ -311,9 +312,13 @@ class Duties:
 
     def _form(self, order: Form) -> None:
         self.standing.set("running", order.id)
+        first = self._parts.world.comm is None
         with self.runner.interruptible():
             comm = script.current = self._parts.world.form(order)  # nbcomm.init() in a cell is this one
-        names.install(self._shell.user_ns, names.cell_names(comm))
+        given = names.cell_names(comm)
+        names.install(self._shell.user_ns, given)
+        if first:
+            compiling.follow_compile(given.values())
         self._parts.capture.claim_descriptors()
 
     def _pull(self, wanted: list[str]) -> tuple[Blob, list[Any]]:

@@ -112,6 +112,17 @@ for epoch in range(30):
 weights = all_gather(model.module[0].weight.detach())
 assert all(torch.equal(row, weights[0]) for row in weights)
 """,
+    "torch.compile": """
+model = torch.compile(torch.nn.parallel.DistributedDataParallel(net()), backend="aot_eager")
+optimizer = torch.optim.Adam(model.parameters(), lr=0.03)
+losses = []
+for epoch in range(30):
+    optimizer.zero_grad()
+    loss = (model(X[mine]) - Y[mine]).pow(2).mean()
+    loss.backward()
+    optimizer.step()
+    losses.append(all_reduce(loss.detach(), "mean"))
+""",
     "fsdp2": """
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
@@ -205,6 +216,33 @@ def test_a_training_runs_and_its_loss_goes_down(notebook: Notebook, library: str
 
 def test_after_all_of_them_the_world_is_whole(notebook: Notebook) -> None:
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_a_compiled_model_is_as_good_behind_a_hang(notebook: Notebook) -> None:
+    train = (
+        "model = torch.compile(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1)), backend='aot_eager')\n"
+        "def train():\n    model.zero_grad()\n    model(torch.full((1, 2), float(rank))).sum().backward()\n"
+        "    return [parameter.grad.mean().item() for parameter in model.parameters()]"
+    )
+    assert notebook.run(f"%%distributed\n{train}\ntrain(), train()").text == "[0-3] ([1.5, 1.0], [1.5, 1.0])\n"
+    assert "HangError" in notebook.run("%%distributed\nif rank: train()", fails=True).error_text
+    assert notebook.run("%%distributed\ntrain(), train()").text == "[0-3] ([1.5, 1.0], [1.5, 1.0])\n"
+
+
+def test_compiled_functions_may_use_the_names_that_cells_have(notebook: Notebook) -> None:
+    code = """\
+        %%distributed
+        for name in ("torch", "dist"): globals().pop(name, None)
+        @torch.compile(backend="eager")
+        def compiled(x):
+            dist.all_reduce(x)
+            return torch.relu(x).to(device) * rank + world_size + comm.rank + all_reduce(1)
+        compiled(torch.ones(1)).item()
+        """
+    cell = notebook.run(textwrap.dedent(code))
+    assert [line for line in cell.lines if "] " in line and line.endswith(".0")] == [
+        f"[{rank}] {4.0 * rank + 4 + rank + 4}" for rank in range(4)
+    ]
 
 
 def test_the_environment_is_torchruns(notebook: Notebook) -> None:

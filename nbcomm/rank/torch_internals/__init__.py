@@ -14,6 +14,8 @@ Read in torch 2.13.0, 2.14.1 and 2.15.0; whether there is a public way is asked 
   way: a handler is never replaced.
 * DDP's ``_ddp_init_helper``, ``reducer``: a module begins again after an abort. No public way;
   FSDP2 has one, which is used.
+* ``torch.compile``, replaced, and Dynamo's ``trace_rules.add`` and ``_builtin_constant_ids``: compiled code
+  may use our groups and the names of cells. No public way: `torch.compiler.disable` imports Dynamo, which is slow.
 
 C++ calls a group written in Python by its methods (``allreduce``, ``getSize``, …), which `check` tries. Since 2.14 a
 backend may be able to ``reconfigure`` itself, an experiment of torch's that may replace much of this one day.
