@@ -147,7 +147,7 @@ class Life:
         if self._broken is not None:
             raise self._reason(self._broken)
         comm = self.comm
-        if comm is None or comm.cell_ranks is None or comm.lanes.inside():  # what an earlier cell began
+        if comm is None or comm.cell_ranks is None or comm.lanes.earlier():  # what an earlier cell began
             return
         if name in ("send", "recv"):
             if peer is not None:

@@ -23,6 +23,7 @@ from .anyone import AnyoneReceive
 from .board import Board, Entry
 from .frames import of_all_threads
 from .journal import Journal
+from .streams import NOBODY, run_of_thread
 
 _TORCH = torch.__path__[0]
 _STILL = 0.15
@@ -143,6 +144,8 @@ class Record:
         self._waiting: list[tuple[Any, bool]] = []
         self._beside: dict[int, list[tuple[Any, bool]]] = {}
         self._elsewhere: dict[int, list[tuple[Any, bool]]] = {}
+        self.run: int | None = None
+        """The present request; None while threads of all cells count as those of earlier ones."""
         self._issuing: set[int] = set()
         self._lent: int | None = None
         self.apart: set[int] = set()
@@ -311,6 +314,10 @@ class Record:
     def said(self) -> spoken.Said:
         """What the cell has called that is about to go on beside it."""
         return spoken.here(self.scope())
+
+    def of_earlier(self) -> bool:
+        """Whether the calling thread works for an earlier cell than the present one."""
+        return threading.get_ident() != self.main and run_of_thread() not in (None, NOBODY, self.run)
 
     def look_beside(self, *, busy: bool) -> None:
         """Whether anything goes on beside the cell has changed."""

@@ -35,7 +35,7 @@ _run: contextvars.ContextVar[int | None] = contextvars.ContextVar("nbcomm_run", 
 _STARTED_BY = "_nbcomm_run"
 """The attribute that a thread carries: the cell run whose code started it."""
 
-_NOBODY = -1
+NOBODY = -1
 """Stands for a cell run: what belongs to it is dropped."""
 
 _CHUNK = 1 << 20
@@ -104,12 +104,9 @@ class Capture:
 
     def attribution(self) -> int | None:
         """The cell run that the current code belongs to; None for what is not ours."""
-        run = _run.get()
-        if run is not None:
-            return run
-        thread = threading.current_thread()
-        run = getattr(thread, _STARTED_BY, None)
-        if run is None and isinstance(thread, threading._DummyThread):  # noqa: SLF001 - there is no public name
+        run = run_of_thread()
+        unknown = threading._DummyThread  # noqa: SLF001 - there is no public name
+        if run is None and isinstance(threading.current_thread(), unknown):
             return self._last  # a thread made by C code: nobody knows which cell it works for
         return run
 
@@ -119,7 +116,7 @@ class Capture:
 
     def write(self, run: int, stream: str, text: str) -> None:
         """Add text that a cell printed."""
-        if run == _NOBODY:
+        if run == NOBODY:
             return
         outlet = outlets.current()
         with self.lock:
@@ -131,7 +128,7 @@ class Capture:
 
     def show(self, run: int, item: Item) -> None:
         """Add something else than text."""
-        if run == _NOBODY:
+        if run == NOBODY:
             return
         outlet = outlets.current()
         with self.lock:
@@ -153,7 +150,7 @@ class Capture:
 
     def tell(self, run: int, item: Comm) -> None:
         """Add what a comm says. Of a widget's updates that wait together one is sent, with the last values."""
-        if run == _NOBODY:
+        if run == NOBODY:
             return
         with self.lock:
             self._close_text()
@@ -230,10 +227,16 @@ class Capture:
             self._text = []
 
 
+def run_of_thread() -> int | None:
+    """The cell run that the current code works for: its context's, or that which started its thread; None if none."""
+    run = _run.get()
+    return getattr(threading.current_thread(), _STARTED_BY, None) if run is None else run
+
+
 @contextmanager
 def unheard() -> Iterator[None]:
     """While this lasts, what this context prints and displays, and the threads that it starts, goes nowhere."""
-    token = _run.set(_NOBODY)
+    token = _run.set(NOBODY)
     try:
         yield
     finally:
@@ -402,10 +405,7 @@ def follow_threads() -> None:
     start = threading.Thread.start
 
     def start_and_remember(thread: threading.Thread) -> None:
-        run = _run.get()
-        if run is None:
-            run = getattr(threading.current_thread(), _STARTED_BY, None)
-        setattr(thread, _STARTED_BY, run)
+        setattr(thread, _STARTED_BY, run_of_thread())
         outlets.inherit(thread)
         start(thread)
 

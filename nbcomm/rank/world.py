@@ -276,7 +276,8 @@ class World(Life):
 
     def begin(self, run: int, ranks: list[int] | None) -> None:
         """A request begins that runs on these ranks; None for all. Main thread."""
-        self._run, self.told = run, 0.0
+        self._run = self.record.run = run
+        self.told = 0.0
         self.record.settle()
         if self.comm is not None:
             everyone = ranks is None or len(ranks) == self.comm.world_size
@@ -301,12 +302,14 @@ class World(Life):
         if self.comm is not None:
             self.comm.cell_ranks = ranks
         self._look_alert()
+        run, self.record.run = self.record.run, None  # threads of cells go on
         try:
             yield
         finally:
             if self.comm is not None:
                 self.comm.cell_ranks = before
             self._look_alert()
+            self.record.run = run
 
     @property
     def stale(self) -> bool:

@@ -24,6 +24,29 @@ def test_a_later_cell_waits_for_what_an_earlier_one_began(notebook: Notebook) ->
     assert notebook.run(NEXT).text == GOOD
 
 
+def test_threads_of_earlier_cells_need_no_rank_of_the_present_one(notebook: Notebook) -> None:
+    thread = (
+        "import threading\ngo, log = threading.Event(), []\ndef work():\n    go.wait()\n"
+        "    try: log.append((all_reduce(1), dist.all_reduce(x := torch.ones(1)), int(x)))\n"
+        "    except Exception as error: log.append(error)\n"
+        "going = threading.Thread(target=work)\ngoing.start()\n"
+    )
+    notebook.run(f"%%distributed\n{thread}")
+    notebook.run("%%distributed -r 1-3\ngo.set()")
+    assert notebook.run("%%distributed -r 0\ngo.set(); going.join(); log").text == "[0] [(4, None, 4)]\n"
+    assert notebook.run("%%distributed\ngoing.join(); log").text == "[0-3] [(4, None, 4)]\n"
+    look = (  # as `%distributed who` and the status do
+        "import gc\nfrom nbcomm.rank.world import World\n"
+        "(world,) = [each for each in gc.get_objects() if isinstance(each, World)]\n"
+        "with world.by_itself(): go.set(); going.join()\nlog"
+    )
+    assert notebook.run(f"%%distributed\n{thread}{look}").text == "[0-3] [(4, None, 4)]\n"
+    # A thread of a pool may be older than the cell that it works for.
+    notebook.run("%%distributed\nimport asyncio\nawait asyncio.to_thread(all_reduce, 1)")
+    refused = notebook.run("%%distributed -r 0\nawait asyncio.to_thread(all_reduce, 1)", fails=True)
+    assert "needs ranks 1-3 too" in refused.error_text
+
+
 def test_a_wait_for_what_cannot_end_is_hopeless(notebook: Notebook) -> None:
     cell = notebook.run(
         "%%distributed\nbegun = all_gather({'n': rank}, async_op=True) if rank else None\nif rank: begun.wait()",

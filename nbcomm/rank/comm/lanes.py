@@ -43,6 +43,9 @@ class Watch(Protocol):
     def look_beside(self, *, busy: bool) -> None:
         """Whether anything goes on beside the cell has changed."""
 
+    def of_earlier(self) -> bool:
+        """Whether the calling thread was started by an earlier cell than the present one."""
+
 
 class Handle:
     """Something that was begun and may still go on. Its data must be left alone until it is done."""
@@ -251,6 +254,10 @@ class Lanes:
     def inside(self) -> bool:
         """Whether the calling thread is a lane's."""
         return threading.get_ident() in self.threads
+
+    def earlier(self) -> bool:
+        """Whether the calling thread carries out what an earlier cell has begun: it needs no rank of this one."""
+        return self.inside() or (self.watch is not None and self.watch.of_earlier())
 
     def forget(self, key: Hashable) -> None:
         """A lane has nothing more to do; the lock is held."""

@@ -233,7 +233,7 @@ class Member:
             raise CollectiveError(
                 f"Rank {peer} cannot send to itself or receive from itself; {word} must be another rank."
             )
-        if self.cell_ranks is not None and not self.lanes.inside():
+        if self.cell_ranks is not None and not self.lanes.earlier():
             guard.check_peer("send to" if word == "dst" else "recv from", peer, self.cell_ranks)
         return wire
 
@@ -246,7 +246,7 @@ class Member:
 
     def _check_present(self, name: str, members: Sequence[int]) -> None:
         # What an earlier cell began does not need to be in this one.
-        if self.cell_ranks is not None and not self.lanes.inside():
+        if self.cell_ranks is not None and not self.lanes.earlier():
             guard.check_present(name, members, self.cell_ranks, self.world_size)
 
     @staticmethod
