@@ -223,6 +223,10 @@ class Record:
             if work.is_completed():
                 self._end(key)
 
+    def going(self) -> set[str]:
+        """The groups of which a call is under way."""
+        return {call.log.name for work, call in list(self._live.values()) if not work.is_completed()}
+
     def close_journal(self) -> None:
         """A cell has ended: what C++ waited for has ended too, it is only not known when."""
         for work, call in list(self._live.values()):

@@ -187,7 +187,10 @@ class World(Life):
 
     def _make_group(self, *args: Any) -> RankGroup:
         group = RankGroup(self, *args)
-        self._groups.append(group)
+        # A group that was destroyed has connections and threads as long as anybody holds it. While a call of it goes on
+        # it is held: its end would wait for that.
+        alive, going = _alive(), self.record.going()
+        self._groups = [*(one for one in self._groups if one in alive or one.called in going), group]
         group.form(self._absent)
         return group
 
@@ -299,17 +302,17 @@ class World(Life):
     @contextmanager
     def _by(self, ranks: list[int] | None) -> Iterator[None]:
         before = self.comm.cell_ranks if self.comm is not None else None
+        run, self.record.run = self.record.run, None  # threads of cells go on
         if self.comm is not None:
             self.comm.cell_ranks = ranks
         self._look_alert()
-        run, self.record.run = self.record.run, None  # threads of cells go on
         try:
             yield
         finally:
+            self.record.run = run
             if self.comm is not None:
                 self.comm.cell_ranks = before
             self._look_alert()
-            self.record.run = run
 
     @property
     def stale(self) -> bool:

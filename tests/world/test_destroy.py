@@ -76,6 +76,35 @@ def test_what_was_destroyed_says_so(prepared: Notebook) -> None:
     assert prepared.run(WORKS[0]).lines == WORKS[1]
 
 
+def test_groups_that_were_destroyed_leave_no_descriptor_and_no_thread(prepared: Notebook) -> None:
+    code = """\
+%%distributed
+import gc, psutil
+def rounds(count):
+    for _ in range(count):
+        group = new_group([0, 1, 2, 3])
+        assert all_reduce(1, group=group) == 4
+        dist.all_reduce(torch.ones(1), group=group)
+        dist.destroy_process_group(group)
+    del group
+    gc.collect()
+    barrier()
+    process = psutil.Process()
+    return process.num_fds(), process.num_threads()
+before, after = rounds(2), rounds(10)
+[now - then < 10 for now, then in zip(after, before)]
+"""
+    assert prepared.run(code).text == "[0-3] [True, True]\n"
+    # The end of one whose call goes on would wait for that call.
+    begun = "if rank < 3:\n    begun = dist.all_reduce(x, group=group, async_op=True)\n"
+    begun += "    dist.destroy_process_group(group); del group\n"
+    prepared.run(f"%%distributed\nx, group = torch.ones(1), new_group([0, 1, 2, 3])\nbarrier(group=group)\n{begun}")
+    prepared.run("%%distributed\nnew_group([0, 1, 2, 3])", timeout=20)
+    ended = prepared.run("%%distributed\nbegun.wait() if rank < 3 else dist.all_reduce(x, group=group)\nint(x)")
+    assert ended.text == "[0-3] 4\n"
+    assert prepared.run(WORKS[0]).lines == WORKS[1]
+
+
 # ── a world of the cell's own ───────────────────────────────────────────────────────────────────────
 
 ALONE = f"{DESTROY}\ndist.init_process_group('gloo', store=dist.HashStore(), rank=0, world_size=1)"

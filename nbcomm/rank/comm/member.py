@@ -14,6 +14,7 @@ from ... import ranks as rank_sets
 from ...errors import CollectiveError
 from ...ranks import named
 from .. import guard
+from ..torch_internals import process_groups
 from . import trees
 from .groups import OutsideGroup, lane_of, members_of, resolve
 from .lanes import Handle, Lanes
@@ -240,6 +241,7 @@ class Member:
     def _wire_of(self, process_group: dist.ProcessGroup | None) -> Wire:
         wire = self._wires.get(process_group)
         if wire is None:
+            self._wires = {group: it for group, it in self._wires.items() if process_groups.is_known(group)}
             members = list(range(self.world_size)) if process_group is None else members_of(process_group)
             wire = self._wires[process_group] = Wire(process_group, members, members.index(self.rank), self.device)
         return wire
