@@ -65,6 +65,7 @@ class CellRunner:
         self._interruptible = False
         self._request, self._interrupts = 0, 0
         self._task: asyncio.Task[Any] | None = None
+        self._handler: Callable[[int, FrameType | None], None] | None = None
         shell.ask_exit = self._refuse_exit
         # IPython keeps what each cell prints, for %notebook, as long as the process lives. The notebook has it.
         shell._tee = lambda channel: nullcontext()  # noqa: ARG005, SLF001 - by keyword
@@ -127,25 +128,31 @@ class CellRunner:
     async def _run_async(self, code: str, transformed: str) -> Any:
         shell = self._shell
         self._task = asyncio.ensure_future(shell.run_cell_async(code, store_history=True, transformed_cell=transformed))
+        result = None
         try:
-            return await self._task
+            result = await self._task
         except asyncio.CancelledError:
             raise self._reason_to_end() from None
         finally:
             # run_cell does this for cells without await; for those with, it is the caller's duty.
             shell.events.trigger("post_execute")
+            if result is not None:
+                shell.events.trigger("post_run_cell", result)
+        return result
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """While this lasts, an interrupt raises KeyboardInterrupt in it; at other times it does nothing."""
         self._request, self._interrupts = self._request + 1, 0
         self._reason, self._insist = None, False
+        self._take_signals_back()
         try:
             self._interruptible = True
             yield
         finally:
             self._interruptible = False
             self._task = None
+            self._take_signals_back()
 
     @property
     def interrupted(self) -> bool:
@@ -187,6 +194,16 @@ class CellRunner:
         """
         self._reason, self._insist = reason, insist
 
+    def take_signals(self) -> None:
+        """Have SIGINT end the present request; main thread."""
+        self._handler = lambda _number, frame: self.interrupt(frame)
+        signal.signal(signal.SIGINT, self._handler)
+
+    def _take_signals_back(self) -> None:
+        """Where code of the user's has set a handler of its own, as trainers do, ■ would be dead from then on."""
+        if self._handler is not None and signal.getsignal(signal.SIGINT) is not self._handler:
+            signal.signal(signal.SIGINT, self._handler)
+
     def _reason_to_end(self) -> BaseException:
         if self._reason is None:
             return KeyboardInterrupt()
@@ -206,6 +223,14 @@ class CellRunner:
         # An awaiting cell has no frame to raise in: the signal hit the idle event loop.
         task = self._task
         task.get_loop().call_soon_threadsafe(task.cancel)
+        if self._interrupts > 1 and self._is_users(frame):  # a task beside the cell's, which lets no other one run
+            raise asyncio.CancelledError from None
+
+    def _is_users(self, frame: FrameType | None) -> bool:
+        """Whether code of a cell runs there."""
+        while frame is not None and frame.f_globals is not self._shell.user_ns:
+            frame = frame.f_back
+        return frame is not None
 
     @contextmanager
     def _showing_here(self, run: int) -> Iterator[None]:
@@ -348,7 +373,7 @@ def _between_fork_and_name(frame: FrameType | None) -> bool:
 
 def handle_interrupts(runner: CellRunner) -> None:
     """Let SIGINT end the running cell; call on the main thread."""
-    signal.signal(signal.SIGINT, lambda _number, frame: runner.interrupt(frame))
+    runner.take_signals()
     before = sys.unraisablehook
 
     def swallowed(what: sys.UnraisableHookArgs) -> None:

@@ -58,6 +58,22 @@ def test_history_and_last_results(four: Notebook) -> None:
     assert four.run("%%distributed\nIn[-2].strip()").text == "[0-3] '_ + 1'\n"
 
 
+def test_hooks_of_ipythons_run_behind_every_cell_once(four: Notebook) -> None:
+    hooks = "called = []\nfor event in ('post_execute', 'post_run_cell'):\n"
+    hooks += (
+        "    get_ipython().events.register(event, lambda *result, event=event: called.append((event, len(result))))"
+    )
+    four.run(f"%%distributed\n{hooks}")
+    for code in ("1;", "import asyncio; await asyncio.sleep(0)"):
+        four.run("%%distributed\ncalled.clear()")  # and is called itself
+        four.run(f"%%distributed\n{code}")
+        seen = four.run("%%distributed\nprint(called)").lines
+        hook = "('post_execute', 0), ('post_run_cell', 1)"
+        assert seen == [f"[0-3] [{hook}, {hook}]"]
+    remove = "for event in ('post_execute', 'post_run_cell'): get_ipython().events.callbacks[event].pop()"
+    four.run(f"%%distributed\n{remove}")
+
+
 def test_a_tracebacks_cell_number_is_the_notebooks(four: Notebook) -> None:
     cell = four.run("%%distributed\nraise OSError('no')", fails=True)
     assert f"In[{cell.number}]" in cell.error_text

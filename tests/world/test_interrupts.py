@@ -114,6 +114,38 @@ shell.InteractiveTB.structured_traceback = counting
     assert seen.text == "[0-3] ['ZeroDivisionError']\n"
 
 
+def test_a_handler_that_a_cell_has_set_is_gone_with_it(prepared: Notebook) -> None:
+    own = "import signal\nheard = []\nsignal.signal(signal.SIGINT, lambda *_: heard.append(1))\n"
+    prepared.run(f"%%distributed\n{own}signal.raise_signal(signal.SIGINT)\nassert heard")
+    cell = prepared.interrupted("%%distributed\nprint('on')\nwhile True: time.sleep(0.01)", once="[0-3] on", timeout=10)
+    assert "KeyboardInterrupt" in cell.error_text
+    assert prepared.run("%%distributed\n(len(heard), all_reduce(kept))").text == "[0-3] (1, 6)\n"
+
+
+def test_a_loop_in_a_task_beside_an_awaiting_cell_is_ended_by_the_second_interrupt(prepared: Notebook) -> None:
+    code = """\
+%%distributed
+import asyncio, gc
+from nbcomm.rank.cells import CellRunner
+(runner,) = [each for each in gc.get_objects() if isinstance(each, CellRunner)]
+async def spin():
+    print("on", flush=True)
+    while not runner.interrupted: pass
+    print("still", flush=True)
+    while True: pass
+task = asyncio.create_task(spin())
+await asyncio.sleep(60)
+"""
+    cell = prepared.submit(code)
+    for heard in ("on", "still"):
+        prepared.until(lambda heard=heard: f"[0-3] {heard}" in cell.text, 20, f"it did not get to {heard!r}", cell)
+        prepared.interrupt()
+    prepared.finish(cell, 15)
+    assert cell.error is not None
+    assert cell.error["ename"] == "KeyboardInterrupt", cell.error_text
+    assert prepared.run("%%distributed\n(task.cancelled(), all_reduce(kept))").text == "[0-3] (True, 6)\n"
+
+
 def test_an_interrupt_between_cells_spoils_nothing(prepared: Notebook) -> None:
     for _ in range(3):
         prepared.interrupt()
