@@ -138,6 +138,7 @@ class Record:
         self._explain = explain
         self.journal = Journal(scope)
         self.main = threading.main_thread().ident
+        self._enough = _MANY
         self._logs: dict[str, Log] = {}
         self._formed: dict[str, int] = {}
         self._live: dict[int, tuple[Any, Call]] = {}
@@ -205,7 +206,7 @@ class Record:
         self.journal.follow(call, failed=failed)
         if work is not None:
             self._live[id(work)] = (work, call)
-            if len(self._live) > _MANY:
+            if len(self._live) > self._enough:
                 self.tidy()
 
     @contextmanager
@@ -222,6 +223,7 @@ class Record:
         for key, (work, _) in list(self._live.items()):
             if work.is_completed():
                 self._end(key)
+        self._enough = max(_MANY, 2 * len(self._live))  # or each call would ask all those that go on
 
     def going(self) -> set[str]:
         """The groups of which a call is under way."""

@@ -17,8 +17,10 @@ class Work:
 
     def __init__(self) -> None:
         self.over = threading.Event()
+        self.asked = 0
 
     def is_completed(self) -> bool:
+        self.asked += 1
         return self.over.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -209,3 +211,15 @@ def test_making_groups_is_counted_where_all_take_part() -> None:
     with record.meeting([0, 1], counted=False):
         assert record.doing().waits[0].limited
     assert record.doing().issued == {"new_group": 1}
+
+
+def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[Record, Log]) -> None:
+    record, log = group
+    works = [Work() for _ in range(64 * _MANY)]
+    for work in works:
+        record.follow(work, collective(log))
+    assert sum(work.asked for work in works) < 4 * len(works)
+    for work in works:
+        work.over.set()
+    record.tidy()  # as at a cell's end: the next one keeps few again
+    test_handles_that_have_ended_are_let_go(group)
