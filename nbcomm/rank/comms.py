@@ -136,10 +136,10 @@ class Comms:
                     self._manager.comm_close(None, None, message)
                 else:
                     found.handle_msg(message)
-            except Exception as error:  # noqa: BLE001 - it is the user's, and shown to the user
-                sys.stderr.write("".join(traceback.format_exception(error)))
             except KeyboardInterrupt:
                 sys.stderr.write("KeyboardInterrupt\n")
+            except BaseException as error:  # noqa: BLE001 - it is the user's, and shown; sys.exit() would end the rank
+                sys.stderr.write("".join(traceback.format_exception(error)))
 
 
 def _apart(state: dict[str, Any]) -> tuple[dict[str, Any], list[list[Any]], list[bytes]]:

@@ -135,6 +135,9 @@ def test_whatever_a_callback_raises_is_shown_and_ends_nothing() -> None:
         def fail(message: Any) -> None:
             raise KeyError(message["content"]["data"]["key"])
 
+        def leave(message: Any) -> None:
+            sys.exit(3)
+
         def stop(message: Any) -> None:
             raise KeyboardInterrupt
 
@@ -144,6 +147,8 @@ def test_whatever_a_callback_raises_is_shown_and_ends_nothing() -> None:
         made.on_msg(fail)
         capture.take(end=True)
         hear(comms, made.comm_id, key="lost")
+        made.on_msg(leave)
+        hear(comms, made.comm_id)
         made.on_msg(stop)
         hear(comms, made.comm_id)
         hear(comms, made.comm_id, "close")
@@ -152,7 +157,7 @@ def test_whatever_a_callback_raises_is_shown_and_ends_nothing() -> None:
 
     (text,), names = in_child(body)
     assert "KeyError: 'lost'" in text
-    assert text.endswith("KeyboardInterrupt\n")
+    assert text.endswith("SystemExit: 3\nKeyboardInterrupt\n")
     assert names == []
 
 
