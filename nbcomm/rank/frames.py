@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import gc
+import selectors
 import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
+from typing import Any
+
+_JOIN = threading.__file__
+"""Where a thread is that waits for another one: for its end, its result, what it puts into a queue."""
+
+_LOOP = asyncio.base_events.__file__
+"""The same, a step further out, where a cell awaits what a thread does, as with `asyncio.to_thread`."""
+
+_TIMER = threading.Timer.run.__code__
+"""What a thread is in that will call something later."""
+
+_CALLS = ("nbcomm", "torch")
+"""Packages whose functions may be collectives."""
 
 _lock = threading.Lock()
 
@@ -32,3 +48,23 @@ def of_all_threads() -> Iterator[dict[int, FrameType]]:
             found.clear()
             if collects:
                 gc.enable()
+
+
+def may_join(main: FrameType | None) -> bool:
+    """Whether a thread may wait for another one: for its end or what it hands over, or its event loop for anything."""
+    if main is None or main.f_code.co_filename == _JOIN:
+        return main is not None
+    outer = main.f_back if main.f_code.co_filename == selectors.__file__ else None
+    return outer is not None and outer.f_code.co_filename == _LOOP
+
+
+def is_timer_of(frame: FrameType, scope: dict[str, Any] | None) -> bool:
+    """Whether a frame is that of a timer that will call a function with these globals, or a collective."""
+    if frame.f_code is not _TIMER:
+        return False
+    function = frame.f_locals["self"].function
+    if isinstance(function, functools.partial):
+        function = function.func
+    if getattr(function, "__globals__", None) is scope:
+        return True
+    return str(getattr(function, "__module__", "")).partition(".")[0] in _CALLS

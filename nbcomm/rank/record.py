@@ -21,7 +21,7 @@ from ..messages import Count, Doing, Op
 from . import spoken
 from .anyone import AnyoneReceive
 from .board import Board, Entry
-from .frames import of_all_threads
+from .frames import is_timer_of, may_join, of_all_threads
 from .journal import Journal
 from .streams import NOBODY, run_of_thread
 
@@ -31,9 +31,6 @@ _STILL = 0.15
 
 _MANY = 32
 """Handles that are kept before those that have ended are let go."""
-
-_JOIN = threading.__file__
-"""Where a thread is that waits for another one: for its end, its result, what it puts into a queue."""
 
 _NEW_GROUP = "new_group"
 
@@ -138,17 +135,17 @@ class Record:
         self._explain = explain
         self.journal = Journal(scope)
         self.main = threading.main_thread().ident
-        self._enough = _MANY
         self._logs: dict[str, Log] = {}
         self._formed: dict[str, int] = {}
         self._live: dict[int, tuple[Any, Call]] = {}
+        self._enough = _MANY
         self._waiting: list[tuple[Any, bool]] = []
         self._beside: dict[int, list[tuple[Any, bool]]] = {}
         self._elsewhere: dict[int, list[tuple[Any, bool]]] = {}
-        self.run: int | None = None
-        """The present request; None while threads of all cells count as those of earlier ones."""
         self._issuing: set[int] = set()
         self._lent: int | None = None
+        self.run: int | None = None
+        """The present request; None while threads of all cells count as those of earlier ones."""
         self.apart: set[int] = set()
         """Threads that run a user's code, but can issue nothing."""
         self.busy_beside = False
@@ -317,13 +314,13 @@ class Record:
             self._issuing.discard(ident)
             del self._beside[ident]
 
-    def said(self) -> spoken.Said:
-        """What the cell has called that is about to go on beside it."""
-        return spoken.here(self.scope())
-
     def of_earlier(self) -> bool:
         """Whether the calling thread works for an earlier cell than the present one."""
         return threading.get_ident() != self.main and run_of_thread() not in (None, NOBODY, self.run)
+
+    def said(self) -> spoken.Said:
+        """What the cell has called that is about to go on beside it."""
+        return spoken.here(self.scope())
 
     def look_beside(self, *, busy: bool) -> None:
         """Whether anything goes on beside the cell has changed."""
@@ -405,7 +402,7 @@ class Record:
             line, lent = spoken.line_at(main, scope), self._lent
             asked = spoken.of_frame(main, scope) if lent is None else spoken.carried(lent)
             stuck = [lost] if lost else self._waits(main)
-            joins = main is not None and main.f_code.co_filename == _JOIN
+            joins = may_join(main)
         with of_all_threads() as frames:
             threads = self._threads(frames)
             beside = self._waits_elsewhere(frames) if joins else []
@@ -473,7 +470,7 @@ class Record:
         count = len(self._issuing - {self._lent})  # they may issue more, as long as they go on
         for ident, top in frames.items():
             frame: FrameType | None = top if ident != self.main and ident not in self.apart else None
-            while frame is not None and frame.f_globals is not scope:
+            while frame is not None and frame.f_globals is not scope and not is_timer_of(frame, scope):
                 frame = frame.f_back
             count += frame is not None
         return count

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
+import textwrap
 import threading
 import time
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from nbcomm.rank.board import entry
 from nbcomm.rank.record import _MANY, Call, Log, Record
@@ -26,6 +30,18 @@ class Work:
     def wait(self, timeout: float | None = None) -> bool:
         assert self.over.wait(30)
         return True
+
+
+class Gate(threading.Event):
+    """One that knows whether anybody has begun to wait for it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.waited_for = threading.Event()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited_for.set()
+        return super().wait(timeout)
 
 
 def told_meanwhile(record: Record, wait: Any, release: Any) -> Any:
@@ -151,6 +167,49 @@ def test_a_thread_that_waits_is_told_while_the_main_one_waits_for_it(group: tupl
     assert not record.doing().beside
 
 
+def test_a_thread_that_waits_is_told_while_the_cell_awaits_it(group: tuple[Record, Log]) -> None:
+    record, log = group
+    work, seen = Work(), []
+    record.follow(work, collective(log))
+
+    def look() -> None:
+        deadline = time.monotonic() + 30
+        while not (seen and seen[-1].beside) and time.monotonic() < deadline:
+            seen.append(record.doing())
+            time.sleep(0.002)
+        work.over.set()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    asyncio.run(asyncio.to_thread(record.wait, Work.wait, work, (), {}))
+    looking.join()
+    ((op,), waits) = seen[-1].beside, seen[-1].waits
+    assert (op.name, op.seq) == ("all_reduce", 1)
+    assert not waits
+
+
+def test_a_timer_that_will_call_something_of_the_cells_counts_as_its_thread(group: tuple[Record, Log]) -> None:
+    scope: dict[str, Any] = {"done": threading.Event()}
+    exec("def late(): pass", scope)  # noqa: S102 - that is what a cell is
+    record = Record(lambda: scope)
+    for function, counted in (
+        (scope["late"], 1),
+        (functools.partial(scope["late"]), 1),
+        (dist.barrier, 1),
+        (textwrap.dedent, 0),  # a library's
+        (scope["done"].set, 0),
+    ):
+        timer = threading.Timer(1000, function)
+        timer.finished = gate = Gate()
+        timer.start()
+        try:
+            assert gate.waited_for.wait(30)
+            assert record.doing().threads == counted, function
+        finally:
+            timer.cancel()
+            timer.join()
+
+
 def test_the_line_is_that_of_the_cell() -> None:
     scope: dict[str, Any] = {}
     record = Record(lambda: scope)
@@ -183,6 +242,18 @@ def test_handles_that_have_ended_are_let_go(group: tuple[Record, Log]) -> None:
     assert [work for work, _ in record._live.values()] == works[-1:]
 
 
+def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[Record, Log]) -> None:
+    record, log = group
+    works = [Work() for _ in range(64 * _MANY)]
+    for work in works:
+        record.follow(work, collective(log))
+    assert sum(work.asked for work in works) < 4 * len(works)
+    for work in works:
+        work.over.set()
+    record.tidy()  # as at a cell's end: the next one keeps few again
+    test_handles_that_have_ended_are_let_go(group)
+
+
 def test_a_cell_begins_without_what_an_interrupt_left(group: tuple[Record, Log]) -> None:
     record, log = group
     work = Work()
@@ -211,15 +282,3 @@ def test_making_groups_is_counted_where_all_take_part() -> None:
     with record.meeting([0, 1], counted=False):
         assert record.doing().waits[0].limited
     assert record.doing().issued == {"new_group": 1}
-
-
-def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[Record, Log]) -> None:
-    record, log = group
-    works = [Work() for _ in range(64 * _MANY)]
-    for work in works:
-        record.follow(work, collective(log))
-    assert sum(work.asked for work in works) < 4 * len(works)
-    for work in works:
-        work.over.set()
-    record.tidy()  # as at a cell's end: the next one keeps few again
-    test_handles_that_have_ended_are_let_go(group)

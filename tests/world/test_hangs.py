@@ -286,12 +286,13 @@ def test_a_thread_of_a_cell_may_still_free_who_waits(prepared: Notebook) -> None
             time.sleep(2)
             dist.barrier()
         if rank == 0: threading.Thread(target=late).start()
+        elif rank == 1: threading.Timer(2, dist.barrier).start()
         else: dist.barrier()
         """
     prepared.run(textwrap.dedent(code), timeout=20)
     prepared.run(
-        "%%distributed\nimport time\nif rank == 0:\n  for t in threading.enumerate():\n"
-        "    if getattr(t, '_target', None) is late: t.join()"
+        "%%distributed\nif rank < 2:\n  for t in threading.enumerate():\n"
+        "    if getattr(t, '_target', None) is late or isinstance(t, threading.Timer): t.join()"
     )
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
@@ -299,22 +300,26 @@ def test_a_thread_of_a_cell_may_still_free_who_waits(prepared: Notebook) -> None
 def test_a_thread_that_waits_in_vain_while_its_rank_joins_it_is_named(prepared: Notebook) -> None:
     code = """\
         %%distributed
-        import threading
+        import asyncio, concurrent.futures, threading
         def body():
             barrier()
         if rank == 0:
             t = threading.Thread(target=body, name="mine")
             t.start()
             t.join()
+        if rank == 1:
+            pool = concurrent.futures.ThreadPoolExecutor(thread_name_prefix="pool")
+            await asyncio.get_running_loop().run_in_executor(pool, body)
         """
     cell = prepared.submit(textwrap.dedent(code))
-    prepared.until(lambda: "waiting for a thread" in cell.text, 30, "not shown", cell)
+    prepared.until(lambda: "(mine)" in cell.text and "(pool_0)" in cell.text, 30, "not shown", cell)
     said = re.sub(r" #\d+", "", cell.text)
     prepared.interrupt()
     prepared.finish(cell, 15)
+    vain = "ranks 2-3 have finished the cell, so it waits in vain: press ■ to end the cell"
     assert said == (
-        "waiting for a thread of rank 0 (mine), which waits in barrier of the world (line 3: barrier()): "
-        "ranks 1-3 have finished the cell, so it waits in vain: press ■ to end the cell\n"
+        f"waiting for a thread of rank 0 (mine), which waits in barrier of the world (line 3: barrier()): {vain}; "
+        f"waiting for a thread of rank 1 (pool_0), which waits in barrier of the world (line 3: barrier()): {vain}\n"
     )
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
