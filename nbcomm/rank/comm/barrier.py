@@ -11,18 +11,37 @@ from ...errors import CollectiveError
 from ...ranks import named
 from .wire import Wire
 
+_EVER = timedelta(days=3650)
+"""From here on there is no limit; and gloo counts in nanoseconds, of which it has not many more."""
 
-def barrier_with_timeout(wire: Wire, name: str | None, timeout: float | timedelta) -> None:
-    """Wait for every rank of the group, for ``timeout`` at most.
+
+def limit_of(timeout: float | timedelta | None) -> timedelta | None:
+    """What a barrier's timeout means; None for no limit.
+
+    Raises:
+        CollectiveError: it is no time to wait for.
+    """
+    if timeout is None:
+        return None
+    if not isinstance(timeout, timedelta):
+        if timeout >= _EVER.total_seconds():
+            return None
+        if not timeout > 0:  # NaN neither
+            raise CollectiveError(f"A barrier needs a positive timeout, in seconds, not {timeout!r}.")
+        timeout = timedelta(seconds=timeout)
+    if timeout <= timedelta(0):
+        raise CollectiveError(f"A barrier needs a positive timeout, in seconds, not {timeout!r}.")
+    return None if timeout >= _EVER else timeout
+
+
+def barrier_with_timeout(wire: Wire, name: str | None, limit: timedelta) -> None:
+    """Wait for every rank of the group, for ``limit`` at most.
 
     The group's first rank counts who has come, so it is the one that can name the others.
 
     Raises:
         CollectiveError: not all have come in time.
     """
-    limit = timeout if isinstance(timeout, timedelta) else timedelta(seconds=timeout)
-    if limit <= timedelta(0):
-        raise CollectiveError(f"A barrier needs a positive timeout, in seconds, not {timeout!r}.")
     try:
         if wire.host.type == "cpu":
             dist.monitored_barrier(wire.group, limit, wait_all_ranks=True)

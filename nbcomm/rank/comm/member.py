@@ -122,7 +122,8 @@ class Member:
             SubsetError: the cell does not run on every rank.
         """
         wanted = list(ranks)
-        if not wanted or len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(self.world_size)):
+        whole = all(hasattr(rank, "__index__") for rank in wanted)
+        if not whole or not wanted or len(set(wanted)) < len(wanted) or not set(wanted) <= set(range(self.world_size)):
             raise CollectiveError(
                 f"new_group needs different ranks out of {rank_sets.fold(range(self.world_size))}, not {wanted}."
             )
@@ -200,7 +201,10 @@ class Member:
 
     def to_device(self, data: Any) -> Any:
         """Move data to this rank's device: modules (in place), tensors, all that has ``.to``, and nested data."""
-        return trees.map_leaves(lambda leaf: leaf.to(self.device) if hasattr(leaf, "to") else leaf, data)
+        if callable(getattr(data, "to", None)) and not isinstance(data, type):  # a PackedSequence is a tuple, too
+            return data.to(self.device)
+        pairs = trees.children(data)
+        return data if pairs is None else trees.rebuild(data, [self.to_device(child) for _, child in pairs])
 
     # ---- checks
 
@@ -253,6 +257,8 @@ class Member:
 
     @staticmethod
     def _check_member(wire: Wire, rank: int, word: str) -> None:
+        if not hasattr(rank, "__index__"):  # 1.0 is among the ranks, but no rank to torch
+            raise CollectiveError(f"{word} must be a whole number, the global rank of a member, not {rank!r}.")
         if rank not in wire.ranks:
             raise CollectiveError(
                 f"{word}={rank!r} is not a rank of the group; choose one of {rank_sets.fold(wire.ranks)}."

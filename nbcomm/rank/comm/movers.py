@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from ...errors import CollectiveError
 from . import gradients, joining, trees
-from .barrier import barrier_with_timeout
+from .barrier import barrier_with_timeout, limit_of
 from .lanes import Handle
 from .objects import Mail, pack, plain
 from .turns import Turns
@@ -42,22 +42,23 @@ class Movers(Turns):
 
         Args:
             name: shown wherever it is shown who waits for whom.
-            timeout: seconds (or a timedelta) to wait at most; None waits as long as the group does.
+            timeout: seconds (or a timedelta) to wait at most; None, or infinity, waits as long as the group does.
             group: the ranks to wait for; None for the world.
             async_op: return a `Handle` at once, that is done when every rank has come.
 
         Raises:
-            CollectiveError: the time is over; group rank 0 names the missing ranks.
+            CollectiveError: the time is over; group rank 0 names the missing ranks. Or ``timeout`` is not positive.
         """
         if async_op:
             return self._beside("barrier", group, lambda: self.barrier(name, timeout, group=group))
+        limit = limit_of(timeout)
         wire = self._wire("barrier", group)
         self.at_barrier = name
         try:
-            if timeout is None:
+            if limit is None:
                 dist.barrier(group=wire.group)
             else:
-                barrier_with_timeout(wire, name, timeout)
+                barrier_with_timeout(wire, name, limit)
         finally:
             self.at_barrier = None
         return None

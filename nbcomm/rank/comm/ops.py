@@ -119,7 +119,8 @@ def rule(op: Op, dtype: torch.dtype, *, bitwise: bool = True) -> Rule:
     """Say how ``op`` treats tensors of ``dtype``.
 
     The dtype is kept, but for two cases: the mean of integers or bools has torch's default dtype (the sum
-    is taken in int64, so it is exact), and the sum or product of bools is int64, as ``torch.sum`` has it.
+    is taken in int64, so it is exact; that of int64 in float64, since it could wrap), and the sum or product of bools
+    is int64, as ``torch.sum`` has it.
 
     Args:
         op: the reduction.
@@ -149,7 +150,9 @@ def _rule(name: str, dtype: torch.dtype, default: torch.dtype, *, bitwise: bool)
             return Rule(torch.uint8, torch.bool, folded=op.bitwise and not bitwise)
         return Rule(torch.int64, default if name == "mean" else torch.int64)
     if name == "mean" and not (real or dtype.is_complex):
-        return Rule(torch.int64, default)
+        return Rule(torch.float64 if dtype == torch.int64 else torch.int64, default)
+    if name == "mean" and dtype == torch.float16:
+        return Rule(torch.float32, dtype)  # the sum of values whose mean it holds may be beyond 65504
     folded = (dtype.is_complex and name == "product") or (op.bitwise and not bitwise)
     return Rule(_WIDER.get(dtype, dtype), dtype, folded)
 

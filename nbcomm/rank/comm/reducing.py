@@ -21,7 +21,7 @@ from ...errors import CollectiveError, MismatchError, OpError
 from ...ranks import by_rank, named
 from . import ops, trees
 from .buckets import fused
-from .objects import ALONE_FROM, Mail, as_bytes, pack
+from .objects import ALONE_FROM, Mail, as_bytes, pack, plain
 from .wire import Wire, own_error, reduce_scatter_single
 
 
@@ -43,7 +43,7 @@ def reduce_tree(wire: Wire, data: Any, op: ops.Op, dst: int | None, *, grads: bo
     found = trees.flat(data)
     how = "" if dst is None else f", dst={dst}"
     numbers = [ops.numbers(op, values) for values in compare(wire, data, found, op, grads=grads, how=how)]
-    tensors = [as_tensor(leaf) for leaf in found if not is_number(leaf)]
+    tensors = [as_tensor(leaf, op) for leaf in found if not is_number(leaf)]
     reduced = iter(reduce_many(wire, tensors, op, dst))
     combined = iter(numbers)
     return [next(combined) if is_number(leaf) else like(leaf, next(reduced)) for leaf in found]
@@ -180,6 +180,7 @@ def reduce_scatter_one(wire: Wire, tensor: torch.Tensor, op: ops.Op) -> torch.Te
 
 def carried(wire: Wire, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The values in order, in the dtype and on the device in which the group can combine them."""
+    check_dense("data", tensor, wire.call)
     if not wire.carries(tensor) or (tensor.is_cpu and wire.host.type != "cpu"):
         tensor = tensor.to(wire.host)
     return tensor.to(dtype).resolve_conj().resolve_neg().contiguous()
@@ -206,11 +207,14 @@ def _is_number_type(cls: Any) -> bool:
     return issubclass(cls, Number) and not issubclass(cls, np.generic)
 
 
-def as_tensor(leaf: Any) -> torch.Tensor:
-    """A leaf that can be reduced, as a detached tensor."""
+def as_tensor(leaf: Any, op: ops.Op) -> torch.Tensor:
+    """A leaf that can be reduced by ``op``, as a detached tensor."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach()
-    return torch.from_numpy(np.array(leaf))  # a copy: numpy arrays may be read-only, or laid out in ways torch has not
+    # A copy: numpy arrays may be read-only, or laid out in ways torch has not.
+    copied = torch.from_numpy(np.array(leaf))
+    whole = not (copied.is_floating_point() or copied.is_complex() or copied.dtype == torch.uint64)
+    return copied.double() if op.name == "mean" and whole else copied  # NumPy's own mean of integers is a float64
 
 
 def like(leaf: Any, result: torch.Tensor) -> Any:
@@ -218,8 +222,6 @@ def like(leaf: Any, result: torch.Tensor) -> Any:
     if isinstance(leaf, torch.Tensor):
         return result
     array = result.numpy()
-    if np.issubdtype(leaf.dtype, np.integer) and np.issubdtype(array.dtype, np.floating):
-        array = array.astype(np.float64)  # numpy's own mean of integers
     return array[()] if isinstance(leaf, np.generic) else array
 
 
@@ -242,13 +244,33 @@ def _check_leaf(wire: Wire, path: str, leaf: Any, op: ops.Op) -> None:
     if is_number(leaf):
         return
     if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "biufc":
-        leaf = as_tensor(leaf)
+        leaf = as_tensor(leaf, op)
     if not isinstance(leaf, torch.Tensor):
         raise OpError(
             f"{op.name} is not defined for {path}, {trees.describe(leaf)}: only tensors, arrays and numbers can "
             "be reduced. Use all_gather or gather to collect other values."
         )
+    check_dense(path, leaf, wire.call)
     ops.rule(op, leaf.dtype, bitwise=wire.bitwise(leaf.device))
+
+
+def check_dense(path: str, tensor: torch.Tensor, name: str) -> None:
+    """Raise for a tensor whose values are not its memory: torch would combine what is not meant, or end the rank."""
+    if plain(tensor):
+        return
+    if hasattr(tensor, "full_tensor"):
+        kind, remedy = "a DTensor, of which each rank has a part", ".full_tensor(), or .to_local() for the parts"
+    elif tensor.is_quantized:
+        kind, remedy = "a quantized tensor", ".dequantize()"
+    elif tensor.is_nested:
+        kind, remedy = "a nested tensor", ".to_padded_tensor(0)"
+    elif tensor.layout != torch.strided:
+        kind, remedy = f"a sparse tensor ({str(tensor.layout).removeprefix('torch.')})", ".to_dense()"
+    elif tensor.is_meta:
+        raise OpError(f"{name} is not defined for {path}, which is on the meta device and has no values.")
+    else:
+        return  # a subclass that is a tensor like others
+    raise OpError(f"{name} is not defined for {path}, {kind}: pass {path}{remedy}.")
 
 
 def _pairs(wire: Wire, data: Any, out: Any, op: ops.Op) -> list[tuple[Any, Any]]:
@@ -262,9 +284,13 @@ def _pairs(wire: Wire, data: Any, out: Any, op: ops.Op) -> list[tuple[Any, Any]]
     for leaf, target in pairs:
         if not isinstance(target, (torch.Tensor, np.ndarray)) or type(target) is not type(leaf):
             raise CollectiveError(f"out= is written in place, and {trees.describe(target)} cannot be; leave it out.")
-        like = as_tensor(leaf) if isinstance(leaf, np.ndarray) else leaf
+        like = as_tensor(leaf, op) if isinstance(leaf, np.ndarray) else leaf
+        for word, each in (("data", like), ("out", target)):
+            if isinstance(each, torch.Tensor):
+                check_dense(word, each, wire.call)
         result = ops.rule(op, like.dtype, bitwise=wire.bitwise(like.device)).result
-        if tuple(target.shape) != tuple(leaf.shape) or (isinstance(target, torch.Tensor) and target.dtype != result):
+        has = target.dtype if isinstance(target, torch.Tensor) else torch.from_numpy(np.empty(0, target.dtype)).dtype
+        if tuple(target.shape) != tuple(leaf.shape) or has != result:
             raise CollectiveError(
                 f"out= is {trees.describe(target)}, but the {op.name} of {trees.describe(leaf)} is "
                 f"{str(result).removeprefix('torch.')}, of the same shape. Pass such a one."

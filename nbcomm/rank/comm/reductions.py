@@ -90,6 +90,7 @@ class Reductions(Movers):
         Args:
             data: a tensor, numpy array or number, or nested data of them; of the same shapes and dtypes on every rank.
             op: sum, mean (avg), min, max, product (prod), band, bor or bxor, in any letter case, or a ``ReduceOp``.
+                With a NaN on some rank, min and max of tensors are not defined on gloo: NaN, or any rank's value.
             sync_grads: let gradients flow back, summed over the ranks. The same tensors must require grad
                 on every rank; backward is a collective, too, and every rank must call it.
             out: write the results into these tensors (arrays), of ``data``'s structure, and return them; may be
@@ -186,7 +187,7 @@ class Reductions(Movers):
                 return self._reduce_scatter_with_grad(wire, list(data.chunk(wire.size)), known, group)
             return reducing.reduce_scatter_one(wire, data.detach(), known)
         if isinstance(data, np.ndarray):
-            return self.reduce_scatter(torch.from_numpy(data.copy()), known, group=group).numpy()
+            return self.reduce_scatter(reducing.as_tensor(data, known), known, group=group).numpy()
         shares = shares_of(data, wire.size, "reduce_scatter")
         if sync_grads:
             return self._reduce_scatter_with_grad(wire, shares, known, group)

@@ -30,7 +30,7 @@ def scan_tree(wire: Wire, data: Any, op: ops.Op, *, exclusive: bool) -> list[Any
     rows = compare(wire, data, found, op, how=", exclusive" if exclusive else "")
     count = wire.me if exclusive else wire.me + 1
     numbers = iter([ops.numbers(op, row[:count]) if count else ops.number_identity(op) for row in rows])
-    mine = [as_tensor(leaf) for leaf in found if not is_number(leaf)]
+    mine = [as_tensor(leaf, op) for leaf in found if not is_number(leaf)]
     tensors = iter(fused(mine, lambda values: _scan(wire, values, op, count)))  # the rounds are made once for all
     return [next(numbers) if is_number(leaf) else like(leaf, next(tensors)) for leaf in found]
 

@@ -8,6 +8,7 @@ items from the beginning; `gather_for_metrics` takes back either.
 from __future__ import annotations
 
 import itertools
+from collections import UserDict
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,6 +61,9 @@ class Shares(Reductions):
             if len(set(lengths.values())) > 1:
                 said = ", ".join(f"{key!r} {length}" for key, length in lengths.items())
                 raise CollectiveError(f"split needs values of one length in a dict; these are {said} long.")
+            if not isinstance(data, dict):
+                shares = {key: self.split(value, pad, strided, group=group) for key, value in data.items()}
+                return type(data)(shares) if isinstance(data, UserDict) else shares
             return trees.rebuild(
                 data, [self.split(v, pad, strided, group=group) for _, v in trees.children(data) or ()]
             )

@@ -191,8 +191,8 @@ def _tensor_in_words(dtype: torch.dtype, shape: torch.Size) -> str:
 def _ordered(keys: list[Any]) -> list[Any]:
     try:
         return sorted(keys)
-    except TypeError:  # keys of several types have no order but the one in which they were put in
-        return keys
+    except TypeError:  # keys of several types; the order in which they were put in may be another on each rank
+        return sorted(keys, key=lambda key: (_name(type(key)), repr(key)))
 
 
 def _step(path: str, node: Any, key: Any) -> str:

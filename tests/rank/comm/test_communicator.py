@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import namedtuple
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import numpy as np
@@ -91,6 +93,18 @@ def test_a_barrier_that_waits_too_long_names_who_is_missing(worlds):
     assert results[0].kind is CollectiveError
     assert "'loaded' of ranks 0-2 was given up after 0.3 s: rank 1 did not come" in results[0].text
     assert results[2].kind is CollectiveError
+
+
+def test_a_barrier_waits_for_ever_if_that_is_its_limit(worlds):
+    def check(comm):
+        for timeout in (math.inf, 1e300, timedelta.max, 3):
+            comm.barrier(timeout=timeout)
+        for timeout in (math.nan, 0, -math.inf, timedelta(0)):
+            with pytest.raises(CollectiveError, match="needs a positive timeout"):
+                comm.barrier(timeout=timeout)
+        return True
+
+    assert worlds[2].run(check) == [True] * 2
 
 
 # ---- all_gather, type by type
@@ -462,6 +476,64 @@ def test_numbers_are_exact(worlds):
     assert [found[6] for found in results] == [None, 12, None, None]
 
 
+def test_a_mean_is_right_though_the_sum_has_no_room(worlds):
+    def check(comm):
+        whole = np.array([2**24 + 1, -7])  # more than float32 has digits
+        return (
+            comm.all_reduce(torch.tensor([2**62, -3])).tolist()[1],
+            comm.all_reduce(torch.tensor([2**62, -3]), "mean").tolist(),
+            comm.all_reduce([torch.tensor(49_984.0).half()], "mean")[0].item(),
+            [
+                (got.dtype.name, got.tolist())
+                for got in (
+                    comm.all_reduce(whole, "mean"),
+                    comm.scan(whole, "mean"),
+                    comm.reduce_scatter(np.concatenate([whole] * comm.world_size), "mean"),
+                    comm.all_reduce(np.int32(3), "mean"),
+                    comm.all_reduce(np.array(comm.rank == 0), "mean"),
+                )
+            ],
+        )
+
+    exact = ("float64", [2.0**24 + 1, -7.0])
+    for found in worlds[3].run(check):
+        assert found[:3] == (-9, [2.0**62, -3.0], 49_984.0)
+        assert found[3] == [exact, exact, exact, ("float64", 3.0), ("float64", pytest.approx(1 / 3))]
+
+
+def test_tensors_whose_values_are_not_their_memory_are_refused_with_what_to_pass(worlds):
+    def check(comm):
+        import warnings
+
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor import Shard, distribute_tensor
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            quantized = torch.quantize_per_tensor(torch.ones(2), 0.1, 0, torch.qint8)
+        dtensor = distribute_tensor(torch.arange(4.0), init_device_mesh("cpu", (2,)), [Shard(0)])
+        found = []
+        for data in (torch.eye(2).to_sparse(), quantized, dtensor, torch.ones(2, device="meta")):
+            for call in (
+                comm.all_reduce,
+                lambda data: comm.all_reduce({"x": data}),
+                lambda data: comm.all_reduce(data, out=data),
+                comm.reduce,
+                comm.scan,
+                comm.reduce_scatter,
+            ):
+                with pytest.raises(OpError) as caught:
+                    call(data)
+                found.append(str(caught.value))
+        return found, comm.all_reduce(dtensor.full_tensor()).tolist()
+
+    for texts, total in worlds[2].run(check):
+        said = [".to_dense()", ".dequantize()", ".full_tensor()", "no values"]
+        assert [place for text in texts for place, word in enumerate(said) if word in text] == sorted([0, 1, 2, 3] * 6)
+        assert "data['x'].to_dense()" in texts[1]
+        assert total == [0, 2, 4, 6]
+
+
 def test_nested_data_is_reduced_in_place_of_each_leaf(worlds):
     def check(comm):
         r = comm.rank
@@ -520,6 +592,20 @@ def test_an_out_that_does_not_fit_is_refused_before_anything_is_written(worlds, 
     (result,) = worlds[1].run(lambda comm: comm.all_reduce(torch.ones(3), out=out), fails=True)
     assert result.kind is CollectiveError
     assert "out=" in result.text
+
+
+def test_an_array_must_hold_the_result_to_be_out(worlds):
+    def check(comm):
+        refused = []
+        for data, op, kind in [(np.ones(2), "sum", int), (np.arange(2), "mean", int), (np.arange(2), "mean", "f4")]:
+            with pytest.raises(CollectiveError, match="out= is a") as caught:
+                comm.all_reduce(data, op, out=np.zeros(2, kind))
+            refused.append(str(caught.value))
+        return refused[1], comm.all_reduce(np.arange(2), "mean", out=np.zeros(2)).tolist()
+
+    (found,) = worlds[1].run(check)
+    assert "is float64, of the same shape" in found[0]
+    assert found[1] == [0.0, 1.0]
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -660,6 +746,29 @@ def test_a_ring_does_not_lock_up(worlds, size):
         return small, big[-1].item()
 
     assert worlds[size].run(check) == [((rank - 1) % size, float((rank - 1) % size)) for rank in range(size)]
+
+
+def test_a_rank_is_a_whole_number(worlds):
+    def check(comm):
+        found = []
+        for call in (
+            lambda: comm.broadcast(1, 0.0),
+            lambda: comm.scatter([1, 2], 0.0),
+            lambda: comm.gather(1, 0.0),
+            lambda: comm.reduce(1, dst=0.0),
+            lambda: comm.send(1, float(1 - comm.rank)),
+            lambda: comm.irecv(float(1 - comm.rank)),
+            lambda: comm.new_group([0.0, 1.0]),
+        ):
+            with pytest.raises(CollectiveError) as caught:
+                call()
+            found.append(str(caught.value))
+        return found, comm.broadcast(comm.rank, np.int64(1))
+
+    for texts, value in worlds[2].run(check):
+        assert all("a whole number" in text for text in texts[:-1])
+        assert "new_group needs different ranks" in texts[-1]
+        assert value == 1
 
 
 def test_a_rank_cannot_send_to_itself_or_to_nobody(worlds):
@@ -854,6 +963,11 @@ def test_no_backward_sync_accumulates_on_ddp_and_fsdp2(worlds):
 
 def test_to_device_moves_modules_tensors_and_nested_data():
     comm = Communicator(rank=0, world_size=1, device=torch.device("meta"))
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])  # a namedtuple of tensors with a .to
+    moved = comm.to_device({"x": [packed, torch.Tensor]})["x"]
+    assert type(moved[0]) is type(packed)
+    assert moved[0].data.is_meta
+    assert moved[1] is torch.Tensor
     module = torch.nn.Linear(1, 1)
     got = comm.to_device({"m": module, "t": (torch.zeros(2), 1), "s": "text", "a": np.zeros(1)})
     assert got["m"] is module

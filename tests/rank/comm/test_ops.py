@@ -96,3 +96,10 @@ def test_dtypes_without_the_reduction_are_refused(name, dtype):
 )
 def test_result_dtypes(name, dtype, result):
     assert ops.rule(ops.parse(name), dtype).result == result
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wire"), [(torch.int64, torch.float64), (torch.int32, torch.int64), (torch.float16, torch.float32)]
+)
+def test_a_mean_travels_in_a_dtype_that_holds_the_sum(dtype, wire):
+    assert ops.rule(ops.parse("mean"), dtype).wire == wire

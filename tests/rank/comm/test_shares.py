@@ -48,6 +48,24 @@ def test_blocks_are_those_of_accelerate(worlds):
     ]
 
 
+def test_mappings_that_are_no_dicts_are_shared_key_by_key(worlds):
+    def check(comm):
+        from collections import UserDict
+        from types import MappingProxyType
+
+        class Encoding(UserDict):  # like transformers' BatchEncoding
+            pass
+
+        data = Encoding(ids=torch.arange(4), mask=[1, 2, 3, 4])
+        share, view = comm.split(data), comm.split(MappingProxyType({"x": range(4)}))
+        return type(share).__name__, share["ids"].tolist(), share["mask"], view, len(data["mask"])
+
+    assert worlds[2].run(check) == [
+        ("Encoding", [0, 1], [1, 2], {"x": range(2)}, 4),
+        ("Encoding", [2, 3], [3, 4], {"x": range(2, 4)}, 4),
+    ]
+
+
 def test_kinds_of_data_stay_what_they_are(worlds):
     class Squares(torch.utils.data.Dataset):
         def __len__(self):

@@ -71,6 +71,13 @@ def test_dicts_filled_in_another_order_are_walked_alike():
     assert trees.outline(one, str) == trees.outline(other, str)
 
 
+def test_keys_of_several_types_have_one_order_too():
+    one, other = {"loss": 1, 2: 3, None: 4, (0,): 5}, {(0,): 5, None: 4, 2: 3, "loss": 1}
+    assert list(trees.leaves(one)) == list(trees.leaves(other))
+    assert list(trees.map_leaves(lambda leaf: leaf, other)) == list(other)
+    assert trees.map_leaves(lambda leaf: leaf, one) == other
+
+
 def test_paths_are_as_one_would_type_them():
     data = {"a": [1, Batch(2, (3,))]}
     assert [path for path, _ in trees.leaves(data)] == [
