@@ -191,6 +191,43 @@ def test_training_gives_the_same_weights(four: Session) -> None:
     assert four.call(check) == [(True, True)] * 4
 
 
+def test_steps_marked_methods_attributes_and_schedulers(four: Session) -> None:
+    def check() -> Any:
+        import torch
+
+        class Net(torch.nn.Linear):
+            factor = 1.0
+
+            def training_step(self, x):  # type: ignore[no-untyped-def]
+                return (self(x) * self.factor).sum()
+
+            def marked(self, x):  # type: ignore[no-untyped-def]
+                return self(x).sum() * 2
+
+        results = []
+        for each in both():
+            torch.manual_seed(0)
+            plain = Net(2, 1)
+            optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+            steps = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+            model, optimizer, scheduler = each.setup(plain, optimizer, scheduler=steps)
+            model.mark_forward_method("marked")
+            model.factor = 3.0
+            x = torch.full((1, 2), float(each.global_rank))
+            try:
+                model.marked_by_nobody = 1
+                each.backward(model.training_step(x) + model.marked(x))
+                norm = each.clip_gradients(model, optimizer, max_norm=1.0)
+                optimizer.step()
+                scheduler.step()
+            except Exception as error:  # noqa: BLE001 - is shown
+                return repr(error)
+            results.append((plain.weight.detach(), norm, plain.factor, plain.marked_by_nobody, scheduler.last_epoch))
+        return inputs.same(*results)
+
+    assert four.call(check) == [True] * 4
+
+
 def test_shuffled_dataloaders_deal_every_sample_once_and_anew(four: Session) -> None:
     def check() -> Any:
         import torch

@@ -23,11 +23,11 @@ class Checkpoints:
         state: Mapping[str, Any],
         filter: Mapping[str, Callable[[str, Any], bool]] | None = None,  # noqa: A002
     ) -> None:
-        """Save modules, optimizers and other values to a file. Every rank must call this.
+        """Save modules, optimizers, schedulers and other values to a file. Every rank must call this.
 
         Args:
             path: the file; its folder is made if it is missing.
-            state: modules and optimizers are saved as their state dicts, all else as it is.
+            state: what has ``state_dict`` and ``load_state_dict`` is saved as its state dict, all else as it is.
             filter: for keys of ``state`` a function of name and value: what it refuses is left out.
 
         Raises:
@@ -60,7 +60,7 @@ class Checkpoints:
 
         Args:
             path: the file.
-            state: modules and optimizers get their state back, other values are replaced in the dict.
+            state: what has ``load_state_dict`` gets its state back, other values are replaced in the dict.
             strict: every key of ``state`` must be in the file.
             weights_only: as for ``torch.load``.
 
@@ -79,7 +79,7 @@ class Checkpoints:
             value = found.pop(key)
             if isinstance(state[key], torch.nn.Module):
                 state[key].load_state_dict(value, strict=strict)
-            elif isinstance(state[key], torch.optim.Optimizer):
+            elif _is_stateful(state[key]):
                 state[key].load_state_dict(value)
             else:
                 state[key] = value
@@ -102,8 +102,14 @@ class Checkpoints:
             obj.load_state_dict(found)
 
 
+def _is_stateful(value: Any) -> bool:
+    """Whether it is a module, an optimizer, a scheduler, a GradScaler, or whatever else behaves like them."""
+    names = ("state_dict", "load_state_dict")
+    return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in names)
+
+
 def _saved(value: Any, keeps: Callable[[str, Any], bool] | None) -> Any:
-    if isinstance(value, (torch.nn.Module, torch.optim.Optimizer)):
+    if _is_stateful(value):
         value = value.state_dict()
     if keeps is not None and isinstance(value, Mapping):
         value = {name: part for name, part in value.items() if keeps(name, part)}

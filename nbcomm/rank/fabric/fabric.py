@@ -190,22 +190,32 @@ class Fabric(Checkpoints):
     # ---- training
 
     def setup(
-        self, module: torch.nn.Module, *optimizers: torch.optim.Optimizer, move_to_device: bool = True, **_: Any
+        self,
+        module: torch.nn.Module,
+        *optimizers: torch.optim.Optimizer,
+        scheduler: Any = None,
+        move_to_device: bool = True,
+        **_: Any,
     ) -> Any:
         """Make a module (and its optimizers) ready to train on all ranks. Every rank must call this.
 
         Args:
             module: is wrapped by DistributedDataParallel, if it has anything to train and there is more than one rank.
             *optimizers: of the module's parameters.
+            scheduler: of a learning rate; it comes back behind the optimizers.
             move_to_device: move the module to this rank's device first.
 
         Returns:
-            The module alone, or a tuple of it and the optimizers.
+            The module alone, or a tuple of it, the optimizers and the scheduler, if there is one. Its
+            ``training_step``, and what is marked by its ``mark_forward_method``, synchronize gradients as calling it
+            does.
         """
         if isinstance(module, wrappers.Module):
             raise ValueError("This module has been set up already; use what fabric.setup returned.")  # noqa: TRY004
         ready = wrappers.ready(module, self.device if move_to_device else None, self.world_size)
-        return (ready, *optimizers) if optimizers else ready
+        if not optimizers:
+            return ready
+        return (ready, *optimizers) if scheduler is None else (ready, *optimizers, scheduler)
 
     def setup_module(self, module: torch.nn.Module, move_to_device: bool = True, **_: Any) -> Any:  # noqa: FBT001, FBT002
         """`setup` without optimizers."""
@@ -226,7 +236,8 @@ class Fabric(Checkpoints):
         Args:
             *dataloaders: of map-style datasets; others are left as they are.
             use_distributed_sampler: give them a ``DistributedSampler``, shuffling where they did; a new order each
-                time that they are iterated.
+                time that they are iterated. The order is that of the seed in the environment's PL_GLOBAL_SEED, which
+                `seed_everything` sets, or 0.
             move_to_device: move each batch to this rank's device.
 
         Returns:
@@ -248,27 +259,28 @@ class Fabric(Checkpoints):
 
     def clip_gradients(  # noqa: PLR0913, PLR0917 - Fabric's signature
         self,
-        module: torch.nn.Module,
-        optimizer: torch.optim.Optimizer,  # noqa: ARG002
+        module: torch.nn.Module,  # noqa: ARG002
+        optimizer: torch.optim.Optimizer,
         clip_val: float | None = None,
         max_norm: float | None = None,
         norm_type: float = 2.0,
         error_if_nonfinite: bool = True,  # noqa: FBT001, FBT002
     ) -> torch.Tensor | None:
-        """Clip gradients by value, or by norm; then return the norm before.
+        """Clip the gradients of the optimizer's parameters by value, or by norm; then return the norm before.
 
         Raises:
             ValueError: both ``clip_val`` and ``max_norm`` are given, or neither.
         """
         if (clip_val is None) == (max_norm is None):
             raise ValueError("clip_gradients takes one of clip_val= and max_norm=.")
+        parameters = [each for group in optimizer.param_groups for each in group["params"]]
         if max_norm is not None:
             norm: torch.Tensor = torch.nn.utils.clip_grad_norm_(
-                module.parameters(), max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
+                parameters, max_norm, norm_type, error_if_nonfinite=error_if_nonfinite
             )
             return norm
         assert clip_val is not None  # noqa: S101 - for mypy
-        torch.nn.utils.clip_grad_value_(module.parameters(), clip_val)
+        torch.nn.utils.clip_grad_value_(parameters, clip_val)
         return None
 
     def autocast(self) -> AbstractContextManager[Any]:

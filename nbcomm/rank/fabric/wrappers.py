@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import contextlib
+import copy
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +18,10 @@ from torch.utils import data
 
 if TYPE_CHECKING:
     from ..comm import Communicator
+
+
+_STEPS = ("training_step", "validation_step", "test_step", "predict_step")
+"""The methods of a LightningModule that a loop calls in place of the module itself."""
 
 
 class Module(torch.nn.Module):
@@ -25,6 +35,7 @@ class Module(torch.nn.Module):
     def __init__(self, forward_module: torch.nn.Module, original: torch.nn.Module) -> None:
         super().__init__()
         self.forward_module = forward_module
+        self._forward_methods = set(_STEPS)
         self._original = [original]  # in a list, or its parameters would be there under two names
 
     @property
@@ -49,11 +60,93 @@ class Module(torch.nn.Module):
         """That of the module that was set up."""
         return self.module.load_state_dict(*args, **kwargs)
 
+    def mark_forward_method(self, method: str | Callable[..., Any]) -> None:
+        """Let a method of the module be called under DistributedDataParallel, as ``forward`` is.
+
+        Raises:
+            TypeError: it is neither a method nor the name of one.
+            ValueError: it is ``forward`` itself.
+            AttributeError: the module has no such method.
+        """
+        name = method if isinstance(method, str) else getattr(method, "__name__", None)
+        if name is None:
+            raise TypeError(f"mark_forward_method takes a method or its name, not {method!r}.")
+        if name == "forward":
+            raise ValueError("forward is called under DistributedDataParallel already; mark another method.")
+        if not inspect.ismethod(getattr(self.module, name, None)):
+            raise AttributeError(f"{type(self.module).__name__} has no method {name!r} that could be marked.")
+        self._forward_methods.add(name)
+
+    def no_sync(self) -> AbstractContextManager[Any]:
+        """That of DistributedDataParallel: a block in which gradients stay on this rank."""
+        return self.forward_module.no_sync() if self.wrapped else contextlib.nullcontext()
+
     def __getattr__(self, name: str) -> Any:
         try:
             return super().__getattr__(name)
         except AttributeError:
-            return getattr(self.module, name)
+            found = getattr(self.module, name)
+        if not self.wrapped or not inspect.ismethod(found):
+            return found
+        return self._through_forward(name) if name in self._forward_methods else self._checked(found)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        original = self.__dict__.get("_original")
+        if original is None:  # in __init__
+            super().__setattr__(name, value)
+            return
+        own = name in self.__dict__ or name in self._modules or hasattr(type(self), name)
+        if own:
+            super().__setattr__(name, value)
+        if not own or (not name.startswith("_") and hasattr(original[0], name)):
+            setattr(original[0], name, value)  # where its methods look for it
+
+    def _through_forward(self, name: str) -> Callable[..., Any]:
+        """A method of the module, called by DistributedDataParallel as if it were the module's forward."""
+        module = self.module
+
+        @functools.wraps(getattr(module, name))
+        def call(*args: Any, **kwargs: Any) -> Any:
+            before = module.__dict__.get("forward")
+
+            def put_back() -> None:
+                if before is None:
+                    module.__dict__.pop("forward", None)
+                else:
+                    module.__dict__["forward"] = before
+
+            def instead(*args: Any, **kwargs: Any) -> Any:
+                put_back()  # the method may call the module itself
+                return getattr(module, name)(*args, **kwargs)
+
+            module.__dict__["forward"] = instead
+            try:
+                return self.forward_module(*args, **kwargs)
+            finally:
+                put_back()
+
+        return call
+
+    def _checked(self, method: Any) -> Callable[..., Any]:
+        """A method that must not compute with the module what is to be trained: nobody would synchronize that."""
+
+        def refuse(*_: Any) -> None:
+            if torch.is_grad_enabled():
+                name = method.__name__
+                raise RuntimeError(
+                    f"{type(self.module).__name__}.{name}() calls the module past DistributedDataParallel, so each "
+                    f"rank would train with its own gradients. Call model.mark_forward_method({name!r}) once behind "
+                    "fabric.setup, or call it within torch.no_grad()."
+                )
+
+        @functools.wraps(method)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with contextlib.ExitStack() as stack:
+                for each in self.module.modules():
+                    stack.callback(each.register_forward_pre_hook(refuse).remove)
+                return method(*args, **kwargs)
+
+        return call
 
 
 def ready(module: torch.nn.Module, device: torch.device | None, world_size: int) -> Module:
@@ -81,7 +174,8 @@ def shared(loader: data.DataLoader[Any], world_size: int, rank: int) -> data.Dat
     """
     if world_size == 1 or isinstance(loader.dataset, data.IterableDataset):
         return loader
-    if isinstance(loader.sampler, data.DistributedSampler):
+    dealt = getattr(loader.batch_sampler, "sampler", loader.sampler)
+    if isinstance(dealt, data.DistributedSampler):
         return loader
     if loader.batch_sampler is not None and type(loader.batch_sampler) is not data.BatchSampler:
         raise TypeError(
@@ -89,30 +183,23 @@ def shared(loader: data.DataLoader[Any], world_size: int, rank: int) -> data.Dat
             f"({type(loader.batch_sampler).__name__}). Let that deal its batches to ranks, and pass "
             "use_distributed_sampler=False."
         )
-    shuffle = isinstance(loader.sampler, data.RandomSampler)
-    if not shuffle and not isinstance(loader.sampler, data.SequentialSampler):
+    shuffle = isinstance(dealt, data.RandomSampler)
+    if not shuffle and not isinstance(dealt, data.SequentialSampler):
         raise TypeError(
-            f"setup_dataloaders cannot share a dataloader with a sampler of its own ({type(loader.sampler).__name__}). "
+            f"setup_dataloaders cannot share a dataloader with a sampler of its own ({type(dealt).__name__}). "
             "Let that deal its samples to ranks, and pass use_distributed_sampler=False."
         )
+    # Not torch's own seed: it may be another one on each rank, and the shares must be of one order.
+    seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
     sampler: data.DistributedSampler[Any] = data.DistributedSampler(
-        loader.dataset, world_size, rank, shuffle=shuffle, seed=torch.initial_seed() % 2**31, drop_last=False
+        loader.dataset, world_size, rank, shuffle=shuffle, seed=seed, drop_last=False
     )
-    return data.DataLoader(
-        loader.dataset,
-        batch_size=loader.batch_size,
-        sampler=sampler,
-        num_workers=loader.num_workers,
-        collate_fn=loader.collate_fn,
-        pin_memory=loader.pin_memory,
-        drop_last=loader.drop_last,
-        timeout=loader.timeout,
-        worker_init_fn=loader.worker_init_fn,
-        multiprocessing_context=loader.multiprocessing_context,
-        generator=loader.generator,
-        prefetch_factor=loader.prefetch_factor,
-        persistent_workers=loader.persistent_workers,
-    )
+    whole = loader.batch_sampler
+    batches = None if whole is None else data.BatchSampler(sampler, whole.batch_size, whole.drop_last)
+    mine = copy.copy(loader)  # of its own class, with all its options
+    # Its __setattr__ refuses these. Workers that are kept belong to the other one.
+    mine.__dict__.update(sampler=sampler, batch_sampler=batches, _iterator=None)
+    return mine
 
 
 class DataLoader:
@@ -134,8 +221,10 @@ class DataLoader:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        if isinstance(self._loader.sampler, data.DistributedSampler):
-            self._loader.sampler.set_epoch(self._epoch)
+        samplers = [self._loader.sampler, getattr(self._loader.batch_sampler, "sampler", None)]
+        for sampler in {id(each): each for each in samplers}.values():
+            if callable(set_epoch := getattr(sampler, "set_epoch", None)):
+                set_epoch(self._epoch)
         self._epoch += 1
         for batch in self._loader:
             yield batch if self._device is None else self._comm.to_device(batch)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch.utils import data
@@ -87,6 +89,34 @@ def test_shares_of_dataloaders() -> None:
     assert wrappers.shared(plain, 1, 0) is plain
     assert wrappers.shared(mine, 3, 1) is mine
     assert isinstance(wrappers.shared(data.DataLoader(range(4), shuffle=True), 2, 0).sampler, data.DistributedSampler)
+
+
+class Mine(data.DataLoader):  # type: ignore[type-arg]
+    """A dataloader with an argument of its own."""
+
+    def __init__(self, dataset: Any, scale: int, **kwargs: Any) -> None:
+        super().__init__(dataset, **kwargs)
+        self.scale = scale
+
+    def __iter__(self) -> Any:
+        return (batch * self.scale for batch in super().__iter__())
+
+
+def test_a_shared_dataloader_keeps_its_class_its_options_and_its_workers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PL_GLOBAL_SEED", raising=False)
+    plain = Mine(range(8), 10, batch_size=2, shuffle=True, num_workers=1, persistent_workers=True, pin_memory=False)
+    next(iter(plain))
+    fabric = Fabric(Communicator(rank=0, world_size=1))
+    shares = [wrappers.shared(plain, 2, rank) for rank in range(2)]
+    assert all(type(share) is Mine and share.num_workers == 1 and share.persistent_workers for share in shares)
+    loaders = [fabric.setup_dataloaders(share) for share in shares]
+    epochs = [[[n for batch in loader for n in batch.tolist()] for loader in loaders] for _ in range(2)]
+    for mine, other in epochs:
+        assert sorted(mine + other) == list(range(0, 80, 10))
+    assert epochs[0] != epochs[1]
+    workers = [loader._loader._iterator._workers[0].pid for loader in (*loaders, fabric.setup_dataloaders(plain))]
+    assert len(set(workers)) == 3  # each its own
+    assert type(plain.sampler) is data.RandomSampler  # as it was
 
 
 class Stream(data.IterableDataset):  # type: ignore[type-arg]
