@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import ranks as rank_specs
 from ..errors import Interrupted, TransferError
-from ..messages import Call, Pull, Push
+from ..messages import Call, Done, Pull, Push
 from ..values import pack, release, unpack
 from .output import CellOutput
 from .presses import Presses
@@ -45,13 +45,15 @@ class Transfers:
     ) -> list[Any]:
         """Call a function on ranks; see `Session.call`."""
         blob, buffers = pack((function, args, kwargs), self._bulk)
+        answers: dict[int, Done] = {}
         try:
             with self._stage.alone():
                 order = Call(self._desk.next_id(), blob, ranks, local_rank)
-                request = self._stage.perform(order, CellOutput(ranks), buffers=buffers)
+                request = self._stage.perform(order, CellOutput(ranks), answers.update, buffers)
                 return [unpack_answer(request, rank) for rank in ranks]
         finally:
             release(blob)
+            _let_go(answers)  # of those that nobody takes
 
     def push(self, variables: dict[str, Any], ranks: list[int]) -> None:
         """Bind variables on ranks; see `Session.push`."""
@@ -68,7 +70,10 @@ class Transfers:
         with self._stage.alone():
             request = self._desk.expect(ranks)
             transfer(self._desk, request, Pull(request.id, list(names)))
-            values = [unpack_answer(request, rank) for rank in ranks]
+            try:
+                values = [unpack_answer(request, rank) for rank in ranks]
+            finally:
+                _let_go(request.answers())
             return {name: [value[name] for value in values] for name in names}
 
 
@@ -89,22 +94,22 @@ def transfer(desk: Desk, request: Request, message: Order, buffers: Sequence[Any
         try:
             desk.wait(desk.ask(request, message, buffers), presses)
         except Interrupted:
-            _let_go(request)
+            _let_go(request.answers())
             raise
     failures = request.failures()
     if failures:
-        _let_go(request)
+        _let_go(request.answers())
         if presses.pressed:
             raise Interrupted
         said: dict[str, list[int]] = {}
         for rank, failure in failures.items():
             said.setdefault(failure.message.rstrip(".") or failure.name, []).append(rank)
-        raise TransferError(" ".join(f"{message} (rank {rank_specs.fold(ranks)})." for message, ranks in said.items()))
+        raise TransferError(" ".join(f"{message} ({rank_specs.named(ranks)})." for message, ranks in said.items()))
 
 
-def _let_go(request: Request) -> None:
+def _let_go(answers: Mapping[int, Done]) -> None:
     """Nobody will take what the ranks have sent."""
-    for done in request.answers().values():
+    for done in answers.values():
         if done.blob is not None:
             release(done.blob)
 

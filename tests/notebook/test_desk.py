@@ -208,7 +208,7 @@ def test_values_come_back_and_what_could_not_is_told_once(desk: Desk, tmp_path: 
     desk.hear(0, Done(request.id, blob=blob), frames)
     for rank in (1, 2):
         desk.hear(rank, Done(request.id, failure=Failure("TransferError", "x is not defined.", "…")))
-    with pytest.raises(TransferError, match=r"^x is not defined \(rank 1-2\)\.$"):
+    with pytest.raises(TransferError, match=r"^x is not defined \(ranks 1-2\)\.$"):
         transfer(desk, request, Pull(request.id, ["x"]))
     assert unpack_answer(request, 0) == {"x": 1}
 

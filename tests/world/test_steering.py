@@ -8,6 +8,9 @@ import pytest
 
 from .notebook import Notebook
 
+IN_BULK = "from nbcomm.notebook import worlds\n[p for p in worlds.current().home.bulk.iterdir() if p.is_file()]"
+"""A cell that shows the files in which values travel."""
+
 
 @pytest.mark.parametrize(
     ("line", "said"),
@@ -16,7 +19,7 @@ from .notebook import Notebook
         ("%distributed start", "running already"),
         ("%distributed start -n 0", "running already"),
         ("%distributed push nowhere", "nowhere is not defined in the notebook"),
-        ("%distributed pull nowhere", "nowhere is not defined (rank 0-3)"),
+        ("%distributed pull nowhere", "nowhere is not defined (ranks 0-3)"),
         ("%distributed pull rank -r 7", "this world has 4 ranks"),
         ("%distributed push", "required"),
         ("%distributed log 9", "no rank 9"),
@@ -69,10 +72,20 @@ def test_large_tensors_travel_both_ways_and_are_the_receivers_own(four: Notebook
     assert four.run("[float(b[0]) for b in big], big[3].shape, big[1].flags.writeable").text.rstrip() == (
         "([0.0, 1.0, 2.0, 3.0], (1048576,), True)"
     )
-    home = four.run(
-        "from nbcomm.notebook import worlds\n[p for p in worlds.current().home.bulk.iterdir() if p.is_file()]"
-    )
-    assert home.text.rstrip() == "[]", "the files they travelled in are gone"
+    assert four.run(IN_BULK).text.rstrip() == "[]", "the files they travelled in are gone"
+
+
+def test_of_large_values_that_nobody_takes_no_file_is_left(four: Notebook) -> None:
+    four.run("""\
+%%distributed
+class Odd:
+    def __reduce__(self): return eval, ("1 / 0",)
+large = torch.zeros(1 << 20), Odd() if rank == 1 else None""")
+    assert "cannot be rebuilt here" in four.run("%distributed pull large", fails=True).error_text
+    assert four.run(IN_BULK).text.rstrip() == "[]"
+    fails = "lambda: torch.zeros(1 << 20) if rank != 1 else 1 / 0"
+    assert "ZeroDivisionError" in four.run(f"worlds.current().call({fails})", fails=True).error_text
+    assert four.run(IN_BULK).text.rstrip() == "[]"
 
 
 def test_a_subset_runs_alone_and_a_world_collective_in_it_is_refused(four: Notebook) -> None:
