@@ -10,6 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
+from ..consoles import write
 from .frontend import shows_updates
 
 
@@ -122,7 +123,7 @@ class TerminalArea:
     def stream(self, name: str, text: str) -> None:
         """Show text as written to "stdout" or "stderr"."""
         stream = self._streams[name]
-        stream.write(text)
+        write(stream, text)
         stream.flush()
 
     def display(self, data: dict[str, Any], metadata: dict[str, Any], display_id: str = "") -> None:

@@ -68,7 +68,10 @@ def as_view(piece: Piece, widgets: Mirrors | None) -> Piece:
     """A widget's view, if the piece is one; one that can be replaced is a display as any other."""
     if not isinstance(piece, Rich) or piece.display_id or VIEW not in piece.first.data:
         return piece
-    model = str(piece.first.data[VIEW].get("model_id", ""))
+    view = piece.first.data[VIEW]
+    if not isinstance(view, dict):  # a display that only calls itself one
+        return piece
+    model = str(view.get("model_id", ""))
     return View(piece.first, model, widgets.kind(model) if widgets is not None else "")
 
 

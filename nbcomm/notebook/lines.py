@@ -25,6 +25,7 @@ _CUT = re.compile(r"(?:\r+|\x1b(?:\[[0-9;?]*[ -/]*|\][^\x07\x1b]*\x1b?)?)\Z")
 _RESET = "\x1b[0m"
 _LONGEST_ESCAPE = 4096
 _MOST_ROWS = 8
+_MOST_DIGITS = 9  # Python reads no number of thousands of digits
 
 
 class LineReader:
@@ -81,7 +82,7 @@ class LineReader:
             if part == "\n":
                 lines += self._down()
             elif part.startswith("\x1b[") and part.endswith("A"):
-                self._up(int(part[2:-1] or 1))
+                self._up(_number(part[2:-1] or "1"))
             elif part:
                 self._write(part)
         return lines
@@ -141,6 +142,11 @@ class LineReader:
         return line
 
 
+def _number(digits: str) -> int:
+    """The number in an escape sequence; 0 if there is none. Whoever writes a huge one means as far as it goes."""
+    return int(digits[:_MOST_DIGITS]) if digits.isdigit() else 0
+
+
 class _Bar:
     """A line with a cursor. ``styles`` are the characters' colours, None while all are plain."""
 
@@ -170,7 +176,7 @@ class _Bar:
                 self._put(word)
 
     def _escape(self, word: str, argument: str, name: str) -> None:
-        number = int(argument) if argument.isdigit() else 0
+        number = _number(argument)
         if name == "m":
             self.style = _after(self.style, word)
         elif name == "K" and number == 0:

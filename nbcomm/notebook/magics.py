@@ -6,6 +6,7 @@ import argparse
 import ast
 import difflib
 import signal
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -17,6 +18,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.display import display
 
+from ..consoles import write
 from ..errors import CellSyntaxError, Interrupted, NbcommError, SpecError, StateError, TransferError
 from ..faults import Faults
 from ..ranks import capital
@@ -234,7 +236,7 @@ class DistributedMagics(Magics):
         except StateError as error:
             print(error)
             return
-        print(session.status_text())
+        write(sys.stdout, f"{session.status_text()}\n")
         for trouble in session.troubles:
             print(trouble)
         others = [f"  {other.title}" for other in worlds.running() if other is not session]

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ..faults import Faults
 from ..messages import Clear, Display, Failure, Item, Result, Text
 from .area import Area
 from .blocks import Block, Blocks, as_view
@@ -65,6 +66,7 @@ class CellOutput:
     """
 
     _registry: ClassVar[Registry] = Registry()
+    _faults: ClassVar[Faults] = Faults()
     _shared: ClassVar[threading.RLock] = threading.RLock()  # slots and closed screens; taken after `_lock`
 
     def __init__(  # noqa: PLR0913 - each is an option of %%distributed, or a test's
@@ -246,17 +248,18 @@ class CellOutput:
             if rank in self._ended or is_late(item):
                 self._show_late(rank, [item])
                 continue
-            for piece in self._readers[rank].read(item):
-                if isinstance(piece, Clear):
-                    clear = piece
-                    pieces.clear()
-                elif isinstance(piece, Display):
-                    pieces += self._update(rank, piece)
-                else:
-                    if isinstance(piece, Rich):
-                        self._register(rank, piece)
-                    view = as_view(piece, self.widgets)
-                    pieces.append(self._values.marked(rank, item, view) if self._screen.has_results else view)
+            with self._faults.beside("a piece of output could not be read"):
+                for piece in self._readers[rank].read(item):
+                    if isinstance(piece, Clear):
+                        clear = piece
+                        pieces.clear()
+                    elif isinstance(piece, Display):
+                        pieces += self._update(rank, piece)
+                    else:
+                        if isinstance(piece, Rich):
+                            self._register(rank, piece)
+                        view = as_view(piece, self.widgets)
+                        pieces.append(self._values.marked(rank, item, view) if self._screen.has_results else view)
         return pieces, clear
 
     def _clear(self, waits: dict[int, bool], now: float) -> None:

@@ -125,14 +125,16 @@ class Questions:
 
     def tick(self, request: Request, output: CellOutput, presses: Presses) -> None:
         """Show what is new; if a question is due, put it to the person, and wait for the answer."""
-        output.render()
+        with self._faults.beside("output could not be shown"):  # the ranks run on, and are waited for
+            output.render()
         while not presses.pressed and (question := self._due(request)) is not None:
             reply = self._put(question, request, output, presses)
             if reply is None:
                 return
             with self._lock:
                 self._open.pop((question.rank, question.asking.number), None)
-            output.cut()
+            with self._faults.beside("output could not be shown behind an input box"):
+                output.cut()
             self._link().send([question.rank], reply)
             dialogue = _Dialogue(question.rank, self._clock(), self._roster.question)
             self._talking = dialogue if question.asking.dialogue else None
@@ -176,7 +178,8 @@ class Questions:
         if not presses.heard:
             text = "The cell was run on a thread of the notebook's, and only its main thread can ask a person."
             return Reply(asking.run, asking.number, text, _NO_BOX)
-        output.expose(question.rank)
+        with self._faults.beside("output could not be shown above an input box"):
+            output.expose(question.rank)
         prompt = f"{label((question.rank,))} {asking.prompt}"
         text = error = ""
         try:

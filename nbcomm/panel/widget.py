@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..consoles import write
 from ..threads import after
 from . import static
 from .beside import close_widget, in_kernel, open_widget
@@ -215,4 +216,4 @@ def _display(bundle: dict[str, str], display_id: str, *, update: bool) -> None:
     if in_kernel():
         display(bundle, raw=True, display_id=f"nbcomm-{display_id}", update=update)
     elif not update:  # a terminal cannot take back what it has printed
-        sys.stdout.write(bundle["text/plain"] + "\n")
+        write(sys.stdout, bundle["text/plain"] + "\n")

@@ -37,6 +37,8 @@ def read(*chunks: str) -> list[str]:
         ("abcd\r\x1b[2Kx", ["x"]),
         ("ab\x1b[3Cc", ["ab   c"]),
         ("ab\x1b[1Dc", ["ac"]),
+        (f"ab\x1b[{'9' * 5000}Dc", ["cb"]),
+        (f"ab\rc\n\x1b[{'9' * 5000}Ad", ["cd"]),
         ("trailing  \n", ["trailing  "]),
     ],
 )

@@ -11,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.messages import LIVE, Clear, Display, Result, Text
+from nbcomm.notebook import output
 from nbcomm.notebook.area import RecordingArea
 from nbcomm.notebook.output import CellOutput
+from nbcomm.notebook.pieces import VIEW, Rich
 
 from .cells import Cell, defolded, png, shown_png
 
@@ -46,6 +48,24 @@ def test_equal_displays_are_shown_once_under_their_label():
     for rank in range(3):
         cell.feed(rank, png("same" if rank else "own"))
     assert cell.close() == ["[0]\n", shown_png("own"), "[1-2]\n", shown_png("same")]
+
+
+def test_a_display_that_is_no_widget_and_one_that_cannot_be_read_cost_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def spoiled(piece: Any, _: Any, _plain: Any = output.as_view) -> Any:
+        if isinstance(piece, Rich) and "spoiled" in str(piece.first.data):
+            raise TypeError("on purpose")
+        return _plain(piece, None)
+
+    monkeypatch.setattr(output, "as_view", spoiled)
+    cell = Cell([0])
+    cell.feed(0, Display({VIEW: "no widget", "text/html": "<b>"}))
+    cell.write(0, "before\n")
+    cell.feed(0, Display({"text/html": "spoiled"}))
+    cell.write(0, "behind\n")
+    assert "".join(cell.close()).endswith("[0] before\n[0] behind\n")
+    assert "on purpose" in capsys.readouterr().err
 
 
 def test_no_folding():

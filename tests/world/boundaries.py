@@ -181,6 +181,24 @@ TABLE = (
         thread="nbcomm-watch",
     ),
     Boundary(
+        "output could not be shown",
+        "notebook",
+        "nbcomm.notebook.output:CellOutput.render",
+        NOTHING,
+        thread="main",
+        action="printing",
+    ),
+    *(
+        Boundary(f"output could not be shown {where} an input box", "notebook", spoiled, NOTHING, action="input")
+        for where, spoiled in (
+            ("above", "nbcomm.notebook.output:CellOutput.expose"),
+            ("behind", "nbcomm.notebook.output:CellOutput.cut"),
+        )
+    ),
+    Boundary(
+        "a piece of output could not be read", "notebook", "nbcomm.notebook.output:as_view", REST, action="printing"
+    ),
+    Boundary(
         "output could not be shown beside an input box",
         "notebook",
         "nbcomm.notebook.output:CellOutput.render",
