@@ -21,7 +21,7 @@ BREAKS = {
 }
 """What a rank may do, as the end of a sentence about it."""
 
-_ONE_GIVES = ("broadcast", "scatter")
+_ONE_GIVES, _ONE_GETS = ("broadcast", "scatter"), ("gather", "reduce")
 _SHAPE, _OTHER_SHAPE = (2,), (3,)
 
 
@@ -90,10 +90,13 @@ def _absent(call: Call, rank: int) -> Broken:
         f"wait{'s' if len(waits) == 1 else ''} in it, but rank {rank} has finished the cell."
     )
     grouped = call.line[:-1] + ("" if call.line.endswith("()") else ", ") + "group=g)"
-    remedy = (
-        f"Let every rank call it: take it out of the if. Or, if only {named(others)} should take part, make a group "
-        f"of them on all ranks, g = new_group({others}), and call {grouped} on them."
+    apart = (
+        f" Or, if only {named(others)} should take part, make a group of them on all ranks, g = new_group({others}), "
+        f"and call {grouped} on them."
     )
+    root = call.src if call.name in _ONE_GIVES else call.dst if call.name in _ONE_GETS else None
+    # A group without the rank that gives, or gets, could not make this call.
+    remedy = f"Let every rank call it: take it out of the if.{'' if rank == root else apart}"
     return Broken("HangError", text, remedy, tuple(waits), (rank,))
 
 
@@ -129,14 +132,16 @@ def _shape(call: Call, rank: int) -> Broken:
         fine["all_gather"] = "a list may hold any shapes." if call.mode == "list" else "cat joins uneven lengths."
     if call.name in fine:
         return Broken("", f"Nothing breaks. {odd}; {fine[call.name]}")
+    dtype = "int64" if call.op in ("band", "bor", "bxor") and call.name in REDUCING else "float32"  # has no such op
     shapes = [_OTHER_SHAPE if other == rank else _SHAPE for other in range(call.size)]
     remedy = f"Give the data the same shape on every rank: look at x.shape on rank {rank}."
     if call.name in ("all_reduce", "reduce"):
         rest = f", dst {call.dst}" if call.name == "reduce" else ""
-        parts = by_rank(range(call.size), [f"called {call.name}(float32 {shape}, {call.op}{rest})" for shape in shapes])
+        op = "sum" if call.op == "mean" else call.op  # it is divided afterwards
+        parts = by_rank(range(call.size), [f"called {call.name}({dtype} {shape}, {op}{rest})" for shape in shapes])
         text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank has gone on with it."
         return _refused("MismatchError", text, remedy, call)
-    parts = by_rank(range(call.size), [f"a float32 tensor of shape {shape}" for shape in shapes])
+    parts = by_rank(range(call.size), [f"a {dtype} tensor of shape {shape}" for shape in shapes])
     if call.name == "all_gather":
         text = (
             f"The ranks passed at data: {parts}; stack needs the same shape and dtype on every rank; mode='cat' joins "
