@@ -6,6 +6,7 @@ Tensors and arrays are known by what they have (``dtype``, ``shape``, ``tolist``
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from os.path import commonprefix
@@ -19,6 +20,8 @@ _NODES = 3
 _BITS = 4096
 _MANY, _LONG = 1024, 1000
 """So many entries, and so many characters of a text, are in a value that can be told apart from others."""
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 _NEXT = "\x1f"
 """Between the entries of such a value: the unit separator, which is in no text as Python writes it."""
@@ -216,7 +219,7 @@ def _plain(value: Any) -> str:
         return f"{value:.3g}"
     if isinstance(value, int) and value.bit_length() > _BITS:  # Python refuses to write it, or takes seconds
         return f"a number of {value.bit_length():,} bits"
-    text = str(value)
+    text = _seen(str(value))
     return text if len(text) <= 12 or not isinstance(value, int) else f"{text[:4]}…{text[-4:]}"
 
 
@@ -225,7 +228,17 @@ def _text(value: Any) -> str:
         return repr(value) if len(value) <= _TEXT - 2 else f"{value[: _TEXT - 3]!r}"[:-1] + "…'"
     if isinstance(value, bytes | bytearray):
         return f"{len(value)} bytes"
-    return " ".join(repr(value)[: 8 * _TEXT].split())
+    return " ".join(_seen(repr(value)[: 8 * _TEXT]).split())
+
+
+def _seen(text: str) -> str:
+    """Without a terminal's colours, and with a sign for what else cannot be seen: a picture's XML may not hold it."""
+    plain = _COLOUR.sub("", text)
+    if plain.isprintable():
+        return plain
+    return "".join(
+        " " if each.isspace() else each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in plain
+    )
 
 
 def _cut(text: str) -> str:

@@ -5,6 +5,7 @@ It is made of attributes alone, and a colour has one use, so that a style sheet 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from html import escape
 
@@ -32,6 +33,8 @@ SMALLEST = 11
 
 BAND = 17
 """Pixels of a cell's frame in which it is said whose data it is."""
+
+_NO_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 class Canvas:
@@ -120,12 +123,17 @@ class Canvas:
         """A text."""
         self.add(
             f'<text x="{x:.1f}" y="{y:.1f}" font-family="{font}" font-size="{size}" font-weight="{weight}" '
-            f'text-anchor="{anchor}" fill="{fill}">{escape(text)}</text>'
+            f'text-anchor="{anchor}" fill="{fill}">{xml(text)}</text>'
         )
 
     def add(self, part: str) -> None:
         """An element."""
         self.parts.append(part)
+
+
+def xml(text: str) -> str:
+    """A text as XML has it, which has no sign at all for some characters: a cell's line may hold any."""
+    return escape(_NO_XML.sub("\N{REPLACEMENT CHARACTER}", text))
 
 
 def colour(rank: int) -> str:

@@ -8,9 +8,7 @@ a digit, for whoever cannot tell the colours.
 
 from __future__ import annotations
 
-from html import escape
-
-from .canvas import DARK, GROUND, LINE, QUIET, SANS, Canvas
+from .canvas import DARK, GROUND, LINE, QUIET, SANS, Canvas, xml
 from .lanes import Barrier, Lanes
 from .layout import MOST_LANES, MOST_LINES, PAD, TOP, WIDEST, Layout
 from .matrix import Matrix
@@ -46,7 +44,7 @@ def draw(plan: Plan, *, themed: bool = False) -> str:
     canvas.add(
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:.0f}" height="{tall:.0f}" '
         f'viewBox="0 0 {wide:.0f} {tall:.0f}">'
-        f"<title>{escape(plan.title)}</title><desc>{escape(describe(plan))}</desc>{_STYLE if themed else ''}"
+        f"<title>{xml(plan.title)}</title><desc>{xml(describe(plan))}</desc>{_STYLE if themed else ''}"
     )
     canvas.rect(0.5, 0.5, round(wide) - 1, round(tall) - 1, GROUND, rx=8, stroke=LINE)
     canvas.write(PAD, 26, plan.title, size=15, weight="600", font=SANS)

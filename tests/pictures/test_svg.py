@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import re
+from dataclasses import replace
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -112,6 +113,30 @@ def test_what_users_write_is_text_and_nothing_else() -> None:
     assert "<script" not in text
     assert "&lt;script" in text
     ET.fromstring(text)  # noqa: S314
+
+
+class Coloured:
+    def __repr__(self) -> str:
+        return "\x1b[1;32mok\x1b[0m \x00\ud800"
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (Coloured(), "ok \ufffd\ufffd"),
+        ({"\x1b[31mlr": 1, "a\x00b": 2}, "{lr: 1, a\ufffdb: 2}"),
+        ({"two\nlines": 1}, "{two lines: 1}"),
+        ("\x00", "'\\x00'"),
+        ("\ud800", "'\\ud800'"),
+    ],
+    ids=["colours", "keys", "lines", "zero", "surrogate"],  # pytest's own would hold these values
+)
+def test_what_cannot_be_seen_breaks_no_picture(value: object, shown: str) -> None:
+    made = plan("broadcast", [value, None])
+    assert made.before[0][0].text == shown
+    noted = draw(replace(made, notes=("line 2: print('\x1b\x0c\ufffe')",)), themed=True)
+    texts = [each.text for each in ET.fromstring(noted).iter(f"{SVG}text")]  # noqa: S314
+    assert "line 2: print('\ufffd\ufffd\ufffd')" in texts
 
 
 def _luminance(colour: str) -> float:

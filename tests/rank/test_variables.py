@@ -64,7 +64,7 @@ MODEL = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
         (greet, {"type": "function", "value": "greet(name: 'str', times: 'int' = 1) -> 'None'"}),
         (Odd, {"type": "type", "value": "tests.rank.test_variables.Odd"}),
         (np, {"type": "module", "value": "numpy"}),
-        (Odd(), {"type": "Odd", "value": "odd [31m <b>"}),
+        (Odd(), {"type": "Odd", "value": "odd <b>\ufffd"}),
         (range(5), {"type": "range", "length": 5, "value": "range(0, 5)"}),
         (object(), {"type": "object", "value": "<object object>"}),
     ],
