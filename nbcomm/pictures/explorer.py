@@ -16,7 +16,7 @@ import html
 import secrets
 import sys
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,9 @@ _HERE = Path(__file__).parent
 
 LEAST, MOST = 2, 16
 """So many ranks can be chosen."""
+
+_DIGITS = 512
+"""Bits of a number that somebody may predict; a longer one is of a cell."""
 
 MODES = ("stack", "cat", "list")
 VIEWS = ("watch", "predict", "break")
@@ -219,7 +222,7 @@ class Explorer:
         plans = self.plans
         asked_own, choices = choices.own, choices.fitted(len(plans))
         own = None if choices.own is None else plans[choices.own]
-        sentence = "" if own is not None or asked_own is None else NO_CELL
+        sentence = NO_CELL if asked_own is not None and not plans else ""  # else another one is chosen, or none
         try:
             shown, done = _own(own, choices) if own else _made_up(choices)
         except NbcommError as error:  # such an op for such numbers
@@ -238,7 +241,7 @@ class Explorer:
             "notes": list(shown.notes),
             "ranks": list(shown.ranks),
             "before": [_cells(shown.before[rank]) for rank in shown.ranks],
-            "after": [_cells(shown.after[rank]) for rank in shown.ranks],
+            "after": [_cells(map(_whole, shown.after[rank])) for rank in shown.ranks],
             "run": _told(done or _at_once(shown), shown.ranks),
             "spelling": [] if own else _spelled(choices),
             "broken": None if own else _broken(choices),
@@ -332,7 +335,13 @@ def _options(choices: Choices, plans: Sequence[Plan]) -> dict[str, Any]:
     }
 
 
-def _cells(cells: Sequence[Cell | None]) -> list[dict[str, Any] | None]:
+def _whole(cell: Cell) -> Cell:
+    """A prediction is compared with all digits of a number."""
+    number = type(cell.value) is int and cell.value.bit_length() < _DIGITS
+    return replace(cell, text=str(cell.value)) if number else cell
+
+
+def _cells(cells: Iterable[Cell | None]) -> list[dict[str, Any] | None]:
     return [None if cell is None else {"text": cell.text, "sources": list(cell.sources)} for cell in cells]
 
 

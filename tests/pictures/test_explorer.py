@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import product
 from typing import Any
 
@@ -68,6 +69,12 @@ def test_the_last_state_is_what_the_plan_gives(explorer: Explorer) -> None:
     assert state(answer) == [["2.5"] * 4] * 4
     assert state(answer, 0) == [[str(rank)] * 4 for rank in (1, 2, 3, 4)]
     assert answer["run"]["cost"] == {"steps": 6, "messages": 24, "busiest": "1.5", "received": "1.5", "total": "6"}
+
+
+def test_a_prediction_is_compared_with_all_digits(explorer: Explorer) -> None:
+    answer = choose(explorer, name="all_reduce", op="product", n=16)
+    assert {cell["text"] for [cell] in answer["after"]} == {str(math.factorial(16))}
+    assert set(state(answer)[0]) == {"2092…8000"}
 
 
 @pytest.mark.parametrize("how", module.breaking.BREAKS)
@@ -152,6 +159,9 @@ def test_from_my_cell_are_the_plans_that_are_remembered(explorer: Explorer) -> N
         assert told["run"]["cost"] is None
         assert [stage["name"] for stage in told["run"]["stages"]] == ["what the call did"]
         assert state(told) == [["'b'"], ["'b'"]]
+        remember([plan("barrier")])  # the next cell made fewer
+        fewer = choose(explorer, own=1)
+        assert (fewer["choices"]["own"], fewer["sentence"]) == (None, "")
         remember([])
         none = choose(explorer, own=1)
         assert (none["choices"]["own"], none["sentence"]) == (None, module.NO_CELL)
