@@ -53,6 +53,17 @@ export function behind(host) {
 /** @param {Element} host */
 export const themeOf = (host) => (isDark(behind(host)) ? "dark" : "light");
 
+export const REFUSED = "The browser did not let nbcomm copy. The text is selected now: copy it with Ctrl+C or ⌘C.";
+
+/** So that the keyboard can copy what is between two elements. @param {Element} first @param {Element} last */
+export function selectAll(first, last) {
+  const range = document.createRange();
+  range.setStartBefore(first);
+  range.setEndAfter(last);
+  getSelection()?.removeAllRanges();
+  getSelection()?.addRange(range);
+}
+
 /** Puts a text on the clipboard; over plain http, and in some frames, the browser has only the old way.
  * @param {string} text @returns {Promise<boolean>} whether it is there */
 export async function toClipboard(text) {

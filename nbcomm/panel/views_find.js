@@ -6,14 +6,13 @@
  * @typedef {{text: string, parts: Part[]}} Line  one line in sight, and where it is in the page
  */
 
-import { make, toClipboard, write } from "./page.js";
+import { make, REFUSED, selectAll, toClipboard, write } from "./page.js";
 import { control } from "./views_draw.js";
 
 const MARKED = 20_000; // so many lines around the current one are marked
 const COPIED = 2000; // ms for which the button says so
 const TEXT = "pre, .change"; // where a line ends at its letter for that
 const BLOCKS = `${TEXT}, figcaption, summary, tr, li, p, h1, h2, h3, h4, h5, h6, div`;
-const REFUSED = "The browser did not let nbcomm copy. The text is selected now: copy it with Ctrl+C or ⌘C.";
 
 // ── what is in sight ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,7 +171,8 @@ export class Tools {
   async copy() {
     const text = linesOf(this.shown(), { folded: false }).map((line) => `${line.text}\n`);
     const done = await toClipboard(text.join(""));
-    if (!done) this.select();
+    const roots = this.shown();
+    if (!done && roots.length) selectAll(roots[0], roots[roots.length - 1]);
     write(this.said, done ? "copied" : REFUSED);
     write(this.copier, done ? "copied" : "copy");
     const was = this.said.classList.contains("refused");
@@ -183,17 +183,6 @@ export class Tools {
       write(this.copier, "copy");
       if (done) write(this.said, "");
     }, COPIED);
-  }
-
-  /** So that the keyboard can copy it. */
-  select() {
-    const roots = this.shown();
-    if (!roots.length) return;
-    const range = document.createRange();
-    range.setStartBefore(roots[0]);
-    range.setEndAfter(roots[roots.length - 1]);
-    getSelection()?.removeAllRanges();
-    getSelection()?.addRange(range);
   }
 
   // ── searching
