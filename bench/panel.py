@@ -7,12 +7,14 @@ import json
 import statistics
 import time
 
+from nbcomm.messages import Step
+from nbcomm.notebook.chronicle import Chronicle
 from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import Feed
 
 from .rows import Row, seconds
 
-RANKS, RUNGS, SPANS = 64, 12, 60
+RANKS, RUNGS, SPANS, HEARD = 64, 12, 60, 256
 
 
 def measure(rounds: int, *, full: bool) -> list[Row]:  # noqa: ARG001 - as the others
@@ -37,8 +39,25 @@ def measure(rounds: int, *, full: bool) -> list[Row]:  # noqa: ARG001 - as the o
             f"{mean * 1e3:.2f} ms an update",
             mean * 10 / 0.01,
             1.0,
-        )
+        ),
+        Row(
+            f"what {RANKS} ranks did together, {HEARD} collectives",
+            f"{statistics.median(_stories(rounds)) * 1e3:.0f} ms",
+        ),
     ]
+
+
+def _stories(rounds: int) -> list[float]:
+    """How long it takes to pair the steps of a running cell and to make its ladder and timeline, several times."""
+    chronicle = Chronicle()
+    chronicle.begin(5, range(RANKS))
+    now, members = time.time(), list(range(RANKS))
+    for rank in range(RANKS):
+        for seq in range(1, HEARD + 1):
+            began = now + seq / 100 + rank / 10_000
+            call = Step("all_reduce", "collective", "world", members, seq, seq, began, now + seq / 100 + 0.008)
+            chronicle.hear(rank, [call])
+    return [seconds(lambda: chronicle.story(RANKS)) for _ in range(max(1, rounds // 5))]
 
 
 def _views(step: int) -> list[RankView]:

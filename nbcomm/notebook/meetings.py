@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from ..messages import Step
@@ -12,7 +13,7 @@ from ..messages import Step
 
 @dataclass
 class Meeting:
-    """One collective, or one message, with what each rank knows of it.
+    """One collective, or one message, with what each rank knows of it; once somebody looks, no step may be added.
 
     Attributes:
         name: "all_reduce"; "send" for a message.
@@ -28,7 +29,7 @@ class Meeting:
     seq: int
     steps: dict[int, Step] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def missing(self) -> list[int]:
         """Members that never came."""
         return [rank for rank in self.members if rank not in self.steps]
@@ -42,12 +43,12 @@ class Meeting:
                 different.setdefault(step.name, []).append(rank)
         return different
 
-    @property
+    @cached_property
     def began(self) -> float:
         """When the first rank came."""
         return min(step.began for step in self.steps.values())
 
-    @property
+    @cached_property
     def met(self) -> float:
         """When the last one came; infinity if one is missing."""
         return float("inf") if self.missing else max(step.began for step in self.steps.values())

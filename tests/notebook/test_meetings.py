@@ -14,7 +14,7 @@ from nbcomm.messages import Done, Place, Step
 from nbcomm.notebook import drawing, trace
 from nbcomm.notebook.chronicle import Chronicle
 from nbcomm.notebook.ladder import ladder
-from nbcomm.notebook.meetings import meetings
+from nbcomm.notebook.meetings import Meeting, meetings
 from nbcomm.notebook.timeline import straggler, timeline
 from nbcomm.panel.feed import packed_timeline
 from nbcomm.panel.story import Timeline
@@ -143,6 +143,23 @@ def test_what_a_rank_does_before_it_waits_for_a_handle_is_its_own_work() -> None
         ("transfer", 5, 6),
     ]
     assert made.sentence == "rank 1 came last in 2 of 2 collectives; rank 0 waited up to 2.0 s for it."
+
+
+def test_a_meeting_is_looked_through_once_and_not_once_for_each_rank() -> None:
+    looks = 0
+
+    class Counted(dict[int, Step]):
+        def values(self) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().values()
+
+    size = 64
+    own = {rank: step("barrier", 1, 1.0 + rank, 70.0, members=list(range(size)), line="line 1") for rank in range(size)}
+    meeting = Meeting("barrier", "world", list(range(size)), 1, Counted(own))
+    made = timeline(1, dict.fromkeys(range(size), (0.0, 80.0)), [meeting], running=False)
+    assert made.late == 63
+    assert looks < 5
 
 
 # ── the ladder ──
