@@ -135,8 +135,8 @@ def test_what_the_readme_and_the_reference_tell_to_type_in_a_terminal_is_there()
 
 def test_the_reference_has_every_word_option_and_name() -> None:
     text = REFERENCE.read_text()
-    words = set(usage.line_parser()[1]) - {"help"}
-    assert {word for word in words if f"| `%distributed {word}" not in text} == set()
+    words = set(usage.line_parser()[1])
+    assert {word for word in words - {"help"} if f"| `%distributed {word}" not in text} == set()
     assert set(re.findall(r"`%distributed ([a-z]+)", text)) <= words
     options = {option for action in usage.cell_parser()._actions for option in action.option_strings} - {"-h", "--help"}
     rows = "\n".join(re.findall(r"^\| (`.*?) \|", text, re.MULTILINE))
@@ -189,5 +189,10 @@ def test_the_played_copy_of_a_notebook_is_of_its_cells_and_has_what_they_show(na
         kinds.update(*(output.get("data", [output.output_type]) for output in outputs))
     assert {"stream", "text/html", "image/svg+xml"} <= kinds
     assert not any("widget" in kind for kind in kinds), "such an output is an error message without a kernel"
+    shown = ""
+    for cell in copy.cells:
+        called = re.findall(r"\w+ #\d+ of the world", cell.source) if cell.cell_type == "markdown" else []
+        assert [call for call in called if call not in shown] == []
+        shown += str(cell.get("outputs", ""))
     text = (DOCS / "notebooks" / name).read_text()
     assert not re.search(r"/(?:home|root|tmp|work|Users)/", text), "a path of the machine where it was played"
