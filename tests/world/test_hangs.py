@@ -135,6 +135,10 @@ SPOKEN = {
         "if rank == 2:\n    h = irecv(1)\n    h.wait()",
         "irecv from rank 1 (begun in line 2: h = irecv(1); line 3: h",
     ),
+    "behind another": (
+        "if rank == 2:\n    a = irecv(1)\n    h = irecv()\n    h.wait()",
+        "irecv from rank 1 (begun in line 2: a = irecv(1); line 4: h",
+    ),
     "isend": (
         "if rank == 2:\n    h = isend({'a': 1}, 1)\n    h.wait()",
         "isend to rank 1 (a dict; begun in line 2: h = isend({'a': 1}, 1); line 3: h.wait())",

@@ -138,8 +138,8 @@ class Wire:
                 self._deliver(heads, parts or [], side)
             elif any(sizes):
                 expected = sizes if self.me == at else [0] * self.size
-                parts = self._exchange(out, expected, side)
-                self._deliver(heads if self.me == at else [], parts, side)  # elsewhere nothing has come
+                got = self._exchange(out, expected, side)
+                self._deliver(heads if self.me == at else [], got, side)  # elsewhere nothing has come
         return heads if self.me == at else None
 
     def scatter(self, mails: Sequence[Mail] | None, src: int) -> Mail:

@@ -79,7 +79,8 @@ class Module(torch.nn.Module):
 
     def no_sync(self) -> AbstractContextManager[Any]:
         """That of DistributedDataParallel: a block in which gradients stay on this rank."""
-        return self.forward_module.no_sync() if self.wrapped else contextlib.nullcontext()
+        forward: Any = self.forward_module
+        return forward.no_sync() if self.wrapped else contextlib.nullcontext()
 
     def __getattr__(self, name: str) -> Any:
         try:
