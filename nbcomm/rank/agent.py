@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 import zmq
+from zmq.utils.monitor import parse_monitor_message
 
 from .. import errors
 from ..faults import Faults, failure, trace
@@ -85,6 +86,7 @@ class Agent:
         self._info = home.read_link()
         self._standing = Standing()
         self._outbox: deque[list[Any]] = deque()
+        self._connected = False
         self._history = History()
         self._faults = Faults(lambda: home.add_to_log(rank, trace()))
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
@@ -183,7 +185,8 @@ class Agent:
     def _serve(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
         link = context.socket(zmq.DEALER)
         _configure(link, self._info, self.rank)
-        monitor = link.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+        monitor = link.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._connected = False
         link.connect(self._info.address)
         poller = zmq.Poller()
         for source in (link, self._woken, monitor):
@@ -194,8 +197,7 @@ class Agent:
             ready = dict(poller.poll(_FLUSH_BUSY if busy else _FLUSH_IDLE))
             if self._woken.fileno() in ready:
                 self._woken.recv(4096)
-            if monitor in ready:
-                monitor.recv_multipart()
+            if monitor in ready and self._is_connected_anew(monitor):
                 heard = time.monotonic()
                 self._introduce()
             if link in ready:
@@ -214,10 +216,20 @@ class Agent:
             if not self._sending.locked():  # the main thread is at it: it will send all there is
                 with self._faults.beside("output could not be sent"):
                     self._send_output()
-            with suppress(zmq.Again):  # no notebook is connected: it all waits for the next one
-                while self._outbox:
-                    link.send_multipart(self._outbox[0], zmq.NOBLOCK, copy=False)
-                    self._outbox.popleft()
+            self._empty_outbox(link)
+
+    def _empty_outbox(self, link: zmq.Socket[bytes]) -> None:
+        try:
+            while self._outbox:
+                link.send_multipart(self._outbox[0], zmq.NOBLOCK, copy=False)
+                self._outbox.popleft()
+        except zmq.Again:  # also a connection that has just been made may take nothing yet: then it waits
+            if not self._connected:  # the next notebook is told by `_introduce` what it has missed
+                self._outbox.clear()
+
+    def _is_connected_anew(self, monitor: zmq.Socket[bytes]) -> bool:
+        self._connected = parse_monitor_message(monitor.recv_multipart())["event"] != zmq.EVENT_DISCONNECTED
+        return self._connected
 
     def _introduce(self) -> None:
         """A notebook is connected, the first or another one: say who this is, and what it has missed."""

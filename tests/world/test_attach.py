@@ -78,14 +78,31 @@ def test_a_killed_kernel_finds_its_world_and_the_cell_that_runs_with_all_its_out
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
 
 
-def test_a_cell_that_ended_unseen_is_shown_with_its_error(notebook: Notebook) -> None:
-    cell = notebook.submit("%%distributed\nimport time\nprint('on', flush=True); time.sleep(2)\nif rank == 1: 1 / 0")
+def test_a_cell_that_ended_unseen_is_shown_with_its_error(notebook: Notebook, tmp_path: Path) -> None:
+    code = """\
+%%distributed
+import gc, os, time
+from pathlib import Path
+from nbcomm.rank.agent import Agent
+(agent,) = [each for each in gc.get_objects() if isinstance(each, Agent)]
+print('on', flush=True)
+while agent._connected: time.sleep(0.05)
+for i in range(20): print(i, flush=True); time.sleep(0.1)
+print("kept for nobody:", len(agent._outbox) // 10)
+all_gather(0)
+if rank == 0: Path("over").touch()
+if rank == 1: 1 / 0
+"""
+    cell = notebook.submit(code)
     notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
     _kill(notebook)
-    time.sleep(3)  # the cell ends while there is no notebook
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "over").exists() and time.monotonic() < deadline:  # the cell ends while there is no notebook
+        time.sleep(0.05)
     notebook.run("%load_ext nbcomm")
     shown = notebook.run("%distributed attach", fails=True)
-    assert "[0-2] on" in shown.text
+    lines = ["on", *range(20), "kept for nobody: 0"]  # all of it, which the ranks have kept once
+    assert [f"[0-2] {line}" for line in lines] == shown.lines[-len(lines) :]
     assert "[1] ZeroDivisionError" in shown.error_text
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
 
