@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import IO
 
 import msgspec
+import psutil
 
 from ..errors import Interrupted, StartError, StateError
 from ..faults import Faults
@@ -216,7 +217,7 @@ class ForkServerClient:
 
     def shutdown(self, timeout: float = 10.0) -> None:
         """End every process of the world and wait until its directory is gone."""
-        self._leaving = True
+        self._leaving, alone = True, self._gone
         if self.ready is None and self._process is not None:
             self._process.kill()  # it imports and hears nothing; nobody depends on it yet
         with suppress(StartError, OSError):
@@ -228,6 +229,8 @@ class ForkServerClient:
             self._process.kill()
             self._process.wait()
             self._end_children()
+        if alone:
+            self._end_orphans()
         self._log.close()
         self.home.remove()  # the fork server did that, unless it was killed
 
@@ -237,6 +240,24 @@ class ForkServerClient:
             if key not in self.exited:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
+
+    def _end_orphans(self) -> None:
+        """End what has outlived its fork server and does not hear the notebook: what is in C code, say."""
+        for end in (lambda _: None, _kill):
+            deadline = time.monotonic() + _MOMENT
+            while (left := [pid for pid in self.pids.values() if self._is_ours(pid)]) and time.monotonic() < deadline:
+                for pid in left:
+                    end(pid)
+                time.sleep(_TICK)
+
+    def _is_ours(self, pid: int) -> bool:
+        """Whether a process lives and is of this world: nobody has kept its number from being used again."""
+        try:
+            process = psutil.Process(pid)
+            ours = process.environ().get(HOME_VARIABLE) == os.fspath(self.home.path)
+            return bool(ours and process.status() != psutil.STATUS_ZOMBIE)
+        except (psutil.Error, OSError):
+            return False
 
     def _last_words(self, lines: int = 20) -> str:
         # pread: the fork server writes through the same open file, and moving its position would overwrite.
@@ -346,3 +367,9 @@ class ForkServerClient:
                     told[0](news)
                 else:
                     told[1](news)
+
+
+def _kill(pid: int) -> None:
+    """Kill a process and what it has started: each leads a group of its own."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)

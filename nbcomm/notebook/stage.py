@@ -97,10 +97,11 @@ class Stage:
         with Presses() as presses:
             busy = sorted(self._desk.busy())
             if busy and self._generations.due:  # it takes all of them
+                who = rank_specs.named(busy)
                 raise StateError(
-                    f"{rank_specs.capital(rank_specs.named(busy))} still run{'s' * (len(busy) == 1)} something earlier, "
-                    "and all ranks have to form their process groups anew before the next cell; nothing was run. Wait "
-                    f"for it, or type %distributed heal {rank_specs.fold(busy)} to put new processes in place."
+                    f"{rank_specs.capital(who)} still run{'s' * (len(busy) == 1)} something earlier, and all ranks "
+                    "have to form their process groups anew before the next cell; nothing was run. Wait for it, or "
+                    f"type %distributed heal {rank_specs.fold(busy)} to put new processes in place."
                 )
             self._generations.renew(lambda: presses.pressed)
             if presses.pressed:

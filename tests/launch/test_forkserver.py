@@ -7,6 +7,7 @@ import os
 import queue
 import signal
 import socket
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -319,6 +320,25 @@ def test_a_notebook_that_comes_too_early_is_told_who_is_there(lasting: Served) -
     with pytest.raises(StateError, match=f"in use by the notebook of process {os.getpid()}"):
         second.wait_ready(PATIENCE)
     second.release()
+
+
+def test_what_outlives_its_fork_server_ends_with_the_world(light: Served) -> None:
+    child = light.engine_that_waits()  # it hears no notebook, as a rank in C code does not
+    deadline = time.monotonic() + PATIENCE
+    while HOME_VARIABLE not in child.environ():  # until it has become what it is to be, nothing can be read of it
+        assert time.monotonic() < deadline
+    stranger = subprocess.Popen(["sleep", "600"])
+    light.client.pids["rank 9"] = stranger.pid  # that rank has ended, and its number was used again
+    light.process.kill()
+    light.await_end()
+    while not light.client.gone:
+        assert time.monotonic() < deadline
+    assert child.is_running()
+    light.client.shutdown()
+    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+    assert stranger.poll() is None
+    stranger.kill()
+    stranger.wait()
 
 
 def test_what_cannot_be_started_is_refused_in_words(light: Served) -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import nbcomm.notebook.output as outputs
 from nbcomm.messages import LIVE, Clear, Display, Result, Text
-from nbcomm.notebook import output
 from nbcomm.notebook.area import RecordingArea
 from nbcomm.notebook.output import CellOutput
 from nbcomm.notebook.pieces import VIEW, Rich
@@ -53,12 +53,12 @@ def test_equal_displays_are_shown_once_under_their_label():
 def test_a_display_that_is_no_widget_and_one_that_cannot_be_read_cost_nothing_else(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def spoiled(piece: Any, _: Any, _plain: Any = output.as_view) -> Any:
+    def spoiled(piece: Any, _: Any, _plain: Any = outputs.as_view) -> Any:
         if isinstance(piece, Rich) and "spoiled" in str(piece.first.data):
             raise TypeError("on purpose")
         return _plain(piece, None)
 
-    monkeypatch.setattr(output, "as_view", spoiled)
+    monkeypatch.setattr(outputs, "as_view", spoiled)
     cell = Cell([0])
     cell.feed(0, Display({VIEW: "no widget", "text/html": "<b>"}))
     cell.write(0, "before\n")
