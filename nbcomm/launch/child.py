@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import NoReturn
 
 from . import oom
-from .orders import Start
+from .orders import Start, unwired
 
 MODULES = {"engine": "nbcomm.rank.engine", "controller": "ipyparallel.controller.app"}
 """What can be started: the module whose ``main`` is called, or that is run with ``-m``."""
@@ -45,8 +45,9 @@ def become(order: Start, let_go: Callable[[], None]) -> NoReturn:
             oom.offer()
         _take_log(order.log)
         os.environ.clear()
-        os.environ.update(order.env)
-        os.chdir(order.cwd)
+        os.environ.update(_environment(order))
+        os.chdir(unwired(order.cwd))
+        _stay_here()
         sys.argv = [order.what, *order.argv]
         importlib.import_module(MODULES[order.what]).main(order.argv)
         status = 0
@@ -73,8 +74,8 @@ def spawn(order: Start) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=order.env,
-            cwd=order.cwd,
+            env=_environment(order),
+            cwd=unwired(order.cwd),
             start_new_session=True,
             umask=0o077 if order.what == "controller" else -1,
         )
@@ -97,3 +98,14 @@ def _take_log(path: str) -> None:
         os.dup2(source, descriptor)
     os.close(log)
     os.close(null)
+
+
+def _stay_here() -> None:
+    """Have ipyparallel leave the working directory: it would go where this one was when the server imported it."""
+    from ipyparallel.apps.baseapp import BaseParallelApplication
+
+    BaseParallelApplication.to_work_dir = lambda _: sys.path.insert(0, "")
+
+
+def _environment(order: Start) -> dict[str, str]:
+    return {unwired(name): unwired(value) for name, value in order.env.items()}

@@ -23,6 +23,7 @@ from ..home import HOME_VARIABLE, Home
 from ..ranks import capital
 from ..threads import keep
 from .ends import how_it_ended
+from .folders import to_start_in
 from .orders import (
     Adopt,
     Adopted,
@@ -100,6 +101,7 @@ class ForkServerClient:
             stdout=self._log,
             stderr=self._log,
             env={**environment, HOME_VARIABLE: str(home.path)},
+            cwd=to_start_in(home),
             start_new_session=True,  # the notebook's Ctrl-C is not for it
         )
         self.pid = self._process.pid

@@ -17,7 +17,8 @@ from ipyparallel.cluster import launcher as ipp
 
 from ..home import HOME_VARIABLE, tail
 from .client import ForkServerClient
-from .orders import Start
+from .folders import to_start_in
+from .orders import Start, wired
 
 _ENGINE = [
     "--IPEngine.enable_nanny=False",  # the fork server reaps, and signals go to the process itself
@@ -35,7 +36,9 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
     def start(self) -> None:
         """Have the process started."""
         environment = {**os.environ, **self.get_env(), HOME_VARIABLE: str(self.client.home.path)}
-        order = Start(self._key, self.what, self._argv(), environment, os.fspath(Path.cwd()), self.output_file)
+        environment = {wired(name): wired(value) for name, value in environment.items()}
+        folder = wired(to_start_in(self.client.home))
+        order = Start(self._key, self.what, self._argv(), environment, folder, self.output_file)
         loop = self.loop
         self._ended = asyncio.Event()
         self.client.watch(self._key, lambda status: loop.add_callback(self._has_ended, status))

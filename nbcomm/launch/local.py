@@ -12,7 +12,6 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import wait
-from pathlib import Path
 from typing import Any
 
 import ipyparallel
@@ -22,6 +21,7 @@ from ..errors import Interrupted
 from ..home import private_file
 from ..threads import keep
 from .client import ForkServerClient
+from .folders import to_start_in
 from .launchers import launchers_for
 
 _HEARTBEAT = 100
@@ -149,9 +149,8 @@ class LocalCluster:
         self._do(self._start(self._controller, controller_args=[*_CONTROLLER, "--reuse"]), given_up)
 
     async def _start(self, launcher: Any, **options: Any) -> None:
-        launcher(
-            work_dir=str(Path.cwd()), profile_dir=str(self._home.profile), cluster_id="", log=self._log, **options
-        ).start()
+        folder, profile = to_start_in(self._home), str(self._home.profile)
+        launcher(work_dir=folder, profile_dir=profile, cluster_id="", log=self._log, **options).start()
 
     def client(self, ranks: Sequence[int]) -> Any:
         """The `Client` of ipyparallel, connected at its first use, and then good for these ranks.

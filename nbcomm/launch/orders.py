@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import os
 from typing import Annotated
 
 import msgspec
 
 Pid = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """What a process may be called: a number that is no such thing must not travel on."""
+
+
+def wired(text: str) -> str:
+    """What the system may hand out and JSON does not take, as JSON takes it: bytes that are no UTF-8."""
+    return os.fsencode(text).decode("latin-1")
+
+
+def unwired(text: str) -> str:
+    """The text that `wired` was given."""
+    return os.fsdecode(text.encode("latin-1"))
 
 
 class Start(msgspec.Struct, tag=True, frozen=True):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import StateError
+from ..launch.folders import said_of_missing
 from ..ranks import capital, named
 
 if TYPE_CHECKING:
@@ -43,8 +44,10 @@ def interrupt(session: Session) -> str:
 def heal(session: Session, ranks: str | None = None) -> str:
     """Put new processes in the places of dead ranks, or of these."""
     began = time.monotonic()
-    healed = in_words(session.heal(ranks), time.monotonic() - began)
-    return "\n".join([healed, *session.troubles])
+    replaced = session.heal(ranks)
+    healed = in_words(replaced, time.monotonic() - began)
+    moved = said_of_missing(session.home) if replaced else ""
+    return "\n".join([healed, *filter(None, [moved]), *session.troubles])
 
 
 def stop(session: Session) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..errors import CellSyntaxError, ScriptError
+from ..launch.folders import here
 
 
 def order(path: str, args: Iterable[object]) -> str:
@@ -23,7 +24,8 @@ def order(path: str, args: Iterable[object]) -> str:
         resolved = file.resolve()
         check_program(file)
     except FileNotFoundError:
-        raise ScriptError(f"There is no script {path!r} in {str(Path.cwd())!r}; nothing was run.") from None
+        where = repr(here()) if here() else "this notebook's folder, which is gone"
+        raise ScriptError(f"There is no script {path!r} in {where}; nothing was run.") from None
     except IsADirectoryError:
         raise ScriptError(f"{path!r} is a folder; name the script in it. Nothing was run.") from None
     except (OSError, RuntimeError) as error:  # links in a circle, a home that nobody has

@@ -9,11 +9,11 @@ import atexit
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Interrupted
 from ..home import WorldInfo
+from ..launch import folders
 from ..messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
 from ..panel import Ladder, Panel, RankView, Timeline, table_text
 from . import buttons
@@ -84,6 +84,7 @@ class Session(Commands):
         self._roster = Roster(self.home)
         self._desk = Desk(lambda: self.link, self._roster, self.addressed)
         self._stopped = False
+        self._folder = existing.cwd if existing is not None else ""
         self._watch: Watch | None = None
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
@@ -177,7 +178,8 @@ class Session(Commands):
     def _leave_word(self) -> None:
         """Write down what another notebook would need to know."""
         hellos = [self._roster.hellos[rank] for rank in self.ranks]
-        cwd = str(Path.cwd())
+        cwd = folders.written() or self._folder
+        self._folder = cwd
         self.home.write_world(
             WorldInfo(
                 self._roster.title,

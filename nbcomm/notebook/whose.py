@@ -12,7 +12,7 @@ def this_notebook() -> str:
     It is the notebook's path where a Jupyter server has started the kernel. Else (a terminal, nbclient) it is the
     kernel's connection file, which stays the same when that kernel is restarted.
     """
-    name = os.environ.get("JPY_SESSION_NAME", "")
+    name = os.environ.get("JPY_SESSION_NAME", "").encode(errors="replace").decode()  # it is written down as JSON
     kernels = sys.modules.get("ipykernel.kernelapp")
     if name or kernels is None or not kernels.IPKernelApp.initialized():
         return name

@@ -7,19 +7,22 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from msgspec import structs
 
-from ..errors import StateError
+from ..errors import StartError, StateError
 from ..home import Home, telling_of_room
 from ..launch.client import ForkServerClient
+from ..launch.folders import here, written
 from ..launch.found import FoundWorld, find_worlds
 from .naming import check_name
 from .session import Session
 from .startup import Progress, Wishes
 from .whose import this_notebook
+
+_LONGEST = 1e9
+"""Seconds, some 30 years, that a time may be: neither JSON nor the system's waits know infinity."""
 
 # ruff: noqa: PLW0603 - one process warms up one fork server
 _warm: ForkServerClient | None = None
@@ -48,20 +51,47 @@ def cool_down() -> None:
 def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishes: Any) -> Session:
     """Start a world of its own, from the warm fork server if there is one; see `startup.Wishes`."""
     global _warm
-    wanted = Wishes(n, **wishes)
+    wanted = _sound(Wishes(n, **wishes))
     if wanted.name:
         check_name(wanted.name)
     with telling_of_room():
-        warm_up()
-        assert _warm is not None  # noqa: S101 - for mypy
-        try:
-            _warm.home.check_room()
-        except BaseException:
-            cool_down()  # what it starts has its limits, whatever those of this process will be then
-            raise
-        forkserver, _warm = _warm, None
+        forkserver, _warm = _prepared(), None
         atexit.unregister(cool_down)
         return Session(forkserver, wanted, progress)
+
+
+def _prepared() -> ForkServerClient:
+    """A fork server for a world that can be started.
+
+    Raises:
+        StartError: it cannot: the notebook's folder is gone, or there is no room.
+    """
+    if not here():  # IPython and ipyparallel start nothing there
+        raise StartError(
+            "The folder that this notebook runs in is gone, so nothing was started and nothing was stopped; make it "
+            "again, or go to another one, as by %cd ~."
+        )
+    warm_up()
+    assert _warm is not None  # noqa: S101 - for mypy
+    try:
+        _warm.home.check_room()
+    except BaseException:
+        cool_down()  # what it starts has its limits, whatever those of this process will be then
+        raise
+    return _warm
+
+
+def _sound(wishes: Wishes) -> Wishes:
+    """Wishes whose times are such.
+
+    Raises:
+        StartError: they are not.
+    """
+    if not wishes.grace >= 0:  # nor is it NaN
+        raise StartError(f"The grace is a number of seconds, not {wishes.grace:g}; no world was started.")
+    if not wishes.timeout > 0:
+        raise StartError(f"The timeout is a number of seconds above 0, not {wishes.timeout:g}; no world was started.")
+    return replace(wishes, grace=min(wishes.grace, _LONGEST), timeout=min(wishes.timeout, _LONGEST))
 
 
 def defaults() -> dict[str, Any]:
@@ -78,12 +108,14 @@ def set_defaults(**wishes: Any) -> None:
 def serves(session: Session, wishes: Wishes) -> bool:
     """Whether a world is as good as one that would be started with these wishes."""
     n = len(session.ranks)
-    return replace(wishes, n=wishes.n or n) == replace(session.wishes, n=n)
+    return replace(_sound(wishes), n=wishes.n or n) == replace(session.wishes, n=n)
 
 
 def restart(session: Session, *, progress: Progress = lambda *_: None) -> Session:
     """End a world, and start another like it, which the magics use if they used that one."""
     used = _used.get(session.name) is session
+    with telling_of_room():
+        _prepared()  # before the world is lost: another one can be started
     session.stop()
     leave(session)
     made = start(progress=progress, **vars(session.wishes))
@@ -190,7 +222,7 @@ def _likeliest(free: list[FoundWorld]) -> tuple[list[FoundWorld], str]:
         StateError: that does not decide it.
     """
     mine = [world for world in free if _is_mine(world)]
-    here = [world for world in mine or free if world.info.cwd == _folder()]
+    here = [world for world in mine or free if world.info.cwd == written()]
     for chosen, whose in ((mine, "the world of this notebook"), (here, "the world that was started in this folder")):
         if len(chosen) == 1:
             others = _listed(world for world in free if world is not chosen[0])
@@ -203,13 +235,6 @@ def _likeliest(free: list[FoundWorld]) -> tuple[list[FoundWorld], str]:
 
 def _is_mine(world: FoundWorld) -> bool:
     return world.info.notebook == this_notebook() != ""
-
-
-def _folder() -> str:
-    try:
-        return str(Path.cwd())
-    except OSError:  # it was taken away
-        return ""
 
 
 def left_behind() -> list[FoundWorld]:

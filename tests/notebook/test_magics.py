@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from nbcomm.errors import CellSyntaxError, SpecError, StateError, TransferError
+from nbcomm.errors import CellSyntaxError, SpecError, StartError, StateError, TransferError
 from nbcomm.notebook.magics import DistributedMagics, UsageError, check_syntax
 
 
@@ -53,6 +53,10 @@ def test_a_syntax_error_is_told_as_python_tells_it(cell: str) -> None:
         ("start -n four", UsageError, "invalid int value"),
         ("start --device tpu", UsageError, "invalid choice"),
         ("start extra", UsageError, "unrecognized arguments"),
+        ("start --grace nan", StartError, "The grace is a number of seconds, not nan; no world was started"),
+        ("start --grace -1", StartError, "The grace is a number of seconds, not -1"),
+        ("start --timeout 0", StartError, "The timeout is a number of seconds above 0, not 0"),
+        ("start --timeout nan", StartError, "The timeout is a number of seconds above 0, not nan"),
         ("push", UsageError, "required"),
         ("pull x -r", UsageError, "expected one argument"),
         ("pull 'x", UsageError, "not understood"),

@@ -1,0 +1,48 @@
+"""The folder in which processes are started: the notebook's, or another one where that was taken away."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from pathlib import Path
+
+import msgspec
+
+from ..home import Home
+
+
+def here() -> str:
+    """The notebook's folder; empty if it is gone."""
+    try:
+        return os.fspath(Path.cwd())
+    except OSError:
+        return ""
+
+
+def written() -> str:
+    """The same as it can be written to a file: without bytes that are no UTF-8."""
+    return here().encode(errors="replace").decode()
+
+
+def to_start_in(home: Home) -> str:
+    """Where a world's processes are started: here, or else where the world was started, or in the user's own folder."""
+    if place := here():
+        return place
+    known = (_of(home), os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises where there is none
+    return next((place for place in known if place and Path(place).is_dir()), "/")
+
+
+def _of(home: Home) -> str:
+    with suppress(OSError, msgspec.DecodeError):  # none has been started yet
+        return home.read_world().cwd
+    return ""
+
+
+def said_of_missing(home: Home) -> str:
+    """A sentence where the notebook's folder is gone; else an empty text."""
+    if here():
+        return ""
+    return (
+        f"The folder that this notebook runs in is gone, so new processes were started in {to_start_in(home)!r}; %cd "
+        "leads to another."
+    )
