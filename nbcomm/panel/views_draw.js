@@ -12,7 +12,7 @@ const CONTEXT = 3; // equal lines shown around a difference
 // ── reading the page ─────────────────────────────────────────────────────────────────────────────────────
 
 // What stays in sight in every view: the panel, which is live, a rank that waits for input, and the notebook's own
-// "show more outputs". views.css says the same.
+// "show more outputs". views.css says the same. What has no type is not read, and not hidden: whatever a box is called.
 const STAYS = ".nbcomm-panel, .jp-Stdin, .jp-TrimmedOutputs";
 
 /** Cuts a text output into lines that keep their colours and links; nothing in the page is changed.
@@ -83,7 +83,7 @@ export function outputsOf(area) {
   /** @type {Output[]} */
   const outputs = [];
   for (const child of area.children) {
-    const node = child.matches(".jp-OutputArea-child") && child.querySelector(".jp-OutputArea-output");
+    const node = child.matches(".jp-OutputArea-child") && child.querySelector(".jp-OutputArea-output[data-mime-type]");
     if (!node || child.matches(STAYS) || child.querySelector(STAYS)) continue;
     const kind = node.getAttribute("data-mime-type") ?? "";
     if (/\.(stdout|stderr)$|^text\/plain$/.test(kind)) {
