@@ -8,7 +8,7 @@ import re
 import signal
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nbformat
@@ -17,9 +17,16 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
-from .notebook import Notebook
+from .notebook import Notebook, with_ranks
 
 Open = Callable[..., Notebook]
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook with two ranks, which every test leaves alive and free."""
+    with with_ranks(tmp_path_factory.mktemp("two"), 2) as notebook:
+        yield notebook
 
 
 def test_a_killed_rank_is_named_and_the_others_go_on(open_notebook: Open) -> None:
@@ -34,10 +41,10 @@ def test_a_killed_rank_is_named_and_the_others_go_on(open_notebook: Open) -> Non
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-2] 3\n"
 
 
-def test_a_rank_that_exits_says_how(open_notebook: Open) -> None:
-    notebook = open_notebook("%distributed start -n 2")
-    cell = notebook.run("%%distributed\nimport os\nif rank == 0: os._exit(5)", fails=True)
+def test_a_rank_that_exits_says_how(two: Notebook) -> None:
+    cell = two.run("%%distributed\nimport os\nif rank == 0: os._exit(5)", fails=True)
     assert "Rank 0 ended with exit code 5" in cell.error_text
+    assert "Rank 0 is back" in two.run("%distributed heal").text
 
 
 def test_an_interrupted_start_leaves_nothing_and_can_be_repeated(open_notebook: Open) -> None:
@@ -74,22 +81,21 @@ def _engine(notebook: Notebook, rank: int) -> int:
             with contextlib.suppress(OSError):
                 if Path(f"/proc/{process.pid}/fd/1").readlink().name == f"rank{rank}.log":
                     return process.pid
+        time.sleep(0.03)  # or the start would have half of the machine
     raise AssertionError(f"rank {rank} did not appear")
 
 
-def test_a_child_process_is_interrupted_too(open_notebook: Open) -> None:
-    notebook = open_notebook("%distributed start -n 2")
+def test_a_child_process_is_interrupted_too(two: Notebook) -> None:
     for code in ("!echo on; sleep 60", "import subprocess\n_ = subprocess.run(['sh', '-c', 'echo on; sleep 60'])"):
-        notebook.interrupted(f"%%distributed\n{code}")
-        assert notebook.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
+        two.interrupted(f"%%distributed\n{code}")
+        assert two.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
 
 
-def test_pressing_interrupt_again_and_again_is_harmless(open_notebook: Open) -> None:
-    notebook = open_notebook("%distributed start -n 2")
-    notebook.interrupted("%%distributed\nimport time\nprint('on')\ntime.sleep(60)", times=5)
-    assert notebook.run("1 + 1").text == "2\n"
-    _until_free(notebook)
-    assert notebook.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
+def test_pressing_interrupt_again_and_again_is_harmless(two: Notebook) -> None:
+    two.interrupted("%%distributed\nimport time\nprint('on')\ntime.sleep(60)", times=5)
+    assert two.run("1 + 1").text == "2\n"
+    _until_free(two)
+    assert two.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
 
 
 def _until_free(notebook: Notebook) -> None:
@@ -108,9 +114,8 @@ def test_a_world_of_one_rank(open_notebook: Open) -> None:
     assert notebook.run(f"%%distributed\n{code}").text == "[0] (3, tensor([2.]), 'x', [1], 5)\n"
 
 
-def test_a_warning_folds(open_notebook: Open) -> None:
-    notebook = open_notebook("%distributed start -n 2")
-    cell = notebook.run("%%distributed\nimport warnings\nwarnings.warn('careful')")
+def test_a_warning_folds(two: Notebook) -> None:
+    cell = two.run("%%distributed\nimport warnings\nwarnings.warn('careful')")
     assert re.search(r"^\[0-1\] .*UserWarning: careful$", cell.stream("stderr"), re.MULTILINE)
 
 
