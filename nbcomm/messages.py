@@ -204,6 +204,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
         how: op, src, dst and so on; None unless the cell was drawn. So are ``before`` and ``after``: the values of the
             rank, a text for each cell of the picture.
         asked: when Python began to wait for it, where that was later; 0 where it did not, or that is not known.
+            Infinity for what was begun with ``async_op`` as long as nobody waits for it.
     """
 
     name: str

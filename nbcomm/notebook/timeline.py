@@ -6,6 +6,7 @@ those of several are as exact as the machines' clocks.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 from ..messages import Step
@@ -91,7 +92,8 @@ def _bar(
         spans.append(Span(kind, start - zero, end - zero, *call))
         at = end
 
-    own = sorted((each for each in met if rank in each.steps), key=lambda each: _asked(each.steps[rank]))
+    mine = (each for each in met if rank in each.steps and _asked(each.steps[rank]) < math.inf)
+    own = sorted(mine, key=lambda each: _asked(each.steps[rank]))
     later = [*(_asked(each.steps[rank]) for each in own[1:]), None]
     for meeting, following in zip(own, later, strict=False):
         step = meeting.steps[rank]
@@ -105,7 +107,7 @@ def _bar(
 
 
 def _asked(step: Step) -> float:
-    """When a rank began to wait; what it did between the call and then is its own work."""
+    """When a rank began to wait, if it did; what it did between the call and then is its own work."""
     return step.asked or step.began
 
 

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import Any
 
 import torch
@@ -86,6 +87,8 @@ class Journal:
         self._entries: deque[Entry] = deque(maxlen=_KEPT)
         self._count = 0
         self._current: dict[int, Entry] = {}
+        self._carried: dict[int, Entry | None] = {}  # by the threads that carry out what a cell has begun
+        self._awaited: int | None = None
         self._faults = Faults()
         self.notes: list[str] = []
 
@@ -121,6 +124,8 @@ class Journal:
         place = (frame.f_code.co_filename, frame.f_lineno) if own else spoken.carried().place
         entry = Entry(name, _KINDS.get(name, "collective"), place)
         self._current[ident] = entry
+        if self._carried:
+            self._notice(entry, ident)
         try:
             if self.curious:
                 return self._closely(entry, method, args, kwargs)
@@ -184,6 +189,8 @@ class Journal:
             entry.peer, entry.tag = call.peer, call.tag
             entry.first = entry.last = call.seq
             entry.log, entry.failed = call.log, failed
+            if self._carried:
+                self._notice(entry, threading.get_ident())
             call.entry = entry
             self._add(entry)
         elif entry.log is None:
@@ -205,6 +212,30 @@ class Journal:
                 # What C++ waits for (DDP, functional collectives) ends where Python does not see it.
                 with suppress(RuntimeError):  # this backend has no futures
                     work.get_future().add_done_callback(lambda _: entry.end())
+
+    @contextmanager
+    def carrying(self) -> Iterator[None]:
+        """While the calling thread carries out what a cell has begun, and nobody waits for it yet."""
+        ident = threading.get_ident()
+        self._carried[ident] = None
+        try:
+            yield
+        finally:
+            del self._carried[ident]
+
+    def wait_for(self, thread: int | None) -> None:
+        """The main thread waits for what that thread carries out; None: it goes on with its own work."""
+        self._awaited = thread
+        entry = None if thread is None else self._carried.get(thread)
+        if entry is not None and entry.asked == math.inf:
+            entry.asked = time.time()
+
+    def _notice(self, entry: Entry, ident: int) -> None:
+        if ident in self._carried:
+            entry.asked = math.inf
+            self._carried[ident] = entry  # from now on `wait_for` sees it
+            if ident == self._awaited:
+                entry.asked = 0.0
 
     def _add(self, entry: Entry) -> None:
         self._count += 1

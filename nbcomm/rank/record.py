@@ -309,7 +309,8 @@ class Record:
         if issues:
             self._issuing.add(ident)
         try:
-            yield
+            with self.journal.carrying():
+                yield
         finally:
             self._issuing.discard(ident)
             del self._beside[ident]
@@ -338,10 +339,12 @@ class Record:
             yield
             return
         before, self._lent = self._lent, thread
+        self.journal.wait_for(thread)
         try:
             yield
         finally:
             self._lent = before
+            self.journal.wait_for(before)
 
     def await_ends(self) -> None:
         """Connections are shut: wait until all collectives have failed; what has not by then is stuck in gloo."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -143,6 +144,9 @@ def test_what_a_rank_does_before_it_waits_for_a_handle_is_its_own_work() -> None
         ("transfer", 5, 6),
     ]
     assert made.sentence == "rank 1 came last in 2 of 2 collectives; rank 0 waited up to 2.0 s for it."
+    steps[0][0] = step("all_reduce", 1, 1.0, 6.0, asked=math.inf, **pair)  # nobody has waited for it
+    made = timeline(1, {0: (0.0, 6.0), 1: (0.0, 6.0)}, meetings(steps), running=False)
+    assert bar_of(made, 0) == [("compute", 0, 2), ("waiting", 2, 4), ("transfer", 4, 4.1), ("compute", 4.1, 6)]
 
 
 def test_a_meeting_is_looked_through_once_and_not_once_for_each_rank() -> None:

@@ -80,13 +80,14 @@ def test_the_time_of_a_cell_stands_below_it_while_that_is_on(four: Notebook) -> 
     assert re.search(r"^the others waited for rank 1 in \d of the last \d+ cells$", status, re.MULTILINE), status
 
 
-def test_what_a_rank_did_not_wait_for_is_no_waiting(four: Notebook, tmp_path: Path) -> None:
+@pytest.mark.parametrize("reduce", ["dist.all_reduce", "all_reduce"])
+def test_what_a_rank_did_not_wait_for_is_no_waiting(four: Notebook, tmp_path: Path, reduce: str) -> None:
     four.run("%distributed time on")
     file = str(tmp_path / "arrived")
     line = four.run(
         "%%distributed\nimport os, time\n"
         "if rank == 1: time.sleep(0.6)\n"
-        "begun = dist.all_reduce(torch.ones(4), async_op=True)\n"
+        f"begun = {reduce}(torch.ones(4), async_op=True)\n"
         f"if rank == 1: open({file!r}, 'w').close()\n"
         f"while not os.path.exists({file!r}): time.sleep(0.01)\n"
         "begun.wait();"
