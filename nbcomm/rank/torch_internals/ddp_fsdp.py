@@ -25,8 +25,8 @@ def follow_modules() -> Undo:
     undo = contextlib.ExitStack()
     if not hasattr(DistributedDataParallel, "_ddp_init_helper"):  # another version of torch
         return undo.close
-    make = DistributedDataParallel._ddp_init_helper
-    register = DistributedDataParallel._register_builtin_comm_hook
+    make: Any = DistributedDataParallel._ddp_init_helper
+    register: Any = DistributedDataParallel._register_builtin_comm_hook
 
     @functools.wraps(make)
     def init_helper(self: Any, parameters: list[Any], *rest: Any) -> None:
