@@ -7,6 +7,7 @@ are few and must cost next to nothing: a counter, and one entry that lives as lo
 from __future__ import annotations
 
 import itertools
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,6 +34,9 @@ _MANY = 32
 """Handles that are kept before those that have ended are let go."""
 
 _NEW_GROUP = "new_group"
+
+_SILENT = "reduce_scatter_tensor"
+"""Gloo tells of its end only whoever waits for it."""
 
 _FIRST, _SLICED = (timedelta(seconds=0.01),), (timedelta(seconds=0.5),)
 _NOT_YET = "Operation timed out"
@@ -217,14 +221,24 @@ class Record:
 
     def tidy(self) -> None:
         """Let go of what has ended: a handle keeps its tensors."""
+        unheld = self._unheld()
         for key, (work, _) in list(self._live.items()):
-            if work.is_completed():
+            if key in unheld or work.is_completed():
                 self._end(key)
         self._enough = max(_MANY, 2 * len(self._live))  # or each call would ask all those that go on
 
     def going(self) -> set[str]:
         """The groups of which a call is under way."""
-        return {call.log.name for work, call in list(self._live.values()) if not work.is_completed()}
+        return {call.log.name for call in self._under_way()}
+
+    def _under_way(self) -> list[Call]:
+        unheld = self._unheld()
+        return [call for key, (work, call) in list(self._live.items()) if key not in unheld and not work.is_completed()]
+
+    def _unheld(self) -> set[int]:
+        """Works that say that they go on, and that nobody holds any more: C++ has waited for them (`wait_tensor`)."""
+        silent = {key: held for key, held in list(self._live.items()) if held[1].name == _SILENT}
+        return {key for key, holders in _holders(silent).items() if holders <= _ALONE} if silent else set()
 
     def close_journal(self) -> None:
         """A cell has ended: what C++ waited for has ended too, it is only not known when."""
@@ -444,7 +458,7 @@ class Record:
             return []
         if now - self._still[1] < _STILL:
             return []
-        return [call for work, call in list(self._live.values()) if not work.is_completed()]
+        return self._under_way()
 
     def _awaited(self, waiting: Sequence[tuple[Any, bool]]) -> list[Call]:
         try:
@@ -477,6 +491,14 @@ class Record:
                 frame = frame.f_back
             count += frame is not None
         return count
+
+
+def _holders(live: dict[int, tuple[Any, Any]]) -> dict[int, int]:
+    return {key: sys.getrefcount(work) for key, (work, _) in list(live.items())}
+
+
+_ALONE = _holders({0: (object(), None)})[0]
+"""What is counted where nobody but that dict holds a work: torch holds it by Python's count, too."""
 
 
 def _op(call: Call, line: str, where: spoken.Said, *, lost: bool, thread: str = "") -> Op:

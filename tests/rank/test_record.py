@@ -242,6 +242,19 @@ def test_handles_that_have_ended_are_let_go(group: tuple[Record, Log]) -> None:
     assert [work for work, _ in record._live.values()] == works[-1:]
 
 
+def test_what_does_not_tell_its_end_has_ended_where_nobody_holds_it_any_more(group: tuple[Record, Log]) -> None:
+    record, log = group
+    held = Work()
+    record.follow(held, collective(log, "reduce_scatter_tensor"))
+    record.follow(Work(), collective(log, "reduce_scatter_tensor"))  # C++ has waited for it, and let it go
+    record.follow(Work(), collective(log))  # DDP's, of which C++ holds the future: it goes on
+    assert [call.seq for call in record._under_way()] == [1, 3]
+    record.tidy()
+    assert [call.seq for _, call in record._live.values()] == [1, 3]
+    del held
+    assert [call.seq for call in record._under_way()] == [3]
+
+
 def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[Record, Log]) -> None:
     record, log = group
     works = [Work() for _ in range(64 * _MANY)]

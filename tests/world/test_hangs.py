@@ -81,7 +81,11 @@ CASES = {
     "fsdp backward": ("loss = fsdp(torch.ones(1, 4)).sum()\nif rank: loss.backward()", ["rank 0 has finished"]),
     "dtensor": ("if rank: spread.redistribute(placements=[Replicate()]).to_local().sum()", ["rank 0 has finished"]),
     "functional": (
-        "import torch.distributed._functional_collectives as f\nif rank: f.all_reduce(torch.ones(2), 'sum', mesh)+0",
+        (
+            "import torch.distributed._functional_collectives as f\n"
+            "f.reduce_scatter_tensor(torch.ones(4), 'sum', 0, mesh) + 0\n"  # gloo never says that it has ended
+            "if rank: f.all_reduce(torch.ones(2), 'sum', mesh) + 0"
+        ),
         ["all_reduce #", "rank 0 has finished"],
     ),
     "some ranks wait in Python": (
