@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from .notebook import Notebook
@@ -80,8 +82,9 @@ patch = lambda new: setattr(pexpect.spawn, '_spawn', new)
 usual = pexpect.spawn._spawn
 patch(later)"""
     prepared.run(meddle)
-    # IPython has the child end, and takes that for the end of the line.
-    assert prepared.run("%%distributed\n!sleep 60", timeout=15).text == "[0-3] ^C\n"
+    # IPython has the child end, and takes that for the end of the line. It shows what the child's terminal says to that
+    # within 0.2 s, on a busy machine perhaps nothing.
+    assert re.fullmatch(r"(\[[\d,-]+\] \^C\n)?", prepared.run("%%distributed\n!sleep 60", timeout=15).text)
     prepared.run("%%distributed\npatch(usual)")
     assert prepared.run(f"%%distributed\n{count}").text == before
 
