@@ -245,21 +245,20 @@ class ForkServerClient:
 
     def _end_orphans(self) -> None:
         """End what has outlived its fork server and does not hear the notebook: what is in C code, say."""
-        for end in (lambda _: None, _kill):
-            deadline = time.monotonic() + _MOMENT
-            while (left := [pid for pid in self.pids.values() if self._is_ours(pid)]) and time.monotonic() < deadline:
-                for pid in left:
-                    end(pid)
-                time.sleep(_TICK)
+        _, left = psutil.wait_procs(list(filter(None, map(self._ours, self.pids.values()))), _MOMENT)
+        for process in left:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(process.pid, signal.SIGKILL)  # with what it has started: each leads a group of its own
+        psutil.wait_procs(left, _MOMENT)
 
-    def _is_ours(self, pid: int) -> bool:
-        """Whether a process lives and is of this world: nobody has kept its number from being used again."""
+    def _ours(self, pid: int) -> psutil.Process | None:
+        """A process that lives and is of this world: nobody has kept its number from being used again."""
         try:
             process = psutil.Process(pid)
             ours = process.environ().get(HOME_VARIABLE) == os.fspath(self.home.path)
-            return bool(ours and process.status() != psutil.STATUS_ZOMBIE)
+            return process if ours and process.status() != psutil.STATUS_ZOMBIE else None
         except (psutil.Error, OSError):
-            return False
+            return None
 
     def _last_words(self, lines: int = 20) -> str:
         # pread: the fork server writes through the same open file, and moving its position would overwrite.
@@ -369,9 +368,3 @@ class ForkServerClient:
                     told[0](news)
                 else:
                     told[1](news)
-
-
-def _kill(pid: int) -> None:
-    """Kill a process and what it has started: each leads a group of its own."""
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
