@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -199,25 +199,21 @@ class Session(Commands):
 
     def stop(self) -> None:
         """End the world: its processes, sockets and files. Stopping twice is no error."""
+        self._part(Stop(), self._processes.shutdown)
+
+    def release(self) -> None:
+        """Let go of the world without ending it: `nbcomm.attach` takes it up again, until its grace is over."""
+        self._part(None, self._processes.release)
+
+    def _part(self, last: Stop | None, leave: Callable[[], None]) -> None:
+        """Hang up, and then leave the processes, whatever happens meanwhile."""
         if self._stopped:
             return
         with Presses() as presses:  # half of it would leave a world that nobody can reach
             try:
-                self._hang_up(Stop())
+                self._hang_up(last)
             finally:
-                self._processes.shutdown()
-        if presses.pressed:
-            raise Interrupted
-
-    def release(self) -> None:
-        """Let go of the world without ending it: `nbcomm.attach` takes it up again, until its grace is over."""
-        if self._stopped:
-            return
-        with Presses() as presses:
-            try:
-                self._hang_up(None)
-            finally:
-                self._processes.release()
+                leave()
         if presses.pressed:
             raise Interrupted
 
