@@ -16,7 +16,7 @@ from typing import NoReturn
 from . import oom
 from .orders import Start, unwired
 
-MODULES = {"engine": "nbcomm.rank.engine", "controller": "ipyparallel.controller.app"}
+MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.launch.controller"}
 """What can be started: the module whose ``main`` is called, or that is run with ``-m``."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
@@ -70,7 +70,7 @@ def spawn(order: Start) -> subprocess.Popen[bytes]:
     """
     with os.fdopen(_open_log(order.log), "ab") as log:
         return subprocess.Popen(  # noqa: S603 - our own modules, by name
-            [sys.executable, "-m", MODULES[order.what].removesuffix(".app"), *order.argv],
+            [sys.executable, "-m", MODULES[order.what], *order.argv],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -17,6 +17,7 @@ import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
+from . import lies
 from .notebook import Notebook, with_ranks
 
 Open = Callable[..., Notebook]
@@ -53,6 +54,17 @@ def test_an_interrupted_start_leaves_nothing_and_can_be_repeated(open_notebook: 
     assert "No world is running" in notebook.run("%distributed").text
     notebook.run("%distributed start -n 2")
     assert notebook.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
+
+
+def test_a_controller_that_ends_while_it_starts_is_named_and_leaves_nothing(
+    open_notebook: Open, tmp_path: Path
+) -> None:
+    lie = "def lie(module):\n    module.app.main = lambda argv: print('no ports left') or sys.exit(3)"
+    notebook = open_notebook(**lies.told(tmp_path / "lies", ("nbcomm.launch.controller", lie)))
+    cell = notebook.run("%distributed start -n 2", fails=True)
+    ends = "StartError: ipyparallel's controller ended with exit code 3. Its log ends:\nno ports left"
+    assert cell.error_text.rstrip().endswith(ends)
+    assert "No world is running" in notebook.run("%distributed").text
 
 
 @pytest.mark.parametrize("rank", [0, 1])
