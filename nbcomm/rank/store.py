@@ -167,6 +167,80 @@ class StoreServer:
             return len(self._keys)
 
 
+class _Connections:
+    """A client's connections to one server, until it is let go. No lock: it might be held where a cell forks."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._idle: deque[socket.socket] = deque()
+        self._open: set[socket.socket] = set()
+        self._over = False
+
+    def ask(self, request: tuple[Any, ...], patience: float) -> Any:
+        """Send a request, and return the reply.
+
+        Args:
+            request: what the server understands.
+            patience: seconds for the server to come up.
+
+        Raises:
+            DistNetworkError: the server has gone, or was let go.
+            DistStoreError: none came up.
+        """
+        try:
+            connection, fresh = self._idle.pop(), False
+        except IndexError:
+            connection, fresh = socket.socket(socket.AF_UNIX), True
+            self._open.add(connection)
+        try:
+            if fresh:
+                self._connect(connection, patience)
+            _send(connection, request)
+            reply = _receive(connection)
+        except BaseException as error:
+            self._drop(connection)
+            if isinstance(error, OSError):
+                raise dist.DistNetworkError(f"The store at {self._path} is gone: {error}") from None
+            raise
+        self._idle.append(connection)
+        if self._over:  # `end` may have looked already
+            self.rest()
+        return reply
+
+    def _connect(self, connection: socket.socket, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while not self._over:
+            try:
+                connection.connect(os.fspath(self._path))
+            except FileNotFoundError:
+                # Ranks are told to join at the same time: rank 0 may be a moment later with its server.
+                if time.monotonic() > deadline:
+                    raise dist.DistStoreError(f"No store came up at {self._path} within {patience:g} s.") from None
+                time.sleep(_RETRY)
+            else:
+                break
+        if self._over:  # also where `end` found it before it was connected, and so could not shut it
+            raise dist.DistNetworkError(f"The store at {self._path} is closed.")
+
+    def _drop(self, connection: socket.socket) -> None:
+        self._open.discard(connection)
+        connection.close()
+
+    def rest(self) -> None:
+        """Close the idle ones."""
+        with suppress(IndexError):
+            while True:
+                self._drop(self._idle.pop())
+
+    def end(self) -> None:
+        """Let the server go: fail every call in progress, from any thread, and every later one."""
+        self._over = True
+        self.rest()
+        for connection in list(self._open):
+            with suppress(OSError):  # it was closed this instant
+                connection.shutdown(socket.SHUT_RDWR)
+
+
 # ruff: noqa: D102 - the methods below are torch.distributed.Store's, documented there
 
 
@@ -180,77 +254,24 @@ class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no 
 
     def __init__(self, path: Path, timeout: float) -> None:
         super().__init__()
-        self._path = path
         self._seconds = timeout
-        self._idle: deque[socket.socket] = deque()
-        self._open: set[socket.socket] = set()
-        self._life = 0
-        self._aborted = False
+        self._connections = _Connections(path)
 
     def retarget(self, path: Path) -> None:
         """From now on, ask the server at another socket: whoever holds this store meets there."""
         self.abort()
-        self._path = path
-        self._life += 1
-        self._aborted = False
+        self._connections = _Connections(path)
 
     def abort(self) -> None:
         """Fail every call in progress, from any thread, and every later one."""
-        self._aborted = True
-        self.close()
-        for connection in list(self._open):
-            with suppress(OSError):  # it was closed this instant
-                connection.shutdown(socket.SHUT_RDWR)
-
-    def _ask(self, *request: Any) -> Any:
-        life = self._life
-        try:
-            connection = self._idle.pop()
-        except IndexError:
-            connection = self._connect()
-        try:
-            _send(connection, request)
-            reply = _receive(connection)
-        except BaseException as error:
-            self._open.discard(connection)
-            connection.close()
-            if isinstance(error, OSError):
-                raise dist.DistNetworkError(f"The store at {self._path} is gone: {error}") from None
-            raise
-        if life == self._life and not self._aborted:
-            self._idle.append(connection)
-        else:
-            self._open.discard(connection)
-            connection.close()
-        return reply
-
-    def _connect(self) -> socket.socket:
-        connection = socket.socket(socket.AF_UNIX)
-        deadline = time.monotonic() + self._seconds
-        self._open.add(connection)
-        while True:
-            if self._aborted:
-                self._open.discard(connection)
-                connection.close()
-                raise dist.DistNetworkError(f"The store at {self._path} is closed.")
-            try:
-                connection.connect(os.fspath(self._path))
-            except FileNotFoundError:
-                # Ranks are told to join at the same time: rank 0 may be a moment later with its server.
-                if time.monotonic() > deadline:
-                    self._open.discard(connection)
-                    connection.close()
-                    raise dist.DistStoreError(f"No store came up at {self._path} within {self._seconds:g} s.") from None
-                time.sleep(_RETRY)
-            else:
-                return connection
+        self._connections.end()
 
     def close(self) -> None:
         """Close the idle connections."""
-        while self._idle:
-            connection = self._idle.pop()
-            self._open.discard(connection)
-            connection.close()
+        self._connections.rest()
+
+    def _ask(self, *request: Any) -> Any:
+        return self._connections.ask(request, self._seconds)
 
     def _wait(self, keys: list[str], seconds: float) -> list[bytes]:
         values: list[bytes] | None = self._ask("wait", keys, seconds)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import errno
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,6 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nbcomm.rank.store import StoreServer, UnixStore
+
+from .descriptors import descriptors
 
 
 @pytest.fixture
@@ -181,5 +185,48 @@ def test_a_server_that_has_no_descriptor_left_serves_later(path: Path, monkeypat
     client.set("late", "bird")
     assert client.get("late") == b"bird"
     assert left == [0]
+    client.close()
+    server.close()
+
+
+def _sockets() -> int:
+    return sum(one.startswith("socket") for one in descriptors())
+
+
+def test_a_server_that_has_ended_refuses_and_leaves_no_descriptor(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))  # its file outlives it
+    client, before = UnixStore(path, 30.0), _sockets()
+    for _ in range(3):
+        with pytest.raises(dist.DistNetworkError, match=r"is gone: .*refused"):
+            client.set("key", "value")
+    assert _sockets() == before
+
+
+def test_what_asks_a_server_that_is_let_go_never_asks_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = StoreServer(path.with_name("next.sock"))
+    client, before, looked, failed = UnixStore(path, 30.0), _sockets(), threading.Event(), threading.Event()
+    retargeted = threading.Event()
+
+    def sleep(_: float) -> None:
+        looked.set()
+        assert retargeted.wait(30)
+
+    def ask() -> None:
+        try:
+            client.set("late", "bird")
+        except dist.DistNetworkError:
+            failed.set()
+
+    monkeypatch.setattr("nbcomm.rank.store.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert looked.wait(30)
+    client.retarget(path.with_name("next.sock"))
+    retargeted.set()
+    thread.join(30)
+    assert failed.is_set()
+    assert _sockets() == before
+    assert not client.check(["late"])
     client.close()
     server.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from nbcomm.errors import HangError
 
 from . import worlds as ranks
+from .descriptors import descriptors
 from .worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 KINDS = ("all_reduce", "object", "backward", "forward", "recv", "anyone", "async", "new_group", "made", "dtensor")
@@ -93,7 +95,7 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
         if kind in ("backward", "forward") or number < len(kinds):
             everything_works()
         if (number + 1) % len(kinds) == 0:
-            held.append([len(list(Path("/proc/self", what).iterdir())) for what in ("task", "fd")])
+            held.append((len(list(Path("/proc/self/task").iterdir())), dict(Counter(descriptors()))))
     shared = sorted(page.name for page in Path(folder, "board").iterdir())
     return held, seen, shared
 
@@ -105,9 +107,9 @@ def test_fifty_rounds_of_hang_abort_and_forming_again_leak_nothing(worlds, size,
     kinds = KINDS if size < 8 else ("all_reduce", "recv", "async", "anyone", "new_group")
     for held, seen, shared in world.run(_rounds, world.folder, kinds, rounds, deadline=110.0):
         assert seen <= {"HangError", "RuntimeError"}  # nobody is there to tell the reason to a rank that was cut off
-        first, *_, last = held
-        assert last[0] <= first[0], f"threads: {held}"
-        assert last[1] <= first[1], f"descriptors: {held}"
+        (threads, descriptors), *_, (threads_then, descriptors_then) = held
+        assert threads_then <= threads, f"threads: {held}"
+        assert sum(descriptors_then.values()) <= sum(descriptors.values()), f"descriptors: {held}"
         assert shared == sorted(f"board{rank}" for rank in range(size))
     world.close()
 
