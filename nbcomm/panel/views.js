@@ -189,7 +189,8 @@ class CellViews {
     [this.state, this.outputs] = [state, outputs];
     const items = itemsOf(outputs, (output) => this.parse(output));
     const ranks = speakers(items);
-    if (!ranks.includes(this.rank)) this.rank = ranks[0] ?? 0;
+    // Not for another view: a rank that has said nothing yet would lose its turn to whoever was faster.
+    if (this.view === "by rank" && !ranks.includes(this.rank)) this.rank = ranks[0] ?? 0;
     if (other) this.head.replaceChildren();
     this.body.removeAttribute("role");
     this.body.removeAttribute("aria-labelledby");

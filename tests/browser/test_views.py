@@ -39,6 +39,8 @@ plt.show()
 print("rank", rank, "has drawn")"""
 RUNNING = """%%distributed
 import pathlib, time
+while rank == 0 and not pathlib.Path("{go}-0").exists():
+    time.sleep(0.02)
 print("begins", rank, flush=True)
 while not pathlib.Path("{go}-1").exists():
     time.sleep(0.02)
@@ -579,6 +581,8 @@ def test_a_running_cell_and_a_reload(notebook: Make, server: Server, app: str) -
     book = begin(notebook, f"running-{app}", RUNNING.format(go=go), app=app, viewport={"width": 1000, "height": 800})
     book.start(2)
     choose(book, 2, "by value")
+    says(book, 2, "begins 1", "begins 3", never="begins 0")
+    (server.root / f"{go}-0").touch()
     says(book, 2, "begins 0", "begins 3")
     (server.root / f"{go}-1").touch()
     says(book, 2, "goes on 0", "goes on 3")
