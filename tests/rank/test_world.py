@@ -68,6 +68,11 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
         here.abort(generation, HangError("stuck"))
         here.free_again()
 
+    def meet(where):
+        Path(folder, f"{where}-{comm.rank}").touch()
+        while len(list(Path(folder).glob(f"{where}-*"))) < size:
+            time.sleep(0.005)
+
     over: list[bool] = []
     everything_works()
     held, seen = [], set()
@@ -87,15 +92,14 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
             else:
                 raise AssertionError(f"{kind} did not fail")
             watcher.join()
-            Path(folder, f"aborted{number}-{comm.rank}").touch()
-        while len(list(Path(folder).glob(f"aborted{number}-*"))) < last:  # who skips must not free the others first
-            time.sleep(0.005)
+        meet(f"aborted{number}")  # who skips must not free the others first
         here.form(ranks.form_order(comm.rank, size, folder, generation + 1))
         assert comm.all_reduce(1) == size
         if kind in ("backward", "forward") or number < len(kinds):
             everything_works()
         if (number + 1) % len(kinds) == 0:
             held.append((len(list(Path("/proc/self/task").iterdir())), dict(Counter(descriptors()))))
+            meet(f"counted{number}")  # the next round's abort takes connections from ranks that still count
     shared = sorted(page.name for page in Path(folder, "board").iterdir())
     return held, seen, shared
 
