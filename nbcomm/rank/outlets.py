@@ -16,6 +16,7 @@ from ipykernel.jsonutil import encode_images
 from jupyter_client.jsonutil import json_default
 
 from ..messages import Clear, Display, Item, Result, Text
+from .carriage_returns import settle_returns
 
 _open: contextvars.ContextVar[tuple[Outlet, ...]] = contextvars.ContextVar("nbcomm_outlets", default=())
 
@@ -110,8 +111,6 @@ class _Output:
 
     def settled(self) -> dict[str, Any]:
         if self.more:
-            from .streams import settle_returns
-
             self.content["text"] = settle_returns("".join([self.content["text"], *self.more]))
             self.more.clear()
         return dict(self.content)

@@ -18,7 +18,6 @@ import contextvars
 import ctypes
 import io
 import os
-import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ import msgspec
 
 from ..messages import Clear, Comm, Display, Item, Text
 from . import outlets
+from .carriage_returns import settle_returns
 
 _run: contextvars.ContextVar[int | None] = contextvars.ContextVar("nbcomm_run", default=None)
 
@@ -366,38 +366,6 @@ def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
             needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
             return (data[:-back], data[-back:]) if back < needed else (data, b"")
     return data, b""
-
-
-_OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)[^\n]*")
-
-
-def settle_returns(text: str) -> str:
-    r"""Shorten what a progress bar wrote: of many states of one line, keep what would be seen in the end.
-
-    Exact, also for what is written after it: the cursor stays where it was left. A line with colours or cursor moves
-    is left as it is, for its characters are not its columns.
-
-    >>> settle_returns("\r10%\r20%\r30%\nend\n")
-    '\r30%\nend\n'
-    """
-    if "\r" not in text:
-        return text
-    return _OVERWRITTEN.sub(_overwritten, text)
-
-
-def _overwritten(match: re.Match[str]) -> str:
-    body = match[0].rstrip("\r")  # returns at the end may belong to a newline that follows: they stay
-    if "\x1b" in body or "\b" in body or "\r" not in body:
-        return match[0]
-    first, *states = body.split("\r")
-    # A line that begins in this text is known from its start; one that goes on from an earlier text is not.
-    known = match.start() > 0 and bool(first)
-    seen = first if known else ""
-    for state in states:
-        seen = state + seen[len(state) :]
-    last = states[-1]
-    cursor = "\r" + last if len(last) < len(seen) else ""
-    return ("" if known else first + "\r") + seen + cursor + match[0][len(body) :]
 
 
 def follow_threads() -> None:
