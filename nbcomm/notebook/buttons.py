@@ -1,37 +1,16 @@
-"""What the panel's buttons do, and what they say afterwards."""
+"""What the panel's buttons for the ranks do, and what they say afterwards; `worlds` has those that end a world."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ..errors import StateError
 from ..launch.folders import said_of_missing
 from ..ranks import capital, named
 
 if TYPE_CHECKING:
     from .session import Session
-
-
-def actions(session: Session) -> dict[str, Callable[[], str]]:
-    """Each button's function: it runs on the kernel's main thread and returns a sentence."""
-    return {
-        "interrupt": lambda: interrupt(session),
-        "heal": lambda: heal(session),
-        "stop": lambda: stop(session),
-        "restart": lambda: restart(session),
-    }
-
-
-def useful(*, busy: bool, hurt: bool) -> list[str]:
-    """The buttons that would change something now.
-
-    Args:
-        busy: something is under way: a request, a heal.
-        hurt: a rank is dead, or another of the world's processes, which a heal mends too.
-    """
-    return [*(["interrupt"] if busy else []), *(["heal"] if hurt else []), "stop", "restart"]
 
 
 def interrupt(session: Session) -> str:
@@ -48,28 +27,6 @@ def heal(session: Session, ranks: str | None = None) -> str:
     healed = in_words(replaced, time.monotonic() - began)
     moved = said_of_missing(session.home) if replaced else ""
     return "\n".join([healed, *filter(None, [moved]), *session.troubles])
-
-
-def stop(session: Session) -> str:
-    """End the world."""
-    from . import worlds
-
-    if not session.running:
-        raise StateError("This world is stopped; start one with %distributed start.")
-    session.stop()
-    worlds.leave(session)
-    return f"Stopped {session.title}."
-
-
-def restart(session: Session) -> str:
-    """End the world and start another like it, whose panel takes the places of this one's."""
-    from . import worlds
-
-    began, old = time.monotonic(), session.panel
-    made = worlds.restart(session)
-    if made.panel is not None and old is not None:
-        made.panel.replace(old)
-    return f"{made.title}, {made.backend}, ready in {time.monotonic() - began:.1f} s; the variables of before are lost."
 
 
 def in_words(healed: Sequence[str], seconds: float) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import comm
 import ipywidgets
@@ -14,16 +14,19 @@ from ..messages import Comm, Heard
 from ..panel.quietly import quietly
 from .area import Area, current_area
 
-if TYPE_CHECKING:
-    from .mirrors import Mirrors
+Tell = Callable[[int, Heard], None]
+"""Sends a message to a rank."""
+
+OnClosed = Callable[[str], None]
+"""Told that the comm of this id has closed."""
 
 
 class Half(BaseComm):
     """One comm."""
 
-    def __init__(self, mirrors: Mirrors, rank: int, area: Area, item: Comm) -> None:
+    def __init__(self, tell: Tell, on_closed: OnClosed, rank: int, area: Area, item: Comm) -> None:
         super().__init__(target_name=item.target, comm_id=item.comm, primary=False)
-        self.mirrors, self.rank, self.area = mirrors, rank, area
+        self._tell, self._on_closed, self.rank, self.area = tell, on_closed, rank, area
         self._closed = True  # until it is opened
 
     def note(self, item: Comm) -> None:
@@ -50,17 +53,17 @@ class Half(BaseComm):
         """Pass on to the rank that the page has closed it."""
         self._pass_on("close", msg)
         self.retire()
-        self.mirrors.note_closed(self.comm_id)
+        self._on_closed(self.comm_id)
 
     def _pass_on(self, kind: str, msg: dict[str, Any]) -> None:
         data, buffers = msg["content"].get("data", {}), [bytes(buffer) for buffer in msg.get("buffers", ())]
-        self.mirrors.tell(self.rank, Heard(kind, self.comm_id, data, msg.get("metadata", {}), buffers))
+        self._tell(self.rank, Heard(kind, self.comm_id, data, msg.get("metadata", {}), buffers))
 
     def close(self, *args: Any, **kwargs: Any) -> None:
         """Close it in the page."""
         if not self._closed:
             super().close(*args, **kwargs)
-            self.mirrors.note_closed(self.comm_id)
+            self._on_closed(self.comm_id)
 
     def retire(self) -> None:
         """Be forgotten here, and left as it looks in the page."""
@@ -71,8 +74,8 @@ class Half(BaseComm):
 class WidgetHalf(Half):
     """The comm of a widget."""
 
-    def __init__(self, mirrors: Mirrors, rank: int, area: Area, item: Comm) -> None:
-        super().__init__(mirrors, rank, area, item)
+    def __init__(self, tell: Tell, on_closed: OnClosed, rank: int, area: Area, item: Comm) -> None:
+        super().__init__(tell, on_closed, rank, area, item)
         self.state = _with_buffers(item.data.get("state", {}), item)
         self.widget = Mirror(self)
 

@@ -26,8 +26,8 @@ from . import assist, auto, buttons, hints, keeping, programs, variables, worlds
 from .naming import addressed
 from .progress import StartProgress
 from .session import Session
-from .startup import Wishes
 from .usage import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
+from .wishes import Wishes
 
 
 @magics_class
@@ -247,7 +247,7 @@ class DistributedMagics(Magics):
         _show_panel(worlds.current(options.world))
 
     def _do_stop(self, options: argparse.Namespace) -> None:
-        print(buttons.stop(worlds.current(options.world)))
+        print(worlds.stop(worlds.current(options.world)))
 
     def _do_restart(self, options: argparse.Namespace) -> None:
         self._show_start(lambda progress: worlds.restart(worlds.current(options.world), progress=progress), panel=True)

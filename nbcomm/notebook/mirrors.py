@@ -16,7 +16,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ..messages import Comm, Heard, Item
 from ..panel.quietly import quietly
@@ -24,7 +24,6 @@ from ..threads import after
 from .area import Area, current_area
 
 if TYPE_CHECKING:
-    from .blocks import Block
     from .halves import Half
 
 _MOST = 10_000
@@ -43,6 +42,16 @@ _HELD = 0.1
 _log = logging.getLogger(__name__)
 
 
+class Shown(Protocol):
+    """A place in the page that shows widgets; see `blocks.Block`."""
+
+    def drop(self, model: str) -> None:
+        """The widget of this id has closed: it goes."""
+
+    def leave(self, area: Area | None = None) -> None:
+        """All are about to close: show text in their places."""
+
+
 class Mirrors:
     """The notebook's halves of the comms of one world.
 
@@ -52,11 +61,11 @@ class Mirrors:
     """
 
     def __init__(self, tell: Callable[[int, Heard], None], clock: Callable[[], float] = time.monotonic) -> None:
-        self.tell = tell
+        self._tell = tell
         self._clock = clock
         self._home = current_area()
         self._halves: OrderedDict[str, Half] = OrderedDict()
-        self._blocks: list[Block] = []
+        self._blocks: list[Shown] = []
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._held: dict[str, dict[str, Any]] = {}
         self._room, self._since = float(_AT_ONCE), clock()
@@ -119,7 +128,7 @@ class Mirrors:
         from .halves import Half, WidgetHalf  # with ipywidgets, which takes long to import
 
         kind = WidgetHalf if item.target == "jupyter.widget" and "state" in item.data else Half
-        half = self._halves[item.comm] = kind(self, rank, area, item)
+        half = self._halves[item.comm] = kind(self._tell, self.note_closed, rank, area, item)
         half.open(item.data, item.metadata, item.buffers)
         while len(self._halves) > _MOST:
             self._halves.popitem(last=False)[1].retire()
@@ -181,14 +190,14 @@ class Mirrors:
         """Whether a widget has been closed, by its rank or here."""
         return comm in self._gone
 
-    def keep(self, block: Block) -> None:
+    def keep(self, block: Shown) -> None:
         """Note a block, which is told when a widget closes."""
         with self._lock:
             self._blocks.append(block)
             while len(self._blocks) > _BLOCKS:
                 quietly(self._blocks.pop(0).leave)
 
-    def forget(self, block: Block) -> None:
+    def forget(self, block: Shown) -> None:
         """A block is no longer on the screen."""
         with self._lock:
             if block in self._blocks:

@@ -26,7 +26,7 @@ from .late import LateText, is_late, late_label
 from .lines import Reader, piece_of
 from .live import Picture, text_bundle
 from .merge import WINDOW, Lane, Merger, Order
-from .pieces import Entry, Line, Piece, Rich, View, version
+from .pieces import Entry, Line, Piece, Place, Rich, View, version
 from .replay import KeptArea
 from .results import ResultScreen, Values, cell_area
 from .slots import Registry, Slot, label, prefixed
@@ -94,7 +94,7 @@ class CellOutput:
         self._prefixes: dict[tuple[int, ...], str] = {}
         self._late = LateText()
         self._late_lines: list[tuple[int, str, str]] = []
-        self._restless: set[Slot] = set()
+        self._restless: set[Place] = set()
         self._unfinished_since: dict[int, float] = {}
         self._started = clock()
         self._notice = ""

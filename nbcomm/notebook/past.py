@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ..messages import Display, Item, Result, Text
 
-if TYPE_CHECKING:
-    from .output import CellOutput
+_Output = TypeVar("_Output")
 
 _CELLS = 200
 """How many are kept."""
@@ -29,7 +28,7 @@ _OBJECTS = 8
 _encoder = msgspec.msgpack.Encoder()
 
 
-class PastOutputs:
+class PastOutputs(Generic[_Output]):
     """Outputs by their request, the present one among them.
 
     Args:
@@ -40,13 +39,13 @@ class PastOutputs:
     def __init__(self, cells: int = _CELLS, letters: int = _LETTERS) -> None:
         self._cells = cells
         self._letters = letters
-        self._outputs: OrderedDict[int, CellOutput] = OrderedDict()
+        self._outputs: OrderedDict[int, _Output] = OrderedDict()
         self._held: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._outputs)
 
-    def add(self, request: int, output: CellOutput) -> None:
+    def add(self, request: int, output: _Output) -> None:
         """A cell begins; this is when others are forgotten."""
         self._outputs[request] = output
         self._held[request] = 0
@@ -54,7 +53,7 @@ class PastOutputs:
             forgotten, _ = self._outputs.popitem(last=False)
             del self._held[forgotten]
 
-    def get(self, request: int) -> CellOutput | None:
+    def get(self, request: int) -> _Output | None:
         """The output of a request; None if it has none, or is forgotten."""
         return self._outputs.get(request)
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
-
-if TYPE_CHECKING:
-    from .slots import Slot
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 """The MIME type of a widget's view."""
@@ -75,6 +72,20 @@ def _key(key: Any) -> str:
     return json.dumps(key) if key is None or isinstance(key, bool) else str(key).encode(errors="replace").decode()
 
 
+class Place(Protocol):
+    """Where displays stand that are shared by ranks; see `slots.Slot`."""
+
+    @property
+    def screen(self) -> Any:
+        """The `Screen` that it is on."""
+
+    def join(self, rank: int, part: Rich) -> None:
+        """Another rank shows the same there."""
+
+    def refresh(self, now: float, *, final: bool = False) -> bool:
+        """Show what has changed; return whether there may be more to show later."""
+
+
 class Rich:
     """One rank's display that is more than text, or that has a ``display_id``.
 
@@ -88,7 +99,7 @@ class Rich:
         self.first = first
         self.display_id = display_id
         self.versions: deque[Version] = deque([first], maxlen=64)
-        self.slot: Slot | None = None
+        self.slot: Place | None = None
 
     @property
     def fixed(self) -> bool:

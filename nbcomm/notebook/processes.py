@@ -16,8 +16,8 @@ from ..home import WorldInfo
 from ..launch.client import ForkServerClient
 from ..launch.ends import how_it_ended
 from ..ranks import fold, named, together
+from .readiness import await_ranks
 from .roster import Roster
-from .startup import await_ranks
 
 if TYPE_CHECKING:
     from ..launch.local import LocalCluster

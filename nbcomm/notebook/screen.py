@@ -10,13 +10,11 @@ a display of the live part stays there in any case.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .area import Area
 from .live import BYTES_PER_SECOND, Live, Picture
-
-if TYPE_CHECKING:
-    from .slots import Slot
+from .pieces import Place
 
 _FULL_LINES = 100
 _FULL_CHARS = 8_000
@@ -30,7 +28,7 @@ class Screen:
     def __init__(self, area: Area, clock: Callable[[], float]) -> None:
         self.area = area
         self.closed = False
-        self.visited: set[Slot] = set()  # slots on this screen that another cell has given new values
+        self.visited: set[Place] = set()  # slots on this screen that another cell has given new values
         self._clock = clock
         self._unsent: list[tuple[str, str]] = []
         self._live: Live | None = None

@@ -8,15 +8,13 @@ from __future__ import annotations
 import atexit
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Interrupted
 from ..home import WorldInfo
 from ..launch import folders
 from ..messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
-from ..panel import Ladder, Panel, RankView, Timeline, table_text
-from . import buttons
+from ..panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from .commands import Commands
 from .desk import TICK, Desk
 from .generations import Generations
@@ -31,14 +29,18 @@ from .processes import Processes
 from .resumption import Resumption
 from .roster import Roster
 from .stage import Stage
-from .startup import Progress, Startup, Wishes
+from .startup import Startup
 from .watch import Watch
 from .whose import this_notebook
+from .wishes import Progress, Wishes
 
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
     from ..launch.client import ForkServerClient
+
+Actions = Callable[["Session"], dict[str, Callable[[], str]]]
+"""What each button of the panel does; it returns a sentence."""
 
 _STATUS_PATIENCE = 0.5
 """Seconds that a rank has to say what it does."""
@@ -52,96 +54,127 @@ _FAREWELL = 1.0
 
 
 class Session(Commands):
-    """N ranks that run cells. Make one with `nbcomm.start`; it is a context manager.
-
-    Args:
-        forkserver: starts the processes; it may still be importing torch.
-        wishes: how many ranks, on what.
-        progress: told how the start comes along.
-        existing: what is known of a world that lives already; then nothing is started.
+    """N ranks that run cells. Make one with `nbcomm.start` or `nbcomm.attach`; it is a context manager.
 
     Attributes:
         name: what the notebook calls this world; empty for the one that it uses where it names none.
         wishes: what another world like this one would have to be.
-
-    Raises:
-        StartError: the world did not come up; nothing of it is left.
-        StateError: another notebook steers the existing world.
+        notice: what the user should know of the devices that were chosen, or of how the ranks were started; or empty.
+        panel: its panel, from the moment that its ranks are up.
     """
 
-    def __init__(
-        self,
-        forkserver: ForkServerClient,
-        wishes: Wishes | None = None,
-        progress: Progress = lambda *_: None,
-        existing: WorldInfo | None = None,
-    ) -> None:
-        wishes = wishes or Wishes()
-        self.name = wishes.name or (existing.name if existing is not None else "")
-        self.wishes = replace(wishes, name=self.name)
+    def __init__(self, forkserver: ForkServerClient, wishes: Wishes, *, attached: bool) -> None:
+        """Put the parts together: no process is started here, and none is spoken to. See `start` and `attach`."""
+        self.name = wishes.name
+        self.wishes = wishes
+        self.notice = ""
         self.home = forkserver.home
         self.panel: Panel | None = None
         self._roster = Roster(self.home)
         self._desk = Desk(lambda: self.link, self._roster, self.addressed)
         self._stopped = False
-        self._folder = existing.cwd if existing is not None else ""
+        self._folder = ""
         self._watch: Watch | None = None
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._stage = Stage(
             self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
         )
-        super().__init__(self.home, self._roster, self._desk, self._stage, attached=existing is not None)
-        self._resumption = Resumption() if existing is not None else None
-        self._grace = wishes.grace if existing is None else existing.grace
+        super().__init__(self.home, self._roster, self._desk, self._stage, attached=attached)
+        self._resumption = Resumption() if attached else None
         # Behind all that it tells: a process may have ended already.
         self._processes = Processes(forkserver, self._roster, self._process_ended)
-        self._startup = Startup(wishes, self._processes, self._roster, progress)
-        if existing is not None:
-            self._processes.claim()  # before anything is touched: the link's address may be another notebook's
+
+    @classmethod
+    def start(
+        cls,
+        forkserver: ForkServerClient,
+        wishes: Wishes,
+        progress: Progress = lambda *_: None,
+        actions: Actions = lambda _: {},
+    ) -> Self:
+        """Start a world; returns when its ranks can run cells.
+
+        Args:
+            forkserver: starts the processes; it may still be importing torch.
+            wishes: how many ranks, on what.
+            progress: told how the start comes along.
+            actions: what the panel's buttons do.
+
+        Raises:
+            StartError: the world did not come up; nothing of it is left.
+        """
+        self = cls(forkserver, wishes, attached=False)
+        self._listen(self._processes.shutdown)
         try:
-            self.link = Link(self.home, self._grace, self._receive)
+            startup = Startup(wishes, self._processes, self._roster, progress)
+            startup.launch()
+            startup.await_ranks()
+            startup.form_group(self._generations)
+            self.notice = startup.notice
+            self._started = time.time()
+            self._leave_word()
+            self._look_after(actions)
         except BaseException:
-            if existing is None:
-                self._processes.shutdown()
-            else:
-                self._processes.release()
+            self.stop()
+            raise
+        return self
+
+    @classmethod
+    def attach(
+        cls, forkserver: ForkServerClient, info: WorldInfo, name: str = "", actions: Actions = lambda _: {}
+    ) -> Self:
+        """Steer a world that another notebook has started, and left.
+
+        Args:
+            forkserver: the world's own.
+            info: what the other notebook has written down of it.
+            name: what this notebook calls it; by default what the other one did.
+            actions: what the panel's buttons do.
+
+        Raises:
+            StateError: another notebook steers it.
+        """
+        self = cls(forkserver, Wishes(name=name or info.name, grace=info.grace), attached=True)
+        self._processes.claim()  # before anything is touched: the link's address may be another notebook's
+        self._listen(self._processes.release)
+        try:
+            self._take_up(info)
+            self._look_after(actions)
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def _listen(self, otherwise: Callable[[], None]) -> None:
+        """Let ranks reach this notebook, and end the world, or leave it, when this process ends."""
+        try:
+            self.link = Link(self.home, self.wishes.grace, self._receive)
+        except BaseException:
+            otherwise()
             raise
         atexit.register(self._leave_or_stop)
-        try:
-            if existing is None:
-                self._startup.launch()
-                self._startup.await_ranks()
-                self._startup.form_group(self._generations)
-                self._started = time.time()
-                self._leave_word()
-            else:
-                self._take_up(existing)
-            self.panel = Panel(self.title, self.backend, self.status(), actions=buttons.actions(self))
-            self._watch = Watch(
-                self.link,
-                self._roster,
-                self._generations,
-                cell=lambda: self._stage.cell,
-                tell_panel=self._tell_panel,
-                chronicle=self._stage.chronicle,
-                seen=lambda: self._desk.seen,
-                look=self._processes.look,
-                # What resumption holds back has come, and is not lost.
-                open_requests=lambda: self._desk.open() if self._resumption is None else [],
-                lose=self._desk.miss,
-                addressed=self.addressed,
-            )
-        except BaseException:
-            if existing is None:
-                self.stop()
-            else:
-                self.release()
-            raise
+
+    def _look_after(self, actions: Actions) -> None:
+        """The ranks are up: show them, and watch over them."""
+        self.panel = Panel(self.title, self.backend, self.status(), actions=actions(self))
+        self._watch = Watch(
+            self.link,
+            self._roster,
+            self._generations,
+            cell=lambda: self._stage.cell,
+            tell_panel=self._tell_panel,
+            chronicle=self._stage.chronicle,
+            seen=lambda: self._desk.seen,
+            look=self._processes.look,
+            # What resumption holds back has come, and is not lost.
+            open_requests=lambda: self._desk.open() if self._resumption is None else [],
+            lose=self._desk.miss,
+            addressed=self.addressed,
+        )
 
     def _take_up(self, info: WorldInfo) -> None:
-        """Steer a world that another notebook has started, and left."""
-        self._started = info.started
+        self._started, self._folder = info.started, info.cwd
         self._processes.take_up(info)
         first = self._roster.places[0]
         device = first.device.partition(":")[0]
@@ -186,7 +219,7 @@ class Session(Commands):
                 self._roster.places,
                 hellos,
                 self._generations.port,
-                self._grace,
+                self.wishes.grace,
                 self._started,
                 cwd,
                 self.name,
@@ -270,11 +303,6 @@ class Session(Commands):
     def backend(self) -> str:
         """The backend of the process group."""
         return self._roster.places[0].backend
-
-    @property
-    def notice(self) -> str:
-        """What the user should know of the devices that were chosen, or of how the ranks were started; often empty."""
-        return self._startup.notice
 
     @property
     def plain(self) -> str:
@@ -367,7 +395,7 @@ class Session(Commands):
         if self.panel is not None:
             views, said, ladder, timeline = self._picture(self.views())
             past = self._stage.chronicle.past()
-            useful = buttons.useful(
+            useful = useful_buttons(
                 busy=self.busy or self._stage.taken, hurt=bool(self._roster.dead or self._processes.troubles)
             )
             self.panel.update(views, said, ladder=ladder, timeline=timeline, useful=useful, past=past)

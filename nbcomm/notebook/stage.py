@@ -67,7 +67,7 @@ class Stage:
         self._widgets = widgets
         self._settle = settle
         self._hurry = hurry
-        self._outputs = PastOutputs()
+        self._outputs: PastOutputs[CellOutput] = PastOutputs()
         self._faults = Faults()
         self._lock = threading.Lock()  # one cell at a time, whatever thread asks
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from .. import ranks as rank_specs
-from ..errors import Interrupted, StartError
+from ..errors import StartError
 from ..launch import layout
 from ..messages import Failure
 from ..versions import untested
 from .generations import Generations
+from .readiness import await_ranks, refuse_dead
 from .roster import Roster
+from .wishes import Progress, Wishes
 
 if TYPE_CHECKING:
     from .processes import Processes
@@ -30,30 +30,6 @@ TORCHS_OWN_GROUPS = (
 """What a world is without process groups of ours."""
 
 _TICK = 0.1
-
-Progress = Callable[[str, int, int], None]
-"""Told what the start is doing, how many ranks are ready, and of how many."""
-
-
-@dataclass(frozen=True)
-class Wishes:
-    """What the user asked for.
-
-    Attributes:
-        n: number of ranks; None for one per GPU, or 4 on the CPU.
-        device: "auto", "cpu" or "cuda".
-        backend: a `torch.distributed` backend in place of the one that suits the device.
-        timeout: seconds that the start may take.
-        grace: seconds that the world lives on when its notebook has died.
-        name: what the notebook calls the world; empty for the one that it uses where it names none.
-    """
-
-    n: int | None = None
-    device: str = "auto"
-    backend: str | None = None
-    timeout: float = 120.0
-    grace: float = 60.0
-    name: str = ""
 
 
 class Startup:
@@ -136,7 +112,7 @@ class Startup:
         request = generations.order()
         failed: dict[int, Failure] = {}
         while not request.wait(_TICK):
-            _refuse_dead(self._roster, range(self._n))
+            refuse_dead(self._roster, range(self._n))
             failed = failed or request.failures()
             if failed:  # the others wait for those
                 generations.abort(request, "CollectiveError", "Another rank could not form its process groups.")
@@ -146,55 +122,11 @@ class Startup:
                     f"The process group did not form within {self._wishes.timeout:g} s: rank {rank_specs.fold(late)} "
                     f"has not joined. The log of rank {late[0]} ends:\n{self._roster.log(late[0])}"
                 )
-        _refuse_dead(self._roster, range(self._n))
+        refuse_dead(self._roster, range(self._n))
         return failed or request.failures()
 
     def _notice(self, sentence: str) -> None:
         self.notice = f"{self.notice} {sentence}".strip()
-
-
-def await_ranks(  # noqa: PLR0913 - the last two by keyword
-    roster: Roster,
-    ranks: Collection[int],
-    deadline: float,
-    limit: str,
-    *,
-    progress: Callable[[int], None] = lambda _: None,
-    given_up: Callable[[], bool] = lambda: False,
-) -> None:
-    """Wait until the engines of these ranks can run cells.
-
-    Args:
-        roster: is filled in by the link as they report.
-        ranks: whom to wait for.
-        deadline: until when, by `time.monotonic`.
-        limit: the time in words, for the message.
-        progress: told how many are ready.
-        given_up: whether nobody wants them any more.
-
-    Raises:
-        Interrupted: they were given up.
-        StartError: an engine died, or the time is over; the message ends with its log.
-    """
-    shown = -1
-    while missing := sorted(set(ranks) - roster.attached):
-        _refuse_dead(roster, ranks)
-        if given_up():
-            raise Interrupted
-        if time.monotonic() > deadline:
-            raise StartError(
-                f"Rank {rank_specs.fold(missing)} did not come up within {limit}. "
-                f"The log of rank {missing[0]} ends:\n{roster.log(missing[0])}"
-            )
-        if len(ranks) - len(missing) != shown:
-            shown = len(ranks) - len(missing)
-            progress(shown)
-        roster.wait(_TICK)
-
-
-def _refuse_dead(roster: Roster, ranks: Iterable[int]) -> None:
-    for rank in roster.dead_among(ranks):
-        raise StartError(f"Rank {rank} {roster.dead[rank]} while it started. Its log ends:\n{roster.log(rank)}")
 
 
 def _free_port() -> int:

@@ -11,7 +11,7 @@ from typing import NoReturn
 
 from ..errors import SpecError, SteeringError
 from .naming import check_name
-from .startup import Wishes
+from .wishes import Wishes
 
 _SWITCHES = {
     "auto": "Say whether every cell runs on the ranks, or choose; %%local at the top of a cell keeps it here.",

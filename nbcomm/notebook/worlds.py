@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,10 +17,11 @@ from ..home import Home, telling_of_room
 from ..launch.client import ForkServerClient
 from ..launch.folders import here, written
 from ..launch.found import FoundWorld, find_worlds
+from . import buttons
 from .naming import check_name
 from .session import Session
-from .startup import Progress, Wishes
 from .whose import this_notebook
+from .wishes import Progress, Wishes
 
 _LONGEST = 1e9
 """Seconds, some 30 years, that a time may be: neither JSON nor the system's waits know infinity."""
@@ -49,7 +51,7 @@ def cool_down() -> None:
 
 
 def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishes: Any) -> Session:
-    """Start a world of its own, from the warm fork server if there is one; see `startup.Wishes`."""
+    """Start a world of its own, from the warm fork server if there is one; see `wishes.Wishes`."""
     global _warm
     wanted = _sound(Wishes(n, **wishes))
     if wanted.name:
@@ -57,7 +59,7 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
     with telling_of_room():
         forkserver, _warm = _prepared(), None
         atexit.unregister(cool_down)
-        return Session(forkserver, wanted, progress)
+        return Session.start(forkserver, wanted, progress, actions)
 
 
 def _prepared() -> ForkServerClient:
@@ -95,7 +97,7 @@ def _sound(wishes: Wishes) -> Wishes:
 
 
 def defaults() -> dict[str, Any]:
-    """What a world is like that a cell starts by itself, and any other where a start says nothing: `startup.Wishes`."""
+    """What a world is like that a cell starts by itself, and any other where a start says nothing: `wishes.Wishes`."""
     return dict(_defaults)
 
 
@@ -122,6 +124,34 @@ def restart(session: Session, *, progress: Progress = lambda *_: None) -> Sessio
     if used:
         use(made)
     return made
+
+
+def actions(session: Session) -> dict[str, Callable[[], str]]:
+    """Each button's function: it runs on the kernel's main thread and returns a sentence."""
+    return {
+        "interrupt": lambda: buttons.interrupt(session),
+        "heal": lambda: buttons.heal(session),
+        "stop": lambda: stop(session),
+        "restart": lambda: _restart_with_panel(session),
+    }
+
+
+def stop(session: Session) -> str:
+    """End a world, which the magics use no longer; say that it is so."""
+    if not session.running:
+        raise StateError("This world is stopped; start one with %distributed start.")
+    session.stop()
+    leave(session)
+    return f"Stopped {session.title}."
+
+
+def _restart_with_panel(session: Session) -> str:
+    """End the world and start another like it, whose panel takes the places of this one's."""
+    began, old = time.monotonic(), session.panel
+    made = restart(session)
+    if made.panel is not None and old is not None:
+        made.panel.replace(old)
+    return f"{made.title}, {made.backend}, ready in {time.monotonic() - began:.1f} s; the variables of before are lost."
 
 
 def leave(session: Session) -> None:
@@ -183,7 +213,7 @@ def _check_free(name: str) -> None:
 
 def _take_up(world: FoundWorld, name: str) -> Session:
     cool_down()
-    session = Session(ForkServerClient(world.home, running=True), Wishes(name=name), existing=world.info)
+    session = Session.attach(ForkServerClient(world.home, running=True), world.info, name, actions)
     with suppress(OSError):  # where it cannot be said that it is this notebook's now, it is steered all the same
         world.home.write_world(structs.replace(world.info, name=session.name, notebook=this_notebook()))
     return session

@@ -6,9 +6,22 @@ and anywidget only when a panel is first shown in a kernel.
 
 from __future__ import annotations
 
+from .press import useful_buttons
 from .static import table_html, table_text
 from .story import Ladder, Past, Rung, Span, Timeline
 from .widget import Panel
 from .words import RankView, sentence
 
-__all__ = ["Ladder", "Panel", "Past", "RankView", "Rung", "Span", "Timeline", "sentence", "table_html", "table_text"]
+__all__ = [
+    "Ladder",
+    "Panel",
+    "Past",
+    "RankView",
+    "Rung",
+    "Span",
+    "Timeline",
+    "sentence",
+    "table_html",
+    "table_text",
+    "useful_buttons",
+]

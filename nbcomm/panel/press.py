@@ -26,6 +26,16 @@ _AHEAD = 1.0
 """Seconds by which a click may lie in the future: the page knows the kernel's clock only nearly."""
 
 
+def useful_buttons(*, busy: bool, hurt: bool) -> list[str]:
+    """The buttons that would change something now.
+
+    Args:
+        busy: something is under way: a request, a heal.
+        hurt: a rank is dead, or another of the world's processes, which a heal mends too.
+    """
+    return [*(["interrupt"] if busy else []), *(["heal"] if hurt else []), "stop", "restart"]
+
+
 class Presses:
     """Turns what the page says into actions, and answers it: ``heard`` before acting, ``done`` with a sentence after.
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from nbcomm.notebook.buttons import actions, useful
+from nbcomm.notebook.worlds import actions
+from nbcomm.panel import useful_buttons as useful
 
 
 def test_while_nothing_runs_and_all_live_there_is_nothing_to_interrupt_and_nothing_to_heal() -> None:

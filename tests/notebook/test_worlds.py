@@ -10,7 +10,7 @@ import pytest
 from nbcomm.errors import StartError
 from nbcomm.launch.orders import Lease
 from nbcomm.notebook import worlds
-from nbcomm.notebook.startup import Wishes
+from nbcomm.notebook.wishes import Wishes
 
 
 def test_a_world_may_live_for_ever_which_is_a_long_time() -> None:
