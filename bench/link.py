@@ -8,10 +8,10 @@ from typing import Any
 
 import zmq
 
-from nbcomm.home import Home
-from nbcomm.messages import Done, Hello, Probe
 from nbcomm.notebook.link import Link
-from nbcomm.wire import encode
+from nbcomm.protocol.codec import encode
+from nbcomm.protocol.messages import Done, Hello, Probe
+from nbcomm.world_dir import Home
 
 from .rows import Row, interleaved
 

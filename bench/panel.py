@@ -7,10 +7,10 @@ import json
 import statistics
 import time
 
-from nbcomm.messages import Step
 from nbcomm.notebook.chronicle import Chronicle
 from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import Feed
+from nbcomm.protocol.messages import Step
 
 from .rows import Row, seconds
 

@@ -24,10 +24,10 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from .errors import CellError, StartError
-from .home import Home
 from .launch.layout import choose_size, usable_cores
 from .notebook.startup import TORCHS_OWN_GROUPS
-from .versions import NEWEST, OLDEST, untested
+from .torch_versions import NEWEST, OLDEST, untested
+from .world_dir import Home
 
 _MB = 1 << 20
 _GB = 1 << 30

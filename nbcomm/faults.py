@@ -7,8 +7,8 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from .messages import Failure
-from .sketch import clipped, shortened
+from .protocol.messages import Failure
+from .short_repr import clipped, shortened
 
 _REMEMBERED = 100
 """So many kinds of faults are told apart; a log is no place for the same traceback ten times a second."""

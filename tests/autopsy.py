@@ -22,7 +22,7 @@ from typing import Any, Protocol
 import psutil
 import pytest
 
-from nbcomm.home import HOME_VARIABLE
+from nbcomm.world_dir import HOME_VARIABLE
 
 MARK = "NBCOMM_TEST_PROCESS"
 """The variable that all processes of a test process inherit; its value is that process's id."""

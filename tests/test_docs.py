@@ -16,9 +16,9 @@ import pytest
 
 import nbcomm
 from nbcomm import cli
+from nbcomm.cell_names import METHODS, PROPERTIES
 from nbcomm.notebook import usage
 from nbcomm.rank.comm import Communicator
-from nbcomm.vocabulary import METHODS, PROPERTIES
 
 from .world.notebook import Notebook, transcript, with_ranks
 

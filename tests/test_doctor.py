@@ -11,7 +11,7 @@ import pytest
 
 from nbcomm import doctor
 from nbcomm.errors import CellError, StartError
-from nbcomm.home import Home
+from nbcomm.world_dir import Home
 
 GB = 1 << 30
 

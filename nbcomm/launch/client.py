@@ -19,9 +19,9 @@ import psutil
 
 from ..errors import Interrupted, StartError, StateError
 from ..faults import Faults
-from ..home import HOME_VARIABLE, Home
-from ..ranks import capital
+from ..rank_spec import capital
 from ..threads import keep
+from ..world_dir import HOME_VARIABLE, Home
 from .ends import how_it_ended
 from .folders import to_start_in
 from .orders import (

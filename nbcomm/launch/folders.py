@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..home import Home
+from ..world_dir import Home
 
 
 def here() -> str:

@@ -35,7 +35,7 @@ from typing import Any
 import msgspec
 
 from ..faults import Faults
-from ..home import HOME_VARIABLE, Home
+from ..world_dir import HOME_VARIABLE, Home
 from . import child, oom
 from .orders import (
     Adopt,

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..home import Home, WorldInfo
+from ..world_dir import Home, WorldInfo
 from .orders import Report, Standing
 
 _PATIENCE = 2.0

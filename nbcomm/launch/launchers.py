@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 from ipyparallel.cluster import launcher as ipp
 
-from ..home import HOME_VARIABLE, tail
+from ..world_dir import HOME_VARIABLE, tail
 from .client import ForkServerClient
 from .folders import to_start_in
 from .orders import Start, wired

@@ -18,8 +18,8 @@ import ipyparallel
 import zmq
 
 from ..errors import Interrupted, StartError
-from ..home import private_file
 from ..threads import keep
+from ..world_dir import private_file
 from .client import ForkServerClient
 from .ends import how_it_ended
 from .folders import to_start_in

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..messages import Done, Place, Run
-from ..ranks import named
+from ..protocol.messages import Done, Place, Run
+from ..rank_spec import named
 from . import drawing, trace
 from .output import CellOutput
 

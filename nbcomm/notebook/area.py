@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Protocol
 
-from ..consoles import write
+from ..console import write
 from .frontend import shows_updates
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..launch.folders import said_of_missing
-from ..ranks import capital, named
+from ..rank_spec import capital, named
 
 if TYPE_CHECKING:
     from .session import Session

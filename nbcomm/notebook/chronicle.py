@@ -7,8 +7,8 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..messages import Done, Step
 from ..panel.story import Ladder, Past, Timeline
+from ..protocol.messages import Done, Step
 from . import ladder, timeline
 from .meetings import Meeting, meetings
 

@@ -10,10 +10,10 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import ranks as rank_specs
+from .. import rank_spec as rank_specs
 from ..errors import RankDiedError, SpecError, StateError
-from ..messages import Run
 from ..panel.words import took
+from ..protocol.messages import Run
 from . import programs
 from . import trace as tracing
 from .aftermath import Aftermath
@@ -26,7 +26,7 @@ from .surveys import Surveys
 from .transfers import Transfers
 
 if TYPE_CHECKING:
-    from ..home import Home
+    from ..world_dir import Home
     from .desk import Desk
     from .differences import Comparison
     from .link import Link

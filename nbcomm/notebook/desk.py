@@ -11,16 +11,16 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from .. import ranks as rank_specs
+from .. import rank_spec as rank_specs
 from ..errors import Interrupted
 from ..faults import failure
-from ..messages import Done, Failure, Interrupt
+from ..protocol.messages import Done, Failure, Interrupt
 from .presses import Presses
 from .questions import Questions
 from .requests import Request
 
 if TYPE_CHECKING:
-    from ..messages import Request as Order
+    from ..protocol.messages import Request as Order
     from .link import Link
     from .roster import Roster
 

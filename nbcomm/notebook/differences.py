@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..ranks import named
+from ..rank_spec import named
 from .variables import Variable
 
 

@@ -6,11 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..messages import Step
 from ..pictures.plan import NAMES, Cell, How, Plan, assemble, sources_of
 from ..pictures.words import lateness
-from ..ranks import capital, named
-from ..sketch import told_apart
+from ..protocol.messages import Step
+from ..rank_spec import capital, named
+from ..short_repr import told_apart
 from .meetings import Meeting, meetings
 
 _SPELLED = {

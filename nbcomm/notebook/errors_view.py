@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ..errors import CellError
-from ..messages import Failure
-from ..sketch import shortened
+from ..protocol.messages import Failure
+from ..short_repr import shortened
 from .slots import label
 
 _NAMED = 3

@@ -11,10 +11,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from .. import ranks as rank_specs
+from .. import rank_spec as rank_specs
 from ..errors import Interrupted, StateError
-from ..home import Home
-from ..messages import Abort, Doing, Done, Form, Interrupt, Place, Snapshot
+from ..protocol.messages import Abort, Doing, Done, Form, Interrupt, Place, Snapshot
+from ..world_dir import Home
 from .requests import Request
 from .roster import Roster
 

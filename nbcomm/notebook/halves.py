@@ -10,8 +10,8 @@ import ipywidgets
 import traitlets
 from comm.base_comm import BaseComm
 
-from ..messages import Comm, Heard
 from ..panel.quietly import quietly
+from ..protocol.messages import Comm, Heard
 from .area import Area, current_area
 
 Tell = Callable[[int, Heard], None]

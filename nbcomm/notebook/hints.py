@@ -17,10 +17,10 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
+from ..cell_names import METHODS, PROPERTIES
 from ..errors import CellError
 from ..faults import Faults
-from ..sketch import shortened
-from ..vocabulary import METHODS, PROPERTIES
+from ..short_repr import shortened
 from . import auto
 
 _THERE = {*PROPERTIES, *METHODS, "comm", "fabric"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..panel.story import Ladder, Rung
-from ..ranks import named
+from ..rank_spec import named
 from .meetings import Meeting
 
 _RUNGS = 12

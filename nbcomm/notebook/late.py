@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..messages import Display, Item, Text
+from ..protocol.messages import Display, Item, Text
 from .lines import LineReader
 from .slots import label, prefixed
 

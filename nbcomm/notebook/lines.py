@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ..messages import Clear, Comm, Display, Item, Result, Text
+from ..protocol.messages import Clear, Comm, Display, Item, Result, Text
 from .pieces import Line, Piece, Rich, version
 
 _TOKEN = re.compile(

@@ -20,10 +20,10 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from ..faults import Faults
-from ..home import Home, LinkInfo
-from ..messages import FromRank, ToRank
+from ..protocol.codec import decode_from_rank, encode
+from ..protocol.messages import FromRank, ToRank
 from ..threads import keep
-from ..wire import decode_from_rank, encode
+from ..world_dir import Home, LinkInfo
 
 Receiver = Callable[[int, FromRank, Sequence[Any]], None]
 """Called with the rank, its message, and the raw frames behind it."""

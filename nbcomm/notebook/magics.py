@@ -18,10 +18,10 @@ from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.display import display
 
-from ..consoles import write
+from ..console import write
 from ..errors import CellSyntaxError, Interrupted, NbcommError, SpecError, StateError, TransferError
 from ..faults import Faults
-from ..ranks import capital
+from ..rank_spec import capital
 from . import assist, auto, buttons, hints, keeping, programs, variables, worlds
 from .naming import addressed
 from .progress import StartProgress
@@ -376,7 +376,7 @@ def check_syntax(cell: str) -> None:
 
 def _check_shape(spec: str) -> None:
     """Refuse a SPEC that no world could satisfy before a world is started for it."""
-    from ..ranks import parse
+    from ..rank_spec import parse
 
     parse(spec, 1 << 20)
 

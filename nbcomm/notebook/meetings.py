@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..messages import Step
+from ..protocol.messages import Step
 
 
 @dataclass

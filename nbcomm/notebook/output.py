@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..faults import Faults
-from ..messages import Clear, Display, Failure, Item, Result, Text
+from ..protocol.messages import Clear, Display, Failure, Item, Result, Text
 from .area import Area
 from .blocks import Block, Blocks, as_view
 from .errors_view import cell_error

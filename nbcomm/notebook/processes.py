@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ..errors import Interrupted, StartError, StateError
-from ..home import WorldInfo
 from ..launch.client import ForkServerClient
 from ..launch.ends import how_it_ended
-from ..ranks import fold, named, together
+from ..rank_spec import fold, named, together
+from ..world_dir import WorldInfo
 from .readiness import await_ranks
 from .roster import Roster
 

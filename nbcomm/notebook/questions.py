@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ..faults import Faults
-from ..messages import Asking, Reply, Withdrawn
+from ..protocol.messages import Asking, Reply, Withdrawn
 from ..threads import keep
 from .slots import label
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from ..errors import Interrupted, StartError
-from ..ranks import fold
+from ..rank_spec import fold
 from .roster import Roster
 
 _TICK = 0.1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..faults import Faults
-from ..ranks import named
+from ..rank_spec import named
 from .area import Area
 from .past import size_of
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ..messages import Blob, Done, Failure
+from ..protocol.messages import Blob, Done, Failure
 
 
 class Request:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, cast
 
-from ..messages import Item, Result
+from ..protocol.messages import Item, Result
 from .area import Area, current_area
 from .pieces import Entry, Line, Piece, Rich
 from .screen import Screen

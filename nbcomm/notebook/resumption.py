@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..messages import Asking, Done, FromRank, Output, Probe, Resume, Snapshot, Withdrawn
+from ..protocol.messages import Asking, Done, FromRank, Output, Probe, Resume, Snapshot, Withdrawn
 
 if TYPE_CHECKING:
     from .link import Link

@@ -8,11 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
-from ..home import Home, tail
 from ..launch.ends import how_it_ended
-from ..messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
 from ..panel import RankView
-from ..ranks import named, together
+from ..protocol.messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
+from ..rank_spec import named, together
+from ..world_dir import Home, tail
 from .errors_view import first_line
 from .verdict import plural
 

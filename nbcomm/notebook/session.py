@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import Interrupted
-from ..home import WorldInfo
 from ..launch import folders
-from ..messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
 from ..panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
+from ..protocol.messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
+from ..world_dir import WorldInfo
 from .commands import Commands
 from .desk import TICK, Desk
 from .generations import Generations

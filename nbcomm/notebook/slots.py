@@ -12,8 +12,8 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ..messages import LIVE
-from ..ranks import fold
+from ..protocol.messages import LIVE
+from ..rank_spec import fold
 from .lines import plain_text
 from .live import new_display_id, text_bundle
 from .pieces import Rich, Version

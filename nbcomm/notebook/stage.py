@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
-from .. import ranks as rank_specs
+from .. import rank_spec as rank_specs
 from ..errors import Interrupted, StateError
 from ..faults import Faults
-from ..messages import Call, Done, Output, Run
+from ..protocol.messages import Call, Done, Output, Run
 from .chronicle import Chronicle
 from .output import CellOutput, cell_error
 from .past import PastOutputs
@@ -23,7 +23,7 @@ from .replay import CellRun
 from .requests import Request
 
 if TYPE_CHECKING:
-    from ..messages import Failure
+    from ..protocol.messages import Failure
     from .desk import Desk
     from .generations import Generations
     from .mirrors import Mirrors

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..messages import Count, Doing, Op
+from ..protocol.messages import Count, Doing, Op
 
 ENDED = {
     "finished": "has finished the cell",

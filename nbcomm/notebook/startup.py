@@ -7,11 +7,11 @@ import socket
 import time
 from typing import TYPE_CHECKING
 
-from .. import ranks as rank_specs
+from .. import rank_spec as rank_specs
 from ..errors import StartError
 from ..launch import layout
-from ..messages import Failure
-from ..versions import untested
+from ..protocol.messages import Failure
+from ..torch_versions import untested
 from .generations import Generations
 from .readiness import await_ranks, refuse_dead
 from .roster import Roster

@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SteeringError, TransferError
-from ..messages import Compare, Offer, Survey
-from ..values import release
+from ..protocol.messages import Compare, Offer, Survey
+from ..protocol.payload import release
 from .differences import Comparison, Outcome
 from .transfers import transfer, unpack_answer
 from .variables import Variable, absence, merge
 
 if TYPE_CHECKING:
-    from ..messages import Request as Order
+    from ..protocol.messages import Request as Order
     from .desk import Desk
     from .requests import Request
     from .stage import Stage

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ..messages import Step
 from ..panel.story import Span, Timeline
-from ..ranks import named
+from ..protocol.messages import Step
+from ..rank_spec import named
 from .meetings import Meeting
 
 _MATTERS = 0.1

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import ranks as rank_specs
+from .. import rank_spec as rank_specs
 from ..errors import Interrupted, TransferError
-from ..messages import Call, Done, Pull, Push
-from ..values import pack, release, unpack
+from ..protocol.messages import Call, Done, Pull, Push
+from ..protocol.payload import pack, release, unpack
 from .output import CellOutput
 from .presses import Presses
 
 if TYPE_CHECKING:
-    from ..messages import Request as Order
+    from ..protocol.messages import Request as Order
     from .desk import Desk
     from .requests import Request
     from .stage import Stage

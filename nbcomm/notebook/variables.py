@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..panel.table import Table, aligned, marked_up
-from ..ranks import fold, named
-from ..sketch import shortened
+from ..rank_spec import fold, named
+from ..short_repr import shortened
 
 _KINDS = 3
 """So many different texts stand in one cell of the table."""

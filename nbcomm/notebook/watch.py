@@ -11,9 +11,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from .. import ranks as rank_specs
+from .. import rank_spec as rank_specs
 from ..faults import Faults
-from ..messages import Doing, Done, Op, Probe
+from ..protocol.messages import Doing, Done, Op, Probe
 from ..threads import keep
 from .errors_view import first_line
 from .roster import ends_of

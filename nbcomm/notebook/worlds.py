@@ -13,10 +13,10 @@ from typing import Any
 from msgspec import structs
 
 from ..errors import StartError, StateError
-from ..home import Home, telling_of_room
 from ..launch.client import ForkServerClient
 from ..launch.folders import here, written
 from ..launch.found import FoundWorld, find_worlds
+from ..world_dir import Home, telling_of_room
 from . import buttons
 from .naming import check_name
 from .session import Session

@@ -10,7 +10,7 @@ import html
 import time
 from collections.abc import Sequence
 
-from nbcomm.ranks import fold
+from nbcomm.rank_spec import fold
 
 from .story import MARKS, WORDS, Ladder, Past, Timeline
 from .table import aligned, marked_up

@@ -23,7 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..consoles import write
+from ..console import write
 from ..threads import after
 from . import static
 from .beside import close_widget, in_kernel, open_widget

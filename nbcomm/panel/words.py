@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from nbcomm.ranks import fold
+from nbcomm.rank_spec import fold
 
 from .story import Ladder, Past, Rung, Timeline
 

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from .. import laws
+from .. import number_ops
 from ..errors import CollectiveError
-from ..sketch import sketch
+from ..short_repr import sketch
 from . import plan as plans
 from .board import Board, Cost, Job, Row, Stage, State, divided, result_of, set_up, state_of
 from .plan import Cell
@@ -125,7 +125,7 @@ def run(  # noqa: PLR0913 - each is an option of the collective
             )
         )
     members = tuple(range(len(values)) if ranks is None else ranks)
-    op = laws.name_of(op)
+    op = number_ops.name_of(op)
     hub = {"broadcast": src, "scatter": src, "gather": dst, "reduce": dst}.get(name, *members[:1])
     whole = plans.plan(name, values, op=op, src=hub, dst=hub, exclusive=exclusive, ranks=members)
     job = Job(name, list(values), members.index(hub), op, exclusive, members)

@@ -8,8 +8,8 @@ from fractions import Fraction
 from itertools import pairwise
 from typing import Any
 
-from ..ranks import fold
-from ..sketch import sketch
+from ..rank_spec import fold
+from ..short_repr import sketch
 from . import plan as plans
 from .plan import Cell
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ranks import by_rank, named
+from ..rank_spec import by_rank, named
 from .plan import REDUCING
 from .spelling import spell
 

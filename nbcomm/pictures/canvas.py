@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from html import escape
 
-from ..sketch import fitted
+from ..short_repr import fitted
 from .plan import Cell, Plan
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")

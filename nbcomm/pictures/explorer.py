@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import CollectiveError, NbcommError
-from ..laws import PAIRS
+from ..number_ops import PAIRS
 from ..panel.beside import close_widget, in_kernel, open_widget
 from . import breaking
 from .algorithms import ALGORITHMS, Run, run

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .. import laws
+from .. import number_ops
 from ..errors import CollectiveError
-from ..ranks import fold
-from ..sketch import detailed, sketch, told_apart
+from ..rank_spec import fold
+from ..short_repr import detailed, sketch, told_apart
 
 REDUCING = ("reduce", "all_reduce", "reduce_scatter", "scan")
 """The collectives that have an op."""
@@ -216,7 +216,7 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
     if dst is None:
         dst = members[(members.index(src) + 1) % len(members)] if name == "send" and src in members else members[0]
     _check(name, members, values, src, dst)
-    how = How(laws.name_of(op), src, dst, mode, exclusive)
+    how = How(number_ops.name_of(op), src, dst, mode, exclusive)
     brought = {rank: _brought(name, values, place) for place, rank in enumerate(members)}
     if name in ("broadcast", "send", "scatter"):
         brought = {rank: _brought(name, values, members.index(src)) if rank == src else () for rank in members}
@@ -315,12 +315,12 @@ def combine(op: str, values: Sequence[Any], *, like: Any = None) -> Any:
     plain = [_plain(value) for value in values]
     if not plain:
         shape = _plain(like[0]) if like else 0
-        return [laws.identity(op) for _ in shape] if isinstance(shape, list) else laws.identity(op)
+        return [number_ops.identity(op) for _ in shape] if isinstance(shape, list) else number_ops.identity(op)
     if isinstance(plain[0], list):
         if any(not isinstance(value, list) or len(value) != len(plain[0]) for value in plain):
             raise CollectiveError(f"{op} needs values of one shape on every rank, not {', '.join(map(sketch, plain))}.")
         return [combine(op, row) for row in zip(*plain, strict=True)]
-    return laws.reduce(op, plain)
+    return number_ops.reduce(op, plain)
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,7 @@ Of torch 2.13, Fabric 2.6 and Ignite 0.5.5.
 from __future__ import annotations
 
 from ..errors import CollectiveError
-from ..laws import name_of
+from ..number_ops import name_of
 from .plan import NAMES
 
 NONE = "–"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..ranks import named
+from ..rank_spec import named
 from .plan import Cell, Plan
 
 

@@ -23,8 +23,8 @@ from zmq.utils.monitor import parse_monitor_message
 
 from .. import errors
 from ..faults import Faults, failure, trace
-from ..home import Home, LinkInfo
-from ..messages import (
+from ..protocol.codec import decode_to_rank, encode
+from ..protocol.messages import (
     Abort,
     Ask,
     Attached,
@@ -43,7 +43,7 @@ from ..messages import (
     ToRank,
 )
 from ..threads import keep
-from ..wire import decode_to_rank, encode
+from ..world_dir import Home, LinkInfo
 from . import debugger, libraries, program
 from .asking import Asker
 from .assistant import Assistant

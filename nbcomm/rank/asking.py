@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 from IPython.core.error import StdinNotImplementedError
 
-from ..messages import Asking, Reply, Withdrawn
+from ..protocol.messages import Asking, Reply, Withdrawn
 from .record import Record
 from .streams import Capture, Side
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any
 
-from ..messages import Ask, Told
+from ..protocol.messages import Ask, Told
 from ..threads import keep
 from .insight import Enough, Insight
 from .streams import unheard

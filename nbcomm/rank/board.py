@@ -30,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ..home import HOME_VARIABLE, Home
+from ..world_dir import HOME_VARIABLE, Home
 
 _SLOTS = 1024
 _SLOT = 512

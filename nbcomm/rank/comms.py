@@ -23,7 +23,7 @@ import comm
 import msgspec
 from comm.base_comm import BaseComm
 
-from ..messages import Comm, Heard
+from ..protocol.messages import Comm, Heard
 from .outlets import Outlet, plain
 from .streams import Capture
 

@@ -20,23 +20,9 @@ import msgspec
 
 from ..errors import NbcommError, TransferError
 from ..faults import Faults, failure, told
-from ..home import Home
-from ..messages import (
-    Blob,
-    Call,
-    Compare,
-    Done,
-    Failure,
-    Form,
-    Heard,
-    Offer,
-    Pull,
-    Push,
-    Request,
-    Run,
-    Survey,
-)
-from ..values import pack, unpack
+from ..protocol.messages import Blob, Call, Compare, Done, Failure, Form, Heard, Offer, Pull, Push, Request, Run, Survey
+from ..protocol.payload import pack, unpack
+from ..world_dir import Home
 from . import names, program, script, spoken, surveys
 from .cells import CellRunner
 from .comms import Comms

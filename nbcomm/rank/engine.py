@@ -15,7 +15,7 @@ from typing import Any
 
 from ipyparallel.engine.app import IPEngine
 
-from ..home import HOME_VARIABLE, Home
+from ..world_dir import HOME_VARIABLE, Home
 from . import libraries
 from .agent import Agent
 

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch.profiler import record_function
 
 from ..errors import CollectiveError
-from ..ranks import fold, named
+from ..rank_spec import fold, named
 from . import calls, selftest, spoken
 from .anyone import AnyoneReceive
 from .board import LONGEST, entry, words_of

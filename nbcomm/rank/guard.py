@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from contextlib import suppress
 from operator import index
 
-from .. import ranks as rank_sets
+from .. import rank_spec as rank_sets
 from ..errors import SubsetError
-from ..ranks import named
+from ..rank_spec import named
 
 _MOST = 1024
 """Ranks beyond this, which no world has, are not told in bits."""

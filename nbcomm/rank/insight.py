@@ -20,7 +20,7 @@ from IPython.core import guarded_eval
 from IPython.core.completer import IPCompleter, completions_sorting_key, not_found
 from IPython.utils.tokenutil import token_at_cursor
 
-from ..sketch import clipped
+from ..short_repr import clipped
 from .paging import behind, places_of
 
 TYPES = "_jupyter_types_experimental"

@@ -22,8 +22,8 @@ from typing import Any
 import torch
 
 from ..faults import Faults
-from ..messages import Step
-from ..sketch import size_of
+from ..protocol.messages import Step
+from ..short_repr import size_of
 from . import sketches, spoken
 from .sketches import Drawn
 

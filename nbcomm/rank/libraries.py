@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from ..messages import LIVE
+from ..protocol.messages import LIVE
 from .outlets import Outlet
 from .streams import Capture
 

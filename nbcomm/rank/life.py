@@ -17,8 +17,8 @@ from typing import Any
 import torch.distributed as dist
 
 from .. import errors
-from ..messages import Mismatch, Place
-from ..ranks import by_rank, named
+from ..protocol.messages import Mismatch, Place
+from ..rank_spec import by_rank, named
 from . import guard, spoken
 from .board import Board, entry, words_of
 from .comm import Communicator

@@ -11,7 +11,7 @@ import builtins
 import functools
 from typing import Any
 
-from ..vocabulary import METHODS, PROPERTIES
+from ..cell_names import METHODS, PROPERTIES
 from .comm import Communicator
 from .fabric import Fabric
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ..messages import Count, Doing, Op
+from ..protocol.messages import Count, Doing, Op
 from . import spoken
 from .anyone import AnyoneReceive
 from .board import Board, Entry

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from ..laws import name_of
-from ..sketch import detailed, sketch
+from ..number_ops import name_of
+from ..short_repr import detailed, sketch
 from .calls import NAMES
 from .comm.groups import members_of, resolve
 

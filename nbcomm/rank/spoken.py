@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ..sketch import shortened
-from ..vocabulary import METHODS
+from ..cell_names import METHODS
+from ..short_repr import shortened
 from .board import place
 from .comm.objects import HEAD_BYTES
 from .comm.point import PointToPoint

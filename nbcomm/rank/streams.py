@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from ..messages import Clear, Comm, Display, Item, Text
+from ..protocol.messages import Clear, Comm, Display, Item, Text
 from . import outlets
 from .carriage_returns import settle_returns
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from ..messages import Place
+from ..protocol.messages import Place
 
 
 def torchrun_environment(place: Place, address: str, port: int) -> dict[str, str]:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..errors import TransferError
-from ..messages import Compare, Offer, Survey
-from ..values import unpack
+from ..protocol.messages import Compare, Offer, Survey
+from ..protocol.payload import unpack
 from .comparing import compare, form
 from .variables import find, survey
 

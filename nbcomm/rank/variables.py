@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from ..errors import SubsetError, TransferError
-from ..sketch import sketch
+from ..short_repr import sketch
 from .anatomy import IncomparableError, data_of, dtype_of
 from .digests import digest
 

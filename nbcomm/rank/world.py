@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from .. import errors
-from ..messages import Form, Mismatch, Place
+from ..protocol.messages import Form, Mismatch, Place
 from . import lending, selftest
 from .board import Board, in_child
 from .census import Groups, hold, without

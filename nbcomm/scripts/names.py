@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..vocabulary import METHODS, PROPERTIES
+from ..cell_names import METHODS, PROPERTIES
 
 MODULES = {"torch": "import torch", "dist": "import torch.distributed as dist"}
 

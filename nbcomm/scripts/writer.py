@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from ..ranks import fold, named
+from ..rank_spec import fold, named
 from . import names
 from .cell import Cell, read
 from .entries import Called, Entry, Pushed, Ran, RanFile, Replaced

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.ranks import parse
+from nbcomm.rank_spec import parse
 
 from .conftest import Notebook, Server, bring_axe
 

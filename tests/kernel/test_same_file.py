@@ -14,7 +14,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook, new_output
 
-from nbcomm.ranks import parse
+from nbcomm.rank_spec import parse
 from tests.world.notebook import Notebook
 from tests.world.test_scripts import torchrun
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nbcomm.ranks import parse
+from nbcomm.rank_spec import parse
 
 TOKEN = "NBCOMM_TEST_TERMINAL"  # noqa: S105 - the name of an environment variable
 _ENDS_SECONDS = 90

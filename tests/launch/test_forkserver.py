@@ -18,9 +18,9 @@ import psutil
 import pytest
 
 from nbcomm.errors import StartError, StateError
-from nbcomm.home import HOME_VARIABLE, Home, WorldInfo
 from nbcomm.launch.client import ForkServerClient
 from nbcomm.launch.orders import Adopt, Busy, Claim, Exited, Lease, Order, Report, Shutdown, Standing, Start
+from nbcomm.world_dir import HOME_VARIABLE, Home, WorldInfo
 
 from ..world import lies
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nbcomm.home import Home, WorldInfo
 from nbcomm.launch import found
 from nbcomm.launch.orders import Report, Shutdown, Standing
+from nbcomm.world_dir import Home, WorldInfo
 
 
 @pytest.fixture

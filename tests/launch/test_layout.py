@@ -6,7 +6,7 @@ import pytest
 
 from nbcomm.errors import StartError
 from nbcomm.launch import layout
-from nbcomm.messages import Hello
+from nbcomm.protocol.messages import Hello
 
 
 def hellos(n: int) -> list[Hello]:

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from nbcomm.messages import Display, Item, Text
 from nbcomm.notebook.area import RecordingArea
 from nbcomm.notebook.output import CellOutput
+from nbcomm.protocol.messages import Display, Item, Text
 
 
 class Cell:

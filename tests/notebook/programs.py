@@ -15,8 +15,8 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from nbcomm.messages import Count, Doing, Op
 from nbcomm.notebook.standings import Standing
+from nbcomm.protocol.messages import Count, Doing, Op
 
 T = TypeVar("T")
 

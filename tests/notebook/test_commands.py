@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from nbcomm.errors import RankDiedError
-from nbcomm.home import Home
 from nbcomm.launch.layout import assign_places
-from nbcomm.messages import Hello
 from nbcomm.notebook.commands import Commands
 from nbcomm.notebook.desk import Desk
 from nbcomm.notebook.roster import Roster
+from nbcomm.protocol.messages import Hello
+from nbcomm.world_dir import Home
 
 SIGKILL = -signal.SIGKILL
 

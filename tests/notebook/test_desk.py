@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from nbcomm.errors import Interrupted, TransferError
-from nbcomm.messages import Call, Done, Failure, Interrupt, Pull
 from nbcomm.notebook import desk as module
 from nbcomm.notebook.desk import Desk
 from nbcomm.notebook.presses import Presses
 from nbcomm.notebook.transfers import transfer, unpack_answer
-from nbcomm.values import FILE_FROM, pack
+from nbcomm.protocol.messages import Call, Done, Failure, Interrupt, Pull
+from nbcomm.protocol.payload import FILE_FROM, pack
 
 
 class Link:

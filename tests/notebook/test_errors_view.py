@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nbcomm.messages import Failure
 from nbcomm.notebook.errors_view import cell_error
+from nbcomm.protocol.messages import Failure
 
 
 def test_identical_tracebacks_are_shown_once_the_odd_one_first():

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from nbcomm.errors import Interrupted, StateError
-from nbcomm.home import Home
 from nbcomm.launch.layout import assign_places
-from nbcomm.messages import Abort, Count, Doing, Done, Failure, Form, Hello, Interrupt, Snapshot
 from nbcomm.notebook.desk import Desk
 from nbcomm.notebook.generations import Generations, left_over
 from nbcomm.notebook.roster import Roster
+from nbcomm.protocol.messages import Abort, Count, Doing, Done, Failure, Form, Hello, Interrupt, Snapshot
+from nbcomm.world_dir import Home
 
 
 class Link:

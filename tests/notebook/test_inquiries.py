@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from nbcomm.messages import Ask, Told
 from nbcomm.notebook import inquiries
 from nbcomm.notebook.inquiries import Inquiries
+from nbcomm.protocol.messages import Ask, Told
 
 
 def made() -> tuple[Inquiries, list[tuple[list[int], Ask]]]:

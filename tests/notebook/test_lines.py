@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.messages import Clear, Display, Result, Text
 from nbcomm.notebook.lines import LineReader, Reader
 from nbcomm.notebook.pieces import Line, Rich
+from nbcomm.protocol.messages import Clear, Display, Result, Text
 
 
 def read(*chunks: str) -> list[str]:

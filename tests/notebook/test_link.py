@@ -17,22 +17,10 @@ from typing import Any
 import pytest
 import zmq
 
-from nbcomm.home import Home
-from nbcomm.messages import (
-    Blob,
-    Display,
-    Done,
-    FromRank,
-    Hello,
-    Output,
-    Probe,
-    Pull,
-    Push,
-    Snapshot,
-    ToRank,
-)
 from nbcomm.notebook.link import Link
-from nbcomm.wire import decode_to_rank, encode
+from nbcomm.protocol.codec import decode_to_rank, encode
+from nbcomm.protocol.messages import Blob, Display, Done, FromRank, Hello, Output, Probe, Pull, Push, Snapshot, ToRank
+from nbcomm.world_dir import Home
 
 PATIENCE = 10_000
 """Milliseconds that a test waits for a message that must come."""

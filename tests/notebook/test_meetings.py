@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from nbcomm.errors import SpecError
-from nbcomm.messages import Done, Place, Step
 from nbcomm.notebook import drawing, trace
 from nbcomm.notebook.chronicle import Chronicle
 from nbcomm.notebook.ladder import ladder
@@ -19,6 +18,7 @@ from nbcomm.notebook.meetings import Meeting, meetings
 from nbcomm.notebook.timeline import straggler, timeline
 from nbcomm.panel.feed import packed_timeline
 from nbcomm.panel.story import Timeline
+from nbcomm.protocol.messages import Done, Place, Step
 
 WORLD = [0, 1, 2, 3]
 

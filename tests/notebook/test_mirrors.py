@@ -10,11 +10,11 @@ import comm
 import ipywidgets
 import pytest
 
-from nbcomm.messages import Comm, Display, Heard, Item, Text
 from nbcomm.notebook.area import RecordingArea, TerminalArea
 from nbcomm.notebook.halves import WidgetHalf
 from nbcomm.notebook.mirrors import Mirrors
 from nbcomm.notebook.wording import wording
+from nbcomm.protocol.messages import Comm, Display, Heard, Item, Text
 
 from .cells import Cell
 
@@ -324,7 +324,7 @@ def test_a_terminal_shows_text(known: Known) -> None:
 
 
 def test_a_cleared_cell_closes_its_blocks_and_not_the_ranks_widgets(known: Known) -> None:
-    from nbcomm.messages import Clear
+    from nbcomm.protocol.messages import Clear
 
     cell = shown_in(known)
     for rank in range(2):

@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nbcomm.notebook.output as outputs
-from nbcomm.messages import LIVE, Clear, Display, Result, Text
 from nbcomm.notebook.area import RecordingArea
 from nbcomm.notebook.output import CellOutput
 from nbcomm.notebook.pieces import VIEW, Rich
+from nbcomm.protocol.messages import LIVE, Clear, Display, Result, Text
 
 from .cells import Cell, defolded, png, shown_png
 

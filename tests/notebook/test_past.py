@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from nbcomm.messages import Clear, Display, Text
 from nbcomm.notebook.past import PastOutputs
 from nbcomm.notebook.pieces import Rich, version
 from nbcomm.notebook.slots import Registry
+from nbcomm.protocol.messages import Clear, Display, Text
 
 
 def _outputs(sizes: list[int], **bounds: int) -> tuple[PastOutputs, list[int]]:

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jupyter_client.session import json_packer
 
-from nbcomm.messages import Display
 from nbcomm.notebook.pieces import version
+from nbcomm.protocol.messages import Display
 
 from .cells import Cell
 

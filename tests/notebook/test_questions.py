@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from IPython.core.error import StdinNotImplementedError
 
-from nbcomm.messages import Asking, Doing, Done, Op, Reply, Snapshot, Withdrawn
 from nbcomm.notebook.presses import Presses
 from nbcomm.notebook.questions import Questions
 from nbcomm.notebook.requests import Request
+from nbcomm.protocol.messages import Asking, Doing, Done, Op, Reply, Snapshot, Withdrawn
 
 RUN = 5
 STUCK = Doing(waits=[Op("collective", "barrier", "", [0, 1], 1, "", "", 0.0)])

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from nbcomm.messages import Blob, Done, Failure
 from nbcomm.notebook.requests import Request
+from nbcomm.protocol.messages import Blob, Done, Failure
 
 
 def test_it_is_complete_with_its_last_answer() -> None:

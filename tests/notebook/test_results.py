@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from nbcomm.messages import Clear, Result, Text
 from nbcomm.notebook.area import Area, RecordingArea
 from nbcomm.notebook.output import CellOutput
 from nbcomm.notebook.results import cell_area, placing
+from nbcomm.protocol.messages import Clear, Result, Text
 
 from .cells import Cell, png, shown_png
 

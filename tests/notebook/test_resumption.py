@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from nbcomm.home import Home
 from nbcomm.launch.layout import assign_places
-from nbcomm.messages import Done, Hello, Output, Probe, Resume, Snapshot, Text
 from nbcomm.notebook.resumption import Resumption
 from nbcomm.notebook.roster import Roster
+from nbcomm.protocol.messages import Done, Hello, Output, Probe, Resume, Snapshot, Text
+from nbcomm.world_dir import Home
 
 
 class Link:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.home import Home
 from nbcomm.launch.ends import how_it_ended
 from nbcomm.launch.layout import assign_places
-from nbcomm.messages import Failure, Hello, Snapshot
 from nbcomm.notebook.roster import Roster, ends_of
+from nbcomm.protocol.messages import Failure, Hello, Snapshot
+from nbcomm.world_dir import Home
 
 
 @pytest.fixture

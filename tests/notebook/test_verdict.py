@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbcomm.messages import Count, Doing, Op
 from nbcomm.notebook.standings import Standing
 from nbcomm.notebook.verdict import judge, of_threads
+from nbcomm.protocol.messages import Count, Doing, Op
 
 from .programs import Play, Tape, any_play
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nbcomm.messages import Doing, Op
 from nbcomm.notebook.standings import Standing
 from nbcomm.notebook.watch import _cut_off
+from nbcomm.protocol.messages import Doing, Op
 
 
 def test_a_call_that_deaths_cut_off_names_each_with_its_own_end() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm import ranks
+from nbcomm import rank_spec
 from nbcomm.panel import Ladder, Past, RankView, Rung, Span, Timeline, feed, static, story, words
 
 CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
@@ -52,7 +52,7 @@ def test_numbers_are_written_as_in_javascript(name: str) -> None:
 
 def test_the_sentence_and_the_fold_are_those_of_javascript() -> None:
     for given, expected in CASES["fold"]:
-        assert ranks.fold(given) == expected
+        assert rank_spec.fold(given) == expected
     for given, expected in CASES["named"]:
         assert words.named(given) == expected
     assert [[letter, story.MARKS[mark], story.WORDS[mark]] for mark, letter in feed._LETTERS.items()] == CASES["marks"]

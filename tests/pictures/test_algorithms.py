@@ -9,7 +9,7 @@ from fractions import Fraction
 import pytest
 
 from nbcomm.errors import CollectiveError, OpError
-from nbcomm.laws import PAIRS
+from nbcomm.number_ops import PAIRS
 from nbcomm.pictures import algorithms
 from nbcomm.pictures.algorithms import ALGORITHMS, Run, run
 from nbcomm.pictures.plan import NAMES, REDUCING, Cell, made_up, plan

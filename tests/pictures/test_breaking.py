@@ -13,7 +13,7 @@ from nbcomm.errors import CellError
 from nbcomm.notebook.session import Session
 from nbcomm.pictures.algorithms import ALGORITHMS
 from nbcomm.pictures.breaking import BREAKS, Call, breaks_of, broken
-from nbcomm.ranks import parse
+from nbcomm.rank_spec import parse
 
 CASES = [(Call(name, 4), how) for name in ALGORITHMS for how in breaks_of(name)]
 CASES += [(Call(name, 4, op=op), "shape") for name in ("all_reduce", "reduce", "scan") for op in ("mean", "band")]

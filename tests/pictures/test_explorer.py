@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from nbcomm.errors import CollectiveError
-from nbcomm.laws import PAIRS
+from nbcomm.number_ops import PAIRS
 from nbcomm.pictures import explorer as module
 from nbcomm.pictures.algorithms import ALGORITHMS
 from nbcomm.pictures.explorer import Choices, Explorer, explore, remember

@@ -9,8 +9,8 @@ import pytest
 
 import nbcomm
 from nbcomm.errors import CollectiveError, OpError
-from nbcomm.laws import PAIRS
 from nbcomm.notebook.session import Session
+from nbcomm.number_ops import PAIRS
 from nbcomm.pictures.plan import NAMES, REDUCING, plan
 from nbcomm.pictures.spelling import LIBRARIES, NONE, spell
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from IPython.core.error import StdinNotImplementedError
 
-from nbcomm.messages import Asking, Reply, Withdrawn
+from nbcomm.protocol.messages import Asking, Reply, Withdrawn
 from nbcomm.rank.asking import Asker
 from nbcomm.rank.record import Record
 from nbcomm.rank.streams import Capture, follow_threads

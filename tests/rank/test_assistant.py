@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.messages import Ask, Told
+from nbcomm.protocol.messages import Ask, Told
 from nbcomm.rank import assistant as module
 from nbcomm.rank.assistant import PATIENCE, Assistant
 from nbcomm.rank.streams import Capture, unheard

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbcomm.home import HOME_VARIABLE
 from nbcomm.rank import board as board_module
 from nbcomm.rank.board import _BYTES, _PLACE, _PLACES, _PLACES_AT, _SLOTS, LONGEST, Board, Entry, entry, place
+from nbcomm.world_dir import HOME_VARIABLE
 
 SUM, PROD = entry(1, "all_reduce(sum)"), entry(2, "all_reduce(prod)")
 

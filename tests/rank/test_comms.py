@@ -14,7 +14,7 @@ import comm
 import pytest
 from comm.base_comm import BaseComm
 
-from nbcomm.messages import Clear, Comm, Display, Heard, Item, Text
+from nbcomm.protocol.messages import Clear, Comm, Display, Heard, Item, Text
 from nbcomm.rank import outlets
 from nbcomm.rank.comms import Comms
 from nbcomm.rank.outlets import Outlet

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.errors import TransferError
+from nbcomm.protocol.payload import pack, unpack
 from nbcomm.rank.comparing import compare, form
 from nbcomm.rank.digests import digest
-from nbcomm.values import pack, unpack
 
 
 @dataclasses.dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbcomm.messages import Done, FromRank, Output, Resume, Text
+from nbcomm.protocol.codec import decode_from_rank, encode
+from nbcomm.protocol.messages import Done, FromRank, Output, Resume, Text
 from nbcomm.rank.history import History
-from nbcomm.wire import decode_from_rank, encode
 
 
 def said(text: str, run: int = 5) -> list[Any]:

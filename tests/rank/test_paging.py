@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from nbcomm.messages import Display, Text
+from nbcomm.protocol.messages import Display, Text
 from nbcomm.rank.paging import find_names, show_pages
 from nbcomm.rank.streams import Capture
 

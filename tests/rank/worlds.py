@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pytest
 
-from nbcomm.messages import Form, Place
+from nbcomm.protocol.messages import Form, Place
 
 from ..autopsy import OutOfTimeError
 

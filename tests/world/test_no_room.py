@@ -19,7 +19,7 @@ import errno, os
 def full(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 ''', lie := {})
-from nbcomm.home import Home
+from nbcomm.world_dir import Home
 """
 """What fails as on a full disk, in names of its own."""
 

@@ -126,7 +126,7 @@ def test_eight_ranks_of_20000_lines_lose_none(open_notebook, kind: str) -> None:
     per_rank: dict[int, list[str]] = {rank: [] for rank in range(8)}
     for line in cell.lines:
         label, text = re.fullmatch(r"\[([\d,-]+)\] (.*)", line).groups()  # type: ignore[union-attr]
-        from nbcomm.ranks import parse
+        from nbcomm.rank_spec import parse
 
         for rank in parse(label, 8):
             per_rank[rank].append(text)

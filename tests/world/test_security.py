@@ -29,9 +29,9 @@ import pytest
 import zmq
 from jupyter_client.session import Session
 
-from nbcomm.home import Home
-from nbcomm.messages import Hello, Output, Text
-from nbcomm.wire import encode
+from nbcomm.protocol.codec import encode
+from nbcomm.protocol.messages import Hello, Output, Text
+from nbcomm.world_dir import Home
 
 from .notebook import Notebook
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import torch.distributed as dist
 
 from ...errors import CollectiveError
-from ...ranks import named
+from ...rank_spec import named
 from .wire import Wire
 
 _EVER = timedelta(days=3650)

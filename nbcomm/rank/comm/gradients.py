@@ -29,7 +29,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ...errors import CollectiveError
-from ...ranks import by_rank
+from ...rank_spec import by_rank
 from . import ops, trees
 from .objects import pack
 from .reducing import exchange, reduce_many

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch.distributed as dist
 
 from ...errors import CollectiveError
-from ...ranks import named
+from ...rank_spec import named
 from ..torch_internals import process_groups
 
 if TYPE_CHECKING:

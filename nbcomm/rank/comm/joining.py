@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...errors import CollectiveError
-from ...ranks import by_rank
+from ...rank_spec import by_rank
 from . import trees
 from .buckets import fused
 from .objects import ALONE_FROM, Spec, plain

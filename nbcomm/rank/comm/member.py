@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 import torch.distributed as dist
 
-from ... import ranks as rank_sets
+from ... import rank_spec as rank_sets
 from ...errors import CollectiveError
-from ...ranks import named
+from ...rank_spec import named
 from .. import guard
 from ..torch_internals import process_groups
 from . import trees

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ... import laws
+from ... import number_ops
 from ...errors import OpError
 
 
@@ -59,7 +59,7 @@ _WIRES = {
     "bor": dist.ReduceOp.BOR,
     "bxor": dist.ReduceOp.BXOR,
 }
-_OPS = {name: Op(name, wire, laws.PAIRS[name]) for name, wire in _WIRES.items()}
+_OPS = {name: Op(name, wire, number_ops.PAIRS[name]) for name, wire in _WIRES.items()}
 
 
 def parse(op: object) -> Op:
@@ -74,14 +74,14 @@ def parse(op: object) -> Op:
     if isinstance(op, Op):
         return op
     if isinstance(op, str):
-        return _OPS[laws.name_of(op)]
+        return _OPS[number_ops.name_of(op)]
     if isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):
         if op == dist.ReduceOp.AVG:
             return _OPS["mean"]
         for known in _OPS.values():
             if op == known.wire:
                 return known
-    raise OpError(f"There is no reduction {op!r}; {laws.VALID}.")
+    raise OpError(f"There is no reduction {op!r}; {number_ops.VALID}.")
 
 
 # ---- tensors
@@ -187,13 +187,13 @@ def fold(op: Op, rows: torch.Tensor) -> torch.Tensor:
 
 
 def numbers(op: Op, values: Sequence[Any]) -> Any:
-    """Combine Python numbers in the order of the ranks, exactly; see `nbcomm.laws.reduce`."""
-    return laws.reduce(op.name, values)
+    """Combine Python numbers in the order of the ranks, exactly; see `nbcomm.number_ops.reduce`."""
+    return number_ops.reduce(op.name, values)
 
 
 def number_identity(op: Op) -> Any:
     """What leaves every Python number as it is under ``op``; NaN for the mean of nothing."""
-    return laws.identity(op.name)
+    return number_ops.identity(op.name)
 
 
 def _short(dtype: torch.dtype) -> str:

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 
 from ...errors import CollectiveError, MismatchError, OpError
-from ...ranks import by_rank, named
+from ...rank_spec import by_rank, named
 from . import ops, trees
 from .buckets import fused
 from .objects import ALONE_FROM, Mail, as_bytes, pack, plain

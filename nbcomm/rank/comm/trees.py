@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from ...errors import CollectiveError
-from ...ranks import by_rank
+from ...rank_spec import by_rank
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:

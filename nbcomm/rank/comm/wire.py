@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from ...errors import CollectiveError, MismatchError
-from ...ranks import by_rank
+from ...rank_spec import by_rank
 from .objects import ERROR, HEAD_BYTES, NOTICE, Mail, Side, as_bytes
 
 # torch 2.13 renamed these two and warns of the old names.

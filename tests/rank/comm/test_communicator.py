@@ -14,9 +14,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from nbcomm.cell_names import METHODS
 from nbcomm.errors import CollectiveError, MismatchError, OpError
 from nbcomm.rank.comm import Communicator
-from nbcomm.vocabulary import METHODS
 
 from ..worlds import Failed, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 

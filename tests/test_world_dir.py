@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.home import LARGEST_FILE, Home, LinkInfo, private_file, tail, telling_of_room
+from nbcomm.world_dir import LARGEST_FILE, Home, LinkInfo, private_file, tail, telling_of_room
 
 
 @pytest.fixture(autouse=True)

@@ -21,8 +21,8 @@ from typing import IO
 import msgspec
 
 from .errors import StartError
-from .messages import Hello, Place
-from .sketch import shortened
+from .protocol.messages import Hello, Place
+from .short_repr import shortened
 
 HOME_VARIABLE = "NBCOMM_HOME"
 """Environment variable by which a process of the world finds the world's directory."""

@@ -24,7 +24,7 @@ from typing import Any
 
 import cloudpickle
 
-from .errors import TransferError
+from ..errors import TransferError
 from .messages import Blob
 
 FILE_FROM = 1 << 20

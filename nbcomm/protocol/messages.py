@@ -1,4 +1,4 @@
-"""What travels on the link between the notebook and a rank: typed structs; `nbcomm.wire` encodes them.
+"""What travels on the link between the notebook and a rank: typed structs; `nbcomm.protocol.codec` encodes them.
 
 A message is one ZMQ multipart: the encoded struct first, then the raw buffers that belong to it (the
 tensors of a `Push`, say), which are never copied into the struct.

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from nbcomm.errors import TransferError
-from nbcomm.values import FILE_FROM, pack, release, unpack
+from nbcomm.protocol.payload import FILE_FROM, pack, release, unpack
 
 
 def there(value: Any, bulk: Path | None = None) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 import io
 import time
 
-from nbcomm.consoles import write
+from nbcomm.console import write
 from nbcomm.notebook.area import TerminalArea
 from nbcomm.panel import Panel, RankView
 

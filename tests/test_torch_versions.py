@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from nbcomm.versions import NEWEST, OLDEST, untested
+from nbcomm.torch_versions import NEWEST, OLDEST, untested
 
 from .versions import suites, table, wanted
 from .versions.__main__ import is_good

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.errors import SpecError
-from nbcomm.ranks import fold, parse
+from nbcomm.rank_spec import fold, parse
 
 WORLD = 64
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nbcomm.sketch import detailed, fitted, size_of, sketch, told_apart
+from nbcomm.short_repr import detailed, fitted, size_of, sketch, told_apart
 
 Point = namedtuple("Point", "x y")  # noqa: PYI024 - any tuple of its own class
 
