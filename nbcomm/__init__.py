@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
     from IPython.core.interactiveshell import InteractiveShell
 
+    from .comm import Communicator
     from .notebook.session import Session
     from .pictures.picture import Picture
-    from .rank.comm import Communicator
 
 __version__ = "0.1.0"
 
@@ -187,7 +187,7 @@ def init() -> Communicator:
     Raises:
         CollectiveError: the script was not started by torchrun (or something that sets its variables).
     """
-    from .rank.script import init as join
+    from .comm.torchrun import init as join
 
     return join()
 

@@ -17,8 +17,8 @@ import pytest
 import nbcomm
 from nbcomm import cli
 from nbcomm.cell_names import METHODS, PROPERTIES
+from nbcomm.comm import Communicator
 from nbcomm.notebook import usage
-from nbcomm.rank.comm import Communicator
 
 from .world.notebook import Notebook, transcript, with_ranks
 

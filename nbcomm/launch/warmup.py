@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-_ALSO = ("nbcomm.rank.comm", "nbcomm.rank.guard", "ipyparallel.serialize")
+_ALSO = ("nbcomm.comm", "nbcomm.comm.subset", "ipyparallel.serialize")
 
 
 def warm_up(modules: Iterable[str]) -> str:

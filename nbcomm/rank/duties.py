@@ -18,12 +18,13 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..comm import torchrun
 from ..errors import NbcommError, TransferError
 from ..faults import Faults, failure, told
 from ..protocol.messages import Blob, Call, Compare, Done, Failure, Form, Heard, Offer, Pull, Push, Request, Run, Survey
 from ..protocol.payload import pack, unpack
 from ..world_dir import Home
-from . import names, program, script, spoken, surveys
+from . import names, program, spoken, surveys
 from .cells import CellRunner
 from .comms import Comms
 from .history import History
@@ -300,7 +301,7 @@ class Duties:
         self.standing.set("running", order.id)
         first = self._parts.world.comm is None
         with self.runner.interruptible():
-            comm = script.current = self._parts.world.form(order)  # nbcomm.init() in a cell is this one
+            comm = torchrun.current = self._parts.world.form(order)  # nbcomm.init() in a cell is this one
         given = names.cell_names(comm)
         names.install(self._shell.user_ns, given)
         if first:

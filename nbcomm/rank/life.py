@@ -17,11 +17,11 @@ from typing import Any
 import torch.distributed as dist
 
 from .. import errors
+from ..comm import Communicator, subset
 from ..protocol.messages import Mismatch, Place
 from ..rank_spec import by_rank, named
-from . import guard, spoken
+from . import spoken
 from .board import Board, entry, words_of
-from .comm import Communicator
 from .group import RankGroup
 from .record import Record
 from .store import UnixStore
@@ -151,9 +151,9 @@ class Life:
             return
         if name in ("send", "recv"):
             if peer is not None:
-                guard.check_peer("send to" if name == "send" else "recv from", peer, comm.cell_ranks)
+                subset.check_peer("send to" if name == "send" else "recv from", peer, comm.cell_ranks)
         else:
-            guard.check_present(name, members, comm.cell_ranks, comm.world_size)
+            subset.check_present(name, members, comm.cell_ranks, comm.world_size)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -252,13 +252,13 @@ class Life:
         if self.board is None:
             return
         board, me, seq = self.board, self.rank, self.record.meetings + 1
-        text = guard.new_group(members)
+        text = subset.new_group(members)
         group = hash_of(f"{self.generation}:new_group")
         seen, where = board.seen(everyone), spoken.here(self.record.scope()).block
         board.put_place(group, seq, where)
         different = board.compare(0, group, seq, entry(hash_of(text), text), seen)
-        others = {peer: guard.members_in(board.text(peer, 0, group, seq)) for peer in different}
-        if not all(guard.agree((me, members), other) for other in others.items()):
+        others = {peer: subset.members_in(board.text(peer, 0, group, seq)) for peer in different}
+        if not all(subset.agree((me, members), other) for other in others.items()):
             heard = board.hear(0, group, seq, seen, self.ended)
             heard = {me: (text, words_of(where) or ""), **heard}
             said = {rank: (text.partition("|")[2], where) for rank, (text, where) in heard.items() if text}

@@ -12,8 +12,8 @@ import functools
 from typing import Any
 
 from ..cell_names import METHODS, PROPERTIES
-from .comm import Communicator
-from .fabric import Fabric
+from ..comm import Communicator
+from ..fabric import Fabric
 
 
 def cell_names(comm: Communicator) -> dict[str, Any]:

@@ -25,8 +25,8 @@ from typing import Any
 
 from IPython.core.getipython import get_ipython
 
+from ..comm import lending
 from ..errors import ExitError, ScriptError
-from . import lending
 
 scope: dict[str, Any] | None = None
 """The variables of the script that runs; None between scripts. A frame whose globals they are belongs to it."""

@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
+from ..comm.transport.group_args import members_of, resolve
 from ..number_ops import name_of
 from ..short_repr import detailed, sketch
 from .calls import NAMES
-from .comm.groups import members_of, resolve
 
 _ITEMS = 64
 """A list with more entries is no list of one for each rank."""
@@ -114,7 +114,7 @@ def _members(comm: Any, group: Any) -> Sequence[int]:
 
 
 def _op(op: Any) -> str:
-    from .comm.ops import parse
+    from ..comm.algorithms.reduce_ops import parse
 
     try:
         return parse(op).name

@@ -14,11 +14,11 @@ from typing import Any, NamedTuple
 import torch
 
 from ..cell_names import METHODS
+from ..comm.journaling import journaled
+from ..comm.point_to_point import PointToPoint
+from ..comm.transport.packets import HEAD_BYTES
 from ..short_repr import shortened
 from .board import place
-from .comm.objects import HEAD_BYTES
-from .comm.point import PointToPoint
-from .journaled import journaled
 
 TYPED = ("<stdin>", "<string>")
 """Files of code that has no place in a cell: typed at a debugger's prompt, or made by `eval`."""

@@ -23,11 +23,11 @@ import torch
 import torch.distributed as dist
 
 from .. import errors
+from ..comm import Communicator, lending
 from ..protocol.messages import Form, Mismatch, Place
-from . import lending, selftest
+from . import selftest
 from .board import Board, in_child
 from .census import Groups, hold, without
-from .comm import Communicator
 from .group import RankGroup
 from .life import PATIENCE, Life
 from .store import StoreServer, UnixStore

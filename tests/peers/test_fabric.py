@@ -24,7 +24,7 @@ def both() -> tuple[Any, Any]:
     from lightning_fabric import Fabric
 
     import nbcomm
-    from nbcomm.rank.fabric import Fabric as Ours
+    from nbcomm.fabric import Fabric as Ours
 
     warnings.simplefilter("ignore")
     comm = nbcomm.init()
@@ -106,7 +106,7 @@ def test_the_signatures_are_fabrics() -> None:
 
     from lightning_fabric import Fabric
 
-    from nbcomm.rank.fabric import Fabric as Ours
+    from nbcomm.fabric import Fabric as Ours
 
     for name, method in inspect.getmembers(Ours, inspect.isfunction):
         if name.startswith("_"):

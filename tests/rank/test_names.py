@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nbcomm.cell_names import METHODS
-from nbcomm.rank.comm import Communicator
+from nbcomm.comm import Communicator
 from nbcomm.rank.names import cell_names, install
 
 from .worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import torch
 
+from nbcomm.comm.journaling import journaled
+from nbcomm.comm.transport.packets import HEAD_BYTES
 from nbcomm.rank import spoken
 from nbcomm.rank.board import place, words_of
-from nbcomm.rank.comm.objects import HEAD_BYTES
-from nbcomm.rank.journaled import journaled
 
 
 class Journal:
@@ -175,7 +175,7 @@ def test_a_name_that_is_built_of_others_is_the_cells() -> None:
     exec(  # noqa: S102 - a module that counts as ours
         "def any_rank(comm): return comm.all_reduce(True)\ndef inside(comm): return comm.all_gather(True)\n"
         "def all_reduce(comm): return comm.all_reduce(torch.ones(2))\ndef call(comm): return comm.call()",
-        ours := {"__name__": "nbcomm.rank.comm.reductions", "torch": torch},
+        ours := {"__name__": "nbcomm.comm.reductions", "torch": torch},
     )
     scope: dict[str, Any] = {"ours": ours}
     scope["comm"] = Caller(scope)

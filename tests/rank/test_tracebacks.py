@@ -37,14 +37,14 @@ def functions(error: BaseException, call: Any) -> list[str]:
 
 @pytest.mark.parametrize("error", [CollectiveError("no"), OpError("no")])
 def test_frames_of_nbcomm_and_torch_are_left_out(error: Exception) -> None:
-    refuse = in_module("nbcomm.rank.comm.member", "def f():\n    raise error", error=error)
+    refuse = in_module("nbcomm.comm.member", "def f():\n    raise error", error=error)
     torchs = in_module("torch.distributed", "def f():\n    refuse()", refuse=refuse)
     assert functions(error, torchs) == ["cell", "helper"]
 
 
 def test_frames_of_the_user_behind_them_stay() -> None:
     error = CollectiveError("no")
-    refuse = in_module("nbcomm.rank.comm.member", "def f():\n    raise error", error=error)
+    refuse = in_module("nbcomm.comm.member", "def f():\n    raise error", error=error)
     back = in_module("nbcomm.rank.order", "def f():\n    user['helper'](refuse)", user=USER, refuse=refuse)
     assert functions(error, back) == ["cell", "helper", "f", "helper"]
 
@@ -57,7 +57,7 @@ def test_a_context_of_ours_is_left_out_with_its_helper() -> None:
 
 @pytest.mark.parametrize("error", [InternalError("oh"), ValueError("no"), KeyboardInterrupt()])
 def test_other_errors_keep_their_frames(error: BaseException) -> None:
-    theirs = in_module("nbcomm.rank.comm.member", "def f():\n    raise error", error=error)
+    theirs = in_module("nbcomm.comm.member", "def f():\n    raise error", error=error)
     assert functions(error, theirs) == ["cell", "helper", "f"]
 
 

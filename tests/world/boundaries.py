@@ -228,7 +228,12 @@ TABLE = (
             ),
             ("rank", "agent", NOTHING, "tests/world/test_threads.py::test_a_rank_that_has_lost_its_link_makes_another"),
             ("rank", "store", NOTHING, "tests/world/test_threads.py::test_the_store_serves_on"),
-            ("rank", "lane", CELL, "tests/rank/comm/test_lanes.py::test_a_thread_that_fails_is_told_to_who_waits"),
+            (
+                "rank",
+                "lane",
+                CELL,
+                "tests/comm/transport/test_async_lanes.py::test_a_thread_that_fails_is_told_to_who_waits",
+            ),
         )
     ),
     # What it does at the end of a cell.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from nbcomm.rank.comm import Communicator
+from nbcomm.comm import Communicator
 
 
 def test_values_stand_behind_their_rank(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils import data
 
-from nbcomm.rank.comm import Communicator
-from nbcomm.rank.fabric import Fabric
+from nbcomm.comm import Communicator
+from nbcomm.fabric import Fabric
 
 from ..worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 

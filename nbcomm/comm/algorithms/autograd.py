@@ -1,0 +1,235 @@
+"""How gradients flow back through a collective.
+
+The forward pass is done by then, without autograd and fused. `tie` only ties its results to the tensors that they came
+from; what goes back is one collective, the forward one turned round, which every rank of the group must reach:
+
+==============  =========================================================================
+forward         what a rank's data gets
+==============  =========================================================================
+broadcast       on ``src`` the sum of all ranks' gradients
+scatter         on ``src`` each rank's gradient, for that rank's item
+gather          from ``dst`` the gradient of this rank's part
+all_gather      the sum of all ranks' gradients of this rank's part
+reduce          from ``dst`` its gradient (divided by W, for a mean)
+all_reduce      the sum of all ranks' gradients (divided by W, for a mean)
+reduce_scatter  each rank's gradient, for that rank's share (divided by W, for a mean)
+all_to_all      each rank's gradient, for the item that it was sent
+scan            the sum of the gradients of this rank and those after it
+==============  =========================================================================
+
+Reductions that are not linear (min, max, product) gather all ranks' values and reduce them under autograd's eyes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch.autograd.function import once_differentiable
+
+from ...errors import CollectiveError
+from ...rank_spec import by_rank
+from ..transport import pytrees
+from ..transport.exchange import Wire
+from ..transport.packets import pack
+from . import reduce_ops
+from .reduce import exchange, reduce_many
+
+Grads = Sequence[torch.Tensor]
+Back = Callable[[Grads], Sequence["torch.Tensor | None"]]
+"""From the gradients of a collective's results to those of its data, on one rank."""
+Wired = Callable[[], Wire]
+"""Asks for the wire when it is needed: backward is another call, perhaps of another cell."""
+
+
+class _Tie(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, back: Back, results: Grads, *_: torch.Tensor) -> Any:
+        ctx.back = back
+        return tuple(results)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: torch.Tensor) -> Any:
+        return None, None, *ctx.back([grad.detach() for grad in grads])
+
+
+def tie(results: Grads, inputs: Grads, back: Back) -> list[torch.Tensor]:
+    """Tie detached results to what they came from.
+
+    Args:
+        results: of the forward pass, on this rank.
+        inputs: this rank's tensors that they depend on. A rank that gave none still takes part in the backward pass.
+        back: gives a gradient for each input, or nothing if there are none.
+    """
+    if inputs:
+        return list(_Tie.apply(back, results, *inputs))  # type: ignore[no-untyped-call]
+    anchor = torch.zeros((), requires_grad=True)
+
+    def back_to_nobody(grads: Grads) -> list[None]:
+        back(grads)
+        return [None]
+
+    return list(_Tie.apply(back_to_nobody, results, anchor))  # type: ignore[no-untyped-call]
+
+
+def link(device: torch.device, inputs: Grads, back: Back) -> torch.Tensor:
+    """A zero that stands for results that another rank has: backward of it takes part in that rank's."""
+    return tie([torch.zeros((), device=device)], inputs, back)[0]
+
+
+def requires_grad(data: Any) -> list[bool]:
+    """Which leaves require grad, in walking order."""
+    return [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytrees.flat(data)]
+
+
+def chosen(data: Any, flags: Iterable[bool]) -> list[Any]:
+    """The leaves that are flagged."""
+    return [leaf for leaf, flag in zip(pytrees.flat(data), flags, strict=True) if flag]
+
+
+def replaced(data: Any, flags: Iterable[bool], new: Grads) -> Any:
+    """The same data with other leaves where they are flagged."""
+    fresh = iter(new)
+    return pytrees.fill(
+        data, iter([next(fresh) if flag else leaf for leaf, flag in zip(pytrees.flat(data), flags, strict=True)])
+    )
+
+
+def agree(wire: Wire, flags: Any) -> list[Any]:
+    """Every rank's word about which of its tensors require grad."""
+    return exchange(wire, pack(flags, wire.carries))
+
+
+def check_alike(wire: Wire, needs: Sequence[Sequence[bool]], what: str) -> None:
+    """Raise unless the same tensors require grad everywhere.
+
+    Args:
+        wire: the group.
+        needs: for each rank, which leaves do.
+        what: whose they are, for the message: "rank" or "item".
+    """
+    if any(need != needs[0] for need in needs):
+        texts = [
+            "has 1 tensor that requires grad" if sum(need) == 1 else f"has {sum(need)} tensors that require grad"
+            for need in needs
+        ]
+        raise CollectiveError(
+            f"With sync_grads=True the same tensors must require grad {what}, as backward is a collective too: "
+            f"{by_rank(wire.ranks, texts)}."
+        )
+
+
+# ---- the ways back
+
+
+def summed(wire: Wired, scale: float = 1.0) -> Back:
+    """Of all_reduce: the sum over all ranks."""
+
+    def back(grads: Grads) -> list[torch.Tensor]:
+        totals = _sums(wire(), grads)
+        return totals if scale == 1 else [total * scale for total in totals]
+
+    return back
+
+
+def summed_part(wire: Wired) -> Back:
+    """Of all_gather, whose results are each tensor's parts in group order: the sum for this rank's own part."""
+
+    def back(grads: Grads) -> list[torch.Tensor]:
+        known = wire()
+        return _sums(known, grads)[known.me :: known.size]
+
+    return back
+
+
+def summed_on(wire: Wired, src: int) -> Back:
+    """Of broadcast: the sum over all ranks, on ``src``."""
+
+    def back(grads: Grads) -> list[torch.Tensor]:
+        known = wire()
+        totals = reduce_many(known, grads, reduce_ops.parse("sum"), src)
+        return totals if known.ranks[known.me] == src else []
+
+    return back
+
+
+def gathered_on(wire: Wired, src: int) -> Back:
+    """Of scatter: each rank's gradients, one rank's after the other's, on ``src``."""
+
+    def back(grads: Grads) -> list[torch.Tensor]:
+        known = wire()
+        mail = pack(list(grads), known.carries)
+        mails = known.gather(mail, known.heads(mail), src)
+        return [grad for got in mails or () for grad in got.open(known.device)]
+
+    return back
+
+
+def scattered_from(wire: Wired, dst: int) -> Back:
+    """Of gather, whose results on ``dst`` are each tensor's parts in group order: this rank's part."""
+
+    def back(grads: Grads) -> list[torch.Tensor]:
+        known = wire()
+        mails = None
+        if known.ranks[known.me] == dst:
+            mails = [pack(list(grads[place :: known.size]), known.carries) for place in range(known.size)]
+        got: list[torch.Tensor] = known.scatter(mails, dst).open(known.device)
+        return got
+
+    return back
+
+
+def broadcast_from(wire: Wired, dst: int, scale: float) -> Back:
+    """Of reduce: the gradients of ``dst``."""
+
+    def back(grads: Grads) -> list[torch.Tensor]:
+        known = wire()
+        if known.ranks[known.me] != dst:
+            got: list[torch.Tensor] = known.broadcast(dst).open(known.device)
+            return got
+        scaled = [grad * scale for grad in grads]
+        for work, _ in known.post_broadcast(pack(scaled, known.carries)):
+            work.wait()
+        return scaled
+
+    return back
+
+
+def gathered(wire: Wired, scale: float) -> Back:
+    """Of reduce_scatter: each rank's gradients, one rank's after the other's."""
+
+    def back(grads: Grads) -> list[torch.Tensor]:
+        known = wire()
+        rows = exchange(known, pack([grad * scale for grad in grads], known.carries))
+        return [grad.clone() for row in rows for grad in row]
+
+    return back
+
+
+def exchanged(wire: Wired, counts: Sequence[int]) -> Back:
+    """Of all_to_all, whose results are one rank's after the other's, ``counts`` of each: what was sent to each."""
+
+    def back(grads: Grads) -> list[torch.Tensor]:
+        known, rest = wire(), iter(grads)
+        mails = [pack([next(rest) for _ in range(count)], known.carries) for count in counts]
+        return [grad for got in known.all_to_all(mails) for grad in got.open(known.device)]
+
+    return back
+
+
+def summed_from_here(wire: Wired, scale: float, *, exclusive: bool) -> Back:
+    """Of scan: the sum over this rank (unless ``exclusive``) and those after it; ``scale`` is this rank's own."""
+
+    def back(grads: Grads) -> list[torch.Tensor]:
+        known = wire()
+        rows = exchange(known, pack([grad * scale for grad in grads], known.carries))
+        later = rows[known.me + exclusive :]
+        return [torch.stack(own).sum(0) for own in zip(*later, strict=True)] or [torch.zeros_like(g) for g in grads]
+
+    return back
+
+
+def _sums(wire: Wire, grads: Grads) -> list[torch.Tensor]:
+    return reduce_many(wire, grads, reduce_ops.parse("sum"))

@@ -1,0 +1,321 @@
+"""Reduces nested data over one group.
+
+One tensor goes straight to the backend: no rank asks another what it holds. Anything else begins with one small
+exchange, in which the ranks compare structure, shapes and dtypes and, since they are tiny, combine the Python numbers;
+then the tensors follow, fused into one message for each dtype and device.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Sequence
+from numbers import Number
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from ...errors import CollectiveError, MismatchError, OpError
+from ...rank_spec import by_rank, named
+from ..transport import pytrees
+from ..transport.exchange import Wire, own_error, reduce_scatter_single
+from ..transport.fusion import fused
+from ..transport.packets import ALONE_FROM, Mail, as_bytes, pack, plain
+from . import reduce_ops
+
+
+def reduce_tree(wire: Wire, data: Any, op: reduce_ops.Op, dst: int | None, *, grads: bool = False) -> list[Any]:
+    """Reduce every leaf of ``data``; the results are in walking order.
+
+    Args:
+        wire: the group.
+        data: one tensor, array or number, or nested data of them.
+        op: the reduction.
+        dst: the global rank that needs the results, or None if all do. Elsewhere they are not defined.
+        grads: whether gradients will flow back, so the ranks must agree about which leaves need them.
+
+    Raises:
+        CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
+    """
+    if isinstance(data, torch.Tensor) and not grads:
+        return [reduce_one(wire, data.detach(), op, dst)]
+    found = pytrees.flat(data)
+    how = "" if dst is None else f", dst={dst}"
+    numbers = [reduce_ops.numbers(op, values) for values in compare(wire, data, found, op, grads=grads, how=how)]
+    tensors = [as_tensor(leaf, op) for leaf in found if not is_number(leaf)]
+    reduced = iter(reduce_many(wire, tensors, op, dst))
+    combined = iter(numbers)
+    return [next(combined) if is_number(leaf) else like(leaf, next(reduced)) for leaf in found]
+
+
+def reduce_into(wire: Wire, data: Any, op: reduce_ops.Op, out: Any) -> Any:
+    """Reduce every leaf of ``data`` into those of ``out``, which may be ``data``, and return ``out``.
+
+    Raises:
+        CollectiveError: ``out`` does not fit; nothing has moved then.
+    """
+    pairs = _pairs(wire, data, out, op)
+    if isinstance(data, torch.Tensor):
+        target = out.detach()
+        if out is not data:
+            target.copy_(data.detach())
+        result = reduce_one(wire, target, op, given_up=True)
+        if result.data_ptr() != target.data_ptr():
+            target.copy_(result)
+        # The collective wrote past autograd: a backward that still needs the old values must fail, not go wrong.
+        torch.autograd.graph.increment_version(out)
+        return out
+    results = reduce_tree(wire, data, op, None)
+    for (_, target), result in zip(pairs, results, strict=True):
+        if isinstance(target, torch.Tensor):
+            target.detach().copy_(result)
+        else:
+            target[...] = result
+    return out
+
+
+def compare(  # noqa: PLR0913  # by keyword
+    wire: Wire, data: Any, found: Sequence[Any], op: reduce_ops.Op, *, grads: bool = False, how: str = ""
+) -> list[tuple[Any, ...]]:
+    """Compare the ranks' data before any tensor moves; return the Python numbers in it, one tuple of all ranks' each.
+
+    Args:
+        wire: the group.
+        data: of this rank.
+        found: its leaves.
+        op: the reduction.
+        grads: whether the ranks must agree about which leaves require grad.
+        how: the arguments, besides the op, that the ranks must agree about.
+
+    Raises:
+        MismatchError: the ranks' ops or arguments differ.
+        CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
+    """
+    call = f"{op.name}{how}"
+    refused: Exception | None = None
+    try:
+        _check_leaves(wire, data, found, op)
+        outline = pytrees.outline(data, lambda leaf: _word(leaf, grads=grads))
+        digest = hashlib.blake2b(f"{call} {outline}".encode(), digest_size=16).digest()
+        mail = pack((digest, [leaf for leaf in found if is_number(leaf)]), wire.carries)
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
+        refused, mail = error, Mail.error(f"failed: {error}")
+    rows = exchange(wire, mail, refused)
+    if len({digest for digest, _ in rows}) > 1:
+        said = [(path, _word(leaf, grads=grads)) for path, leaf in pytrees.leaves(data)]
+        answers = exchange(wire, pack((call, said), wire.carries))
+        calls = [f"called {wire.call} with {other}" for other, _ in answers]
+        if len(set(calls)) > 1:
+            raise MismatchError(f"{by_rank(wire.ranks, calls).capitalize()}. Nothing was moved.")
+        raise CollectiveError(_difference(wire.ranks, [words for _, words in answers]))
+    return list(zip(*(numbers for _, numbers in rows), strict=True))
+
+
+def exchange(wire: Wire, mail: Mail, refused: Exception | None = None) -> list[Any]:
+    """Everybody's value to everybody.
+
+    Raises:
+        CollectiveError: a rank sent an error. The rank itself raises the exception that it met.
+    """
+    with own_error(refused):
+        heads = wire.heads(mail)
+    return [got.open(wire.device, own=False) for got in wire.all_gather(mail, heads)]
+
+
+def reduce_many(
+    wire: Wire, tensors: Sequence[torch.Tensor], op: reduce_ops.Op, dst: int | None = None
+) -> list[torch.Tensor]:
+    """Reduce tensors, small ones fused: one collective for each dtype and device."""
+    return fused(
+        tensors,
+        lambda values: reduce_one(wire, values, op, dst, given_up=True),
+        alone=lambda tensor: reduce_one(wire, tensor, op, dst),
+        alone_from=ALONE_FROM,
+    )
+
+
+def reduce_one(
+    wire: Wire,
+    tensor: torch.Tensor,
+    op: reduce_ops.Op,
+    dst: int | None = None,
+    *,
+    given_up: bool = False,
+) -> torch.Tensor:
+    """Reduce one detached tensor into a new one.
+
+    Args:
+        wire: the group.
+        tensor: is left as it is, unless ``given_up``: then its memory may become the result's.
+        op: the reduction.
+        dst: as in `reduce_tree`.
+        given_up: the caller has no more need of ``tensor``.
+    """
+    rule = reduce_ops.rule(op, tensor.dtype, bitwise=wire.bitwise(tensor.device))
+    values = carried(wire, tensor, rule.wire)
+    if rule.folded:
+        rows = wire.rows(as_bytes(values)).view(values.dtype).view(wire.size, *values.shape)
+        return reduce_ops.fold(op, rows).to(tensor.device, rule.result)
+    if values.data_ptr() == tensor.data_ptr() and not given_up:
+        values = values.clone()
+    moved = torch.view_as_real(values) if values.is_complex() else values
+    if dst is None:
+        dist.all_reduce(moved, op.wire, group=wire.group)
+    else:
+        dist.reduce(moved, dst, op.wire, group=wire.group)
+    return _finished(wire, values, op, rule).to(tensor.device)
+
+
+def reduce_scatter_one(wire: Wire, tensor: torch.Tensor, op: reduce_ops.Op) -> torch.Tensor:
+    """Reduce one detached tensor, whose first dimension the group divides, and return this rank's share of it."""
+    rule = reduce_ops.rule(op, tensor.dtype, bitwise=wire.bitwise(tensor.device))
+    length = tensor.shape[0] // wire.size
+    if rule.folded:
+        return reduce_one(wire, tensor, op)[wire.me * length : (wire.me + 1) * length].clone()
+    values = carried(wire, tensor, rule.wire)
+    share = values.new_empty((length, *values.shape[1:]))
+    moved, into = (torch.view_as_real(values), torch.view_as_real(share)) if values.is_complex() else (values, share)
+    reduce_scatter_single(into, moved, op=op.wire, group=wire.group)
+    return _finished(wire, share, op, rule).to(tensor.device)
+
+
+def carried(wire: Wire, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The values in order, in the dtype and on the device in which the group can combine them."""
+    check_dense("data", tensor, wire.call)
+    if not wire.carries(tensor) or (tensor.is_cpu and wire.host.type != "cpu"):
+        tensor = tensor.to(wire.host)
+    return tensor.to(dtype).resolve_conj().resolve_neg().contiguous()
+
+
+def _finished(wire: Wire, values: torch.Tensor, op: reduce_ops.Op, rule: reduce_ops.Rule) -> torch.Tensor:
+    if op.name == "mean":
+        if not (values.is_floating_point() or values.is_complex()):
+            values = values.to(torch.float64)  # the sum is exact so far; divide it with as little loss
+        values.div_(wire.size)
+    return values if values.dtype == rule.result else values.to(rule.result)
+
+
+# ---- leaves
+
+
+def is_number(leaf: Any) -> bool:
+    """Whether a leaf is a Python number, which travels with the comparison and is combined exactly."""
+    return _is_number_type(type(leaf))  # type: ignore[arg-type]  # mypy doubts that a class is hashable
+
+
+@functools.lru_cache(maxsize=1024)  # asked for every leaf
+def _is_number_type(cls: Any) -> bool:
+    return issubclass(cls, Number) and not issubclass(cls, np.generic)
+
+
+def as_tensor(leaf: Any, op: reduce_ops.Op) -> torch.Tensor:
+    """A leaf that can be reduced by ``op``, as a detached tensor."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.detach()
+    # A copy: numpy arrays may be read-only, or laid out in ways torch has not.
+    copied = torch.from_numpy(np.array(leaf))
+    whole = not (copied.is_floating_point() or copied.is_complex() or copied.dtype == torch.uint64)
+    return copied.double() if op.name == "mean" and whole else copied  # NumPy's own mean of integers is a float64
+
+
+def like(leaf: Any, result: torch.Tensor) -> Any:
+    """A result as the kind of thing that the leaf was: a tensor, an array or a NumPy number."""
+    if isinstance(leaf, torch.Tensor):
+        return result
+    array = result.numpy()
+    return array[()] if isinstance(leaf, np.generic) else array
+
+
+def _check_leaves(wire: Wire, data: Any, found: Sequence[Any], op: reduce_ops.Op) -> None:
+    """Check every leaf, and each kind of tensor once."""
+    known = set()
+    for place, leaf in enumerate(found):
+        kind = (leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else None
+        if kind not in known:
+            try:
+                _check_leaf(wire, "data", leaf, op)
+            except OpError:
+                _check_leaf(wire, list(pytrees.leaves(data))[place][0], leaf, op)  # once more, with its path
+                raise
+            if kind is not None:
+                known.add(kind)
+
+
+def _check_leaf(wire: Wire, path: str, leaf: Any, op: reduce_ops.Op) -> None:
+    if is_number(leaf):
+        return
+    if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "biufc":
+        leaf = as_tensor(leaf, op)
+    if not isinstance(leaf, torch.Tensor):
+        raise OpError(
+            f"{op.name} is not defined for {path}, {pytrees.describe(leaf)}: only tensors, arrays and numbers can "
+            "be reduced. Use all_gather or gather to collect other values."
+        )
+    check_dense(path, leaf, wire.call)
+    reduce_ops.rule(op, leaf.dtype, bitwise=wire.bitwise(leaf.device))
+
+
+def check_dense(path: str, tensor: torch.Tensor, name: str) -> None:
+    """Raise for a tensor whose values are not its memory: torch would combine what is not meant, or end the rank."""
+    if plain(tensor):
+        return
+    if hasattr(tensor, "full_tensor"):
+        kind, remedy = "a DTensor, of which each rank has a part", ".full_tensor(), or .to_local() for the parts"
+    elif tensor.is_quantized:
+        kind, remedy = "a quantized tensor", ".dequantize()"
+    elif tensor.is_nested:
+        kind, remedy = "a nested tensor", ".to_padded_tensor(0)"
+    elif tensor.layout != torch.strided:
+        kind, remedy = f"a sparse tensor ({str(tensor.layout).removeprefix('torch.')})", ".to_dense()"
+    elif tensor.is_meta:
+        raise OpError(f"{name} is not defined for {path}, which is on the meta device and has no values.")
+    else:
+        return  # a subclass that is a tensor like others
+    raise OpError(f"{name} is not defined for {path}, {kind}: pass {path}{remedy}.")
+
+
+def _pairs(wire: Wire, data: Any, out: Any, op: reduce_ops.Op) -> list[tuple[Any, Any]]:
+    """The leaves of ``data`` beside those of ``out``, if the results can be written there."""
+    here, there = pytrees.flat(data), pytrees.flat(out)
+    if pytrees.outline(data, lambda _: "leaf") != pytrees.outline(out, lambda _: "leaf"):
+        raise CollectiveError(
+            f"out= is {pytrees.describe(out)} and data {pytrees.describe(data)}: they need the same structure."
+        )
+    pairs = list(zip(here, there, strict=True))
+    for leaf, target in pairs:
+        if not isinstance(target, (torch.Tensor, np.ndarray)) or type(target) is not type(leaf):
+            raise CollectiveError(f"out= is written in place, and {pytrees.describe(target)} cannot be; leave it out.")
+        like = as_tensor(leaf, op) if isinstance(leaf, np.ndarray) else leaf
+        for word, each in (("data", like), ("out", target)):
+            if isinstance(each, torch.Tensor):
+                check_dense(word, each, wire.call)
+        result = reduce_ops.rule(op, like.dtype, bitwise=wire.bitwise(like.device)).result
+        has = target.dtype if isinstance(target, torch.Tensor) else torch.from_numpy(np.empty(0, target.dtype)).dtype
+        if tuple(target.shape) != tuple(leaf.shape) or has != result:
+            raise CollectiveError(
+                f"out= is {pytrees.describe(target)}, but the {op.name} of {pytrees.describe(leaf)} is "
+                f"{str(result).removeprefix('torch.')}, of the same shape. Pass such a one."
+            )
+    return pairs
+
+
+def _word(leaf: Any, *, grads: bool) -> str:
+    if is_number(leaf):
+        return "a number"
+    return pytrees.describe(leaf) + (" that requires grad" if grads and getattr(leaf, "requires_grad", False) else "")
+
+
+def _difference(ranks: Sequence[int], words: Sequence[Sequence[tuple[str, str]]]) -> str:
+    """Name the first place at which the ranks differ."""
+    maps = [dict(pairs) for pairs in words]
+    paths = list(dict.fromkeys(path for pairs in words for path, _ in pairs))
+    for path in paths:
+        here = [found.get(path, "nothing") for found in maps]
+        if len(set(here)) > 1:
+            return (
+                f"The ranks passed data that differs at {path}: {by_rank(ranks, here)}. "
+                "Pass the same structure, shapes and dtypes on every rank."
+            )
+    return f"The ranks passed containers of different types to one reduction; {named(ranks)} must pass the same."

@@ -1,0 +1,64 @@
+"""A barrier that does not wait longer than it is told to."""
+
+from __future__ import annotations
+
+import re
+from datetime import timedelta
+
+import torch.distributed as dist
+
+from ...errors import CollectiveError
+from ...rank_spec import named
+from ..transport.exchange import Wire
+
+_EVER = timedelta(days=3650)
+"""From here on there is no limit; and gloo counts in nanoseconds, of which it has not many more."""
+
+
+def limit_of(timeout: float | timedelta | None) -> timedelta | None:
+    """What a barrier's timeout means; None for no limit.
+
+    Raises:
+        CollectiveError: it is no time to wait for.
+    """
+    if timeout is None:
+        return None
+    if not isinstance(timeout, timedelta):
+        if timeout >= _EVER.total_seconds():
+            return None
+        if not timeout > 0:  # NaN neither
+            raise CollectiveError(f"A barrier needs a positive timeout, in seconds, not {timeout!r}.")
+        timeout = timedelta(seconds=timeout)
+    if timeout <= timedelta(0):
+        raise CollectiveError(f"A barrier needs a positive timeout, in seconds, not {timeout!r}.")
+    return None if timeout >= _EVER else timeout
+
+
+def barrier_with_timeout(wire: Wire, name: str | None, limit: timedelta) -> None:
+    """Wait for every rank of the group, for ``limit`` at most.
+
+    The group's first rank counts who has come, so it is the one that can name the others.
+
+    Raises:
+        CollectiveError: not all have come in time.
+    """
+    try:
+        if wire.host.type == "cpu":
+            dist.monitored_barrier(wire.group, limit, wait_all_ranks=True)
+        else:
+            work = dist.barrier(group=wire.group, async_op=True)
+            if work is not None:
+                work.wait(limit)
+    except RuntimeError as error:
+        missing = re.search(r"Ranks ([\d, ]+) failed", str(error))
+        if missing:
+            absent = [wire.ranks[int(number)] for number in missing[1].replace(",", " ").split()]
+            found = f"{named(absent)} did not come"
+        elif wire.me == 0:
+            found = "not all ranks came"
+        else:
+            found = f"rank {wire.ranks[0]}, which counts the others, did not report that all had come"
+        label = "The barrier" if name is None else f"The barrier {name!r}"
+        raise CollectiveError(
+            f"{label} of {named(wire.ranks)} was given up after {limit.total_seconds():g} s: {found}."
+        ) from error

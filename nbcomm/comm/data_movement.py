@@ -1,0 +1,376 @@
+"""Collectives that move data as it is: barrier, broadcast, scatter, gather, all_gather, all_to_all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numpy as np
+import torch
+import torch.distributed as dist
+
+from ..errors import CollectiveError
+from .algorithms import autograd, join
+from .algorithms.timed_barrier import barrier_with_timeout, limit_of
+from .rank_order import Turns
+from .transport import pytrees
+from .transport.async_lanes import Handle
+from .transport.exchange import Wire, own_error, wait
+from .transport.packets import Mail, pack, plain
+
+if TYPE_CHECKING:
+    from .transport.group_args import Group
+
+Packed = TypeVar("Packed")
+
+
+class Movers(Turns):
+    """What ranks tell each other, for data of any kind."""
+
+    # ---- from one to all, from all to one
+
+    def barrier(
+        self,
+        name: str | None = None,
+        timeout: float | timedelta | None = None,
+        *,
+        group: Group = None,
+        async_op: bool = False,
+    ) -> Handle | None:
+        """Wait until every rank of the group has come here. Every rank of the group must call this.
+
+        Args:
+            name: shown wherever it is shown who waits for whom.
+            timeout: seconds (or a timedelta) to wait at most; None, or infinity, waits as long as the group does.
+            group: the ranks to wait for; None for the world.
+            async_op: return a `Handle` at once, that is done when every rank has come.
+
+        Raises:
+            CollectiveError: the time is over; group rank 0 names the missing ranks. Or ``timeout`` is not positive.
+        """
+        if async_op:
+            return self._beside("barrier", group, lambda: self.barrier(name, timeout, group=group))
+        limit = limit_of(timeout)
+        wire = self._wire("barrier", group)
+        self.at_barrier = name
+        try:
+            if limit is None:
+                dist.barrier(group=wire.group)
+            else:
+                barrier_with_timeout(wire, name, limit)
+        finally:
+            self.at_barrier = None
+        return None
+
+    def broadcast(
+        self, data: Any, src: int = 0, *, group: Group = None, sync_grads: bool = False, async_op: bool = False
+    ) -> Any:
+        """Give every rank the data of ``src``. Every rank of the group must call this.
+
+        Args:
+            data: on ``src`` any picklable value; on the other ranks it is not looked at (None will do).
+            src: a global rank.
+            group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back to ``src``, summed over the ranks. Then backward is a collective, too,
+                and every rank must call it.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
+
+        Returns:
+            A copy of the data, on ``src`` too. Tensors that came from an accelerator arrive on this rank's device.
+
+        Raises:
+            CollectiveError: ``src`` is not in the group, or its data cannot be pickled; on every rank.
+
+        >>> broadcast({"lr": 0.1} if rank == 0 else None)  # doctest: +SKIP
+        {'lr': 0.1}
+        """
+        if async_op:
+            return self._beside(
+                "broadcast", group, lambda: self.broadcast(data, src, group=group), sync_grads=sync_grads
+            )
+        wire = self._wire("broadcast", group)
+        self._check_member(wire, src, "src")
+        copy = self._broadcast(wire, data, src)
+        if not sync_grads:
+            return copy
+        flags = autograd.agree(wire, autograd.requires_grad(data) if self.rank == src else None)[wire.ranks.index(src)]
+        results = [leaf.detach() for leaf in autograd.chosen(copy, flags)]
+        if not results:
+            return copy
+        inputs = autograd.chosen(data, flags) if self.rank == src else []
+        back = autograd.summed_on(lambda: self._wire("the backward of broadcast", group), src)
+        return autograd.replaced(copy, flags, autograd.tie(results, inputs, back))
+
+    def _broadcast(self, wire: Wire, data: Any, src: int) -> Any:
+        if self.rank != src:
+            return wire.broadcast(src).open(self.device)
+        mail, refused = packed(lambda: pack(data, wire.carries, alone=True))
+        posted = wire.post_broadcast(mail)
+        copy = mail.open(self.device, sent=True) if refused is None else None  # made while the parts are on their way
+        wait(posted)
+        if refused is not None:
+            raise CollectiveError(f"Nothing was moved: rank {src} failed: {refused}") from refused
+        return copy
+
+    def scatter(
+        self, items: Any, src: int = 0, *, group: Group = None, sync_grads: bool = False, async_op: bool = False
+    ) -> Any:
+        """Give each rank one of the items that ``src`` has. Every rank of the group must call this.
+
+        Args:
+            items: on ``src`` a list or tuple with one entry for each rank of the group, in group order, of any
+                picklable kind, or a tensor (array) whose first dimension is the group's size; elsewhere not looked at.
+            src: a global rank.
+            group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back to ``src``, each rank's to its item. The same tensors must require
+                grad in every item; then backward is a collective, too, and every rank must call it.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
+
+        Returns:
+            This rank's item; of a tensor its slice, without the first dimension.
+
+        Raises:
+            CollectiveError: ``src`` has another number of items; on every rank.
+
+        >>> scatter(["a", "b", "c", "d"] if rank == 0 else None)  # on rank 2 of 4  # doctest: +SKIP
+        'c'
+        """
+        if async_op:
+            return self._beside("scatter", group, lambda: self.scatter(items, src, group=group), sync_grads=sync_grads)
+        wire = self._wire("scatter", group)
+        self._check_member(wire, src, "src")
+        if not sync_grads:
+            return self._scatter(wire, items, src)
+        shares: list[Any] = []
+        if self.rank == src:
+            with suppress(CollectiveError):  # said below, on every rank
+                shares = shares_of(items, wire.size, "scatter")
+        item = self._scatter(wire, shares or items, src)
+        needs = autograd.agree(wire, [autograd.requires_grad(share) for share in shares])[wire.ranks.index(src)]
+        autograd.check_alike(wire, needs, "in every item")
+        results = [leaf.detach() for leaf in autograd.chosen(item, needs[wire.me])]
+        if not results:
+            return item
+        inputs = [leaf for share, flags in zip(shares, needs, strict=False) for leaf in autograd.chosen(share, flags)]
+        back = autograd.gathered_on(lambda: self._wire("the backward of scatter", group), src)
+        return autograd.replaced(item, needs[wire.me], autograd.tie(results, inputs, back))
+
+    def _scatter(self, wire: Wire, items: Any, src: int) -> Any:
+        if self.rank != src:
+            return wire.scatter(None, src).open(self.device)
+        mails, refused = packed(lambda: [pack(item, wire.carries) for item in shares_of(items, wire.size, "scatter")])
+        with own_error(refused):
+            got = wire.scatter(mails if isinstance(mails, list) else [mails] * wire.size, src)
+        return got.open(self.device)
+
+    def gather(  # noqa: PLR0913  # by keyword
+        self,
+        data: Any,
+        dst: int = 0,
+        mode: str = "list",
+        *,
+        group: Group = None,
+        sync_grads: bool = False,
+        async_op: bool = False,
+    ) -> Any:
+        """Collect every rank's data on ``dst``. Every rank of the group must call this.
+
+        Args:
+            data: any picklable value; shapes may differ in the modes "list" and "cat".
+            dst: a global rank.
+            mode: as in `all_gather`.
+            group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back to the ranks that the tensors came from. The same tensors must require
+                grad on every rank. Then backward is a collective, too, and every rank must call it: on ``dst`` of
+                what it makes of the result, elsewhere of the zero that it gets here.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
+
+        Returns:
+            On ``dst`` what `all_gather` would return, None elsewhere (with ``sync_grads`` a zero to call backward on).
+
+        Raises:
+            CollectiveError: the values cannot be joined. For tensors that is raised on every rank; for nested data
+                only ``dst`` can know, and raises alone.
+
+        >>> gather(rank * 10)  # on rank 0 of 4  # doctest: +SKIP
+        [0, 10, 20, 30]
+        """
+        if async_op:
+            return self._beside(
+                "gather", group, lambda: self.gather(data, dst, mode, group=group), sync_grads=sync_grads
+            )
+        wire = self._wire("gather", group)
+        self._check_member(wire, dst, "dst")
+        join.check_mode(mode)
+        _check_walked(mode, sync_grads=sync_grads)
+        mail, refused = packed(lambda: pack(data, wire.carries))
+        with own_error(refused):
+            heads = wire.heads(mail)
+        join.check_bare(wire, [head.bare for head in heads], mode)
+        mails = wire.gather(mail, heads, dst)
+        own = mode in ("list", "object") or sync_grads
+        values = None if mails is None else [got.open(self.device, own=own) for got in mails]
+        if not sync_grads:
+            return None if values is None else join.join(wire, values, mode, wire.me)
+        back = autograd.scattered_from(lambda: self._wire("the backward of gather", group), dst)
+        return self._joined_with_grad(wire, data, values, mode, back)
+
+    def _joined_with_grad(
+        self, wire: Wire, data: Any, values: Sequence[Any] | None, mode: str, back: autograd.Back
+    ) -> Any:
+        """Join what all ranks gave, tied to what this one gave; ``values`` are None where they are not known."""
+        needs = autograd.agree(wire, autograd.requires_grad(data))
+        autograd.check_alike(wire, needs, "on every rank")
+        flags = needs[wire.me]
+        inputs = autograd.chosen(data, flags)
+        if values is None:
+            return autograd.link(self.device, inputs, back) if inputs else None
+        joined = join.join(wire, values, mode, wire.me)  # raises for what cannot be joined, before the graph is touched
+        if not inputs:
+            return joined
+        gathered = [autograd.chosen(value, flags) for value in values]
+        parts = [part.detach() for each in zip(*gathered, strict=True) for part in each]
+        tied = autograd.tie(parts, inputs, back)
+        values = [autograd.replaced(value, flags, tied[place :: wire.size]) for place, value in enumerate(values)]
+        return join.join(wire, values, mode, wire.me)
+
+    def all_gather(
+        self,
+        data: Any,
+        mode: str = "stack",
+        sync_grads: bool = False,  # noqa: FBT001, FBT002
+        *,
+        group: Group = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Collect every rank's data on every rank. Every rank of the group must call this.
+
+        Args:
+            data: any picklable value. Nested collections are walked, and their leaves collected.
+            mode: what becomes of a tensor or array of shape (d, …), on a group of W ranks:
+
+                - "stack": (W, d, …), of equal shapes;
+                - "cat": joined along the first dimension, which may be uneven; W scalars become (W,);
+                - "list": a list of W, of any shapes;
+                - "object": nothing is walked; a list of what each rank passed, whatever it is.
+
+                Any other leaf becomes a list of W, in every mode.
+            sync_grads: let gradients flow back to the ranks that the tensors came from, summed over the ranks that
+                use them. Then backward is a collective, too, and every rank must call it.
+            group: the ranks that take part; None for the world.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
+
+        Raises:
+            CollectiveError: the values cannot be joined; on every rank, saying which rank sent what.
+
+        >>> all_gather(torch.tensor(10 * rank))  # on each of 4 ranks  # doctest: +SKIP
+        tensor([ 0, 10, 20, 30])
+        """
+        if async_op:
+            return self._beside(
+                "all_gather", group, lambda: self.all_gather(data, mode, group=group), sync_grads=sync_grads
+            )
+        wire = self._wire("all_gather", group)
+        join.check_mode(mode)
+        _check_walked(mode, sync_grads=sync_grads)
+        return self._all_gather(wire, data, mode, group=group, grads=sync_grads)
+
+    def _all_gather(self, wire: Wire, data: Any, mode: str, *, group: Group = None, grads: bool = False) -> Any:
+        # Three ways. One tensor on every rank: its rows arrive where they stay. Nested data that is alike on all ranks:
+        # fused. Else everybody's whole value to everybody. The heads tell every rank which way all of them go.
+        whole = plain(data) or mode == "object" or grads
+        mail, refused = packed(
+            lambda: pack(data if whole else join.summary(data), wire.carries, alone=True),
+        )
+        with own_error(refused):
+            heads = wire.heads(mail)
+        specs = [head.bare for head in heads]
+        if not whole and specs.count(None) == wire.size:
+            rows = [got.open(self.device) for got in wire.all_gather(mail, heads)]
+            if len({digest for digest, _ in rows}) == 1:
+                return join.gather_fused(wire, data, [others for _, others in rows], mode)
+        if mode != "object" and not grads and None in specs:
+            mail = pack(data, wire.carries, alone=True)
+            heads = wire.heads(mail)
+        part = mail.device if mail.host is None else mail.host
+        if join.check_bare(wire, specs, mode) and part is not None and mode in ("stack", "cat") and not grads:
+            shape = (wire.size, *data.shape) if mode == "stack" or data.ndim == 0 else (-1, *data.shape[1:])
+            return wire.rows(part).view(data.dtype).view(shape).to(data.device)
+        own = mode in ("list", "object") or grads
+        values = [got.open(self.device, own=own) for got in wire.all_gather(mail, heads)]
+        if not grads:
+            return join.join(wire, values, mode, wire.me)
+        back = autograd.summed_part(lambda: self._wire("the backward of all_gather", group))
+        return self._joined_with_grad(wire, data, values, mode, back)
+
+    def all_to_all(
+        self, items: Sequence[Any], *, group: Group = None, sync_grads: bool = False, async_op: bool = False
+    ) -> Any:
+        """Send one item to each rank and receive one from each. Every rank of the group must call this.
+
+        Args:
+            items: one entry for each rank of the group, in group order, of any picklable kind and any shapes; or a
+                tensor (array) whose first dimension is the group's size.
+            group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back to the ranks that sent the tensors. The same tensors must require
+                grad in every item of every rank; then backward is a collective, too, and every rank must call it.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
+
+        Returns:
+            A list of what each rank sent here, in group order.
+
+        Raises:
+            CollectiveError: a rank has another number of items; on every rank.
+
+        >>> all_to_all([f"{rank} to {other}" for other in range(2)])  # on rank 0 of 2  # doctest: +SKIP
+        ['0 to 0', '1 to 0']
+        """
+        if async_op:
+            return self._beside("all_to_all", group, lambda: self.all_to_all(items, group=group), sync_grads=sync_grads)
+        wire = self._wire("all_to_all", group)
+        shares, refused = packed(lambda: shares_of(items, wire.size, "all_to_all"))
+        mails: Any = shares
+        if refused is None:
+            mails, refused = packed(lambda: [pack(item, wire.carries) for item in cast("list[Any]", shares)])
+        with own_error(refused):
+            got = [mail.open(self.device) for mail in wire.all_to_all(mails)]
+        if not sync_grads:
+            return got
+        needs = autograd.agree(wire, [autograd.requires_grad(share) for share in cast("list[Any]", shares)])
+        autograd.check_alike(wire, [[flag for flags in row for flag in flags] for row in needs], "on every rank")
+        autograd.check_alike(wire, needs[wire.me], "in every item")
+        flags = needs[wire.me][wire.me]
+        inputs = [leaf for share in cast("list[Any]", shares) for leaf in autograd.chosen(share, flags)]
+        if not inputs:
+            return got
+        results = [leaf.detach() for value in got for leaf in autograd.chosen(value, flags)]
+        count = sum(flags)
+        back = autograd.exchanged(lambda: self._wire("the backward of all_to_all", group), [count] * wire.size)
+        tied = autograd.tie(results, inputs, back)
+        return [autograd.replaced(value, flags, tied[at * count : (at + 1) * count]) for at, value in enumerate(got)]
+
+
+def packed(make: Callable[[], Packed]) -> tuple[Packed | Mail, Exception | None]:
+    """What ``make`` packs, or else the news for the others that it failed, and why."""
+    try:
+        return make(), None
+    except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
+        return Mail.error(f"failed: {error}"), error
+
+
+def _check_walked(mode: str, *, sync_grads: bool) -> None:
+    if sync_grads and mode == "object":
+        raise CollectiveError("mode='object' passes values on whole, without gradients; use another mode.")
+
+
+def shares_of(items: Any, size: int, name: str) -> list[Any]:
+    """One item for each rank."""
+    if isinstance(items, (torch.Tensor, np.ndarray)) and items.ndim and items.shape[0] == size:
+        return list(items)
+    if isinstance(items, (list, tuple)) and len(items) == size:
+        return list(items)
+    raise CollectiveError(
+        f"{name} needs a list or tuple of {size} items, one for each rank of the group, not {pytrees.describe(items)}."
+    )

@@ -1,0 +1,204 @@
+"""The world's process group, lent to code that believes it is alone.
+
+A script, and a cell pasted from a tutorial, makes its process group, and destroys it at its end. Here it stands
+already, and other cells hold handles of it (DDP modules, subgroups) that must live on. So ``init_process_group``
+finds the world's group made as it wishes, and ``destroy_process_group`` behind it destroys what was made meanwhile, and
+leaves the rest. A loan of a cell lasts until it is given back, in whichever cell; a script's ends with the script.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+from urllib.parse import parse_qsl, urlparse
+
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+from ..errors import CollectiveError
+from ..rank.torch_internals import process_groups
+
+_init, _destroy = dist.init_process_group, dist.destroy_process_group
+_signature = inspect.signature(_init)
+
+
+class _Loan:
+    """One borrower's view of the world's group.
+
+    Args:
+        who: borrows, in words.
+        strict: a second ``init_process_group`` is torch's error, as it would be in a process of its own.
+    """
+
+    def __init__(self, who: str, *, strict: bool = False) -> None:
+        self.who = who
+        self.strict = strict
+        self.taken = self.returned = False
+        self.before = _names()
+
+    def take(self, asked: dict[str, Any]) -> None:
+        """The borrower initializes: all is there, if it is what it wants."""
+        self._check_place(*_place_in(asked))
+        self._check_backend(asked.get("backend"))
+        self.taken = True
+        if not self.strict:  # what was made up to now is of other cells, or of an earlier run of this one
+            self.before = _names()
+
+    def _check_place(self, rank: int, size: int) -> None:
+        here = dist.get_rank(), dist.get_world_size()
+        if size not in (-1, here[1]):
+            raise CollectiveError(
+                f"{self.who} wants a process group of {_ranks(size)}, and this world has {_ranks(here[1])}: leave "
+                f"world_size and rank out, or start another world (%distributed start -n {size})."
+            )
+        if rank not in (-1, here[0]):
+            raise CollectiveError(
+                f"{self.who} wants to be rank {rank} of the process group, and here it runs on rank {here[0]} of "
+                f"{here[1]}: leave world_size and rank out, or pass rank=dist.get_rank()."
+            )
+
+    def _check_backend(self, backend: Any) -> None:
+        there = str(dist.get_backend_config())
+        kinds = str(backend or "").lower().split(",")
+        if not {kind.rpartition(":")[2] for kind in kinds if kind} <= set(process_groups.devices_of(there).values()):
+            raise CollectiveError(
+                f"{self.who} wants a process group of {backend}, and this world's is of {there}: start another "
+                f"world (%distributed start --backend {backend}), or leave the backend out, which takes what is there."
+            )
+
+    def give_back(self) -> None:
+        """The borrower destroys all groups: those that were made meanwhile are destroyed."""
+        self.taken, self.returned = False, True
+        for group, name, *_ in process_groups.known_groups():
+            if name not in self.before and process_groups.is_known(group):
+                _destroy(group)
+
+
+def _never() -> bool:
+    return False
+
+
+_script: _Loan | None = None
+_cells: _Loan | None = None
+_ours: Callable[[], bool] = _never
+
+
+def lend(ours: Callable[[], bool], who: str) -> Callable[[], None]:
+    """From now on, whoever calls ``init_process_group`` while the world stands borrows it.
+
+    Args:
+        ours: whether the process group that stands is the world's.
+        who: calls it, in words.
+
+    Returns:
+        What ends that: torch's functions do again what they do.
+    """
+    global _ours, _cells
+    for module in (dist, c10d):  # for good: modules keep what they have found
+        module.init_process_group = init_process_group  # type: ignore[attr-defined]
+        module.destroy_process_group = destroy_process_group  # type: ignore[attr-defined]
+    _ours, _cells = ours, _Loan(who)
+    return _end
+
+
+def _end() -> None:
+    global _script, _cells  # noqa: PLW0603 - as above
+    _script = _cells = None
+
+
+@contextmanager
+def to_script() -> Iterator[None]:
+    """While this lasts, the world's group is a script's own: it ends no other loan, and is given back at the end."""
+    global _script  # noqa: PLW0603
+    _script = _Loan("This script", strict=True) if dist.is_initialized() and _ours() else None
+    try:
+        yield
+    finally:
+        _script = None
+
+
+def forgive() -> None:
+    """The script knows that the world may stand already, and so may initialize as often as cells may."""
+    if _script is not None:
+        _script.strict = False
+
+
+def leave() -> None:
+    """Destroy the world's groups at the end of a process that has destroyed what was lent to it."""
+    if _cells is not None and _cells.returned and dist.is_initialized():
+        _destroy()
+
+
+def destroy_world() -> None:
+    """Destroy the world's groups, whoever has borrowed them."""
+    if _cells is not None:
+        _cells.taken = False
+    _destroy()
+
+
+def is_lent() -> bool:
+    """Whether this process lends its world."""
+    return _cells is not None
+
+
+@functools.wraps(_init)
+def init_process_group(*args: Any, **kwargs: Any) -> None:
+    """As torch's, but where the world's group stands already it is lent."""
+    loan = _script or _cells
+    if loan is None or not dist.is_initialized() or not _ours() or (loan.strict and loan.taken):
+        _init(*args, **kwargs)  # which refuses a second one
+    else:
+        loan.take(_signature.bind(*args, **kwargs).arguments)
+
+
+@functools.wraps(_destroy)
+def destroy_process_group(group: Any = None) -> None:
+    """As torch's, but what was lent is given back."""
+    loan = _script or _cells
+    everything = group is None or group is dist.GroupMember.WORLD
+    if loan is not None and everything and dist.is_initialized() and _ours() and (loan.taken or loan is _script):
+        loan.give_back()
+    else:
+        _destroy(group)
+
+
+def _names() -> set[str]:
+    return {name for _, name, *_ in process_groups.known_groups()}
+
+
+def _ranks(size: int) -> str:
+    return f"{size} rank{'s' * (size != 1)}"
+
+
+def _place_in(asked: dict[str, Any]) -> tuple[int, int]:
+    """The rank and the size that a call asks for; -1 for what it leaves open.
+
+    Where the ranks would meet is no matter: they have met.
+    """
+    rank, size = _number(asked.get("rank")), _number(asked.get("world_size"))
+    method = urlparse(asked.get("init_method") or "env://")
+    if asked.get("store") is not None and "init_method" in asked and asked["init_method"] is not None:
+        raise ValueError("Cannot specify both init_method and store.")  # as torch's own
+    query = dict(parse_qsl(method.query))
+    rank, size = _number(query.get("rank", rank)), _number(query.get("world_size", size))
+    if asked.get("store") is None and method.scheme == "env":
+        rank = _number(os.environ.get("RANK")) if rank == -1 else rank
+        size = _number(os.environ.get("WORLD_SIZE")) if size == -1 else size
+    elif -1 in (rank, size):
+        how = "a store" if asked.get("store") is not None else f"init_method={asked['init_method']!r}"
+        raise CollectiveError(
+            f"init_process_group with {how} needs rank and world_size: pass rank=dist.get_rank() and "
+            "world_size=dist.get_world_size(), or leave all of them out."
+        )
+    return rank, size
+
+
+def _number(value: Any) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        return -1

@@ -1,0 +1,299 @@
+"""Collectives that combine data: reduce, all_reduce, reduce_scatter, scan."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from ..errors import CollectiveError
+from .algorithms import autograd, reduce, reduce_ops, scan
+from .data_movement import Movers, shares_of
+from .transport import pytrees
+from .transport.exchange import Wire
+
+if TYPE_CHECKING:
+    from .transport.group_args import Group
+
+
+class Reductions(Movers):
+    """What ranks make of their data together, element by element."""
+
+    def reduce(  # noqa: PLR0913  # by keyword
+        self,
+        data: Any,
+        op: Any = "sum",
+        dst: int = 0,
+        *,
+        group: Group = None,
+        sync_grads: bool = False,
+        async_op: bool = False,
+    ) -> Any:
+        """Combine every rank's data on ``dst``. Every rank of the group must call this.
+
+        Args:
+            data: as in `all_reduce`.
+            op: as in `all_reduce`.
+            dst: a global rank.
+            group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back from ``dst``. The same tensors must require grad on every rank. Then
+                backward is a collective, too, and every rank must call it: on ``dst`` of what it makes of the result,
+                elsewhere of the zero that it gets here.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
+
+        Returns:
+            On ``dst`` what `all_reduce` would return, None elsewhere (with ``sync_grads`` a zero to call backward on).
+
+        Raises:
+            OpError: as in `all_reduce`.
+            CollectiveError: as in `all_reduce`.
+
+        >>> reduce(torch.tensor(10 * rank))  # on rank 0 of 4  # doctest: +SKIP
+        tensor(60)
+        """
+        if async_op:
+            return self._beside("reduce", group, lambda: self.reduce(data, op, dst, group=group), sync_grads=sync_grads)
+        wire = self._wire("reduce", group)
+        self._check_member(wire, dst, "dst")
+        known, here = reduce_ops.parse(op), self.rank == dst
+        flags = self._flags(wire, data) if sync_grads else []
+        results = reduce.reduce_tree(wire, data, known, dst)
+        if not any(flags):
+            return pytrees.fill(data, iter(results)) if here else None
+        inputs = autograd.chosen(data, flags)
+        if known.linear:
+            scale = known.scale(wire.size)
+            back = autograd.broadcast_from(lambda: self._wire("the backward of reduce", group), dst, scale)
+            if not here:
+                return autograd.link(self.device, inputs, back)
+            tied = autograd.tie(autograd.chosen(results, flags), inputs, back)
+        else:
+            rows = self._rows_with_grad(wire, inputs, group)
+            if not here:
+                return autograd.link(self.device, rows, lambda _: [torch.zeros_like(row) for row in rows])
+            tied = [reduce_ops.fold(known, row) for row in rows]
+        return autograd.replaced(pytrees.fill(data, iter(results)), flags, tied)
+
+    def all_reduce(  # noqa: PLR0913  # by keyword
+        self,
+        data: Any,
+        op: Any = "sum",
+        sync_grads: bool = False,  # noqa: FBT001, FBT002
+        out: Any = None,
+        *,
+        group: Group = None,
+        async_op: bool = False,
+    ) -> Any:
+        """Combine every rank's data, element by element, on every rank. Every rank of the group must call this.
+
+        Args:
+            data: a tensor, numpy array or number, or nested data of them; of the same shapes and dtypes on every rank.
+            op: sum, mean (avg), min, max, product (prod), band, bor or bxor, in any letter case, or a ``ReduceOp``.
+                With a NaN on some rank, min and max of tensors are not defined on gloo: NaN, or any rank's value.
+            sync_grads: let gradients flow back, summed over the ranks. The same tensors must require grad
+                on every rank; backward is a collective, too, and every rank must call it.
+            out: write the results into these tensors (arrays), of ``data``'s structure, and return them; may be
+                ``data`` itself.
+            group: the ranks that take part; None for the world.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
+
+        Returns:
+            Data like ``data``. Python ints stay exact however long; floats are float64. The mean of integers is
+            a float: torch's default dtype for tensors. A sum of bools counts them: int64 for tensors.
+
+        Raises:
+            OpError: there is no such op, or the dtype does not have it.
+            CollectiveError: the ranks' nested data differ, or ``out`` does not fit.
+
+        >>> all_reduce(torch.tensor(10 * rank)), all_reduce(rank, "mean")  # on each of 4 ranks  # doctest: +SKIP
+        (tensor(60), 1.5)
+        """
+        if async_op:
+            return self._beside(
+                "all_reduce", group, lambda: self.all_reduce(data, op, out=out, group=group), sync_grads=sync_grads
+            )
+        wire = self._wire("all_reduce", group)
+        known = reduce_ops.parse(op)
+        if out is not None:
+            if sync_grads:
+                raise CollectiveError("out= is written past autograd and has no gradients; use it or sync_grads=True.")
+            return reduce.reduce_into(wire, data, known, out)
+        if isinstance(data, torch.Tensor) and not sync_grads:
+            return reduce.reduce_one(wire, data.detach(), known)  # the way that has to be as fast as torch's
+        results = reduce.reduce_tree(wire, data, known, None, grads=sync_grads)
+        flags = autograd.requires_grad(data) if sync_grads else []
+        if not any(flags):
+            return pytrees.fill(data, iter(results))
+        inputs = autograd.chosen(data, flags)
+        if known.linear:
+            scale = known.scale(wire.size)
+            back = autograd.summed(lambda: self._wire("the backward of all_reduce", group), scale)
+            tied = autograd.tie(autograd.chosen(results, flags), inputs, back)
+        else:
+            tied = [reduce_ops.fold(known, row) for row in self._rows_with_grad(wire, inputs, group)]
+        return autograd.replaced(pytrees.fill(data, iter(results)), flags, tied)
+
+    def _rows_with_grad(self, wire: Wire, inputs: Sequence[torch.Tensor], group: Group) -> list[torch.Tensor]:
+        # Which rank held the minimum, or by what the others multiply: only all values together can tell.
+        rows: list[torch.Tensor] = self._all_gather(wire, list(inputs), "stack", group=group, grads=True)
+        return rows
+
+    @staticmethod
+    def _flags(wire: Wire, data: Any) -> list[bool]:
+        """Which leaves gradients flow back to; the same on every rank, or it is said."""
+        needs = autograd.agree(wire, autograd.requires_grad(data))
+        autograd.check_alike(wire, needs, "on every rank")
+        found: list[bool] = needs[wire.me]
+        return found
+
+    def reduce_scatter(
+        self, data: Any, op: Any = "sum", *, group: Group = None, sync_grads: bool = False, async_op: bool = False
+    ) -> Any:
+        """Combine every rank's data and give each rank its share. Every rank of the group must call this.
+
+        Args:
+            data: a tensor of shape (W·n, …) on a group of W ranks, cut into W shares of (n, …); or a list or tuple with
+                one entry for each rank, each of what `all_reduce` takes.
+            op: as in `all_reduce`.
+            group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back, each rank's to its share everywhere. The same tensors must require
+                grad in every share of every rank; then backward is a collective, too, and every rank must call it.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
+
+        Returns:
+            This rank's share of the result.
+
+        Raises:
+            OpError: as in `all_reduce`.
+            CollectiveError: the data cannot be shared among the ranks.
+
+        >>> reduce_scatter(torch.arange(4))  # on rank 1 of 2  # doctest: +SKIP
+        tensor([4, 6])
+        """
+        if async_op:
+            return self._beside(
+                "reduce_scatter", group, lambda: self.reduce_scatter(data, op, group=group), sync_grads=sync_grads
+            )
+        wire = self._wire("reduce_scatter", group)
+        known = reduce_ops.parse(op)
+        if isinstance(data, torch.Tensor):
+            if data.ndim == 0 or data.shape[0] % wire.size:
+                raise CollectiveError(
+                    f"reduce_scatter cannot cut {pytrees.describe(data)} into {wire.size} equal shares along its first "
+                    f"dimension. Pad it to a multiple of {wire.size}, or pass a list of {wire.size} tensors."
+                )
+            if sync_grads:
+                return self._reduce_scatter_with_grad(wire, list(data.chunk(wire.size)), known, group)
+            return reduce.reduce_scatter_one(wire, data.detach(), known)
+        if isinstance(data, np.ndarray):
+            return self.reduce_scatter(reduce.as_tensor(data, known), known, group=group).numpy()
+        shares = shares_of(data, wire.size, "reduce_scatter")
+        if sync_grads:
+            return self._reduce_scatter_with_grad(wire, shares, known, group)
+        results = reduce.reduce_tree(wire, shares, known, None)
+        return pytrees.fill(shares, iter(results))[wire.me]
+
+    def _reduce_scatter_with_grad(self, wire: Wire, shares: list[Any], op: reduce_ops.Op, group: Group) -> Any:
+        needs = [autograd.requires_grad(share) for share in shares]
+        self._flags(wire, shares)
+        autograd.check_alike(wire, needs, "in every share")
+        flags = needs[wire.me]
+        result = pytrees.fill(shares, iter(reduce.reduce_tree(wire, shares, op, None)))[wire.me]
+        if not any(flags):
+            return result
+        inputs = [leaf for share in shares for leaf in autograd.chosen(share, flags)]
+        if op.linear:
+            scale = op.scale(wire.size)
+            back = autograd.gathered(lambda: self._wire("the backward of reduce_scatter", group), scale)
+            tied = autograd.tie(autograd.chosen(result, flags), inputs, back)
+        else:
+            count = sum(flags)
+            rows = self._rows_with_grad(wire, inputs, group)
+            tied = [reduce_ops.fold(op, row) for row in rows[wire.me * count : (wire.me + 1) * count]]
+            # Rows that nobody here needs are another rank's: its backward needs this rank's part in it all the same.
+        return autograd.replaced(result, flags, tied)
+
+    def scan(  # noqa: PLR0913  # by keyword
+        self,
+        data: Any,
+        op: Any = "sum",
+        exclusive: bool = False,  # noqa: FBT001, FBT002
+        *,
+        group: Group = None,
+        sync_grads: bool = False,
+        async_op: bool = False,
+    ) -> Any:
+        """Combine the data of the ranks up to this one, in group order. Every rank of the group must call this.
+
+        Args:
+            data: as in `all_reduce`.
+            op: as in `all_reduce`.
+            exclusive: leave out this rank's own data. The first rank then gets what changes nothing under ``op``:
+                0 for a sum, 1 for a product, infinity (the dtype's greatest) for a minimum; NaN for a mean.
+            group: the ranks that take part; None for the world.
+            sync_grads: let gradients flow back to the ranks before. The same tensors must require grad on every rank;
+                then backward is a collective, too, and every rank must call it.
+            async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
+
+        Returns:
+            Data like ``data``; its dtypes are those of `all_reduce`.
+
+        Raises:
+            OpError: as in `all_reduce`.
+            CollectiveError: as in `all_reduce`.
+
+        >>> scan(rank), scan(rank, exclusive=True)  # on rank 3 of 4  # doctest: +SKIP
+        (6, 3)
+        """
+        if async_op:
+            return self._beside(
+                "scan", group, lambda: self.scan(data, op, exclusive, group=group), sync_grads=sync_grads
+            )
+        wire = self._wire("scan", group)
+        known = reduce_ops.parse(op)
+        flags = self._flags(wire, data) if sync_grads else []
+        results = scan.scan_tree(wire, data, known, exclusive=exclusive)
+        if not any(flags):
+            return pytrees.fill(data, iter(results))
+        inputs = autograd.chosen(data, flags)
+        count = wire.me + (not exclusive)
+        kept = autograd.chosen(results, flags)
+        if known.linear:
+            scale = known.scale(max(count, 1))
+            back = autograd.summed_from_here(
+                lambda: self._wire("the backward of scan", group), scale, exclusive=exclusive
+            )
+            tied = autograd.tie(kept, inputs, back)
+        else:
+            rows = self._rows_with_grad(wire, inputs, group)
+            if count:
+                tied = [reduce_ops.fold(known, row[:count]) for row in rows]
+            else:  # the first rank's results depend on nobody, but its backward is needed
+                tied = autograd.tie(kept, rows, lambda _: [torch.zeros_like(row) for row in rows])
+        return autograd.replaced(pytrees.fill(data, iter(results)), flags, tied)
+
+    def any_rank(self, flag: Any, *, group: Group = None) -> bool:
+        """Whether something is true on at least one rank. Every rank of the group must call this.
+
+        Args:
+            flag: a bool, or what can be one: a number, or a tensor of one element.
+            group: the ranks that take part; None for the world.
+
+        >>> if any_rank(loss.isnan()):  # doctest: +SKIP
+        ...     load_the_last_checkpoint()
+        """
+        return bool(self.all_reduce(bool(flag), "max", group=group))
+
+    def all_ranks(self, flag: Any, *, group: Group = None) -> bool:
+        """Whether something is true on every rank. Every rank of the group must call this.
+
+        Args:
+            flag: as in `any_rank`.
+            group: the ranks that take part; None for the world.
+
+        >>> if all_ranks(done):  # doctest: +SKIP
+        ...     break
+        """
+        return bool(self.all_reduce(bool(flag), "min", group=group))

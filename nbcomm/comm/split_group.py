@@ -1,0 +1,70 @@
+"""Divides the ranks themselves into groups."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+from ..errors import CollectiveError
+from .sharding import Shares
+from .transport.group_args import OutsideGroup, members_of
+
+if TYPE_CHECKING:
+    from .transport.group_args import Group
+
+
+class Division(Shares):
+    """Groups that the ranks form by what each of them says."""
+
+    def split_group(self, color: Any, key: float | None = None, *, group: Group = None) -> Any:
+        """Divide a group: ranks that pass the same color form a group. Every rank of the *world* must call this.
+
+        MPI's ``MPI_Comm_split``, as a function of the world's ranks, since torch makes groups on all ranks at once.
+
+        Args:
+            color: any hashable value that can be compared with the others' (numbers, texts, tuples of them); None to
+                be in no group.
+            key: the order within the group, smallest first; ranks that pass the same, or none at all, are numbered
+                ascending.
+            group: divide only this group; ranks outside it must call this too, with a group of their own, which is
+                divided by itself, or with what `new_group` gave them: then they get None's answer.
+
+        Returns:
+            This rank's group, for ``group=``: a ``torch.distributed.ProcessGroup``; for None, a stand-in whose use
+            raises.
+
+        Raises:
+            CollectiveError: a rank's color cannot be compared with the others'.
+
+        >>> evens = split_group(rank % 2)  # doctest: +SKIP
+        ... all_reduce(rank, group=evens)  # on rank 3 of 4
+        4
+        """
+        asked = None if color is None or _is_outside(group) else (tuple(members_of(group)), color)
+        said = self.all_gather((asked, self.rank if key is None else key), "object")
+        members: dict[Any, list[int]] = {}
+        try:
+            for rank, (other, _) in enumerate(said):
+                if other is not None:
+                    members.setdefault(other, []).append(rank)
+            colors = sorted(members)
+        except TypeError as error:
+            raise CollectiveError(
+                f"split_group needs colors that are hashable and can be put in order: {error}."
+            ) from error
+        made: Any = OutsideGroup(())
+        for each in colors:
+            ranks = sorted(members[each], key=lambda rank: (said[rank][1], rank))
+            # By every rank, for every group, in one order.
+            new = dist.new_group(ranks) if ranks == sorted(ranks) else dist.new_group(ranks, sort_ranks=False)
+            if self.rank in ranks:
+                made = new
+        return made
+
+
+def _is_outside(group: Any) -> bool:
+    """Whether this rank is no member: it has no color then, but takes part, or the others would wait for it."""
+    if isinstance(group, (OutsideGroup, int)):  # torch's word for it is a number
+        return bool(group == dist.GroupMember.NON_GROUP_MEMBER)
+    return hasattr(group, "get_coordinate") and group.get_coordinate() is None

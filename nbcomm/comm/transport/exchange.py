@@ -1,0 +1,321 @@
+"""Moves mail among the ranks of one group: the torch collectives for data that is not reduced.
+
+Every collective here begins with the heads (see `objects`), so each rank learns what the others hold before it commits
+to a size. What does not fit into a head follows in as few messages as there are kinds of memory. A rank that has
+nothing to send because something failed sends an error instead: no rank is left waiting.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ...errors import CollectiveError, MismatchError
+from ...rank_spec import by_rank
+from .packets import ERROR, HEAD_BYTES, NOTICE, Mail, Side, as_bytes
+
+# torch 2.13 renamed these two and warns of the old names.
+all_gather_single: Callable[..., None] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+reduce_scatter_single: Callable[..., None] = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+
+Posted = tuple[Any, torch.Tensor]  # work to wait for, and the memory that must live until then
+
+SIDES: tuple[Side, ...] = ("host", "device")
+_ROUNDS: dict[Side, int] = {"host": 1, "device": 2}  # the bits of Mail.rounds
+
+_PAD_UP_TO = 1 << 16  # uneven parts up to this size are padded; beyond, that would waste memory on every rank
+
+
+class Wire:
+    """One group, as this rank uses it.
+
+    Attributes:
+        group: what torch's functions take; None for the world.
+        ranks: the members' global ranks, in group order.
+        me: this process's place among them.
+        size: how many they are.
+        device: where tensors from an accelerator are received.
+        call: the name of the collective that it is used for at present.
+        host: the memory for everything else: the CPU, or ``device`` if the group has no backend for the CPU.
+    """
+
+    def __init__(self, group: dist.ProcessGroup | None, ranks: Sequence[int], me: int, device: torch.device) -> None:
+        self.group = group
+        self.ranks = list(ranks)
+        self.me = me
+        self.size = len(self.ranks)
+        self.call = ""
+        self.device = device
+        self._backends = dict(part.split(":") for part in dist.get_backend_config(group).split(","))
+        self.host = torch.device("cpu") if "cpu" in self._backends else device
+
+    def carries(self, tensor: torch.Tensor) -> bool:
+        """Whether the group moves this tensor without a detour over the CPU (gloo's own would be no shorter)."""
+        return tensor.is_cpu or self._backends.get(tensor.device.type, "gloo") != "gloo"
+
+    def bitwise(self, device: torch.device) -> bool:
+        """Whether the backend for ``device`` knows band, bor and bxor."""
+        return self._backends.get(device.type, "gloo") == "gloo"
+
+    # ---- collectives
+
+    def broadcast(self, src: int) -> Mail:
+        """Receive what ``src`` posts: one message if it fits in the head, else one more for each part."""
+        head = self._on_host(_empty_head())
+        dist.broadcast(head, src, group=self.group)
+        got = Mail.from_head(head.cpu())
+        self._refuse([got], [src])
+        for part in self._arriving(got):
+            dist.broadcast(part, src, group=self.group)
+        return got
+
+    def post_broadcast(self, mail: Mail) -> list[Posted]:
+        """Begin to send mail to every rank, all parts at once; see `broadcast`."""
+        parts = [self._on_host(mail.head()), *self._departing(mail)]
+        src = self.ranks[self.me]
+        return [(dist.broadcast(part, src, group=self.group, async_op=True), part) for part in parts]
+
+    def heads(self, mail: Mail) -> list[Mail]:
+        """Everybody's head to everybody, in group order.
+
+        Raises:
+            MismatchError: the ranks are not in the same collective. It is raised on every rank.
+            CollectiveError: a rank sent an error. It is raised on every rank.
+        """
+        mail.call = _code(self.call)
+        blocks = torch.empty(self.size * HEAD_BYTES, dtype=torch.uint8, device=self.host)
+        all_gather_single(blocks, self._on_host(mail.head()), group=self.group)
+        heads = [Mail.from_head(block) for block in blocks.cpu().split(HEAD_BYTES)]
+        self._check_calls([head.call for head in heads])
+        self._refuse(heads, self.ranks)
+        return heads
+
+    def all_gather(self, mail: Mail, heads: list[Mail]) -> list[Mail]:
+        """The rest of everybody's mail to everybody, after `heads`."""
+        for side in SIDES:
+            sizes = [head.size(side) for head in heads]
+            self._deliver(heads, self._share(sizes, mail.part(side), side), side)
+        expected = [head.expected_alone() for head in heads]
+        for turn in range(max(map(len, expected))):
+            specs = [mine[turn] if turn < len(mine) else None for mine in expected]
+            for side in SIDES:
+                sizes = [spec.nbytes if spec and spec.side == side else 0 for spec in specs]
+                mine = mail.alone[turn] if sizes[self.me] else None
+                for head, part in zip(heads, self._share(sizes, mine, side), strict=True):
+                    head.alone.extend([] if part is None else [part])
+        return heads
+
+    def rows(self, data: torch.Tensor) -> torch.Tensor:
+        """Everybody's values in one flat tensor, one rank after the other; all have equally many."""
+        if data.is_cpu:
+            data = self._on_host(data)
+        flat = torch.empty(self.size * data.numel(), dtype=data.dtype, device=data.device)
+        all_gather_single(flat, data.reshape(-1), group=self.group)
+        return flat
+
+    def stacked(self, data: torch.Tensor) -> torch.Tensor:
+        """Everybody's values, one rank in each row, of any dtype; all are 1-D and equally long."""
+        values = data if self.carries(data) else data.to(self.host)
+        flat = self.rows(as_bytes(values)).view(data.dtype)
+        return flat.view(self.size, data.numel()).to(data.device)
+
+    def gather(self, mail: Mail, heads: list[Mail], dst: int) -> list[Mail] | None:
+        """The rest of everybody's mail to ``dst``, after `heads`; None elsewhere. No part travels alone."""
+        at = self.ranks.index(dst)
+        for side in SIDES:
+            sizes = [head.size(side) for head in heads]
+            out: list[torch.Tensor | None] = [None] * self.size
+            out[at] = mail.part(side)
+            if len(set(sizes)) == 1 and sizes[0]:
+                parts = self._empty(sizes, side) if self.me == at else None
+                dist.gather(self._sent(out[at], side), parts, dst, group=self.group)
+                self._deliver(heads, parts or [], side)
+            elif any(sizes):
+                expected = sizes if self.me == at else [0] * self.size
+                got = self._exchange(out, expected, side)
+                self._deliver(heads if self.me == at else [], got, side)  # elsewhere nothing has come
+        return heads if self.me == at else None
+
+    def scatter(self, mails: Sequence[Mail] | None, src: int) -> Mail:
+        """One piece of mail for each rank from ``src``, which gives them in group order. No part travels alone."""
+        head = self._on_host(_empty_head())
+        if mails is not None:
+            # Only src sees every size, but the later rounds need every rank: so src says which there will be.
+            rounds = _rounds(mails)
+            for mail in mails:
+                mail.rounds = rounds
+            dist.scatter(head, [self._on_host(mail.head()) for mail in mails], src, group=self.group)
+        else:
+            dist.scatter(head, src=src, group=self.group)
+        got = Mail.from_head(head.cpu())
+        self._refuse([got], [src])
+        at = self.ranks.index(src)
+        for side in _in_rounds(got.rounds):
+            expected = [0] * self.size
+            expected[at] = got.size(side)
+            out = [mail.part(side) for mail in mails] if mails is not None else [None] * self.size
+            self._deliver([got], [self._exchange(out, expected, side)[at]], side)
+        return got
+
+    def all_to_all(self, mails: Sequence[Mail] | Mail) -> list[Mail]:
+        """One piece of mail for each rank from each rank, or one error for all. No part travels alone."""
+        if isinstance(mails, Mail):
+            self.heads(mails)
+            return []  # not reached: the error has been raised
+        rounds = 0
+        for head in self.heads(Mail(NOTICE, rounds=_rounds(mails))):
+            rounds |= head.rounds
+        out_heads = self._on_host(torch.cat([mail.head() for mail in mails]))
+        in_heads = torch.empty_like(out_heads)
+        dist.all_to_all_single(in_heads, out_heads, group=self.group)
+        got = [Mail.from_head(head) for head in in_heads.cpu().split(HEAD_BYTES)]
+        for side in _in_rounds(rounds):
+            out = [mail.part(side) for mail in mails]
+            expected = [mail.size(side) for mail in got]
+            self._deliver(got, self._exchange(out, expected, side), side)
+        return got
+
+    # ---- from one rank to one other
+
+    def post(self, mail: Mail, dst: int, tag: int) -> list[Posted]:
+        """Begin to send mail to one rank, all parts at once."""
+        parts = [self._on_host(mail.head()), *self._departing(mail)]
+        return [(dist.isend(part, dst, group=self.group, tag=tag), part) for part in parts]
+
+    def recv(self, src: int | None, tag: int) -> Mail:
+        """Receive mail from ``src``, or from whoever sends first; its further parts come from the same rank."""
+        head = self._on_host(_empty_head())
+        sender = dist.recv(head, src, group=self.group, tag=tag)
+        got = Mail.from_head(head.cpu())
+        for part in self._arriving(got):
+            dist.recv(part, sender, group=self.group, tag=tag)
+        self._refuse([got], [sender])
+        return got
+
+    # ---- parts
+
+    def _departing(self, mail: Mail) -> Iterator[torch.Tensor]:
+        """What follows the head, as buffers to send from."""
+        for side in SIDES:
+            part = mail.part(side)
+            if part is not None:
+                yield self._sent(part, side)
+        for spec, part in zip(mail.expected_alone(), mail.alone, strict=True):
+            yield self._sent(part, spec.side)
+
+    def _arriving(self, mail: Mail) -> Iterator[torch.Tensor]:
+        """What follows the head, as buffers to receive into; filled when the next one is asked for."""
+        for side in SIDES:
+            if mail.size(side):
+                (part,) = self._empty([mail.size(side)], side)
+                yield part
+                self._deliver([mail], [part], side)
+        for spec in mail.expected_alone():
+            (part,) = self._empty([spec.nbytes], spec.side)
+            yield part
+            mail.alone.append(part if spec.side == "device" else part.cpu())
+
+    def _deliver(self, mails: Sequence[Mail], parts: Sequence[torch.Tensor | None], side: Side) -> None:
+        for mail, part in zip(mails, parts, strict=False):
+            if part is not None and mail.size(side):
+                mail.take(part if side == "device" else part.cpu(), side)
+
+    def _share(self, sizes: list[int], mine: torch.Tensor | None, side: Side) -> Sequence[torch.Tensor | None]:
+        """Every rank's bytes to every rank, of these sizes; None for whoever has none."""
+        if not any(sizes):
+            return [None] * self.size
+        data = self._sent(mine, side)
+        if len(set(sizes)) == 1:
+            parts = self._empty(sizes, side)
+            dist.all_gather(parts, data, group=self.group)
+            return parts
+        if max(sizes) <= _PAD_UP_TO:
+            padded = torch.nn.functional.pad(data, (0, max(sizes) - data.numel()))
+            rows = self.rows(padded).split(max(sizes))
+            return [row[:size].clone() if size else None for row, size in zip(rows, sizes, strict=True)]
+        parts = self._empty(sizes, side)
+        parts[self.me] = data
+        for rank, part in zip(self.ranks, parts, strict=True):
+            if part.numel():
+                dist.broadcast(part, rank, group=self.group)
+        parts[self.me] = data.clone()
+        return [part if part.numel() else None for part in parts]
+
+    def _exchange(self, out: Sequence[torch.Tensor | None], expected: list[int], side: Side) -> Sequence[torch.Tensor]:
+        """Bytes from each rank to each rank; every rank knows what it will receive."""
+        pieces = [piece for piece in out if piece is not None]
+        data = self._sent(pieces[0] if len(pieces) == 1 else torch.cat(pieces) if pieces else None, side)
+        (got,) = self._empty([sum(expected)], side)
+        sizes = [0 if piece is None else piece.numel() for piece in out]
+        dist.all_to_all_single(got, data, expected, sizes, group=self.group)
+        parts = got.split(expected)
+        return parts if sum(map(bool, expected)) <= 1 else [part.clone() for part in parts]
+
+    def _sent(self, part: torch.Tensor | None, side: Side) -> torch.Tensor:
+        if part is None:
+            return self._empty([0], side)[0]
+        return part if side == "device" else self._on_host(part)
+
+    def _empty(self, sizes: Sequence[int], side: Side) -> list[torch.Tensor]:
+        where = self.device if side == "device" else self.host
+        return [torch.empty(size, dtype=torch.uint8, device=where) for size in sizes]
+
+    def _on_host(self, data: torch.Tensor) -> torch.Tensor:
+        return data.to(self.host)  # the same tensor, if it is there already
+
+    def _check_calls(self, codes: Sequence[int]) -> None:
+        # To torch they are all one call: everybody's 512 bytes to everybody.
+        if len(set(codes)) > 1:
+            names = {_code(name): name for name in _CALLS}
+            said = by_rank(self.ranks, [f"called {names.get(code, 'something else')}" for code in codes])
+            raise MismatchError(f"The ranks are not in the same collective: {said}. Nothing was moved.")
+
+    def _refuse(self, mails: Sequence[Mail], ranks: Sequence[int]) -> None:
+        failed = {rank: mail.text for rank, mail in zip(ranks, mails, strict=True) if mail.kind == ERROR}
+        if failed:
+            raise CollectiveError(f"Nothing was moved: {by_rank(list(failed), list(failed.values()))}")
+
+
+_CALLS = (
+    *("broadcast", "scatter", "gather", "all_gather", "all_to_all", "reduce", "all_reduce", "reduce_scatter", "scan"),
+    *("rank_first", "one_rank_only"),
+)
+
+
+@functools.cache
+def _code(name: str) -> int:
+    return zlib.crc32(name.encode()) & 0xFFFF
+
+
+def wait(posted: list[Posted]) -> None:
+    """Wait until everything posted is on its way."""
+    for work, _ in posted:
+        if work is not None:
+            work.wait()
+
+
+@contextlib.contextmanager
+def own_error(met: Exception | None) -> Iterator[None]:
+    """While the block tells the other ranks of an error, let this rank raise the one that it met itself."""
+    try:
+        yield
+    except CollectiveError as error:
+        raise (met if isinstance(met, CollectiveError) else error) from met
+
+
+def _empty_head() -> torch.Tensor:
+    return torch.empty(HEAD_BYTES, dtype=torch.uint8)
+
+
+def _rounds(mails: Sequence[Mail]) -> int:
+    return sum(flag for side, flag in _ROUNDS.items() if any(mail.size(side) for mail in mails))
+
+
+def _in_rounds(rounds: int) -> list[Side]:
+    return [side for side, flag in _ROUNDS.items() if rounds & flag]

@@ -1,0 +1,85 @@
+"""`nbcomm.init` in a script; `tests/world/test_torchrun.py` has a real torchrun."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+import nbcomm
+from nbcomm.comm import Communicator, torchrun
+
+from ..rank.worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture
+
+_VARIABLES = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
+
+
+@pytest.mark.parametrize("lost", _VARIABLES)
+def test_what_is_missing_is_named(lost: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in _VARIABLES.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.delenv(lost)
+    with pytest.raises(nbcomm.CollectiveError, match=f"found no {lost} in .* torchrun"):
+        nbcomm.init()
+    assert torchrun.current is None
+
+
+def test_a_group_that_is_there_is_used_as_it_is(worlds: Worlds) -> None:
+    def join(comm: Communicator) -> Any:
+        os.environ.update(
+            RANK=str(comm.rank),
+            WORLD_SIZE="2",
+            LOCAL_RANK=str(comm.rank),
+            LOCAL_WORLD_SIZE="1",
+            GROUP_RANK="7",
+            MASTER_ADDR="127.0.0.1",
+            MASTER_PORT="1",  # nobody listens there, and nobody asks
+        )
+        made = nbcomm.init()
+        return made is nbcomm.init(), made.all_reduce(1), made.rank, made.world_size, made.local_rank, made.node_rank
+
+    for rank, answer in enumerate(worlds[2].run(join)):
+        assert answer == (True, 2, rank, 2, rank, 7)
+
+
+SCRIPT = """
+import atexit
+import torch.distributed as dist
+atexit.register(lambda: print("initialized at the end:", dist.is_initialized()))
+import nbcomm
+comm = nbcomm.init()
+for _ in range(2):
+    dist.init_process_group("gloo", rank=comm.rank, world_size=comm.world_size)
+group = dist.new_group([0])
+dist.destroy_process_group()
+print(comm.all_reduce(1), dist.is_initialized(), len(dist.distributed_c10d._world.pg_map))
+{more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        ("", ""),
+        ("dist.destroy_process_group(); print(dist.is_initialized())", "False"),
+        (
+            "dist.init_process_group(); dist.barrier(); dist.destroy_process_group(); print(dist.is_initialized())",
+            "True",
+        ),
+    ],
+    ids=["left", "destroyed", "lent again"],
+)
+def test_what_init_has_made_is_lent_and_destroyed_at_the_end(more: str, told: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(more=more)],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **_VARIABLES, "MASTER_PORT": "0"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split("\n") == ["1 True 1", *([told] if told else []), "initialized at the end: False", ""]
