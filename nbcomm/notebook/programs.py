@@ -11,7 +11,7 @@ from ..launch.folders import here
 
 
 def order(path: str, args: Iterable[object]) -> str:
-    """The code of a cell that runs a script; `nbcomm.rank.program` is what it calls.
+    """The code of a cell that runs a script; `nbcomm.rank.cells.script_runner` is what it calls.
 
     Raises:
         ScriptError: there is no such file.
@@ -32,7 +32,7 @@ def order(path: str, args: Iterable[object]) -> str:
         why = getattr(error, "strerror", None) or error
         raise ScriptError(f"The script {path!r} cannot be read: {why}. Nothing was run.") from error
     argv = [str(file), *map(str, args)]
-    return f"__import__('nbcomm.rank.program', fromlist=['run']).run({str(resolved)!r}, {argv!r})"
+    return f"__import__('nbcomm.rank.cells.script_runner', fromlist=['run']).run({str(resolved)!r}, {argv!r})"
 
 
 def check_program(file: Path) -> None:

@@ -97,7 +97,7 @@ def merge(answers: Mapping[int, Mapping[str, Mapping[str, Any]]], names: Sequenc
     """Put what the ranks have said together, name by name.
 
     Args:
-        answers: by rank and name, what `nbcomm.rank.variables.describe` says.
+        answers: by rank and name, what `nbcomm.rank.variables.describe.describe` says.
         names: in this order; by default all there are, ascending.
     """
     found = []

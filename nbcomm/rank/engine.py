@@ -16,8 +16,8 @@ from typing import Any
 from ipyparallel.engine.app import IPEngine
 
 from ..world_dir import HOME_VARIABLE, Home
-from . import libraries
-from .agent import Agent
+from .link import Agent
+from .output import progress_bars
 
 
 def _leave_debugger_out() -> None:
@@ -36,7 +36,7 @@ def _leave_debugger_out() -> None:
 
 
 _leave_debugger_out()  # in the fork server, before an engine is forked
-libraries.watch_imports()
+progress_bars.watch_imports()
 
 
 class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types

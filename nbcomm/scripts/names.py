@@ -1,6 +1,6 @@
 """The names that a cell finds without importing them, as lines of a script.
 
-They are those of `nbcomm.rank.names`; a test compares the two.
+They are those of `nbcomm.rank.cells.namespace`; a test compares the two.
 """
 
 from __future__ import annotations

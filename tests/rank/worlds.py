@@ -25,11 +25,11 @@ from nbcomm.protocol.messages import Form, Place
 from ..autopsy import OutOfTimeError
 
 if TYPE_CHECKING:
-    from nbcomm.rank.world import World as NbcommWorld
+    from nbcomm.rank.groups.world import World as NbcommWorld
 
 DEADLINE_SECONDS = 60.0
 _context = mp.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "numpy", "nbcomm.rank.world"])
+_context.set_forkserver_preload(["torch", "numpy", "nbcomm.rank.groups.world"])
 
 
 class Failed:
@@ -169,7 +169,7 @@ def _rank(rank: int, size: int, folder: str, pipe: Connection, plain: str, envir
     """The life of one rank; it ends when the test's end of the pipe does."""
     os.environ.update(environment)
     global here  # noqa: PLW0603 - one process is one rank
-    from nbcomm.rank.world import World as Membership
+    from nbcomm.rank.groups.world import World as Membership
 
     here = Membership()
     comm = here.form(form_order(rank, size, folder, plain=plain))

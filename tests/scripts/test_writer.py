@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.rank.names import cell_names
+from nbcomm.rank.cells.namespace import cell_names
 from nbcomm.scripts import Called, Entry, Pushed, Ran, RanFile, Replaced, write
 from nbcomm.scripts import names as script_names
 from nbcomm.scripts.entries import literal, pushed

@@ -55,29 +55,61 @@ _ITSELF = "nbcomm itself failed on rank 2"
 
 TABLE = (
     # What the main thread of a rank does.
-    Boundary("a duty failed", "rank", "nbcomm.rank.journal:Journal.begin", CELL, thread="main", told=_ITSELF),
-    Boundary("", "rank", "nbcomm.rank.history:History.begin", CELL, thread="main", told="spoiled"),
-    Boundary("", "rank", "nbcomm.rank.world:World.begin", CELL, thread="main", told="spoiled"),
-    Boundary("", "rank", "nbcomm.rank.cells:CellRunner.run", CELL, thread="main", told="spoiled"),
-    Boundary("its end could not be noted", "rank", "nbcomm.rank.world:World.end", SENTENCE, thread="main"),
     Boundary(
-        "its collectives could not be told", "rank", "nbcomm.rank.record:Record.close_journal", SENTENCE, thread="main"
+        "a duty failed", "rank", "nbcomm.rank.collectives.journal:Journal.begin", CELL, thread="main", told=_ITSELF
     ),
-    Boundary("its collectives could not be told", "rank", "nbcomm.rank.journal:Journal.steps", SENTENCE, thread="main"),
-    Boundary("its collectives could not be told", "rank", "nbcomm.rank.record:Record.tidy", SENTENCE, thread="main"),
-    Boundary("", "rank", "nbcomm.rank.journal:Journal.steps", NOTHING, how="slow", thread="main"),
+    Boundary("", "rank", "nbcomm.rank.replay:History.begin", CELL, thread="main", told="spoiled"),
+    Boundary("", "rank", "nbcomm.rank.groups.world:World.begin", CELL, thread="main", told="spoiled"),
+    Boundary("", "rank", "nbcomm.rank.cells.runner:CellRunner.run", CELL, thread="main", told="spoiled"),
+    Boundary("its end could not be noted", "rank", "nbcomm.rank.groups.world:World.end", SENTENCE, thread="main"),
     Boundary(
-        "", "rank", "nbcomm.rank.journal:Journal.steps", CELL, how="None", thread="main", told="its answer was lost"
+        "its collectives could not be told",
+        "rank",
+        "nbcomm.rank.collectives.flight_recorder:Record.close_journal",
+        SENTENCE,
+        thread="main",
     ),
     Boundary(
-        "what it has left under way is not known", "rank", "nbcomm.rank.record:Record.doing", SENTENCE, thread="main"
+        "its collectives could not be told",
+        "rank",
+        "nbcomm.rank.collectives.journal:Journal.steps",
+        SENTENCE,
+        thread="main",
     ),
-    Boundary("some of what it showed is lost", "rank", "nbcomm.rank.streams:Capture.take", SENTENCE, thread="main"),
     Boundary(
-        "an answer could not be sent", "rank", "nbcomm.rank.agent:encode", CELL, of="Done", thread="main", told=_ITSELF
+        "its collectives could not be told",
+        "rank",
+        "nbcomm.rank.collectives.flight_recorder:Record.tidy",
+        SENTENCE,
+        thread="main",
     ),
-    Boundary("its end could not be noted", "rank", "nbcomm.rank.world:World.end", SENTENCE, how="huge", thread="main"),
-    Boundary("", "rank", "nbcomm.rank.cells:CellRunner.run", CELL, how="huge", thread="main", told="spoiled"),
+    Boundary("", "rank", "nbcomm.rank.collectives.journal:Journal.steps", NOTHING, how="slow", thread="main"),
+    Boundary(
+        "",
+        "rank",
+        "nbcomm.rank.collectives.journal:Journal.steps",
+        CELL,
+        how="None",
+        thread="main",
+        told="its answer was lost",
+    ),
+    Boundary(
+        "what it has left under way is not known",
+        "rank",
+        "nbcomm.rank.collectives.flight_recorder:Record.doing",
+        SENTENCE,
+        thread="main",
+    ),
+    Boundary(
+        "some of what it showed is lost", "rank", "nbcomm.rank.output.capture:Capture.take", SENTENCE, thread="main"
+    ),
+    Boundary(
+        "an answer could not be sent", "rank", "nbcomm.rank.link:encode", CELL, of="Done", thread="main", told=_ITSELF
+    ),
+    Boundary(
+        "its end could not be noted", "rank", "nbcomm.rank.groups.world:World.end", SENTENCE, how="huge", thread="main"
+    ),
+    Boundary("", "rank", "nbcomm.rank.cells.runner:CellRunner.run", CELL, how="huge", thread="main", told="spoiled"),
     *(
         Boundary("the values of a call could not be looked at", "rank", f"nbcomm.rank.{where}", SENTENCE, action=action)
         for where, action in (
@@ -88,29 +120,36 @@ TABLE = (
         )
     ),
     # What its agent's thread does.
-    Boundary("a {} failed", "rank", "nbcomm.rank.duties:Duties.put", CELL, of="Run", told=_ITSELF),
-    Boundary("a {} failed", "rank", "nbcomm.rank.agent:Agent._snapshot", NOTHING),
-    Boundary("a {} failed", "rank", "nbcomm.rank.assistant:Assistant.ask", NOTHING, action="ask"),
-    Boundary("a {} failed", "rank", "nbcomm.rank.asking:Asker.hear", CELL, action="input", told=_ITSELF),
-    Boundary("a {} failed", "rank", "nbcomm.rank.agent:Agent._press", NOTHING, action="interrupt"),
-    Boundary("a {} failed", "rank", "nbcomm.rank.life:Life.abort", NOTHING, action="hang"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.main_loop:Duties.put", CELL, of="Run", told=_ITSELF),
+    Boundary("a {} failed", "rank", "nbcomm.rank.link:Agent._snapshot", NOTHING),
+    Boundary("a {} failed", "rank", "nbcomm.rank.cells.completion_thread:Assistant.ask", NOTHING, action="ask"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.cells.stdin:Asker.hear", CELL, action="input", told=_ITSELF),
+    Boundary("a {} failed", "rank", "nbcomm.rank.link:Agent._press", NOTHING, action="interrupt"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.groups.generation:Life.abort", NOTHING, action="hang"),
     Boundary(
         "a message could not be read",
         "rank",
-        "nbcomm.rank.agent:decode_to_rank",
+        "nbcomm.rank.link:decode_to_rank",
         CELL,
         of="Run",
         action="lost",
         told="what it was asked was lost on the way",
     ),
     Boundary(
-        "an interrupt could not be passed on", "rank", "nbcomm.rank.ending:Ending.press", NOTHING, action="interrupt"
+        "an interrupt could not be passed on",
+        "rank",
+        "nbcomm.rank.termination:Ending.press",
+        NOTHING,
+        action="interrupt",
     ),
-    Boundary("an answer to what was typed could not be ended", "rank", "nbcomm.rank.assistant:Assistant.look", NOTHING),
     Boundary(
-        "output could not be sent", "rank", "nbcomm.rank.agent:Agent._send_output", NOTHING, thread="nbcomm-agent"
+        "an answer to what was typed could not be ended",
+        "rank",
+        "nbcomm.rank.cells.completion_thread:Assistant.look",
+        NOTHING,
     ),
-    Boundary("what the notebook has heard could not be forgotten", "rank", "nbcomm.rank.history:History.seen", NOTHING),
+    Boundary("output could not be sent", "rank", "nbcomm.rank.link:Agent._send_output", NOTHING, thread="nbcomm-agent"),
+    Boundary("what the notebook has heard could not be forgotten", "rank", "nbcomm.rank.replay:History.seen", NOTHING),
     # What the notebook's threads do.
     Boundary("the link failed", "notebook", "nbcomm.notebook.link:Link._send_waiting", NOTHING),
     Boundary("the link failed", "notebook", "nbcomm.notebook.link:Link._take_arrived", NOTHING),

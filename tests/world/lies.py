@@ -28,7 +28,10 @@ import importlib.util
 sys.meta_path.insert(0, Liar())
 """
 
-SIZE = ("nbcomm.rank.group", "def lie(module):\n    module.RankGroup.size = module.RankGroup.getSize = lambda group: 1")
+SIZE = (
+    "nbcomm.rank.groups.process_group",
+    "def lie(module):\n    module.RankGroup.size = module.RankGroup.getSize = lambda group: 1",
+)
 """Groups of ours say that they have one member: as with torch 2.14, when C++ asks the default backend."""
 
 INSIDE = (
@@ -38,7 +41,7 @@ INSIDE = (
 """What our groups are made of is not there."""
 
 SUMS = (
-    "nbcomm.rank.selftest",
+    "nbcomm.rank.groups.selftest",
     "def lie(module):\n    module.dist.all_reduce = lambda tensor, *args, **kwargs: None",
 )
 """Nothing is reduced, by whatever group."""

@@ -38,7 +38,7 @@ def kind(fd):
     except OSError: return "gone"
 tasks = [pathlib.Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")]
 held = tasks + [kind(fd) for fd in os.listdir("/proc/self/fd")]
-from nbcomm.rank.group import _stuck
+from nbcomm.rank.groups.process_group import _stuck
 print(json.dumps([{one: held.count(one) for one in held}, len(dist.distributed_c10d._world.pg_map), len(_stuck)]))
 """
 

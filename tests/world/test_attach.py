@@ -83,7 +83,7 @@ def test_a_cell_that_ended_unseen_is_shown_with_its_error(notebook: Notebook, tm
 %%distributed
 import gc, os, time
 from pathlib import Path
-from nbcomm.rank.agent import Agent
+from nbcomm.rank.link import Agent
 (agent,) = [each for each in gc.get_objects() if isinstance(each, Agent)]
 print('on', flush=True)
 while agent._connected: time.sleep(0.05)

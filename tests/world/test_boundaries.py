@@ -47,7 +47,7 @@ def spoil(module, attribute, how, thread, of):
 ON_RANK = (
     SPOIL
     + """
-from nbcomm.rank.duties import Duties
+from nbcomm.rank.main_loop import Duties
 def at_the_next_cell(put):
     # The request that puts it there must not meet it, nor one of the notebook's between two cells.
     plain = Duties.put

@@ -232,7 +232,7 @@ def test_a_cell_that_fails_leaves_its_trace(four: Notebook) -> None:
 
 
 def test_a_picture_that_cannot_be_made_costs_the_picture_not_the_answer(four: Notebook) -> None:
-    spoil = "import nbcomm.rank.sketches as it\nplain, it.Drawn.finish_late = it.Drawn.finish_late, None"
+    spoil = "import nbcomm.rank.collectives.call_values as it\nplain, it.Drawn.finish_late = it.Drawn.finish_late, None"
     four.run(f"%%distributed\n{spoil}")
     assert "[0-3] 6\n" in four.run("%%distributed --draw\nall_reduce(rank)", timeout=20).text
     four.run("%%distributed\nit.Drawn.finish_late = plain")

@@ -36,7 +36,7 @@ def test_threads_of_earlier_cells_need_no_rank_of_the_present_one(notebook: Note
     assert notebook.run("%%distributed -r 0\ngo.set(); going.join(); log").text == "[0] [(4, None, 4)]\n"
     assert notebook.run("%%distributed\ngoing.join(); log").text == "[0-3] [(4, None, 4)]\n"
     look = (  # as `%distributed who` and the status do
-        "import gc\nfrom nbcomm.rank.world import World\n"
+        "import gc\nfrom nbcomm.rank.groups.world import World\n"
         "(world,) = [each for each in gc.get_objects() if isinstance(each, World)]\n"
         "with world.by_itself(): go.set(); going.join()\nlog"
     )

@@ -402,7 +402,7 @@ UNSEEN = """\
 %%distributed
 def lose():
     import gc
-    from nbcomm.rank.board import Board
+    from nbcomm.rank.collectives.fingerprints import Board
     page, = [found for found in gc.get_objects() if type(found) is Board]
     (page._folder / f"board{rank}").unlink()
 

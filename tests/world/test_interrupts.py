@@ -129,7 +129,7 @@ def test_a_loop_in_a_task_beside_an_awaiting_cell_is_ended_by_the_second_interru
     code = """\
 %%distributed
 import asyncio, gc
-from nbcomm.rank.cells import CellRunner
+from nbcomm.rank.cells.runner import CellRunner
 (runner,) = [each for each in gc.get_objects() if isinstance(each, CellRunner)]
 async def spin():
     print("on", flush=True)

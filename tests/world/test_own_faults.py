@@ -81,7 +81,7 @@ def test_a_rank_whose_event_loop_is_kept_is_named(four: Notebook) -> None:
 
 def test_nobody_waits_for_a_rank_that_could_not_make_a_group(four: Notebook) -> None:
     broken = (
-        "from nbcomm.rank.store import UnixStore\nplain = UnixStore.set\n"
+        "from nbcomm.rank.groups.rendezvous import UnixStore\nplain = UnixStore.set\n"
         "def set_once(self, key, value):\n"
         "    UnixStore.set = plain\n    raise OSError(24, 'Too many open files')\n"
         "UnixStore.set = set_once"

@@ -78,7 +78,7 @@ def test_the_store_serves_on(world: Notebook) -> None:
     world.run(
         "%%distributed -r 0\n"
         + _apart(
-            "import gc, os, socket\nfrom nbcomm.rank.store import StoreServer\n"
+            "import gc, os, socket\nfrom nbcomm.rank.groups.rendezvous import StoreServer\n"
             "server, = [it for it in gc.get_objects() if isinstance(it, StoreServer) and not it._closed]\n"
             "def knock():\n"
             "    with socket.socket(socket.AF_UNIX) as visitor: visitor.connect(os.fspath(server._path))\n"

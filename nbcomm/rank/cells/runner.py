@@ -1,0 +1,391 @@
+"""Runs cells on the engine's main loop, by IPython's own means, one after the other.
+
+The shell is the engine's: history, ``_``, magics, ``!cmd``, ``;`` and top-level ``await`` are IPython's.
+What differs from a notebook's kernel is only where results and tracebacks go.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from types import FrameType
+from typing import Any
+
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.displayhook import DisplayHook
+
+from ...errors import CollectiveError
+from ...faults import told
+from ...protocol.messages import Done, Failure, Result, Run
+from ..output.capture import Capture
+from .tracebacks import end_at_caller
+
+_MOMENT = 0.02
+"""Seconds after which an interrupt is tried again that came where it would have done harm."""
+
+_INTERRUPTIONS = ("KeyboardInterrupt", "CancelledError")
+
+
+class _Insisting(KeyboardInterrupt):
+    """Ends a cell that catches errors and goes on; ``except Exception`` lets it through."""
+
+    def __init__(self, reason: BaseException) -> None:
+        super().__init__(*reason.args)
+        self.reason = reason
+
+
+class CellRunner:
+    """Runs one cell at a time in the engine's shell.
+
+    Args:
+        shell: the engine's `InteractiveShell`.
+        capture: where output goes.
+        explain: gives a better reason for an error of torch's, or the same one.
+    """
+
+    def __init__(
+        self, shell: Any, capture: Capture, explain: Callable[[BaseException], BaseException] = lambda error: error
+    ) -> None:
+        self._explain = explain
+        self._pid = os.getpid()
+        self._reason: BaseException | None = None
+        self._insist = False
+        self._shell = shell
+        self._capture = capture
+        self._hook = _ResultHook(shell=shell, parent=shell, capture=capture)
+        self._tracebacks: list[tuple[str, str, str]] = []
+        self._result: Any = None  # of the last cell that failed
+        self._interruptible = False
+        self._request, self._interrupts = 0, 0
+        self._task: asyncio.Task[Any] | None = None
+        self._handler: Callable[[int, FrameType | None], None] | None = None
+        shell.ask_exit = self._refuse_exit
+        # IPython keeps what each cell prints, for %notebook, as long as the process lives. The notebook has it.
+        shell._tee = lambda channel: nullcontext()  # noqa: ARG005, SLF001 - by keyword
+        # ipykernel names a cell's file after its process: the same warning would read differently on each rank.
+        shell.compile.get_code_name = partial(CachingCompiler.get_code_name, shell.compile)
+
+    async def run(self, message: Run) -> Done:
+        """Run a cell and report how it ended; what it showed is in the capture when this returns."""
+        shell = self._shell
+        began = time.perf_counter()
+        self._forget_error()
+        shell.execution_count = message.number
+        # An Output widget takes what is printed in answer to a message, so there is one; the kernel tells the shell.
+        shell.kernel.set_parent([], {"header": {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}})
+        with self._capture.of_run(message.id), self._showing_here(message.id):
+            try:
+                with self.interruptible():
+                    result = await self._run_cell(message.code)
+                    self._end_forked_child(result)
+                    self._result = None if result.success else result  # a good one may hold what nobody else does
+            except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell
+                self._end_forked_child(None)
+                error = caught.reason if isinstance(caught, _Insisting) else caught
+                name = type(error).__name__
+                return self._done(message.id, began, told(name, str(error), f"{name}: {error}".rstrip(": ")))
+            return self._done(message.id, began, self._failure(result))
+
+    def _forget_error(self) -> None:
+        """Let go of how the last cell has failed: IPython's frames and this refer to each other.
+
+        Or all that a failed cell had in its functions' variables would stay until the next full garbage collection.
+        What ``%debug`` needs has another place, until the next error.
+        """
+        if self._result is not None:
+            self._result.error_before_exec = self._result.error_in_exec = self._result = None
+
+    def _end_forked_child(self, result: Any) -> None:
+        """End here if this is a child that the cell has forked: a second process must not go on as this rank.
+
+        That happens to a child that leaves the cell instead of exiting, and to one that an interrupt hits before it has
+        become another program. Whoever has forked it may wait for it, or for what it holds open.
+        """
+        if os.getpid() == self._pid:
+            return
+        failure = self._failure(result) if result is not None else None
+        if failure is not None:
+            os.write(2, f"{failure.traceback}\n".encode(errors="replace"))
+        os._exit(0 if result is not None and failure is None else 1)
+
+    async def _run_cell(self, code: str) -> Any:
+        shell = self._shell
+        try:
+            transformed = shell.transform_cell(code)
+        except SyntaxError:  # IPython says so in its own words
+            return shell.run_cell(code, store_history=True)
+        if shell.should_run_async(code, transformed_cell=transformed):
+            return await self._run_async(code, transformed)
+        return shell.run_cell(code, store_history=True)
+
+    async def _run_async(self, code: str, transformed: str) -> Any:
+        shell = self._shell
+        self._task = asyncio.ensure_future(shell.run_cell_async(code, store_history=True, transformed_cell=transformed))
+        result = None
+        try:
+            result = await self._task
+        except asyncio.CancelledError:
+            raise self._reason_to_end() from None
+        finally:
+            # run_cell does this for cells without await; for those with, it is the caller's duty.
+            shell.events.trigger("post_execute")
+            if result is not None:
+                shell.events.trigger("post_run_cell", result)
+        return result
+
+    @contextmanager
+    def interruptible(self) -> Iterator[None]:
+        """While this lasts, an interrupt raises KeyboardInterrupt in it; at other times it does nothing."""
+        self._request, self._interrupts = self._request + 1, 0
+        self._reason, self._insist = None, False
+        self._take_signals_back()
+        try:
+            self._interruptible = True
+            yield
+        finally:
+            self._interruptible = False
+            self._task = None
+            self._take_signals_back()
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether an interrupt has reached the present request."""
+        return self._interrupts > 0
+
+    def interrupts(self) -> tuple[int, int]:
+        """Which request is the present one, and how many interrupts have reached it."""
+        return self._request, self._interrupts
+
+    def interrupted_since(self, then: tuple[int, int]) -> bool:
+        """Whether an interrupt has reached the present request since `interrupts` said this."""
+        return self._interrupts > (then[1] if then[0] == self._request else 0)
+
+    def to_end(self) -> BaseException | None:
+        """What the present request is to end with, if an interrupt has reached it; also if it has caught that."""
+        if not self.interrupted:
+            return None
+        # A KeyboardInterrupt in a task beside the cell's would end the event loop, and with it the rank.
+        beside = self._task is not None and not _inside(sys._getframe(), self._shell.run_code.__code__)  # noqa: SLF001
+        return asyncio.CancelledError() if beside else self._reason_to_end()
+
+    @contextmanager
+    def attended(self) -> Iterator[None]:
+        """While a person looks at how the cell's code has ended: that can be interrupted, too."""
+        self._print_tracebacks()
+        before, self._interruptible = self._interruptible, True
+        try:
+            yield
+        finally:
+            self._interruptible = before
+
+    def end_with(self, reason: BaseException, *, insist: bool = False) -> None:
+        """Raise this at the next interrupt of the present request, and not KeyboardInterrupt; any thread.
+
+        Args:
+            reason: what to raise.
+            insist: raise it as something that ``except Exception`` does not catch, and report this all the same.
+        """
+        self._reason, self._insist = reason, insist
+
+    def take_signals(self) -> None:
+        """Have SIGINT end the present request; main thread."""
+        self._handler = lambda _number, frame: self.interrupt(frame)
+        signal.signal(signal.SIGINT, self._handler)
+
+    def _take_signals_back(self) -> None:
+        """Where code of the user's has set a handler of its own, as trainers do, ■ would be dead from then on."""
+        if self._handler is not None and signal.getsignal(signal.SIGINT) is not self._handler:
+            signal.signal(signal.SIGINT, self._handler)
+
+    def _reason_to_end(self) -> BaseException:
+        if self._reason is None:
+            return KeyboardInterrupt()
+        anew = type(self._reason)(*self._reason.args)
+        return _Insisting(anew) if self._insist else anew
+
+    def interrupt(self, frame: FrameType | None) -> None:
+        """SIGINT's handler: end the cell that runs, and nothing else."""
+        if not self._interruptible:
+            return
+        if _between_fork_and_name(frame):
+            _interrupt_soon()  # raised here, it would become an UnboundLocalError, and the child live on unseen
+            return
+        self._interrupts += 1
+        if self._task is None or _inside(frame, self._shell.run_code.__code__):
+            raise self._reason_to_end() from None
+        # An awaiting cell has no frame to raise in: the signal hit the idle event loop.
+        task = self._task
+        task.get_loop().call_soon_threadsafe(task.cancel)
+        if self._interrupts > 1 and self._is_users(frame):  # a task beside the cell's, which lets no other one run
+            raise asyncio.CancelledError from None
+
+    def _is_users(self, frame: FrameType | None) -> bool:
+        """Whether code of a cell runs there."""
+        while frame is not None and frame.f_globals is not self._shell.user_ns:
+            frame = frame.f_back
+        return frame is not None
+
+    @contextmanager
+    def _showing_here(self, run: int) -> Iterator[None]:
+        shell, hook = self._shell, self._hook
+        before = shell.displayhook, shell.display_trap.hook, shell._showtraceback  # noqa: SLF001 - IPython's own hook
+        shell.showtraceback = self._beyond_interrupts
+        hook.run = run
+        shell.displayhook = shell.display_trap.hook = hook
+        shell._showtraceback = self._keep_traceback  # noqa: SLF001
+        shell._format_exception_for_storage = self._as_shown  # noqa: SLF001
+        try:
+            yield
+        finally:
+            shell.displayhook, shell.display_trap.hook, shell._showtraceback = before  # noqa: SLF001
+            del shell.showtraceback, shell._format_exception_for_storage  # noqa: SLF001
+            for kept in ("outputs", "exceptions"):  # for %notebook, too; only newer versions have them
+                getattr(shell.history_manager, kept, {}).clear()
+
+    @contextmanager
+    def callback(self) -> Iterator[None]:
+        """While a widget's callback runs: what it raises is printed, and ■ ends it."""
+        shell = self._shell
+        before = shell._showtraceback  # noqa: SLF001 - IPython's own hook
+
+        def show(kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
+            if not self._capture.fail(kind.__name__, str(value), lines):
+                sys.stderr.write("\n".join(lines) + "\n")
+
+        shell._showtraceback = show  # noqa: SLF001
+        try:
+            with self.interruptible():
+                yield
+        finally:
+            shell._showtraceback = before  # noqa: SLF001
+
+    def _beyond_interrupts(self, *args: Any, **kwargs: Any) -> None:
+        # The cell's code has ended: an interrupt would now only spoil the picture of how.
+        if kwargs.get("running_compiled_code"):
+            self._interruptible = False
+            if self.interrupted and sys.exc_info()[0] is KeyboardInterrupt:
+                # The notebook says it once for all ranks. To read torch's sources for a traceback takes half a second.
+                self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
+                return
+            end_at_caller(sys.exc_info()[1])
+        type(self._shell).showtraceback(self._shell, *args, **kwargs)
+
+    def _keep_traceback(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
+        if self._capture.fail(kind.__name__, str(value), lines):
+            return  # within an Output widget, which catches what is raised in it
+        # A cell may show several (a failing %run, a post_execute hook); the last one is the cell's own.
+        self._print_tracebacks()
+        self._tracebacks.append((kind.__name__, str(value), "\n".join(lines)))
+
+    def _as_shown(self, error: BaseException, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
+        """What IPython keeps of an error for ``%notebook``: it would make the same traceback a second time."""
+        text = self._tracebacks[-1][2] if self._tracebacks else ""
+        return {"ename": type(error).__name__, "evalue": str(error), "traceback": text.splitlines()}
+
+    def _print_tracebacks(self) -> None:
+        for _, _, text in self._tracebacks:
+            self._capture.write(self._hook.run, "stderr", text + "\n")
+        self._tracebacks.clear()
+
+    def _failure(self, result: Any) -> Failure | None:
+        error = result.error_before_exec or result.error_in_exec
+        if error is None:
+            self._print_tracebacks()
+            return None
+        name, message, text = self._tracebacks.pop() if self._tracebacks else (type(error).__name__, str(error), "")
+        self._tracebacks.clear()
+        reason = error.reason if isinstance(error, _Insisting) else self._explain(error)
+        if reason is not error:  # C++ met it, and knows less than we do
+            name, message = type(reason).__name__, str(reason)
+            return told(name, message, f"{name}: {message}".rstrip(": "))
+        return told(name, message, text or f"{name}: {message}")
+
+    def _done(self, run: int, began: float, failure: Failure | None) -> Done:
+        # An awaiting cell ends by the cancelling of its task, any other by the KeyboardInterrupt itself.
+        interrupted = self.interrupted and failure is not None and failure.name in _INTERRUPTIONS
+        return Done(run, time.perf_counter() - began, failure, interrupted)
+
+    def _refuse_exit(self) -> None:
+        self._capture.write(
+            self._hook.run,
+            "stderr",
+            "A rank does not end by exit or quit; type %distributed stop in a cell of its own.\n",
+        )
+
+
+class _ResultHook(DisplayHook):
+    """Hands the value of a cell's last expression to the capture."""
+
+    run = 0
+
+    def __init__(self, *, capture: Capture, **kwargs: Any) -> None:
+        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
+        self._capture = capture
+
+    def write_output_prompt(self) -> None:
+        """Show no Out[n]: the notebook has its own."""
+
+    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
+        """Capture the result in all its formats."""
+        self._capture.show(self.run, Result(format_dict, md_dict or {}))
+
+    def finish_displayhook(self) -> None:
+        """There is nothing to flush."""
+
+    def set_parent(self, parent: dict[str, Any]) -> None:
+        """Take no notice of which message this answers: an Output widget tells the shell once more."""
+
+
+def signal_main() -> None:
+    """Have the main thread interrupted; any thread."""
+    main = threading.main_thread().ident
+    if main is not None:
+        signal.pthread_kill(main, signal.SIGINT)
+
+
+def _inside(frame: FrameType | None, code: Any) -> bool:
+    while frame is not None:
+        if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _between_fork_and_name(frame: FrameType | None) -> bool:
+    """Whether ``!`` has forked a child, perhaps, that IPython has no name for yet: nobody could end it."""
+    module = sys.modules.get("IPython.utils._process_posix")  # Windows has another
+    if module is None:
+        return False
+    code = module.ProcessHandler.system.__code__
+    while frame is not None:
+        if frame.f_code is code:
+            return "child" not in frame.f_locals
+        frame = frame.f_back
+    return False
+
+
+def handle_interrupts(runner: CellRunner) -> None:
+    """Let SIGINT end the running cell; call on the main thread."""
+    runner.take_signals()
+    before = sys.unraisablehook
+
+    def swallowed(what: sys.UnraisableHookArgs) -> None:
+        # Python lets nothing out of a __del__ and the like; there an interrupt would be lost.
+        if isinstance(what.exc_value, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            _interrupt_soon()
+        else:
+            before(what)
+
+    sys.unraisablehook = swallowed
+
+
+def _interrupt_soon() -> None:
+    """Have the main thread interrupted again when it has got a little further."""
+    threading.Timer(_MOMENT, signal_main).start()

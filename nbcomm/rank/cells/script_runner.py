@@ -1,0 +1,223 @@
+"""Runs a script on this rank as torchrun would start it, in the process that is warm already.
+
+Why not IPython's ``%run``: a script that ends with an error or an exit status does not fail its cell, its arguments go
+through a second quoting and globbing, and what it leaves behind (stale modules beside it, streams, handlers) stays. And
+why not `runpy`: it takes the script's variables away when it ends, so that its functions find nothing any more.
+
+What it has in common with ``%run``: the script's variables are the cells' own afterwards.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import importlib
+import importlib.machinery
+import linecache
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from IPython.core.getipython import get_ipython
+
+from ...comm import lending
+from ...errors import ExitError, ScriptError
+
+scope: dict[str, Any] | None = None
+"""The variables of the script that runs; None between scripts. A frame whose globals they are belongs to it."""
+
+_STREAMS = ("stdin", "stdout", "stderr", "excepthook", "displayhook")
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+_brought: dict[str, ModuleType] = {}
+"""Modules that scripts have imported from beside them: the next script gets them as they are by then."""
+
+
+@contextmanager
+def instead_of_cell() -> Iterator[None]:
+    """While a cell runs that only calls `run`: its one line is not the user's, and no frame is until the script's."""
+    global scope  # noqa: PLW0603 - one script at a time
+    scope = {}
+    try:
+        yield
+    finally:
+        scope = None
+
+
+def run(file: str, argv: list[str]) -> None:
+    """Run a script as ``__main__``.
+
+    Args:
+        file: where it is, in full.
+        argv: what it finds in `sys.argv`, its own name first.
+
+    Raises:
+        ExitError: it has ended with an exit status other than 0, or with a message.
+        ScriptError: it is not there on this rank.
+    """
+    global scope  # noqa: PLW0603 - one script at a time
+    try:
+        code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
+    except OSError as error:
+        raise ScriptError(f"The script {file!r} cannot be read on this rank: {error.strerror}.") from None
+    linecache.checkcache(file)
+    module, before = _main_module(file), scope
+    try:
+        with _like_a_process(module, file, argv), lending.to_script():
+            scope = vars(module)
+            exec(code, scope)  # noqa: S102 - it is what the user asked for
+    except SystemExit as end:
+        ended = _said(end.code, argv[0])
+    except Exception as error:
+        _begin_with_script(error)
+        raise
+    else:
+        ended = ""
+    finally:
+        scope = before
+        _shell().user_ns.update({name: value for name, value in vars(module).items() if not name.startswith("__")})
+    if ended:
+        raise ExitError(ended)
+
+
+def _begin_with_script(error: Exception) -> None:
+    """Let the traceback that IPython shows begin where the script does."""
+    trace = error.__traceback__
+    if hasattr(error, "_render_traceback_") or trace is None:
+        return
+    with suppress(AttributeError):  # an exception may have slots alone
+        error._render_traceback_ = lambda: _shell().InteractiveTB.structured_traceback(  # type: ignore[attr-defined]
+            type(error), error, trace.tb_next, tb_offset=0
+        )
+
+
+def _shell() -> Any:
+    return get_ipython()
+
+
+def _said(status: Any, name: str) -> str:
+    """What is to be said of an exit status, as Python takes it; empty for success."""
+    if status is None or status == 0:
+        return ""
+    if isinstance(status, int):
+        return f"{name} has ended with exit status {int(status)}."
+    return f"{name} has ended with the message: {status}"
+
+
+def _main_module(file: str) -> ModuleType:
+    module = ModuleType("__main__")
+    loader = importlib.machinery.SourceFileLoader("__main__", file)
+    vars(module).update(__file__=file, __builtins__=builtins, __loader__=loader, __cached__=None)
+    return module
+
+
+@contextmanager
+def _like_a_process(module: ModuleType, file: str, argv: list[str]) -> Iterator[None]:
+    """Be to a script what a process of its own would be, and the rank again afterwards."""
+    undo: list[Callable[[], None]] = []
+    try:
+        _keep(undo)
+        sys.argv, sys.path[0:0] = argv, [str(Path(file).resolve().parent)]
+        sys.modules["__main__"] = module
+        if "get_ipython" in vars(builtins):  # a script finds no IPython, and so behaves as under torchrun
+            trap = _shell().builtin_trap
+            undo.append(lambda: None if "get_ipython" in vars(builtins) else trap.activate())
+            trap.deactivate()
+        _keep_builtins(undo)
+        _leave_loop(undo)
+        _forget_modules(undo, Path(file).resolve().parent)
+        yield
+    finally:
+        interrupted: BaseException | None = None
+        while undo:  # each may be done twice, and ■ may be pressed more than once
+            try:
+                undo[-1]()
+                undo.pop()
+            except KeyboardInterrupt as error:
+                interrupted = error
+        if interrupted is not None:
+            raise interrupted
+
+
+def _keep(undo: list[Callable[[], None]]) -> None:
+    """Remember what a script may change in its process, where that would be in the way of later cells."""
+    argv, path, main = sys.argv, list(sys.path), sys.modules["__main__"]
+    streams = {name: getattr(sys, name) for name in _STREAMS}
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    try:
+        folder: str | None = str(Path.cwd())
+    except OSError:
+        folder = None
+
+    def back() -> None:
+        sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main
+        for name, stream in streams.items():
+            setattr(sys, name, stream)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        if folder is not None:
+            with suppress(OSError):
+                os.chdir(folder)
+
+    undo.append(back)
+
+
+def _keep_builtins(undo: list[Callable[[], None]]) -> None:
+    """Let ``exit()`` end the script: that of `site` would close the rank's stdin as well."""
+    there: dict[str, Any] = {name: vars(builtins)[name] for name in ("exit", "quit") if name in vars(builtins)}
+
+    def back() -> None:
+        for name in ("exit", "quit"):
+            vars(builtins).pop(name, None)
+        vars(builtins).update(there)
+
+    undo.append(back)
+    vars(builtins).update(exit=sys.exit, quit=sys.exit)
+
+
+def _leave_loop(undo: list[Callable[[], None]]) -> None:
+    """Let ``asyncio.run`` work: cells run on the engine's loop, and a script has a thread without one."""
+    loop = asyncio._get_running_loop()  # noqa: SLF001 - those who write event loops are told to use these
+    if loop is None:
+        return
+    task = asyncio.current_task(loop)
+
+    def back() -> None:
+        asyncio._set_running_loop(loop)  # noqa: SLF001
+        asyncio.set_event_loop(loop)
+        if task is not None and asyncio.current_task(loop) is not task:
+            asyncio.tasks._enter_task(loop, task)  # noqa: SLF001
+
+    undo.append(back)
+    if task is not None:
+        asyncio.tasks._leave_task(loop, task)  # noqa: SLF001
+    asyncio._set_running_loop(None)  # noqa: SLF001
+
+
+def _forget_modules(undo: list[Callable[[], None]], folder: Path) -> None:
+    """Import anew what lies beside a script: a person edits both, and a new process would see it."""
+    for name, module in _brought.items():
+        if sys.modules.get(name) is module:
+            del sys.modules[name]
+    _brought.clear()
+    importlib.invalidate_caches()
+    before = set(sys.modules)
+
+    def note() -> None:
+        new = {name: sys.modules[name] for name in set(sys.modules) - before if name.partition(".")[0] not in before}
+        _brought.update({name: module for name, module in new.items() if _lies_in(module, folder)})
+
+    undo.append(note)
+
+
+def _lies_in(module: ModuleType, folder: Path) -> bool:
+    file = getattr(module, "__file__", None)
+    if file is None:
+        return any(Path(path).is_relative_to(folder) for path in getattr(module, "__path__", ()))
+    place = Path(file)
+    return place.suffix == ".py" and place.is_relative_to(folder) and "site-packages" not in place.parts

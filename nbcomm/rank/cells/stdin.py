@@ -1,0 +1,202 @@
+"""What a rank asks a person: `input`, `getpass` and `sys.stdin`, answered in the notebook's own input box.
+
+The thread that asks waits for a `Reply`; the agent's thread says the question, after all that was shown before it,
+and hands in the answer. The main thread waits in a way that a signal ends, as an interrupt and a verdict do.
+
+What belongs to no cell of ours (ipyparallel's own cells) asks as before. A child that a cell has forked has no link,
+and a thread whose cell has ended has nobody who waits for it: both find the end of the input.
+"""
+
+from __future__ import annotations
+
+import builtins
+import getpass
+import itertools
+import queue
+import sys
+import threading
+from cmd import Cmd
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, TextIO
+
+from IPython.core.error import StdinNotImplementedError
+
+from ...protocol.messages import Asking, Reply, Withdrawn
+from ..collectives.flight_recorder import Record
+from ..output.capture import Capture, Side
+
+_LOOK = 0.1
+"""Seconds between two looks whether the answer has become pointless; an answer itself is heard at once."""
+
+_ERRORS = {"EOFError": EOFError, "StdinNotImplementedError": StdinNotImplementedError}
+
+
+class Asker:
+    """Asks for the cells of one rank.
+
+    Args:
+        capture: knows which cell asks, and whether it runs.
+        record: told that the main thread waits for a person, and for no rank.
+        to_end: what the running cell is to end with, if it was told to.
+        rouse: wakes the agent's thread, which is to `take` what is to be said.
+    """
+
+    def __init__(
+        self,
+        capture: Capture,
+        record: Record,
+        to_end: Callable[[], BaseException | None],
+        rouse: Callable[[], None],
+    ) -> None:
+        self._capture = capture
+        self._record = record
+        self._to_end = to_end
+        self._rouse = rouse
+        self._numbers = itertools.count(1)
+        self._open: dict[int, tuple[Asking, queue.SimpleQueue[Reply]]] = {}
+        self._unsaid: queue.SimpleQueue[Asking | Withdrawn] = queue.SimpleQueue()
+
+    def install(self) -> None:
+        """Take the places of Python's own functions; once they are taken, nothing changes."""
+        if isinstance(sys.stdin, _Stdin):
+            return
+        otherwise, hidden_otherwise = builtins.input, getpass.getpass
+
+        def ask(prompt: object = "", /) -> str:
+            """Read a line that is typed in the notebook; the trailing newline is stripped."""
+            __tracebackhide__ = True
+            if self._capture.attribution() is None:
+                return otherwise(prompt)
+            # A debugger, and whatever else is a loop of commands, asks from there.
+            return self.ask(str(prompt), dialogue=sys._getframe(1).f_code is Cmd.cmdloop.__code__)  # noqa: SLF001
+
+        def ask_hidden(prompt: str = "Password: ", *args: Any, **kwargs: Any) -> str:
+            """Read a line that is typed in the notebook, where it is not seen."""
+            __tracebackhide__ = True
+            if self._capture.attribution() is None:
+                return hidden_otherwise(prompt, *args, **kwargs)
+            return self.ask(str(prompt), hidden=True)
+
+        ask.__name__ = ask.__qualname__ = "input"
+        ask_hidden.__name__ = ask_hidden.__qualname__ = "getpass"
+        builtins.input, getpass.getpass = ask, ask_hidden
+        sys.stdin = _Stdin(self, self._capture, sys.stdin)
+
+    # ── whoever asks ────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, prompt: str, *, hidden: bool = False, dialogue: bool = False) -> str:
+        """Wait for a line that a person types.
+
+        Raises:
+            EOFError: the person has ended the input, or there is nobody to ask.
+            StdinNotImplementedError: the front end has no input box.
+        """
+        __tracebackhide__ = True  # IPython's tracebacks, and its debugger, stop at whoever asks
+        run, main = self._capture.attribution(), threading.current_thread() is threading.main_thread()
+        self._check(run, main=main)
+        assert run is not None  # noqa: S101 - for mypy: who belongs to no cell asks elsewhere
+        asking = Asking(run, next(self._numbers), prompt, hidden, dialogue)
+        answers: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        reply = None
+        try:
+            self._open[asking.number] = asking, answers
+            self._unsaid.put(asking)
+            self._rouse()
+            with self._record.aside() if main else nullcontext():
+                reply = self._wait(answers, run, main=main)
+        finally:
+            self._open.pop(asking.number, None)
+            if reply is None:
+                self._unsaid.put(Withdrawn(run, asking.number))
+                self._rouse()
+        if reply.error:
+            raise _ERRORS.get(reply.error, EOFError)(reply.text)
+        return reply.text
+
+    def _check(self, run: int | None, *, main: bool) -> None:
+        __tracebackhide__ = True
+        if self._capture.in_child:
+            raise EOFError("A process that a cell has forked cannot ask: only the rank itself has a notebook.")
+        if run is None or self._capture.is_late(run):
+            raise EOFError("The cell that this belongs to has ended, so there is nobody to ask.")
+        if main and self._to_end() is not None:  # and whoever asks has caught that, and asks again
+            raise EOFError("The cell is to end, so nobody is asked any more.")
+
+    def _wait(self, answers: queue.SimpleQueue[Reply], run: int, *, main: bool) -> Reply:
+        __tracebackhide__ = True
+        while True:
+            try:
+                return answers.get(timeout=_LOOK)
+            except queue.Empty:
+                pass
+            if not main:
+                self._check(run, main=main)
+            elif (reason := self._to_end()) is not None:  # in a task beside the cell's the signal raises nothing
+                raise reason
+
+    # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
+
+    def take(self) -> list[Asking | Withdrawn]:
+        """What is to be said now; say first whatever was shown by then."""
+        unsaid = []
+        while not self._unsaid.empty():
+            unsaid.append(self._unsaid.get())
+        return unsaid
+
+    def open(self) -> list[Asking]:
+        """The questions that lack an answer, for a notebook that has not heard them."""
+        return [asking for asking, _ in list(self._open.values())]
+
+    def hear(self, reply: Reply) -> None:
+        """Hand in an answer; one that nobody waits for any more is dropped."""
+        asking, answers = self._open.get(reply.number, (None, None))
+        if asking is not None and answers is not None and asking.run == reply.run:
+            answers.put(reply)
+
+
+class _Stdin(Side):
+    """Python's side of stdin: every line is a question."""
+
+    def __init__(self, asker: Asker, capture: Capture, otherwise: TextIO) -> None:
+        super().__init__(capture, "stdin", otherwise)
+        self._asker = asker
+        self._rest = ""
+
+    def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
+        if self._capture.attribution() is None:
+            return self._otherwise.readline(-1 if size is None else size)
+        if not self._rest:
+            try:
+                self._rest = self._asker.ask("") + "\n"
+            except EOFError:
+                return ""
+        end = len(self._rest) if size is None or size < 0 else size
+        line, self._rest = self._rest[:end], self._rest[end:]
+        return line
+
+    def read(self, size: int | None = -1, /) -> str:
+        if self._capture.attribution() is None:
+            return self._otherwise.read(-1 if size is None else size)
+        text = ""
+        while size is None or size < 0 or len(text) < size:
+            line = self.readline(-1 if size is None or size < 0 else size - len(text))
+            text += line
+            if not line:
+                break
+        return text
+
+    def __next__(self) -> str:  # type: ignore[override]
+        line = self.readline()
+        if not line:
+            raise StopIteration
+        return line
+
+    def fileno(self) -> int:
+        return self._otherwise.fileno()
+
+    def close(self) -> None:
+        """Nothing: the next cell may ask, too."""
+
+    def readable(self) -> bool:
+        return True

@@ -1,0 +1,31 @@
+"""Where the traceback of a refusal ends: at the user's own line, and not at the line of nbcomm's that has refused."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from ...errors import CollectiveError
+
+_THEIRS = ("nbcomm", "torch", "contextlib")
+
+
+def end_at_caller(error: BaseException | None) -> None:
+    """Take the frames of nbcomm and torch from the end of a refusal's traceback; the debugger stands there, too.
+
+    The sentence of such an error says all: its frames only stand between it and the line that is to be mended. Any
+    other error keeps its frames: they may be what is wrong.
+    """
+    if not isinstance(error, CollectiveError):
+        return
+    last, step = None, error.__traceback__
+    while step is not None:
+        if not _is_theirs(step):
+            last = step
+        step = step.tb_next
+    if last is not None:
+        last.tb_next = None
+
+
+def _is_theirs(step: TracebackType) -> bool:
+    name = step.tb_frame.f_globals.get("__name__")
+    return isinstance(name, str) and name.partition(".")[0] in _THEIRS

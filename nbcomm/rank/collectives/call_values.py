@@ -1,0 +1,279 @@
+"""What a call brings and gets, cell by cell in a few characters, for its picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from ...comm.transport.group_args import members_of, resolve
+from ...number_ops import name_of
+from ...short_repr import detailed, sketch
+from .signatures import NAMES
+
+_ITEMS = 64
+"""A list with more entries is no list of one for each rank."""
+
+_LOOKED = 4096
+"""Entries that are looked at in what a call brings, or gets; of one value `detailed` has its own limit."""
+
+
+_ROOTS = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
+"""The calls that have one, and what it is called."""
+
+
+def _written(values: Sequence[Any]) -> list[str]:
+    """Each value with so much of it that the notebook can show where those of the ranks differ."""
+    return [detailed(value, min(1024, _LOOKED // max(1, len(values)))) for value in values]
+
+
+class Drawn:
+    """The values of one call.
+
+    Attributes:
+        how: its options: op, src, dst, mode, exclusive. Of shares that are joined also how long this rank's is, and the
+            result whole.
+        before: what this rank brings; one text for each cell of the picture.
+        after: what it gets; None until that is known.
+        members: the ranks that take part.
+    """
+
+    def __init__(
+        self, how: dict[str, Any], before: list[str], finish: Callable[[Any], list[str]], outputs: Any = None
+    ) -> None:
+        self.how = how
+        self.members: list[int] = []
+        self.before = before
+        self.after: list[str] | None = None
+        self._finish: Callable[[Any], list[str]] | None = finish
+        self._outputs = outputs
+
+    def finish(self, result: Any = None) -> None:
+        """It is done; the first to notice says so, and others may: a wait, the end of the cell."""
+        finish, outputs = self._finish, self._outputs
+        self._finish = self._outputs = None  # the picture holds no tensors
+        if finish is not None:
+            self.after = finish(outputs if outputs is not None else result)
+
+    def finish_late(self, *, ended: bool) -> None:
+        """The cell has ended: what torch has written by now is what there is."""
+        if self._outputs is not None and ended:
+            self.finish()
+        self._finish = self._outputs = None
+
+
+# ── a Communicator's methods ────────────────────────────────────────────────────────────────────────
+
+
+def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
+    """Look at a call of a Communicator's method before it is carried out.
+
+    Args:
+        name: the method's.
+        comm: the Communicator.
+        asked: its arguments by name.
+    """
+    members = _members(comm, asked.get("group"))
+    how: dict[str, Any] = {key: asked[key] for key in ("src", "dst", "mode", "exclusive") if key in asked}
+    if name in ("reduce", "all_reduce", "reduce_scatter", "scan"):
+        how["op"] = _op(asked.get("op", "sum"))
+    root = _ROOTS.get(name)
+    if root and 0 in members:  # by default it is rank 0, which is not the first of every group
+        how.setdefault(root, 0)
+    size = len(members)
+    data = asked.get("data", asked.get("items"))
+    if how.get("mode") == "cat":  # whoever sees this of all ranks knows whether the shares are equal
+        how["each"] = _length(data)
+    giver = comm.rank == how.get("src", 0) or name not in ("broadcast", "scatter")
+    if name == "scatter" or name in ("reduce_scatter", "all_to_all"):
+        before = _items(data, size, shares=name == "reduce_scatter") if giver else []
+    else:
+        before = _written([data]) if giver and name not in ("recv", "barrier") else []
+
+    def finish(result: Any) -> list[str]:
+        if name in ("barrier", "send") or (name in ("gather", "reduce") and comm.rank != how.get("dst", 0)):
+            return []
+        if name in ("gather", "all_gather"):
+            if "each" in how:
+                how["whole"] = _written([result])
+            return _gathered(data, result, size, how.get("mode", "list" if name == "gather" else "stack"))
+        return _items(result, size) if name == "all_to_all" else _written([result])
+
+    drawn = Drawn(how, before, finish)
+    drawn.members = list(members)
+    return drawn
+
+
+def _members(comm: Any, group: Any) -> Sequence[int]:
+    try:
+        process_group = resolve(group)
+        return range(comm.world_size) if process_group is None else members_of(process_group)
+    except Exception:  # noqa: BLE001 - the method itself says what is wrong with it
+        return range(comm.world_size)
+
+
+def _op(op: Any) -> str:
+    from ...comm.algorithms.reduce_ops import parse
+
+    try:
+        return parse(op).name
+    except Exception:  # noqa: BLE001 - as above
+        return str(op)
+
+
+def _items(data: Any, size: int, *, shares: bool = False) -> list[str]:
+    if isinstance(data, list | tuple) and len(data) == size <= _ITEMS:
+        return _written(data)
+    if hasattr(data, "shape") and len(data.shape) and data.shape[0] and data.shape[0] % size == 0 and size <= _ITEMS:
+        rows = data.shape[0] // size
+        parts = [data[place * rows : (place + 1) * rows] for place in range(size)]
+        return _written([part if shares else part[0] for part in parts])
+    return _written([data])
+
+
+def _length(data: Any) -> int:
+    return int(data.shape[0]) if getattr(data, "ndim", 0) else 1
+
+
+def _gathered(data: Any, result: Any, size: int, mode: str) -> list[str]:
+    if isinstance(result, list | tuple) and len(result) == size and not isinstance(data, list | tuple):
+        return _written(result)
+    shape = getattr(result, "shape", None)
+    if shape is not None and len(shape):
+        if mode != "cat" and shape[0] == size:
+            return _written([*result])
+        each = _length(data)
+        if mode == "cat" and shape[0] == each * size:
+            scalar = not getattr(data, "ndim", 0)
+            return _written([result[i * each] if scalar else result[i * each : (i + 1) * each] for i in range(size)])
+    return _written([result])
+
+
+# ── torch's own, as they reach a process group ──────────────────────────────────────────────────────
+
+
+def of_torch(method: str, args: tuple[Any, ...], members: list[int], rank: int) -> Drawn | None:
+    """Look at a call of a process group before it is passed on; None for what there is no picture of.
+
+    Args:
+        method: the process group's.
+        args: its arguments.
+        members: the group's global ranks.
+        rank: this one's.
+    """
+    look = _LOOKS.get(NAMES.get(method, method))
+    try:
+        return None if look is None else look(args, members, rank)
+    except (IndexError, AttributeError, TypeError, ValueError, RuntimeError):
+        return None  # unusual arguments: a picture less
+
+
+def brought(name: str, args: tuple[Any, ...]) -> Any:
+    """The tensors that a rank brings to a call of a process group."""
+    if not args:  # a barrier
+        return None
+    return args[0] if name in ("all_reduce", "broadcast", "reduce", "send") or len(args) < 2 else args[1]
+
+
+def _cells(tensors: Any) -> list[str]:
+    return _written([tensor.detach() for tensor in tensors])
+
+
+def _one(tensors: Any) -> list[str]:
+    """Several tensors in one call are one cell."""
+    return _cells(tensors) if len(tensors) == 1 else [" ".join(sketch(tensor.detach()) for tensor in tensors)[:60]]
+
+
+def _parts(tensor: torch.Tensor, size: int, rows: Sequence[int] = ()) -> list[str]:
+    if rows:
+        return _cells(tensor.detach().split(list(rows)))
+    return _cells(tensor.detach().reshape(-1).chunk(size)) if tensor.numel() % size == 0 else _cells([tensor])
+
+
+def _root(options: Any, members: list[int]) -> int:
+    return int(members[options.rootRank])
+
+
+def _reduction(options: Any) -> str:
+    op = options.reduceOp
+    try:
+        return name_of(str(getattr(op, "op", op)).rpartition(".")[2])
+    except Exception:  # noqa: BLE001 - a reduction of torch's that nbcomm does not have
+        return "sum"
+
+
+def _broadcast(args: Any, members: list[int], rank: int) -> Drawn:
+    tensors, src = args[0], _root(args[1], members)
+    return Drawn({"src": src}, _one(tensors) if rank == src else [], _one, tensors)
+
+
+def _all_reduce(args: Any, _members: list[int], _rank: int) -> Drawn:
+    return Drawn({"op": _reduction(args[1])}, _one(args[0]), _one, args[0])
+
+
+def _reduce(args: Any, members: list[int], rank: int) -> Drawn:
+    dst = _root(args[1], members)
+    how = {"op": _reduction(args[1]), "dst": dst}
+    return Drawn(how, _one(args[0]), lambda tensors: _one(tensors) if rank == dst else [], args[0])
+
+
+def _gather(args: Any, members: list[int], rank: int) -> Drawn:
+    dst = _root(args[2], members)
+    return Drawn({"dst": dst}, _one(args[1]), lambda lists: _cells(lists[0]) if rank == dst and lists else [], args[0])
+
+
+def _scatter(args: Any, members: list[int], rank: int) -> Drawn:
+    src = _root(args[2], members)
+    return Drawn({"src": src}, _cells(args[1][0]) if rank == src and args[1] else [], _one, args[0])
+
+
+def _all_gather(args: Any, _members: list[int], _rank: int) -> Drawn:
+    return Drawn({}, _one(args[1]), lambda lists: _cells(lists[0]), args[0])
+
+
+def _all_gather_flat(args: Any, members: list[int], _rank: int) -> Drawn:
+    return Drawn({}, _cells([args[1]]), lambda out: _parts(out, len(members)), args[0])
+
+
+def _reduce_scatter(args: Any, _members: list[int], _rank: int) -> Drawn:
+    return Drawn({"op": _reduction(args[2])}, _cells(args[1][0]), _one, args[0])
+
+
+def _reduce_scatter_flat(args: Any, members: list[int], _rank: int) -> Drawn:
+    how = {"op": _reduction(args[2])}
+    return Drawn(how, _parts(args[1], len(members)), lambda out: _cells([out]), args[0])
+
+
+def _all_to_all(args: Any, _members: list[int], _rank: int) -> Drawn:
+    return Drawn({}, _cells(args[1]), _cells, args[0])
+
+
+def _all_to_all_flat(args: Any, members: list[int], _rank: int) -> Drawn:
+    size, received, sent = len(members), args[2], args[3]
+    return Drawn({}, _parts(args[1], size, sent), lambda out: _parts(out, size, received), args[0])
+
+
+def _message(args: Any, members: list[int], rank: int, *, sends: bool) -> Drawn:
+    peer = members[args[1]]
+    src, dst = (rank, peer) if sends else (peer, rank)
+    how = {"src": src, "dst": dst}
+    return Drawn(how, _one(args[0]), lambda _: [], ()) if sends else Drawn(how, [], _one, args[0])
+
+
+_LOOKS: dict[str, Callable[[Any, list[int], int], Drawn | None]] = {
+    "all_gather": _all_gather,
+    "all_gather_into_tensor": _all_gather_flat,
+    "all_reduce": _all_reduce,
+    "all_to_all": _all_to_all,
+    "all_to_all_single": _all_to_all_flat,
+    "barrier": lambda *_: Drawn({}, [], lambda _: [], ()),
+    "broadcast": _broadcast,
+    "gather": _gather,
+    "recv": lambda args, members, rank: _message(args, members, rank, sends=False),
+    "reduce": _reduce,
+    "reduce_scatter": _reduce_scatter,
+    "reduce_scatter_tensor": _reduce_scatter_flat,
+    "scatter": _scatter,
+    "send": lambda args, members, rank: _message(args, members, rank, sends=True),
+}

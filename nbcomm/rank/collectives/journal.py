@@ -1,0 +1,300 @@
+"""Which collectives a cell has made, when, and, where that is asked for, of which values.
+
+`Record` knows what is under way; the journal keeps what has been, for pictures, timelines and traces. What the cell
+itself called counts: within a Communicator's method, torch's own calls are only its means.
+
+It is written on every collective, so what nobody may ask for is not even looked at.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import Any
+
+import torch
+
+from ...faults import Faults
+from ...protocol.messages import Step
+from ...short_repr import size_of
+from . import call_site, call_values
+from .call_values import Drawn
+
+_KEPT, _KEPT_TRACED, _DRAWN = 512, 100_000, 64
+"""How many steps of a cell are kept: usually, where it is traced, and how many with their values."""
+
+_RECENT = 16
+"""How many of them are told while the cell runs."""
+
+
+class Entry:
+    """One call that a cell made."""
+
+    __slots__ = (
+        "asked",
+        "began",
+        "drawn",
+        "ended",
+        "failed",
+        "first",
+        "kind",
+        "last",
+        "log",
+        "name",
+        "nbytes",
+        "peer",
+        "place",
+        "tag",
+    )
+
+    def __init__(self, name: str, kind: str, place: Any) -> None:
+        self.name = name
+        self.kind = kind
+        self.place = place
+        self.log: Any = None
+        self.first = self.last = self.nbytes = self.tag = 0
+        self.peer: int | None = None
+        self.drawn: Drawn | None = None
+        self.failed = False
+        self.began = time.time()
+        self.ended = self.asked = 0.0
+
+    def end(self) -> None:
+        """It is done; the first to notice says so."""
+        if not self.ended:
+            self.ended = time.time()
+
+
+class Journal:
+    """The steps of the present cell.
+
+    Attributes:
+        drawing: whether the values before and after are kept, too.
+        tracing: whether bytes are counted of more than one tensor, and all steps kept.
+        notes: what could not be noted of a call, in sentences; the call itself is carried out.
+    """
+
+    def __init__(self, scope: Callable[[], dict[str, Any] | None]) -> None:
+        self.drawing = self.tracing = False
+        self._scope = scope
+        self._entries: deque[Entry] = deque(maxlen=_KEPT)
+        self._count = 0
+        self._current: dict[int, Entry] = {}
+        self._carried: dict[int, Entry | None] = {}  # by the threads that carry out what a cell has begun
+        self._awaited: int | None = None
+        self._faults = Faults()
+        self.notes: list[str] = []
+
+    def use(self, faults: Faults) -> None:
+        """Let this take what goes wrong beside a call."""
+        self._faults = faults
+
+    @property
+    def curious(self) -> bool:
+        """Whether more is asked for than times."""
+        return self.drawing or self.tracing
+
+    def begin(self, *, drawing: bool = False, tracing: bool = False) -> None:
+        """A request begins; what was before it is forgotten."""
+        self.drawing, self.tracing = drawing, tracing
+        self._entries = deque(maxlen=_KEPT_TRACED if tracing else _KEPT)
+        self._count = 0
+        self.notes = []
+
+    def end(self) -> None:
+        """It has ended: what comes now is nobody's."""
+        self.drawing = self.tracing = False
+
+    # ── written by whoever calls ────────────────────────────────────────────────────────────────────
+
+    def carry_out(self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Carry out a Communicator's method; what torch is called for within it belongs to it."""
+        ident = threading.get_ident()
+        if ident in self._current:
+            return method(*args, **kwargs)
+        frame = sys._getframe(2)  # noqa: SLF001 - who called, at no cost; `inspect` reads files
+        own = frame.f_globals is self._scope()
+        place = (frame.f_code.co_filename, frame.f_lineno) if own else call_site.carried().place
+        entry = Entry(name, _KINDS.get(name, "collective"), place)
+        self._current[ident] = entry
+        if self._carried:
+            self._notice(entry, ident)
+        try:
+            if self.curious:
+                return self._closely(entry, method, args, kwargs)
+            data = args[1] if len(args) > 1 else kwargs.get("data")
+            if type(data) is torch.Tensor:  # what is cheap to count; what else there may be is the trace's to count
+                entry.nbytes = data.numel() * data.itemsize  # `nbytes` raises for a sparse one
+            self._add(entry)
+            result = method(*args, **kwargs)
+        except BaseException:
+            entry.failed = True
+            raise
+        finally:
+            del self._current[ident]
+        entry.ended = time.time()
+        return result
+
+    def _closely(self, entry: Entry, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        comm, *given = args
+        asked: dict[str, Any] = {}
+        with suppress(TypeError):  # they do not fit: the method itself will say so
+            asked = dict(_signature(method).bind(*args, **kwargs).arguments)
+        with self._beside():
+            if self.tracing:
+                entry.nbytes = size_of(given[0]) if given else size_of(asked.get("data"))
+            if self.drawing and self._count < _DRAWN:
+                entry.drawn = call_values.of_call(entry.name, comm, asked)
+        entry.began = time.time()
+        self._add(entry)
+        result = method(*args, **kwargs)
+        entry.ended = time.time()
+        self.finish(entry, result)
+        return result
+
+    def finish(self, entry: Entry, result: Any = None) -> None:
+        """It is done: look at what it gave, if it is drawn."""
+        if entry.drawn is not None:
+            with self._beside():
+                entry.drawn.finish(result)
+
+    def _beside(self) -> AbstractContextManager[None]:
+        return self._faults.beside("the values of a call could not be looked at", self._note)
+
+    def _note(self, note: str) -> None:
+        if note not in self.notes:
+            self.notes.append(note)
+
+    def look_at(self, method: str, args: tuple[Any, ...], members: list[int], rank: int) -> Drawn | None:
+        """What torch is about to be called with, if that is to be drawn."""
+        if not self.drawing or threading.get_ident() in self._current or self._count >= _DRAWN:
+            return None
+        with self._beside():
+            return call_values.of_torch(method, args, members, rank)
+        return None
+
+    def follow(self, call: Any, *, failed: bool = False) -> None:
+        """Torch has been called, or is not since it would fail: within a Communicator's method, or by somebody else."""
+        entry = self._current.get(threading.get_ident())
+        if entry is None:
+            entry = Entry(call.name, call.kind, None)
+            entry.began = call.since
+            entry.peer, entry.tag = call.peer, call.tag
+            entry.first = entry.last = call.seq
+            entry.log, entry.failed = call.log, failed
+            if self._carried:
+                self._notice(entry, threading.get_ident())
+            call.entry = entry
+            self._add(entry)
+        elif entry.log is None:
+            entry.log = call.log
+            entry.first = entry.last = call.seq
+            entry.peer, entry.tag = call.peer, call.tag
+        else:
+            entry.last = call.seq
+
+    def complete(self, entry: Entry | None, drawn: Drawn | None, args: tuple[Any, ...], work: Any) -> None:
+        """Torch has been called, not within a Communicator's method: keep what is asked for beside the times."""
+        if entry is None or not self.curious:
+            return
+        entry.drawn = drawn
+        if self.tracing:
+            with self._beside():
+                entry.nbytes = size_of(call_values.brought(entry.name, args))
+            if work is not None:
+                # What C++ waits for (DDP, functional collectives) ends where Python does not see it.
+                with suppress(RuntimeError):  # this backend has no futures
+                    work.get_future().add_done_callback(lambda _: entry.end())
+
+    @contextmanager
+    def carrying(self) -> Iterator[None]:
+        """While the calling thread carries out what a cell has begun, and nobody waits for it yet."""
+        ident = threading.get_ident()
+        self._carried[ident] = None
+        try:
+            yield
+        finally:
+            del self._carried[ident]
+
+    def wait_for(self, thread: int | None) -> None:
+        """The main thread waits for what that thread carries out; None: it goes on with its own work."""
+        self._awaited = thread
+        entry = None if thread is None else self._carried.get(thread)
+        if entry is not None and entry.asked == math.inf:
+            entry.asked = time.time()
+
+    def _notice(self, entry: Entry, ident: int) -> None:
+        if ident in self._carried:
+            entry.asked = math.inf
+            self._carried[ident] = entry  # from now on `wait_for` sees it
+            if ident == self._awaited:
+                entry.asked = 0.0
+
+    def _add(self, entry: Entry) -> None:
+        self._count += 1
+        # Where nbcomm's own groups are not in use nobody counts; all ranks make the same calls in the same order.
+        entry.first = entry.last = entry.first or self._count
+        self._entries.append(entry)
+
+    # ── read ────────────────────────────────────────────────────────────────────────────────────────
+
+    def recent(self) -> list[Step]:
+        """The last few steps, while the cell runs; any thread."""
+        for _ in range(3):
+            with suppress(RuntimeError):  # one was added meanwhile
+                return [_told(entry, None) for entry in list(self._entries)[-_RECENT:] if entry.log is not None]
+        return []
+
+    def steps(self) -> list[Step]:
+        """All that are kept, once the cell has ended."""
+        for entry in self._entries:
+            if entry.drawn is not None:
+                with self._beside():
+                    entry.drawn.finish_late(ended=bool(entry.ended))
+        return [
+            _told(entry, entry.drawn) for entry in self._entries if entry.log is not None or entry.drawn is not None
+        ]
+
+    @property
+    def dropped(self) -> int:
+        """How many steps are not kept."""
+        return self._count - len(self._entries)
+
+
+_KINDS = {"send": "send", "recv": "recv"}
+
+
+@functools.cache
+def _signature(method: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(method)
+
+
+def _told(entry: Entry, drawn: Drawn | None) -> Step:
+    """The step, with its values where they are asked for: they may be long."""
+    log = entry.log
+    return Step(
+        entry.name,
+        entry.kind,
+        log.name if log is not None else "",
+        log.members if log is not None else drawn.members if drawn is not None else [],
+        entry.first,
+        entry.last,
+        entry.began,
+        entry.ended,
+        entry.failed,
+        entry.peer,
+        entry.tag,
+        call_site.line_of(entry.place),
+        entry.nbytes,
+        drawn.how if drawn is not None else None,
+        drawn.before if drawn is not None else None,
+        drawn.after if drawn is not None else None,
+        entry.asked,
+    )

@@ -1,0 +1,47 @@
+"""What a rank's process is set up with, and what its device holds."""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+
+import numpy as np
+import torch
+
+from ...protocol.messages import Place
+
+
+def torchrun_environment(place: Place, address: str, port: int) -> dict[str, str]:
+    """Return the environment variables that torchrun would set, so that any library finds its rank."""
+    return {
+        "RANK": str(place.rank),
+        "WORLD_SIZE": str(place.world_size),
+        "LOCAL_RANK": str(place.local_rank),
+        "LOCAL_WORLD_SIZE": str(place.local_world_size),
+        "NODE_RANK": str(place.node_rank),
+        "GROUP_RANK": str(place.node_rank),
+        "GROUP_WORLD_SIZE": str(place.nodes),
+        "ROLE_RANK": str(place.rank),
+        "ROLE_WORLD_SIZE": str(place.world_size),
+        "ROLE_NAME": "default",
+        "MASTER_ADDR": address,
+        "MASTER_PORT": str(port),
+    }
+
+
+def seed_differently() -> None:
+    """Seed torch, NumPy and `random` from the system: forked ranks would all draw the same numbers."""
+    torch.seed()
+    random.seed()
+    np.random.seed(int.from_bytes(os.urandom(4), "little"))  # noqa: NPY002 - it is the legacy state that is shared
+
+
+def device_memory(device: torch.device) -> tuple[int, int]:
+    """Return (used, total) bytes of this rank's GPU; zeros on the CPU or before the GPU was used."""
+    if device.type != "cuda" or not torch.cuda.is_initialized():
+        return 0, 0
+    with suppress(RuntimeError):
+        free, total = torch.cuda.mem_get_info(device)
+        return total - free, total
+    return 0, 0

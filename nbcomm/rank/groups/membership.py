@@ -1,0 +1,49 @@
+"""Which groups each rank has, told to all before they are formed anew.
+
+Not all members of a group need have it: one may be a new process, which is to join; another's cell may have called
+`destroy_process_group`. Whoever formed such a group would wait for a member that does not come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ..torch_internals import process_groups
+
+if TYPE_CHECKING:
+    from .rendezvous import UnixStore
+
+_KEY = "nbcomm/groups/"
+
+
+class Groups(msgspec.Struct, array_like=True, frozen=True):
+    """The groups of one rank: how many it has named, and by name their members and backend."""
+
+    count: int
+    named: dict[str, tuple[list[int], str]]
+
+
+def hold(store: UnixStore, rank: int, ranks: Collection[int]) -> dict[int, Groups]:
+    """Tell which groups this rank has, and hear it of all who tell.
+
+    Args:
+        store: the store of the generation that begins.
+        rank: this rank; one that is not among ``ranks`` only listens.
+        ranks: who tells; all of them must call this.
+
+    Returns:
+        Their groups, by rank.
+    """
+    if rank in ranks:
+        named = {name: (members, backend) for _, name, members, backend in process_groups.known_groups()}
+        store.set(f"{_KEY}{rank}", msgspec.json.encode(Groups(process_groups.group_count(), named)))
+    told = store.multi_get([f"{_KEY}{other}" for other in ranks])
+    return {other: msgspec.json.decode(word, type=Groups) for other, word in zip(ranks, told, strict=True)}
+
+
+def without(census: dict[int, Groups], name: str, members: Iterable[int]) -> list[int]:
+    """The members of a group that have told their groups, and do not have this one."""
+    return [member for member in members if member in census and name not in census[member].named]

@@ -1,0 +1,523 @@
+"""The process group that torch hands out in a cell: one that can be formed anew, and sees every call.
+
+A `RankGroup` passes each call on to a process group of torch's own. After an abort that one is thrown away and
+another takes its place, so whoever holds the group (a variable, a DeviceMesh, DDP, FSDP) notices nothing. And
+since Python and C++ alike can only go through here, here is where a call is refused, compared and recorded.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+import torch
+import torch.distributed as dist
+from torch.profiler import record_function
+
+from ...errors import CollectiveError
+from ...rank_spec import fold, named
+from ..collectives import call_site, signatures
+from ..collectives.any_source import AnyoneReceive
+from ..collectives.fingerprints import LONGEST, entry, words_of
+from ..collectives.flight_recorder import Call, Log
+from ..torch_internals import process_groups
+from ..torch_internals.c10d import PASSED_ON, hash_of
+from ..torch_internals.gloo_sockets import GlooDevice
+from . import selftest
+from .identity import Identity
+
+if TYPE_CHECKING:
+    from ..collectives.fingerprints import Board, Entry
+    from ..collectives.flight_recorder import Record
+
+
+class Hub(Protocol):
+    """What a group needs of the world that it is part of."""
+
+    rank: int
+    generation: int
+    record: Record
+    board: Board | None
+    gloo: GlooDevice
+    alert: bool
+    """Whether `object` has something to say."""
+
+    def meeting_place(self, life: str) -> Any:
+        """A store where the members of a group meet once; it is empty when the first of them comes."""
+
+    def object(self, name: str, members: list[int], peer: int | None) -> None:
+        """Raise what speaks against a call of this name."""
+
+    def await_turn(self, group: dist.ProcessGroup) -> None:
+        """Let the collectives of a group that go on beside the cell come first; every rank issues them alike."""
+
+    def explain(self, error: BaseException) -> BaseException:
+        """What to raise in place of an error of torch's."""
+
+    def mismatch(self, members: list[int], seq: int, said: dict[int, tuple[str, str]]) -> BaseException:
+        """What to raise where ranks do different things; the world is told."""
+
+    def ended(self) -> bool:
+        """Whether this life of the groups is over, so that whoever waits for others need not."""
+
+    def split(self, name: str, members: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup | None:
+        """Make a further group, which only its members do; None on other ranks."""
+
+
+class RankGroup(Identity):
+    """A process group whose inside can be replaced.
+
+    Args:
+        hub: the world.
+        backend: "gloo", "nccl", or which backend serves which device.
+        rank: this rank's number in the group.
+        timeout: how long a call may take.
+        name: torch's name of it.
+        members: their global ranks, in group order.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - torch gives all these
+        self,
+        hub: Hub,
+        backend: str,
+        rank: int,
+        timeout: timedelta,
+        name: str,
+        members: list[int],
+    ) -> None:
+        super().__init__(rank, members, name)
+        self.lost: str = ""
+        """Why it cannot be formed: which of its members are dead."""
+        self._hub = hub
+        self._backend = backend
+        self._timeout = timeout
+        self._inner: dist.ProcessGroup | None = None
+        self._peers = [member for member in members if member != hub.rank]
+        self._log = Log(name, members)
+        self._id = 0
+        self._seen: dict[int, memoryview] = {}
+        self._may_block = "nccl" in backend
+        """Whether a collective's method may wait for other ranks before it returns its handle."""
+        self._store: Any = None
+
+    def form(self, absent: Sequence[int] = (), without: Sequence[int] = ()) -> None:
+        """Meet the other members, who must do so too, and begin to count from 1.
+
+        A group of which a member cannot come is not formed, and says so when it is used.
+
+        Args:
+            absent: ranks that are dead.
+            without: ranks that have destroyed their end of it.
+        """
+        hub = self._hub
+        self.drop()
+        missing = sorted(set(self.members) & set(absent))
+        if missing:
+            self.lost = (
+                f"This group needs {named(missing)}, which {'is' if len(missing) == 1 else 'are'} dead. "
+                "Type %distributed heal in a cell of its own to put new processes in place."
+            )
+            return
+        if without:
+            self.lost = f"This group was destroyed on {named(without)} (dist.destroy_process_group): make it anew."
+            return
+        self._log = hub.record.begin_group(self.called, self.members, None if self._may_block else self._timeout)
+        # Whoever destroys a group and makes it again in one generation must not meet its own old words. Ranks that are
+        # each alone in a group may have given these the same name, and still share nothing.
+        life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}:{fold(self.members)}"
+        self._store = hub.meeting_place(life)
+        self._inner = process_groups.new_inner(
+            self._backend,
+            self._store,
+            *self._place,
+            self._timeout,
+            hub.gloo,
+            self.called,
+            self.members,
+        )
+        inner = self._inner
+        selftest.compare(f"the inside of the group of {named(self.members)}", (inner.rank(), inner.size()), self._place)
+        self.lost = ""
+        self._id = self._log.life = hash_of(life)
+        self.look_at_board()
+
+    def look_at_board(self) -> None:
+        """Compare calls with those members whose pages can be seen."""
+        board = self._hub.board
+        self._seen = board.seen(self._peers) if board is not None and self._inner is not None else {}
+        self._log.board = board if self._seen else None
+
+    @contextmanager
+    def tried_out(self) -> Iterator[None]:
+        """While nbcomm itself calls a collective of a group that is just formed: it is neither compared nor counted."""
+        seen, self._seen = self._seen, {}
+        board, self._log.board = self._log.board, None
+        try:
+            yield
+        finally:
+            self._seen, self._log.board = seen, board
+            self._log.begin()
+
+    def drop(self) -> None:
+        """Let go of the inside; its connections must be shut, or this waits for what is under way."""
+        if self._log.stuck:
+            _stuck.append(self._inner)  # its end would wait for a call that gloo has forgotten
+        self._inner = None
+        self._seen = {}
+
+    def abort_device(self) -> None:
+        """Free a rank that waits on a device; for gloo that is the sockets' matter."""
+        if self._inner is not None:
+            process_groups.abort_nccl(self._inner, self._backend)
+
+    # ── every call ──────────────────────────────────────────────────────────────────────────────────
+
+    def _message(self, kind: str, args: tuple[Any, ...], peer: int, tag: int) -> Any:
+        hub, other = self._hub, self.members[peer]
+        if hub.alert or self._inner is None:
+            self._object(kind, other)
+        counts = self._log.sent if kind == "send" else self._log.received
+        with self._log.lock:
+            seq = counts[other, tag] = counts.get((other, tag), 0) + 1
+        said, where = signatures.message(kind, args[0]), None
+        if kind == "send" or other in self._seen:  # who is not seen may see us
+            where = self._compare_message(kind, (other, tag), seq, said)
+        call = Call(kind, kind, self._log, seq, said, other, tag)
+        call.where = where
+        drawn = hub.record.journal.look_at(kind, args, self.members, hub.rank)
+        work = self._pass_on(kind, args, {}, call)
+        hub.record.journal.complete(call.entry, drawn, args, None)
+        return work
+
+    def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+        record = self._hub.record
+        outer = threading.get_ident() == record.main  # what another thread is in says nothing of the main one
+        if outer:
+            before, record._inside = record._inside, call  # `within`, at a tenth of its cost
+        try:
+            work = getattr(self._inner, method)(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
+            raise self._refused(error, call) from None
+        finally:
+            if outer:
+                record._inside = before
+        record.follow(work, call)
+        return work
+
+    def _refused(self, error: Exception, call: Call) -> BaseException:
+        """What to raise in place of an error of torch's with which a call has not even begun.
+
+        Where torch has refused the call itself (a wrong size, for instance), this rank has not come there. Not so where
+        the backend or a connection has failed: nobody knows how far the call has come.
+        """
+        told = self._hub.explain(error)
+        failed = told is not error or isinstance(error, dist.DistError) or self._hub.ended()
+        if not failed and not call.limited:
+            call.log.take_back(call)
+        return told
+
+    def _object(self, method: str, peer: int | None) -> None:
+        self._hub.object(signatures.NAMES.get(method, method), self.members, peer)
+        if self._inner is None:
+            raise CollectiveError(self.lost or "This process group is not formed.")
+
+    def _object_to_collective(self, method: str, args: tuple[Any, ...]) -> None:
+        try:
+            self._object(method, None)
+        except RuntimeError:
+            self._note_refused(method, args, self._log.issued + 1, None)
+            raise
+
+    def _note_refused(self, method: str, args: tuple[Any, ...], seq: int, said: Entry | None) -> None:
+        """The journal has what was refused, in the place where it would have been: the others may be there."""
+        journal = self._hub.record.journal
+        call = Call("collective", signatures.NAMES.get(method, method), self._log, seq, said)
+        drawn = journal.look_at(method, args, self.members, self._hub.rank)
+        journal.follow(call, failed=True)
+        journal.complete(call.entry, drawn, args, None)
+
+    def _compare_uneven(self, method: str, seq: int, said: Entry, args: tuple[Any, ...]) -> Entry:
+        """Compare an all-to-all, whose parts differ from rank to rank; return what was said of it."""
+        board: Board = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
+        splits = signatures.splits_of(method, args, self.size())
+        said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
+        different = board.compare(0, self._id, seq, said, self._seen) or self._uneven(seq, splits)
+        if different:
+            self._note_refused(method, args, seq, said)
+            raise self._mismatch(seq, said, different)
+        return said
+
+    def _tell_place(self, call: Call) -> None:
+        """Tell the others what the cell has called, for the message of whoever does something else there."""
+        call.tell_place(self._hub.record.scope())
+
+    def _mismatch(self, seq: int, said: Entry, different: Sequence[int]) -> BaseException:
+        hub = self._hub
+        board: Board = hub.board  # type: ignore[assignment]  # nothing is seen without one
+        block = call_site.here(hub.record.scope()).block
+        board.put_place(self._id, seq, block)
+        heard = board.hear(0, self._id, seq, self._seen, hub.ended)
+        told = {peer: (_words(text), where) for peer, (text, where) in heard.items() if text or peer in different}
+        return hub.mismatch(self.members, seq, {hub.rank: (_words(said.words), words_of(block) or ""), **told})
+
+    def _uneven(self, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
+        """Which ranks' splits of an all-to-all do not fit with this one's."""
+        board, me = self._hub.board, self.rank()
+        assert board is not None  # noqa: S101 - for mypy
+        wrong = []
+        for place, member in enumerate(self.members):
+            text = board.text(member, 0, self._id, seq)
+            parts = text.split("|")
+            if member == self._hub.rank or len(parts) != 3 or len(text) >= LONGEST:  # cut off, where ranks are many
+                continue
+            received, sent = (list(map(int, part.split(","))) if part else [] for part in parts[1:])
+            fits = len(received) == len(sent) == self.size() == len(splits[0]) == len(splits[1])
+            if fits and (received[me] != splits[1][place] or sent[me] != splits[0][place]):
+                wrong.append(member)
+        return wrong
+
+    def _compare_message(
+        self, kind: str, to: tuple[int, int], seq: int, said: Entry, where: call_site.Said | None = None
+    ) -> call_site.Said:
+        board, me = self._hub.board, self._hub.rank
+        other, tag = to
+        lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
+        where = where or call_site.here(self._hub.record.scope())
+        if kind == "send" and (board is None or not board.shown):  # for who receives from anyone
+            self._store.set(_announced(lane, seq), said.words)
+        if board is None:
+            return where
+        board.put_place(lane, seq, where.block)
+        seen = {other: self._seen[other]} if other in self._seen else {}
+        if board.compare(1, lane, seq, said, seen):
+            heard = board.hear(1, lane, seq, [other], self._hub.ended)
+            raise self._hub.mismatch(self.members, seq, {me: (said.words, words_of(where.block) or ""), **heard})
+        return where
+
+    # ── what torch asks beside calls ────────────────────────────────────────────────────────────────
+
+    def getBackendName(self) -> str:  # noqa: N802 - torch's C++ name
+        """The name of the backend, for C++."""
+        return self._backend if ":" not in self._backend else "custom"
+
+    @property
+    def _device_types(self) -> list[torch.device]:
+        return [torch.device(name) for name in process_groups.devices_of(self._backend)]
+
+    def _get_backend(self, device: torch.device) -> Any:
+        return self._formed()._get_backend(device)
+
+    def _formed(self) -> dist.ProcessGroup:
+        if self._inner is None:
+            self._object("This call", None)
+        return cast("dist.ProcessGroup", self._inner)
+
+    def get_group_store(self) -> Any:
+        """Return a store that the members share, until the groups are formed anew."""
+        self._formed()
+        return process_groups.part_of(self._store, "user")
+
+    def split_group(  # noqa: PLR0913, PLR0917 - torch's signature
+        self,
+        ranks: Sequence[int],
+        timeout: timedelta | None = None,
+        opts: Any = None,  # noqa: ARG002 - of a backend: what ours have is the parent's
+        group_name: str | None = None,
+        group_desc: str | None = None,
+        device_types: Any = None,  # noqa: ARG002 - likewise
+    ) -> dist.ProcessGroup | None:
+        """Make a group of some members, all of which must call this; the others get None."""
+        chosen = tuple(sorted(ranks))
+        if not chosen or len(set(chosen)) < len(chosen) or not 0 <= chosen[0] <= chosen[-1] < self.size():
+            raise CollectiveError(f"split_group wants different ranks of a group of {self.size()}, not {list(ranks)}.")
+        name = group_name or f"{self.called}:split:{list(chosen)}"
+        if not group_name:  # by what there is: all that a new process in a dead one's place knows
+            taken = {known for _, known, *_ in process_groups.known_groups()}
+            name = next(one for number in itertools.count(1) if (one := f"{name}#{number}") not in taken)
+        members = [self.members[place] for place in chosen]
+        made = self._hub.split(name, members, self._backend, timeout or self._timeout)
+        if made is not None:
+            made._set_group_desc(group_desc or f"{self.group_desc}:split:{list(chosen)}")
+        return made
+
+    def merge_remote_group(self, *_: Any, **__: Any) -> dist.ProcessGroup:
+        """Refuse: who would be in the other group is known to no notebook."""
+        raise CollectiveError(
+            "merge_remote_group joins ranks that this world does not know, so nbcomm could not tell when a wait for "
+            "them is hopeless. All ranks of the world are in one group already: choose among them with new_group."
+        )
+
+    def _get_sequence_number_for_group(self) -> int:
+        return self._log.issued
+
+    def _start_coalescing(self, device: torch.device) -> None:
+        self._formed()._start_coalescing(device)
+
+    def _end_coalescing(self, device: torch.device) -> Any:
+        return self._formed()._end_coalescing(device)
+
+    def abort(self) -> None:
+        """Torch's abort of the backends."""
+        self._formed().abort()
+
+    def shutdown(self) -> None:
+        """Torch's end of the backends."""
+        if self._inner is not None:
+            self._inner.shutdown()
+
+    def set_timeout(self, timeout: timedelta) -> None:
+        """How long a call may take."""
+        self._timeout = timeout
+        if self._log.timeout is not None:
+            self._log.timeout = timeout
+        self._formed().set_timeout(timeout)
+
+    # ── messages: their peers are group ranks ───────────────────────────────────────────────────────
+
+    def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Any:
+        """Send to a member."""
+        return self._message("send", (tensors, dst, tag), dst, tag)
+
+    def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Any:
+        """Receive from a member."""
+        return self._message("recv", (tensors, src, tag), src, tag)
+
+    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Any:
+        """Receive from whoever sends first."""
+        if self._hub.alert or self._inner is None:
+            self._object("recv", None)
+        received = self._log.received
+        with self._log.lock:
+            seq = received[None, tag] = received.get((None, tag), 0) + 1
+        call = Call("recv", "recv", self._log, seq, signatures.message("recv", tensors), None, tag)
+        call.where = call_site.here(self._hub.record.scope())
+        generation = self._hub.generation
+        with record_function("c10d::recv_any_source_"):  # what torch's own says to a profiler
+            work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.record.wait)
+        self._hub.record.follow(work, call)
+        return work
+
+    def _find_sender(self, tensors: list[torch.Tensor], call: Call, generation: int) -> tuple[int, Any] | None:
+        """Begin to receive from a member that has announced a message with this tag; None if there is none."""
+        hub, log, tag = self._hub, call.log, call.tag
+        inner = self._inner
+        if hub.alert:
+            hub.object("recv", self.members, None)
+        if generation != hub.generation or inner is None:
+            raise RuntimeError("This receive belongs to process groups that are no more.")
+        for place, member in enumerate(self.members):
+            if member == hub.rank:
+                continue
+            with log.lock:
+                seq = log.received.get((member, tag), 0) + 1
+            if not self._has_announced(member, tag, seq):
+                continue
+            with log.lock:
+                if log.received.get((member, tag), 0) + 1 != seq:  # another receive has taken it meanwhile
+                    continue
+                log.received[None, tag] -= 1
+                log.received[member, tag] = seq
+                call.peer, call.seq = member, seq  # from now on it is a receive by name
+            self._compare_message(
+                "recv", (member, tag), seq, call.said or signatures.message("recv", tensors), call.where
+            )
+            try:
+                return place, inner.recv(tensors, place, tag)
+            except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
+                raise self._refused(error, call) from None
+        return None
+
+    def _has_announced(self, member: int, tag: int, seq: int) -> bool:
+        """Whether a member has said, on its page or where all see it, that it sends a message."""
+        board, lane = self._hub.board, self._lane(member, self._hub.rank, tag)
+        if board is not None and member in self._seen:
+            return bool(board.text(member, 1, lane, seq))
+        return bool(self._store.check([_announced(lane, seq)]))
+
+    def _lane(self, src: int, dst: int, tag: int) -> int:
+        return hash_of(f"{self._id}:{src}:{dst}:{tag}")
+
+
+_stuck: list[Any] = []
+"""What must live as long as the process, for its end would never end."""
+
+
+def _passing(method: str) -> Callable[..., Any]:
+    """Make the method of a group that passes a collective on.
+
+    All of it is in one function: every collective runs it, when the processor has long forgotten where it lies, so
+    each further function on the way costs microseconds.
+    """
+    name = signatures.NAMES.get(method, method)
+    describe, uneven, blocking = signatures.describe, method in signatures.UNEVEN, method == "monitored_barrier"
+    returns_at_once, rooted = signatures.returns_at_once, method in signatures.ROOTED
+
+    def call(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
+        # No variable for the inside: a traceback, which IPython keeps, would keep it alive beyond its time.
+        hub, log, seen = self._hub, self._log, self._seen
+        if hub.alert or self._inner is None:
+            self._object_to_collective(method, args)
+        if hub.record.busy_beside:
+            hub.await_turn(self)
+        seq = next(log.positions)
+        said, journal = describe(method, args, kwargs), hub.record.journal
+        if not seen:
+            pass  # alone in the group, or with ranks on other machines only
+        elif uneven:
+            said = self._compare_uneven(method, seq, said, args)
+        elif different := hub.board.compare(0, self._id, seq, said, seen):  # type: ignore[union-attr]
+            self._note_refused(method, args, seq, said)
+            raise self._mismatch(seq, said, different)
+        log.issued = seq
+        curious = journal.curious
+        drawn = journal.look_at(method, args, self.members, hub.rank) if curious else None
+        if blocking or self._may_block:
+            entered = Call("collective", name, log, seq, said)
+            entered.limited = blocking
+            self._tell_place(entered)
+            work = self._pass_on(method, args, kwargs, entered)
+            journal.complete(entered.entry, drawn, args, work)
+            return work
+        # Nearly all calls: what can be noted later is noted while the data is on its way.
+        try:
+            work = getattr(self._inner, method)(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
+            refused = Call("collective", name, log, seq, said)
+            hub.record.follow(None, refused, failed=True)
+            raise self._refused(error, refused) from None
+        made = Call("collective", name, log, seq, said)
+        hub.record.follow(work, made)
+        if curious or rooted or returns_at_once(args, kwargs):  # else there is time while it is waited for
+            self._tell_place(made)
+            journal.complete(made.entry, drawn, args, work)
+        return work
+
+    call.__name__ = method
+    return call
+
+
+for _method in PASSED_ON:
+    if _method not in vars(RankGroup) and hasattr(dist.ProcessGroup, _method):
+        setattr(RankGroup, _method, _passing(_method))
+
+
+def _numbers(values: list[int]) -> str:
+    return ",".join(map(str, values))
+
+
+def _announced(lane: int, seq: int) -> str:
+    return f"sent:{lane}:{seq}"
+
+
+def _words(text: str) -> str:
+    if not text:
+        return ""
+    call, _, splits = text.partition("|")
+    if not splits:
+        return call
+    received, _, sent = splits.partition("|")
+    return f"{call} sending [{sent.replace(',', ', ')}] and receiving [{received.replace(',', ', ')}] elements"

@@ -1,0 +1,361 @@
+"""This rank's membership in the world: its groups are formed, aborted, and formed anew.
+
+One *generation* is one life of the groups. It ends when a wait is hopeless, at an interrupt in a collective, or
+behind a cell that left something half done; then every rank forms all its groups again, in the order in which
+they were made, and whatever the last generation left in the air can meet nothing of the next.
+
+The main thread forms; any thread may abort. Where torch does not let its groups be handed out by us (see
+`torch_internals.check`) they are torch's own: destroyed and initialised anew, and handles made before are lost.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+from ... import errors
+from ...comm import Communicator, lending
+from ...protocol.messages import Form, Mismatch, Place
+from ..collectives.fingerprints import Board, in_child
+from ..torch_internals import ddp_fsdp, process_groups, wait_hooks
+from ..torch_internals.check import self_check
+from ..torch_internals.gloo_sockets import GlooDevice
+from . import selftest
+from .environment import seed_differently, torchrun_environment
+from .generation import PATIENCE, Life
+from .membership import Groups, hold, without
+from .process_group import RankGroup
+from .rendezvous import StoreServer, UnixStore
+
+_WORLD = "0"
+"""Torch's name of the first group that is made; who has destroyed it makes it again."""
+_ANEW = "The process groups have been formed anew since this was begun; begin it again."
+
+
+class World(Life):
+    """The groups of this process, and what is known to be wrong with them.
+
+    Args:
+        tell: sends a message to the notebook; None where nobody listens.
+        scope: the namespace of the cells.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[Mismatch], object] | None = None,
+        scope: Callable[[], dict[str, Any] | None] = lambda: None,
+    ) -> None:
+        super().__init__(tell, scope)
+        self._server: StoreServer | None = None
+        self._absent: tuple[int, ...] = ()
+        self._environment: dict[str, str] = {}
+        self._inits = 0
+        self._patches = ExitStack()
+        """Puts back what torch has in places where it has something of ours."""
+        in_child(self._forked)
+
+    # ── forming ─────────────────────────────────────────────────────────────────────────────────────
+
+    def form(self, order: Form) -> Communicator:
+        """Take a place and join the process group, or form all groups anew; every living rank must be told to.
+
+        Args:
+            order: the place, the generation, and the store's socket.
+
+        Returns:
+            The communicator over the whole world; always the same one.
+
+        Raises:
+            SelfTestError: torch does not do with our groups what it should; form them with ``order.plain``.
+        """
+        if self.comm is not None:
+            self._form_again(order)
+            return self.comm
+        place = order.place
+        self._withdraw()
+        self._become(place, order)
+        self._open(order)
+        self._join(order)
+        if order.generation > 1 and not self.plain:
+            self._join_groups_of_others(order)
+        self._meet_board(order)
+        self._test(order)
+        self.comm = Communicator(
+            rank=place.rank,
+            world_size=place.world_size,
+            local_rank=place.local_rank,
+            node_rank=place.node_rank,
+            local_world_size=place.local_world_size,
+            device=torch.device(place.device),
+        )
+        self.comm.lanes.watch = self.record
+        self.comm.journal = self.record.journal
+        return self.comm
+
+    def _open(self, order: Form) -> None:
+        """What a first generation needs: the store, gloo's address, the board, and our groups in torch."""
+        place, path = order.place, Path(order.store)
+        self._absent = tuple(order.absent)
+        self._inits = 0
+        self.place, self.rank, self.generation = place, place.rank, order.generation
+        self.plain = order.plain
+        if not self.plain and (why := self_check()):
+            raise errors.SelfTestError(why)
+        self.gloo = GlooDevice(path.parent.name, reserve=not self.plain)
+        if order.serves:
+            self._server = StoreServer(path)
+        self._store = UnixStore(path, order.timeout)
+        if order.board:
+            self.board = Board(Path(order.board), place.rank)
+        self._patches.callback(lending.lend(lambda: not self.replaced, "This cell"))
+        if not self.plain:
+            noting = partial(self.gloo.noting, elsewhere=True)
+            self._patches.callback(process_groups.hand_out(self._make_group, self._is_ours, noting, place.backend))
+            self._patches.callback(process_groups.meet_in(self._store_of_a_cell))
+            self._patches.callback(wait_hooks.watch_waits(self.record.wait))
+            self._patches.callback(wait_hooks.watch_new_groups(self._watched_new_group))
+            self._patches.callback(ddp_fsdp.follow_modules())
+
+    def _withdraw(self) -> None:
+        """Leave what a first attempt to form the groups has left, if there was one."""
+        with self._lock:
+            self._free()
+            self.record.await_ends()
+            if dist.is_initialized():
+                lending.destroy_world()
+            process_groups.set_group_count(0)  # an attempt cut short has named a group; the other ranks' may not have
+            self._patches.close()
+            self._groups.clear()
+            self.record.forget()
+            if self._server is not None:
+                self._server.close()
+            self._server = self._store = self._broken = None
+            self.record.aborted = 0.0
+
+    def _test(self, order: Form) -> None:
+        """Believe nothing that torch says of the world before it was compared with what is true."""
+        place = order.place
+        selftest.compare_world(place.rank, place.world_size)
+        if order.absent:  # what needs all ranks cannot be tried
+            return
+        world = dist.group.WORLD
+        with self._by_everyone(), world.tried_out() if isinstance(world, RankGroup) else nullcontext():
+            selftest.reduce_world(place.rank, place.world_size, torch.device(place.device))
+        self.record.journal.begin()
+        if not self.plain:
+            selftest.compare_hold(
+                handed_out=isinstance(world, RankGroup),
+                connected=place.world_size == 1 or "gloo" not in place.backend or self.gloo.has_connections(),
+            )
+
+    def _join(self, order: Form) -> None:
+        place = order.place
+        device = torch.device(place.device)
+        with self.gloo.noting():
+            dist.init_process_group(
+                place.backend,
+                store=self._store,
+                rank=place.rank,
+                world_size=place.world_size,
+                timeout=timedelta(seconds=order.timeout),
+                # Binding lets NCCL connect at once, and errors name the GPU. gloo takes no device.
+                device_id=device if device.type == "cuda" and "nccl" in place.backend else None,
+            )
+
+    def _store_of_a_cell(self) -> Any:
+        """Where the ranks meet for a cell's own ``init_process_group``; None if it wants to meet others than them."""
+        names = ("RANK", "WORLD_SIZE")  # tutorials set MASTER_ADDR and MASTER_PORT to anything
+        if self._store is None or any(os.environ.get(name) != self._environment[name] for name in names):
+            return None
+        self._inits += 1
+        return process_groups.part_of(self._store, f"init:{self._inits}")
+
+    def _is_ours(self, of: tuple[int, int] | None) -> bool:
+        """Whether a group is part of this world: another world, with its groups, is none of ours."""
+        if of is None:
+            return isinstance(dist.group.WORLD, RankGroup)
+        return self.place is not None and of == (self.place.rank, self.place.world_size)
+
+    def _make_group(self, *args: Any) -> RankGroup:
+        group = RankGroup(self, *args)
+        # A group that was destroyed has connections and threads as long as anybody holds it. While a call of it goes on
+        # it is held: its end would wait for that.
+        alive, going = _alive(), self.record.going()
+        self._groups = [*(one for one in self._groups if one in alive or one.called in going), group]
+        group.form(self._absent)
+        return group
+
+    def _form_again(self, order: Form) -> None:
+        assert self.comm is not None  # noqa: S101 - for mypy: the first generation has made it
+        with self._lock:
+            if self._broken is None:  # for whoever is still under way
+                self._broken = errors.CollectiveError(_ANEW)
+            self._free()  # what is still under way must end before its group is let go
+            self.record.await_ends()
+            self.comm.lanes.end(_ANEW, PATIENCE)
+            self.generation = order.generation
+            self._broken = None
+            self.record.aborted = 0.0
+        self._absent = tuple(order.absent)
+        self._inits = 0
+        store = self._store
+        assert store is not None  # noqa: S101 - for mypy: a first generation has one
+        if self._server is not None:
+            self._server.close()
+        self._server = StoreServer(Path(order.store)) if order.serves else None
+        store.retarget(Path(order.store))
+        self.record.forget()
+        if self.replaced or (self.plain and dist.is_initialized()):
+            lending.destroy_world()
+        if self.plain:
+            self._join(order)
+        else:
+            census = self._hold_census(order)
+            ddp_fsdp.reset_interrupted_modules()
+            alive = _alive()
+            self._groups = sorted(
+                (group for group in self._groups if group in alive), key=lambda group: _turn(group.called)
+            )
+            for group in self._groups:
+                group.drop()
+            formed = list(self._groups)
+            if not dist.is_initialized():  # a cell has destroyed it
+                self._join(order)
+            for group in formed:
+                group.form(self._absent, without(census, group.called, group.members) if group.called != _WORLD else ())
+            process_groups.set_group_count(_count(census))
+        self._meet_board(order)
+        self._test(order)
+        self._look_alert()
+
+    def _hold_census(self, order: Form) -> dict[int, Groups]:
+        assert self._store is not None  # noqa: S101 - for mypy
+        out = {*order.newcomers, *order.absent}
+        return hold(self._store, self.rank, [rank for rank in range(order.place.world_size) if rank not in out])
+
+    def _join_groups_of_others(self, order: Form) -> None:
+        """Take the place of a dead rank in the groups that it was in."""
+        census = self._hold_census(order)
+        groups: dict[str, tuple[list[int], str]] = {}
+        for other in census.values():  # each knows only those that it is in; others may have the same name
+            groups.update({name: made for name, made in other.named.items() if self.rank in made[0]})
+        process_groups.set_group_count(_count(census))
+        known = {name for _, name, *_ in process_groups.known_groups()}
+        for name in sorted(groups.keys() - known, key=_turn):
+            members, backend = groups[name]
+            if not without(census, name, members):
+                process_groups.join_group(name, members, backend, timedelta(seconds=order.timeout))
+
+    def _meet_board(self, order: Form) -> None:
+        if self.board is not None:
+            present = [rank for rank in range(order.place.world_size) if rank not in order.absent]
+            self.board.meet(present)
+            for group in self._groups:
+                group.look_at_board()
+
+    def _become(self, place: Place, order: Form) -> None:
+        self._environment = torchrun_environment(place, order.master_addr, order.master_port)
+        os.environ.update(self._environment)
+        # gloo listens where the hostname resolves, often on every interface: name the loopback one.
+        os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+        if place.nodes == 1:  # NCCL would take any interface but loopback
+            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+        os.environ["OMP_NUM_THREADS"] = str(place.threads)
+        torch.set_num_threads(place.threads)
+        if place.device.startswith("cuda"):
+            torch.cuda.set_device(torch.device(place.device))
+        seed_differently()
+
+    # ── a cell begins and ends ──────────────────────────────────────────────────────────────────────
+
+    def begin(self, run: int, ranks: list[int] | None) -> None:
+        """A request begins that runs on these ranks; None for all. Main thread."""
+        self._run = self.record.run = run
+        self.told = 0.0
+        self.record.settle()
+        if self.comm is not None:
+            everyone = ranks is None or len(ranks) == self.comm.world_size
+            self.comm.cell_ranks = None if everyone else ranks
+        self._look_alert()
+
+    def end(self) -> None:
+        """It has ended."""
+        self._run = None
+
+    def by_itself(self) -> AbstractContextManager[None]:
+        """Refuse what needs other ranks, as in a cell that runs on this rank only. Main thread."""
+        return self._by([self.rank])
+
+    def _by_everyone(self) -> AbstractContextManager[None]:
+        """Allow what needs all ranks, whichever of them ran the last cell. Main thread."""
+        return self._by(None)
+
+    @contextmanager
+    def _by(self, ranks: list[int] | None) -> Iterator[None]:
+        before = self.comm.cell_ranks if self.comm is not None else None
+        run, self.record.run = self.record.run, None  # threads of cells go on
+        if self.comm is not None:
+            self.comm.cell_ranks = ranks
+        self._look_alert()
+        try:
+            yield
+        finally:
+            self.record.run = run
+            if self.comm is not None:
+                self.comm.cell_ranks = before
+            self._look_alert()
+
+    @property
+    def stale(self) -> bool:
+        """Whether groups must be formed anew before the next cell: they were aborted, or a cell has destroyed them."""
+        return self._broken is not None or not dist.is_initialized() or self.replaced
+
+    def in_the_middle(self) -> bool:
+        """Whether a cell that failed has left a DDP or FSDP module inside its forward or backward."""
+        return not self.plain and ddp_fsdp.interrupted()
+
+    # ── a process that a cell forks ─────────────────────────────────────────────────────────────────
+
+    def _forked(self) -> None:
+        """In the child of a fork: it has this rank's groups, connections and store, but it is no rank.
+
+        What it moved would come between what the rank moves. So calls of the groups that it has inherited are refused;
+        groups that it makes for itself are torch's own. Locks may have been taken by threads that are no more.
+        """
+        self._broken = errors.CollectiveError(
+            f"This process was forked from rank {self.rank} and is no rank itself, so no other rank takes part in its "
+            f"calls. Call it on rank {self.rank}; or, for a process group of its own, start the process with the "
+            'method "spawn".'
+        )
+        self.alert = True
+        self.board = None
+        self._patches.close()
+        if self.place is not None and not self.plain:
+            wait_hooks.watch_new_groups(self._new_group_of_child)
+
+    def _new_group_of_child(self, make: Callable[[], Any], *_: Any) -> Any:
+        if isinstance(dist.group.WORLD, RankGroup):
+            self.object("new_group", [], None)
+        return make()
+
+
+def _count(census: dict[int, Groups]) -> int:
+    return max([process_groups.group_count(), *(groups.count for groups in census.values())])
+
+
+def _turn(name: str) -> tuple[bool, int, str]:
+    """The order in which all ranks form their groups: that of their making, where torch numbers them."""
+    return not name.isdigit(), int(name) if name.isdigit() else 0, name
+
+
+def _alive() -> set[Any]:
+    return {group for group, *_ in process_groups.known_groups()}

@@ -1,0 +1,371 @@
+"""The rank's end of the link: a daemon thread that answers while the main thread is busy.
+
+Two threads share the work. The agent's thread owns the socket: it answers probes, interrupts the main
+thread, ends the process, and sends whatever is waiting. What must run user code or torch (cells, push,
+pull, forming the group) goes to the main thread: see `duties`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from .. import errors
+from ..faults import Faults, failure, trace
+from ..protocol.codec import decode_to_rank, encode
+from ..protocol.messages import (
+    Abort,
+    Ask,
+    Attached,
+    Done,
+    FromRank,
+    Heard,
+    Hello,
+    Interrupt,
+    Output,
+    Probe,
+    Reply,
+    Request,
+    Snapshot,
+    Stop,
+    Told,
+    ToRank,
+)
+from ..threads import keep
+from ..world_dir import Home, LinkInfo
+from .cells import debugger, script_runner
+from .cells.completer import Insight
+from .cells.completion_thread import Assistant
+from .cells.notebook_magics import refuse_steering
+from .cells.pager import find_names, show_pages
+from .cells.runner import CellRunner, handle_interrupts
+from .cells.stdin import Asker
+from .groups.environment import device_memory
+from .groups.world import World
+from .main_loop import CALLBACK, Duties, Parts, Standing
+from .output import progress_bars
+from .output.capture import Capture, follow_threads, route_displays
+from .output.widget_comms import Comms
+from .process_memory import Footprint
+from .replay import History
+from .termination import Ending
+
+_TRIES = 5
+"""So many times in a row the link is made anew after a fault of its thread."""
+
+_FLUSH_BUSY = 50
+"""Milliseconds between two looks for new output while a cell runs."""
+
+_FLUSH_IDLE = 250
+"""The same between cells, when only background threads can print."""
+
+
+class Agent:
+    """One rank's end of the link.
+
+    Args:
+        rank: this rank.
+        home: the world's directory.
+    """
+
+    def __init__(self, rank: int, home: Home) -> None:
+        self.rank = rank
+        self.home = home
+        self.world = World(self._send, self._scope)
+        self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
+        self._info = home.read_link()
+        self._standing = Standing()
+        self._outbox: deque[list[Any]] = deque()
+        self._connected = False
+        self._history = History()
+        self._faults = Faults(lambda: home.add_to_log(rank, trace()))
+        self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
+        self._duties: Duties | None = None
+        self._waiting: list[tuple[Request, Sequence[Any]]] = []
+        self._asker: Asker | None = None
+        self._shell: Any = None
+        self._assistant: Assistant | None = None
+        self._ending: Ending | None = None
+        self._footprint = Footprint()
+        self._parent = os.getppid()
+        self._heard_at_once: dict[type, Callable[[Any], None]] = {
+            Probe: self._hear_probe,
+            Ask: self._hear_question,
+            Reply: self._hear_reply,
+            Interrupt: self._interrupt,
+            Abort: self._abort,
+            Stop: lambda _: os._exit(0),
+        }
+        self._wake, self._woken = socket.socketpair()
+        self._wake.setblocking(False)  # noqa: FBT003 - positional only
+        # A rank that cannot be reached must not live on unseen.
+        keep("nbcomm-agent", self._serve_link, self._faults, again=_TRIES, lost=lambda _: os._exit(70))
+
+    def _scope(self) -> dict[str, Any] | None:
+        """The user's variables: a frame whose globals they are is a line of theirs."""
+        return script_runner.scope if script_runner.scope is not None else self._shell and self._shell.user_ns
+
+    # ── the main thread ─────────────────────────────────────────────────────────────────────────────
+
+    def attach(self, shell: Any, loop: asyncio.AbstractEventLoop) -> None:
+        """The engine's shell is ready: run from now on what the notebook asks for. Main thread."""
+        follow_threads()
+        route_displays(shell.display_pub, self.capture)
+        show_pages(shell, self.capture)
+        find_names(shell)
+        refuse_steering(shell)
+        self._shell = shell
+        runner = CellRunner(shell, self.capture, self.world.explain)
+        handle_interrupts(runner)
+        self._assistant = Assistant(lambda: Insight(shell), self._send, self.world.apart)
+        self._asker = Asker(self.capture, self.world.record, runner.to_end, self._rouse)
+        self._asker.install()
+        debugger.install(shell, runner, self.capture, self.world.record)
+        progress_bars.of_cells(self.capture)
+        comms = Comms(self.capture, getattr(shell, "kernel", None))
+        comms.install()
+        parts = Parts(self.rank, self.home, self.world, self.capture, self._history, self._send_output, self._faults)
+        duties = Duties(shell, runner, comms, parts, self._standing)
+        duties.begin(loop)
+        self._duties = duties  # from here on the agent's thread hands over to them
+        self._send(Attached(self.rank))
+
+    # ── sending, from either thread ─────────────────────────────────────────────────────────────────
+
+    def _send(self, message: FromRank, buffers: Sequence[Any] = ()) -> list[Any]:
+        frames = [encode(message), *buffers]
+        self._outbox.append(frames)
+        self._rouse()
+        return frames
+
+    def _rouse(self) -> None:
+        with suppress(BlockingIOError):  # it is awake already, many times over
+            self._wake.send(b"\0")
+
+    def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
+        with self._sending:
+            questions = self._asker.take() if self._asker is not None else []  # after what was shown before them
+            notes: list[str] = []
+            with self._faults.beside("some of what it showed is lost", notes.append):
+                for run, items in self.capture.take(end=end):
+                    self._history.add(self._send(Output(run, items)))
+            for question in questions:
+                self._send(question)
+            if then is not None:
+                self._send_answer(*then, notes)
+
+    def _send_answer(self, done: Done, buffers: Sequence[Any], notes: list[str]) -> None:
+        """Send an answer that the notebook waits for; one that cannot be sent is told to have failed."""
+        try:
+            frames = self._send(msgspec.structs.replace(done, notes=[*done.notes, *notes]), buffers)
+        except Exception as error:  # noqa: BLE001 - what cannot be encoded may raise anything
+            self._faults.log("an answer could not be sent", error)
+            frames = self._send(Done(done.id, done.seconds, failure(self.rank, error), broken=True))
+        self._history.add(frames, last=True)
+
+    # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
+
+    def _serve_link(self) -> None:
+        context = zmq.Context()
+        try:
+            self._serve(context)
+        finally:  # it failed: the next try has sockets of its own
+            context.destroy(linger=0)
+
+    def _serve(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
+        link = context.socket(zmq.DEALER)
+        _configure(link, self._info, self.rank)
+        monitor = link.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self._connected = False
+        link.connect(self._info.address)
+        poller = zmq.Poller()
+        for source in (link, self._woken, monitor):
+            poller.register(source, zmq.POLLIN)
+        heard = time.monotonic()
+        while True:
+            busy = self._standing.running is not None
+            ready = dict(poller.poll(_FLUSH_BUSY if busy else _FLUSH_IDLE))
+            if self._woken.fileno() in ready:
+                self._woken.recv(4096)
+            if monitor in ready and self._is_connected_anew(monitor):
+                heard = time.monotonic()
+                self._introduce()
+            if link in ready:
+                heard = time.monotonic()
+                self._receive(link)
+            elif os.getppid() != self._parent and time.monotonic() - heard > self._info.lease:
+                # The fork server keeps the lease; without it, each rank does. A notebook's process that is
+                # there but busy says nothing either, so silence alone is no reason to end.
+                self.home.remove()
+                os._exit(0)
+            with self._faults.beside("an interrupt could not be passed on"):
+                self._press()
+            if self._assistant is not None:
+                with self._faults.beside("an answer to what was typed could not be ended"):
+                    self._assistant.look()
+            if not self._sending.locked():  # the main thread is at it: it will send all there is
+                with self._faults.beside("output could not be sent"):
+                    self._send_output()
+            self._empty_outbox(link)
+
+    def _empty_outbox(self, link: zmq.Socket[bytes]) -> None:
+        try:
+            while self._outbox:
+                link.send_multipart(self._outbox[0], zmq.NOBLOCK, copy=False)
+                self._outbox.popleft()
+        except zmq.Again:  # also a connection that has just been made may take nothing yet: then it waits
+            if not self._connected:  # the next notebook is told by `_introduce` what it has missed
+                self._outbox.clear()
+
+    def _is_connected_anew(self, monitor: zmq.Socket[bytes]) -> bool:
+        self._connected = parse_monitor_message(monitor.recv_multipart())["event"] != zmq.EVENT_DISCONNECTED
+        return self._connected
+
+    def _introduce(self) -> None:
+        """A notebook is connected, the first or another one: say who this is, and what it has missed."""
+        with self._sending:
+            self._outbox.clear()
+            self._send(self._hello())
+            if self._duties is not None:
+                self._send(Attached(self.rank))
+                self._duties.tell_again()
+            self._outbox.extend(self._history.replay())
+            for asking in self._asker.open() if self._asker is not None else ():
+                self._send(asking)
+        looks = self._standing.looks
+        if looks is not None and looks == self._standing.running:  # the notebook that wanted to know has gone
+            self._ending = Ending(looks, self.world.generation)
+
+    def _receive(self, link: zmq.Socket[bytes]) -> None:
+        while True:
+            try:
+                body, *frames = link.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            message = None
+            with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError):
+                message = decode_to_rank(body.buffer)
+            if message is None:
+                continue  # CURVE let only the notebook in; a newer one may know more than we do
+            if isinstance(message, Request):
+                self._standing.heard = message.id
+            try:
+                self._dispatch(message, frames)
+            except Exception as error:  # noqa: BLE001 - no message is worth the rank's variables
+                self._faults.log(f"a {type(message).__name__} failed", error)
+                if isinstance(message, Request):
+                    self._send(Done(message.id, failure=failure(self.rank, error)))
+                elif isinstance(message, Reply):  # what was typed is lost, and the cell waits for it
+                    reason = errors.InternalError(failure(self.rank, error).message)
+                    self._ending = Ending(message.run, 0, reason)
+
+    def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
+        if not isinstance(message, Request | Heard):
+            self._heard_at_once[type(message)](message)
+        elif self._duties is not None:
+            for waiting in self._waiting:
+                self._duties.put(*waiting)
+            self._waiting.clear()
+            self._duties.put(message, frames)
+        elif isinstance(message, Request):
+            # The shell is not there yet. The notebook waits for Attached; be safe all the same.
+            self._waiting.append((message, frames))
+
+    def _hear_probe(self, message: Probe) -> None:
+        with self._faults.beside("what the notebook has heard could not be forgotten"):
+            self._history.seen(message.seen)
+        self._send(self._snapshot(message.question))
+
+    def _hear_question(self, message: Ask) -> None:
+        if self._assistant is not None:
+            self._assistant.ask(message)
+        else:
+            self._send(Told(message.id, {}))
+
+    def _hear_reply(self, message: Reply) -> None:
+        if self._asker is not None:
+            self._asker.hear(message)
+
+    def _interrupt(self, message: Interrupt) -> None:
+        heard = self._duties.runner.interrupts() if self._duties is not None else (0, 0)
+        self._ending = Ending(message.run, self.world.generation, heard=heard)
+        self._press()
+
+    def _abort(self, message: Abort) -> None:
+        error = getattr(errors, message.error)(message.text)
+        if message.generation == self.world.generation:
+            self._ending = Ending(message.run, message.generation, self.world.broken or error)
+        self.world.abort(message.generation, error)
+        self._press()
+
+    def _press(self) -> None:
+        """While a request is to end: free it from what it waits for, or interrupt what it does."""
+        standing, duties = self._standing, self._duties
+        with standing.closing:  # its answer must say whether that broke the groups, and no signal may hit the next one
+            ending = self._ending
+            if ending is None:
+                return
+            if duties is None:
+                self._ending = None
+            elif ending.run > standing.begun and ending.error is None:  # it is still to begin
+                if standing.running == CALLBACK:
+                    ending.press(self.world, duties.runner)  # what it waits for ends
+                else:
+                    ending.signalled = 0.0
+            elif ending.run != standing.running:
+                self._ending = None
+            else:
+                ending.press(self.world, duties.runner)
+
+    def _hello(self) -> Hello:
+        import torch
+
+        gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        return Hello(self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__))
+
+    def _snapshot(self, question: int) -> Snapshot:
+        used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
+        memory, pss = self._footprint.measure()
+        world, standing = self.world, self._standing
+        return Snapshot(
+            self.rank,
+            os.getpid(),
+            standing.state,
+            standing.since,
+            standing.running,
+            memory,
+            used,
+            total,
+            world.generation,
+            world.record.doing(),
+            question,
+            world.record.journal.recent() if standing.running is not None else [],
+            standing.heard,
+            standing.begun,
+            standing.answered,
+            pss,
+        )
+
+
+def _configure(link: zmq.Socket[bytes], info: LinkInfo, rank: int) -> None:
+    link.setsockopt(zmq.ROUTING_ID, b"rank%d" % rank)
+    link.setsockopt_string(zmq.CURVE_SERVERKEY, info.server_public)
+    link.setsockopt_string(zmq.CURVE_PUBLICKEY, info.client_public)
+    link.setsockopt_string(zmq.CURVE_SECRETKEY, info.client_secret)
+    link.setsockopt(zmq.LINGER, 0)
+    link.setsockopt(zmq.SNDHWM, 0)  # nothing that a cell prints is dropped
+    link.setsockopt(zmq.RCVHWM, 0)
+    link.setsockopt(zmq.IMMEDIATE, 1)  # what no notebook can hear is kept here, and not sent twice
+    link.setsockopt(zmq.RECONNECT_IVL, 50)
+    link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)

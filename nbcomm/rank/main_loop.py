@@ -1,0 +1,331 @@
+"""What the main thread of a rank does for its notebook, one thing after the other.
+
+Requests come in order and are answered by a `Done`: cells, values that come and go, the forming of groups, what
+variables are. Between them run the callbacks of widgets, which nobody waits for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import msgspec
+
+from ..comm import torchrun
+from ..errors import NbcommError, TransferError
+from ..faults import Faults, failure, told
+from ..protocol.messages import Blob, Call, Compare, Done, Failure, Form, Heard, Offer, Pull, Push, Request, Run, Survey
+from ..protocol.payload import pack, unpack
+from ..world_dir import Home
+from .cells import namespace, script_runner
+from .cells.runner import CellRunner
+from .collectives import call_site
+from .groups.world import World
+from .output.capture import Capture
+from .output.widget_comms import Comms
+from .replay import History
+from .torch_internals import compiling
+from .variables import answers
+
+CALLBACK = -1
+"""What runs while a widget's callback does: it is no request, and has no id."""
+
+_REPLACED = (
+    "the cell has put a process group of its own in the place of the world's (dist.init_process_group); the next "
+    "cell has the world's again, and the groups that the cell has made in its own are lost."
+)
+
+
+@dataclass
+class Standing:
+    """What the main thread does; the agent's thread reads it.
+
+    Attributes:
+        state: "starting", "idle", "running", "interrupted" or "failed".
+        since: since when, by the rank's clock in seconds.
+        running: the request that runs; None between two.
+        heard: the last request that has come.
+        begun: the last one that has begun.
+        answered: the last one whose answer has been sent.
+        looks: the last request that only looks at variables.
+        closing: held while a request's end is settled: one that is being ended does not end meanwhile.
+    """
+
+    state: str = "starting"
+    since: float = field(default_factory=time.time)
+    running: int | None = None
+    heard: int = 0
+    begun: int = 0
+    answered: int = 0
+    looks: int | None = None
+    closing: threading.Lock = field(default_factory=threading.Lock)
+
+    def set(self, state: str, run: int | None = None) -> None:
+        """From now on it does this."""
+        self.state = state
+        self.since = time.time()
+        self.running = run
+
+
+class _SendOutput(Protocol):
+    def __call__(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None: ...
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What of a rank the duties need.
+
+    Attributes:
+        rank: its number.
+        home: the world's directory.
+        world: its process group.
+        capture: what its cells show.
+        history: what another notebook would have to be told.
+        send_output: sends what is there, and an answer behind it.
+        faults: takes what goes wrong beside the work.
+    """
+
+    rank: int
+    home: Home
+    world: World
+    capture: Capture
+    history: History
+    send_output: _SendOutput
+    faults: Faults
+
+
+_Order = tuple[Request | Heard | None, Sequence[Any]]
+
+
+class Duties:
+    """The duties of one rank.
+
+    Args:
+        shell: the engine's.
+        runner: runs cells.
+        comms: what cells' widgets say, and hear.
+        parts: of the rank.
+        standing: what it does.
+    """
+
+    def __init__(self, shell: Any, runner: CellRunner, comms: Comms, parts: Parts, standing: Standing) -> None:
+        self.runner = runner
+        self.standing = standing
+        self._shell = shell
+        self._comms = comms
+        self._parts = parts
+        self._pid = os.getpid()
+        self._faults = parts.faults
+        parts.world.record.journal.use(parts.faults)
+        self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
+
+    def begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Do whatever comes; on the main thread, whose loop this is."""
+        self._loop = loop
+        self._work = asyncio.ensure_future(self._serve())
+
+    # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
+
+    def put(self, message: Request | Heard, frames: Sequence[Any]) -> None:
+        """Let the main thread do it, when all that came before is done."""
+        if isinstance(message, Heard):
+            if self._comms.put(message):
+                self._hand_over((message, ()))
+        else:
+            self._comms.fence()
+            self._hand_over((message, frames))
+
+    def tell_again(self) -> None:
+        """Another notebook is there: let it know the widgets."""
+        self._hand_over((None, ()))
+
+    def _hand_over(self, order: _Order) -> None:
+        self._loop.call_soon_threadsafe(self._inbox.put_nowait, order)
+
+    # ── the main thread ─────────────────────────────────────────────────────────────────────────────
+
+    async def _serve(self) -> None:
+        while True:
+            # A late interrupt, between two requests: there is nothing left to end. A cell may cancel all tasks of its
+            # loop, of which this is one: the next request is to be served all the same.
+            with suppress(KeyboardInterrupt, asyncio.CancelledError):
+                message, frames = await self._inbox.get()
+                try:
+                    await self._do(message, frames)
+                except Exception as error:  # noqa: BLE001 - this loop must not end, and a request must be answered
+                    self._faults.log("a duty failed", error)
+                    if not isinstance(message, Heard | None):
+                        self._answer(Done(message.id, failure=failure(self._parts.rank, error), broken=True))
+
+    async def _do(self, message: Request | Heard | None, frames: Sequence[Any]) -> None:
+        if isinstance(message, Heard):
+            self._call_back()
+        elif message is None:
+            self._tell_again()
+        else:
+            self.standing.begun = message.id
+            await self._handle(message, frames)
+
+    def _answer(self, done: Done, buffers: Sequence[Any] = ()) -> None:
+        self._parts.send_output(end=True, then=(done, buffers))
+        self.standing.answered = done.id
+
+    def _tell_again(self) -> None:
+        """Another notebook is there: let it know the widgets."""
+        self._comms.tell_again()
+        self._parts.send_output()
+
+    def _call_back(self) -> None:
+        """Handle what the page says to a widget. No other rank takes part, and nobody waits for an answer."""
+        before = self.standing.state, self.standing.since
+        group = self._parts.world.comm
+        ranks = None if group is None else group.cell_ranks
+        self._parts.world.begin(CALLBACK, [self._parts.rank])
+        self.standing.set("running", CALLBACK)
+        try:
+            with self.runner.callback():
+                self._comms.handle()
+        finally:
+            if os.getpid() != self._pid:
+                os._exit(1)  # a child that it has forked; see `CellRunner._end_forked_child`
+            with self.standing.closing:
+                self.standing.set(before[0])
+                self.standing.since = before[1]
+                self._parts.world.end()
+                if group is not None:
+                    group.cell_ranks = ranks  # threads of the last cell go on
+            self._parts.send_output()
+
+    async def _handle(self, message: Request, frames: Sequence[Any]) -> None:
+        began, since = time.perf_counter(), time.time()
+        before, fresh = (self.standing.state, self.standing.since), self._parts.world.comm is None
+        done = Done(message.id)
+        asked = (message.draw, message.trace) if isinstance(message, Run) else (False, False)
+        self._parts.world.record.journal.begin(drawing=asked[0], tracing=asked[1])
+        buffers: list[Any] = []
+        try:
+            if isinstance(message, Form):
+                self._form(message)
+            elif isinstance(message, Run):
+                done = await self._run(message)
+            elif isinstance(message, Push):
+                self._shell.user_ns.update(unpack(message.blob, frames))
+            else:
+                if isinstance(message, Pull):
+                    blob, buffers = self._pull(message.names)
+                elif isinstance(message, Call):
+                    blob, buffers = self._call(message, frames)
+                else:
+                    blob, buffers = self._look(message, frames)
+                done = Done(message.id, time.perf_counter() - began, blob=blob)
+        except KeyboardInterrupt as error:
+            done = Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True)
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the notebook waits for an answer
+            done = Done(message.id, time.perf_counter() - began, _failure(error))
+        notes: list[str] = []
+        if os.getpid() != self._pid:
+            os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
+        with self.standing.closing:
+            healed = isinstance(message, Form) and bool(message.newcomers)
+            if isinstance(message, Run | Call) or fresh or healed:
+                self.standing.set("interrupted" if done.interrupted else "failed" if done.failure else "idle")
+            else:  # groups that are formed anew, values that come and go: how the last cell ended stays to be seen
+                self.standing.set(before[0])
+                self.standing.since = before[1]
+            with self._faults.beside("its end could not be noted", notes.append):
+                self._parts.world.end()
+            done = msgspec.structs.replace(done, began=since, broken=True, dropped=-1)  # unless it is known not to be
+            with self._faults.beside("its collectives could not be told", notes.append):
+                done = msgspec.structs.replace(done, **self._story())
+            with self._faults.beside("what it has left under way is not known", notes.append):
+                world = self._parts.world
+                doing = world.record.doing()
+                broken = world.stale or (done.failure is not None and world.in_the_middle())
+                done = msgspec.structs.replace(done, broken=broken, doing=doing)
+                notes += self._remarks(message)
+        notes += self._parts.world.record.journal.notes
+        self._answer(msgspec.structs.replace(done, notes=notes), buffers)
+
+    def _remarks(self, message: Request) -> list[str]:
+        """What a person should know of how a cell has left the world."""
+        if not isinstance(message, Run | Call) or not self._parts.world.replaced:
+            return []
+        return [_REPLACED]
+
+    def _story(self) -> dict[str, Any]:
+        """Tell what the request has made that needed other ranks."""
+        record = self._parts.world.record
+        try:
+            record.close_journal()
+            return {"steps": record.journal.steps(), "dropped": record.journal.dropped}
+        finally:
+            record.journal.end()
+            call_site.forget()
+            record.tidy()
+
+    async def _run(self, message: Run) -> Done:
+        with self._working(message), script_runner.instead_of_cell() if message.script else nullcontext():
+            return await self.runner.run(message)
+
+    def _call(self, message: Call, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:
+        function, arguments, keywords = unpack(message.blob, frames)
+        if message.local_rank and self._parts.world.comm is not None:
+            arguments = (self._parts.world.comm.local_rank, *arguments)
+        with self._working(message), self._parts.capture.of_run(message.id), self.runner.interruptible():
+            # A function typed in a notebook brings the globals that it uses; what it does not bring, it finds here.
+            scope = getattr(function, "__globals__", {})
+            if scope.get("__name__") == "__main__":
+                user = self._shell.user_ns
+                for name, value in {**user["__builtins__"], **user}.items():
+                    scope.setdefault(name, value)
+            return pack(function(*arguments, **keywords), self._parts.home.bulk)
+
+    @contextmanager
+    def _working(self, message: Run | Call) -> Iterator[None]:
+        """While user code runs: the names are there, and what needs a rank that does not run it is refused."""
+        comm = self._parts.world.comm
+        if comm is None:
+            raise RuntimeError("A cell came before the process group had formed.")
+        namespace.install(self._shell.user_ns, namespace.cell_names(comm))
+        self._parts.history.begin(message.id, message.ranks)
+        self._parts.world.begin(message.id, message.ranks)
+        self.standing.set("running", message.id)
+        yield
+
+    def _form(self, order: Form) -> None:
+        self.standing.set("running", order.id)
+        first = self._parts.world.comm is None
+        with self.runner.interruptible():
+            comm = torchrun.current = self._parts.world.form(order)  # nbcomm.init() in a cell is this one
+        given = namespace.cell_names(comm)
+        namespace.install(self._shell.user_ns, given)
+        if first:
+            compiling.follow_compile(given.values())
+        self._parts.capture.claim_descriptors()
+
+    def _pull(self, wanted: list[str]) -> tuple[Blob, list[Any]]:
+        scope = {**self._shell.user_ns.get("__builtins__", {}), **self._shell.user_ns}
+        missing = [name for name in wanted if name not in scope]
+        if missing:
+            raise TransferError(f"{', '.join(missing)} is not defined.")
+        return pack({name: scope[name] for name in wanted}, self._parts.home.bulk)
+
+    def _look(self, message: Survey | Offer | Compare, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:
+        self.standing.looks = message.id
+        self.standing.set("running", message.id)  # it may take long, and can be interrupted
+        with self.runner.interruptible(), self._parts.world.by_itself():
+            return pack(answers.answer(message, frames, self._shell), self._parts.home.bulk)
+
+
+def _failure(error: BaseException) -> Failure:
+    text = f"{type(error).__name__}: {error}"
+    if not isinstance(error, NbcommError):
+        text = "".join(traceback.format_exception(error)).rstrip()
+    return told(type(error).__name__, str(error), text)

@@ -1,0 +1,405 @@
+"""What a rank shows, on its way to the link: text, displays and results, in the order it was made.
+
+Why this is not simply `sys.stdout = something`:
+
+* A child process or C code writes to descriptors 1 and 2, not to Python's streams. While cells can run,
+  these descriptors point at two files. Files, not pipes: a pipe fills, and C code that holds the GIL
+  while it writes would then wait for a reader that waits for the GIL. Before each Python write, and at
+  the end of a cell, what has come into the files is taken first, so that the order stays the true one.
+* A thread may go on printing after its cell has ended. Each text belongs to the cell that started the
+  thread: a task inherits that from its context, a thread from the thread that started it.
+* The engine also serves ipyparallel's own client, whose cells must keep their own output: what belongs
+  to no cell of ours goes where it went before.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import ctypes
+import io
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+import msgspec
+
+from ...protocol.messages import Clear, Comm, Display, Item, Text
+from . import output_widget
+from .carriage_returns import settle_returns
+
+_run: contextvars.ContextVar[int | None] = contextvars.ContextVar("nbcomm_run", default=None)
+
+_STARTED_BY = "_nbcomm_run"
+"""The attribute that a thread carries: the cell run whose code started it."""
+
+NOBODY = -1
+"""Stands for a cell run: what belongs to it is dropped."""
+
+_CHUNK = 1 << 20
+_PUNCH_AFTER = 64 << 20
+_PUNCH_HOLE_KEEP_SIZE = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
+
+
+class Capture:
+    """Collects what the cells of one rank show.
+
+    Args:
+        files: for "stdout" and "stderr", where their descriptors write to once `claim_descriptors` ran.
+
+    Attributes:
+        lock: held while anything is added or taken.
+        followers: called, under the lock, before what is there is taken.
+    """
+
+    def __init__(self, files: dict[str, Path]) -> None:
+        self.lock = threading.RLock()  # a signal handler may print while the main thread is in here
+        self._pending: list[tuple[int, Item]] = []
+        self._text: list[str] = []
+        self._text_key: tuple[int, str, bool] | None = None
+        self._held = False  # whether a late line waits for its end
+        self._updates: dict[str, int] = {}  # of comms: which pending item may still get new values
+        self.followers: list[Callable[[], None]] = []
+        self._running: int | None = None
+        self._last: int | None = None
+        self._files = [_CapturedFile(number, name, files[name]) for number, name in ((1, "stdout"), (2, "stderr"))]
+        self._libc = ctypes.CDLL(None)
+        self.in_child = False
+        """True in a process that a cell forked: it has no link, and writes to the descriptors."""
+        os.register_at_fork(before=self.lock.acquire, after_in_parent=self.lock.release, after_in_child=self._forked)
+
+    def _forked(self) -> None:
+        self.in_child = True
+        self.lock.release()
+
+    def claim_descriptors(self) -> None:
+        """From now on, what is written to descriptors 1 and 2 is captured; once they are, nothing changes."""
+        for file in self._files:
+            file.claim()
+
+    def stream(self, name: str, otherwise: TextIO) -> TextIO:
+        """Make a text stream that captures what belongs to a cell and hands the rest to another stream."""
+        return _Stream(self, name, otherwise)
+
+    @contextmanager
+    def of_run(self, run: int) -> Iterator[None]:
+        """While this lasts, what this context shows belongs to that cell run."""
+        with self.lock:
+            self._take_descriptors()  # what came before belongs to the cell before
+            self._running = self._last = run
+        with self.on_behalf_of(run):
+            yield
+
+    @contextmanager
+    def on_behalf_of(self, run: int) -> Iterator[None]:
+        """While this lasts, what this context shows belongs to that cell run, which has ended: it is late."""
+        token, back = _run.set(run), output_widget.outside()
+        try:
+            yield
+        finally:
+            back()
+            _run.reset(token)
+
+    def attribution(self) -> int | None:
+        """The cell run that the current code belongs to; None for what is not ours."""
+        run = run_of_thread()
+        unknown = threading._DummyThread  # noqa: SLF001 - there is no public name
+        if run is None and isinstance(threading.current_thread(), unknown):
+            return self._last  # a thread made by C code: nobody knows which cell it works for
+        return run
+
+    def is_late(self, run: int) -> bool:
+        """Whether a cell run has ended."""
+        return run != self._running
+
+    def write(self, run: int, stream: str, text: str) -> None:
+        """Add text that a cell printed."""
+        if run == NOBODY:
+            return
+        outlet = output_widget.current()
+        with self.lock:
+            if outlet is not None:
+                outlet.take(Text(stream, text))
+                return
+            self._take_descriptors()
+            self._append_text(run, stream, text)
+
+    def show(self, run: int, item: Item) -> None:
+        """Add something else than text."""
+        if run == NOBODY:
+            return
+        outlet = output_widget.current()
+        with self.lock:
+            if outlet is not None:
+                outlet.take(item)
+                return
+            self._take_descriptors()
+            self._close_text()
+            self._pending.append((run, item))
+
+    def fail(self, name: str, message: str, lines: list[str]) -> bool:
+        """Add an exception's traceback, if this context shows things elsewhere than in its cell; else return False."""
+        outlet = output_widget.current()
+        if outlet is None:
+            return False
+        with self.lock:
+            outlet.fail(name, message, lines)
+        return True
+
+    def tell(self, run: int, item: Comm) -> None:
+        """Add what a comm says. Of a widget's updates that wait together one is sent, with the last values."""
+        if run == NOBODY:
+            return
+        with self.lock:
+            self._close_text()
+            if item.kind != "msg" or item.data.get("method") != "update" or item.buffers:
+                self._updates.clear()  # a widget may refer to one that was opened before: nothing passes this one
+                self._pending.append((run, item))
+                return
+            at = self._updates.setdefault(item.comm, len(self._pending))
+            if at == len(self._pending):
+                self._pending.append((run, item))
+                return
+            of_run, before = self._pending[at]
+            assert isinstance(before, Comm)  # noqa: S101 - for mypy: nothing else is noted there
+            state = {**before.data["state"], **item.data["state"]}
+            self._pending[at] = of_run, msgspec.structs.replace(before, data={**before.data, "state": state})
+
+    def take(self, *, end: bool = False) -> list[tuple[int, list[Item]]]:
+        """Take all that is there, grouped by cell run, in order.
+
+        Args:
+            end: the running cell has ended; what C code still holds in its own buffer is written out too.
+        """
+        with self.lock:
+            for follower in [*self.followers]:
+                follower()
+            if end:
+                self._libc.fflush(None)
+            self._take_descriptors(final=end)
+            rest = "" if end else self._cut_late()
+            self._close_text()
+            if rest:
+                self._text = [rest]
+            if end:
+                self._running = None
+            pending, self._pending = self._pending, []
+            self._updates.clear()
+        grouped: list[tuple[int, list[Item]]] = []
+        for run, item in pending:
+            if not grouped or grouped[-1][0] != run:
+                grouped.append((run, []))
+            grouped[-1][1].append(item)
+        return grouped
+
+    def _take_descriptors(self, *, final: bool = False) -> None:
+        if self._last is None:
+            return
+        for file in self._files:
+            size = file.size()  # what comes from now on is left for the next time: a child may never stop writing
+            while text := file.read(size, final=final):
+                self._append_text(self._last, file.name, text)
+
+    def _append_text(self, run: int, stream: str, text: str) -> None:
+        key = (run, stream, self.is_late(run))
+        if key != self._text_key:
+            self._close_text()
+            self._text_key = key
+        self._text.append(text)
+
+    def _cut_late(self) -> str:
+        """Hold back the line that late text ends in, once: a print that is under way comes in several parts."""
+        held, self._held = self._held, False
+        if held or not self._text or self._text_key is None or not self._text_key[2]:
+            return ""
+        text = "".join(self._text)
+        end = text.rfind("\n") + 1
+        self._text = [text[:end]] if end else []
+        self._held = end < len(text)
+        return text[end:]
+
+    def _close_text(self) -> None:
+        if self._text and self._text_key is not None:
+            run, stream, late = self._text_key
+            self._pending.append((run, Text(stream, settle_returns("".join(self._text)), late)))
+            self._text = []
+
+
+def run_of_thread() -> int | None:
+    """The cell run that the current code works for: its context's, or that which started its thread; None if none."""
+    run = _run.get()
+    return getattr(threading.current_thread(), _STARTED_BY, None) if run is None else run
+
+
+@contextmanager
+def unheard() -> Iterator[None]:
+    """While this lasts, what this context prints and displays, and the threads that it starts, goes nowhere."""
+    token = _run.set(NOBODY)
+    try:
+        yield
+    finally:
+        _run.reset(token)
+
+
+class Side(io.TextIOBase, TextIO):
+    """Python's side of one of a rank's streams, which no terminal is behind.
+
+    Args:
+        capture: knows whose code uses it.
+        name: "stdin", "stdout" or "stderr".
+        otherwise: the stream for what belongs to no cell of ours.
+    """
+
+    def __init__(self, capture: Capture, name: str, otherwise: TextIO) -> None:
+        self._capture = capture
+        self._name = name
+        self._otherwise = otherwise
+
+    def __getattr__(self, name: str) -> Any:
+        # ipykernel tells its own streams which message they answer, and asks them for more; they stay reachable.
+        return getattr(self._otherwise, name)
+
+    def isatty(self) -> bool:
+        """No: there is none."""
+        return False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """What a cell's text is encoded as, where it must be."""
+        return "utf-8"
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        """What becomes of half characters."""
+        return "replace"
+
+    @property
+    def name(self) -> str:
+        """As Python names its own streams."""
+        return f"<{self._name}>"
+
+
+class _Stream(Side):
+    """Python's side of stdout or stderr."""
+
+    def write(self, text: str) -> int:
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        capture = self._capture
+        if capture.in_child:
+            return os.write(self.fileno(), text.encode(errors="replace"))
+        run = capture.attribution()
+        if run is None:
+            return self._otherwise.write(text)
+        capture.write(run, self._name, text)
+        return len(text)
+
+    def flush(self) -> None:
+        if not self._capture.in_child and self._capture.attribution() is None:
+            self._otherwise.flush()
+
+    def fileno(self) -> int:
+        return 1 if self._name == "stdout" else 2
+
+    def writable(self) -> bool:
+        return True
+
+
+class _CapturedFile:
+    """One descriptor that writes to a file, and how far the file has been read."""
+
+    def __init__(self, descriptor: int, name: str, path: Path) -> None:
+        self.descriptor = descriptor
+        self.name = name
+        self._path = path
+        self._file = -1
+        self._read = 0
+        self._punched = 0
+        self._rest = b""
+
+    def claim(self) -> None:
+        if self._file >= 0:
+            return
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._read = self._punched = self.size()  # a process that was here before has written the rest
+        os.dup2(self._file, self.descriptor)
+
+    def size(self) -> int:
+        """How much has been written in all."""
+        return os.fstat(self._file).st_size if self._file >= 0 else 0
+
+    def read(self, until: int, *, final: bool) -> str:
+        """Return what was written since, up to a size and at most a chunk; a cut character waits unless final."""
+        if until > self._read:
+            new = os.pread(self._file, min(_CHUNK, until - self._read), self._read)
+        elif self._rest and final:
+            new = b""
+        else:
+            return ""
+        self._read += len(new)
+        final = final and self.size() <= self._read  # or the next chunk has the character's end
+        if self._read - self._punched > _PUNCH_AFTER:
+            self._free()
+        data, self._rest = self._rest + new, b""
+        if not final:
+            data, self._rest = _whole_characters(data)
+        return data.decode(errors="replace")
+
+    def _free(self) -> None:
+        # The file keeps its length, as its writers expect, but what was read gives its room back.
+        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+        if fallocate is not None:
+            fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+            fallocate(self._file, _PUNCH_HOLE_KEEP_SIZE, 0, self._read)
+        self._punched = self._read
+
+
+def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
+    """Split off a UTF-8 character that is cut at the end."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            break
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return (data[:-back], data[-back:]) if back < needed else (data, b"")
+    return data, b""
+
+
+def follow_threads() -> None:
+    """Let each thread remember the cell run of the thread that started it."""
+    start = threading.Thread.start
+
+    def start_and_remember(thread: threading.Thread) -> None:
+        setattr(thread, _STARTED_BY, run_of_thread())
+        output_widget.inherit(thread)
+        start(thread)
+
+    threading.Thread.start = start_and_remember  # type: ignore[assignment,method-assign]
+
+
+def route_displays(publisher: Any, capture: Capture) -> None:
+    """Make an IPython display publisher hand to the capture what belongs to a cell of ours."""
+    publish, clear_output = publisher.publish, publisher.clear_output
+
+    def route(data: dict[str, Any], metadata: dict[str, Any] | None = None, *args: Any, **kwargs: Any) -> None:
+        run = capture.attribution()
+        if run is None:
+            publish(data, metadata, *args, **kwargs)
+            return
+        transient = kwargs.get("transient") or {}
+        identity, update = str(transient.get("display_id", "")), bool(kwargs.get("update"))
+        # What a message of Jupyter's has by name may have other names in Python.
+        named, about = ({str(name): value for name, value in each.items()} for each in (data, metadata or {}))
+        capture.show(run, Display(named, about, identity, update, capture.is_late(run)))
+
+    def route_clear(wait: bool = False) -> None:  # noqa: FBT001, FBT002 - IPython's signature
+        run = capture.attribution()
+        if run is None:
+            clear_output(wait)
+        else:
+            capture.show(run, Clear(wait))
+
+    publisher.publish, publisher.clear_output = route, route_clear

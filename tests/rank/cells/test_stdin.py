@@ -1,0 +1,204 @@
+"""What a rank asks. The agent and the notebook behind it are played here."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import getpass
+import io
+import os
+import sys
+import threading
+from cmd import Cmd
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from IPython.core.error import StdinNotImplementedError
+
+from nbcomm.protocol.messages import Asking, Reply, Withdrawn
+from nbcomm.rank.cells.stdin import Asker
+from nbcomm.rank.collectives.flight_recorder import Record
+from nbcomm.rank.output.capture import Capture, follow_threads
+
+RUN = 7
+
+
+class Person:
+    """Plays the agent and whoever types: each question takes the next of these answers."""
+
+    def __init__(self, folder: Path) -> None:
+        self.capture = Capture({name: folder / name for name in ("stdout", "stderr")})
+        self.record = Record()
+        self.asker = Asker(self.capture, self.record, lambda: self.reason, self._roused)
+        self.reason: BaseException | None = None
+        self.answers: list[Reply | str | None] = []
+        self.said: list[Asking | Withdrawn] = []
+        self.asked = threading.Event()
+
+    def _roused(self) -> None:
+        for message in self.asker.take():
+            self.said.append(message)
+            answer = self.answers.pop(0) if isinstance(message, Asking) and self.answers else None
+            if answer is not None and isinstance(message, Asking):
+                self.asker.hear(answer if isinstance(answer, Reply) else Reply(message.run, message.number, answer))
+            self.asked.set()
+
+
+@pytest.fixture
+def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
+    for owner, name in ((builtins, "input"), (getpass, "getpass"), (sys, "stdin"), (threading.Thread, "start")):
+        monkeypatch.setattr(owner, name, getattr(owner, name))
+    monkeypatch.setattr(sys, "stdin", io.StringIO("elsewhere\nmore\n"))
+    made = Person(tmp_path)
+    follow_threads()
+    made.asker.install()
+    with made.capture.of_run(RUN):
+        yield made
+    made.capture.take(end=True)
+
+
+def test_a_line_is_asked_for_and_comes_without_its_end(person: Person) -> None:
+    person.answers = ["Ünï ", ""]
+    assert input("Name? ") == "Ünï "
+    assert input() == ""
+    assert person.said == [Asking(RUN, 1, "Name? "), Asking(RUN, 2, "")]
+    assert person.asker.open() == []
+
+
+def test_a_prompt_may_be_anything(person: Person) -> None:
+    person.answers = [""]
+    input(3)
+    assert person.said == [Asking(RUN, 1, "3")]
+
+
+def test_a_password_is_hidden(person: Person) -> None:
+    person.answers = ["secret"]
+    assert getpass.getpass() == "secret"
+    assert person.said == [Asking(RUN, 1, "Password: ", hidden=True)]
+
+
+def test_a_loop_of_commands_says_that_it_will_ask_again(person: Person) -> None:
+    class Loop(Cmd):
+        def do_end(self, _line: str) -> bool:
+            return True
+
+    person.answers = ["end"]
+    Loop().cmdloop()
+    assert person.said == [Asking(RUN, 1, "(Cmd) ", dialogue=True)]
+
+
+def test_stdin_is_read_in_lines_until_its_end(person: Person) -> None:
+    person.answers = ["one", "two", "three", Reply(RUN, 4, "", "EOFError")]
+    assert sys.stdin.readline() == "one\n"
+    assert list(sys.stdin) == ["two\n", "three\n"]
+
+
+def test_stdin_may_be_read_in_parts_and_as_a_whole(person: Person) -> None:
+    person.answers = ["word", "a", "b", Reply(RUN, 4, "", "EOFError"), Reply(RUN, 5, "", "EOFError")]
+    assert (sys.stdin.readline(2), sys.stdin.read(1), sys.stdin.readline()) == ("wo", "r", "d\n")
+    assert sys.stdin.read() == "a\nb\n"
+    assert sys.stdin.readlines() == []
+    sys.stdin.close()
+    assert not sys.stdin.isatty()
+    assert sys.stdin.readable()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("EOFError", EOFError), ("StdinNotImplementedError", StdinNotImplementedError), ("New", EOFError)],
+)
+def test_an_answer_may_be_an_error(person: Person, name: str, kind: type[Exception]) -> None:
+    person.answers = [Reply(RUN, 1, "A sentence.", name)]
+    with pytest.raises(kind, match="A sentence"):
+        input()
+
+
+def test_what_belongs_to_no_cell_reads_as_before(person: Person, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(person.capture, "attribution", lambda: None)
+    assert sys.stdin.readline() == "elsewhere\n"
+    assert sys.stdin.read(2) == "mo"
+    with contextlib.suppress(EOFError, OSError):  # pytest's own input
+        input()
+    assert person.said == []
+
+
+def test_installing_twice_changes_nothing(person: Person) -> None:
+    before = builtins.input, getpass.getpass, sys.stdin
+    person.asker.install()
+    assert (builtins.input, getpass.getpass, sys.stdin) == before
+
+
+def test_a_wait_that_is_broken_off_is_withdrawn_and_the_answer_dropped(person: Person) -> None:
+    failing = threading.Timer(0.1, lambda: setattr(person, "reason", KeyboardInterrupt("the notebook's ■")))
+    failing.start()
+    with pytest.raises(KeyboardInterrupt, match="■"):
+        input("Name? ")
+    assert person.said == [Asking(RUN, 1, "Name? "), Withdrawn(RUN, 1)]
+    person.asker.hear(Reply(RUN, 1, "too late"))
+    with pytest.raises(EOFError, match="to end"):  # it catches what should end it, and asks again
+        input("Name? ")
+
+
+def test_an_answer_to_another_question_is_dropped(person: Person) -> None:
+    person.asker.hear(Reply(RUN, 1, "nobody asked"))
+    threading.Timer(0.1, lambda: person.asker.hear(Reply(RUN, 1, "right"))).start()
+    threading.Timer(0.05, lambda: person.asker.hear(Reply(RUN - 1, 1, "of another cell"))).start()
+    assert input() == "right"
+
+
+def test_who_waits_for_a_person_waits_for_no_rank(person: Person) -> None:
+    seen = []
+    person.record._waiting.append(("a handle", False))
+    threading.Timer(0.1, lambda: seen.append(person.record._waiting)).start()
+    threading.Timer(0.2, lambda: person.asker.hear(Reply(RUN, 1, ""))).start()
+    input()
+    assert seen == [[]]
+    assert person.record._waiting == [("a handle", False)]
+
+
+def test_a_question_that_a_new_notebook_has_not_heard_is_there_to_be_said_again(person: Person) -> None:
+    said_again: list[Asking] = []
+
+    def answer() -> None:
+        person.asked.wait(10)
+        said_again.extend(person.asker.open())
+        person.asker.hear(Reply(RUN, 1, "x"))
+
+    threading.Thread(target=answer).start()
+    assert input("Name? ") == "x"
+    assert said_again == [Asking(RUN, 1, "Name? ")]
+
+
+def test_a_thread_may_ask_while_its_cell_runs(person: Person) -> None:
+    got: list[object] = []
+
+    def ask() -> None:
+        for _ in range(2):
+            try:
+                got.append(input("Thread? "))
+            except EOFError as error:
+                got.append(str(error))
+        got.append(sys.stdin.readline())
+
+    person.answers = ["yes"]
+    thread = threading.Thread(target=ask)
+    thread.start()
+    while len(person.said) < 2:
+        person.asked.wait(10)
+    person.capture.take(end=True)  # the cell ends
+    thread.join(10)
+    assert got == ["yes", "The cell that this belongs to has ended, so there is nobody to ask.", ""]
+
+
+def test_a_forked_child_finds_the_end_of_the_input(person: Person) -> None:
+    if not (child := os.fork()):
+        code = 1
+        try:
+            input("Child? ")
+        except EOFError as error:
+            code = 0 if "forked" in str(error) and sys.stdin.readline() == "" else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert person.said == []

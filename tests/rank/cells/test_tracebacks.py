@@ -1,0 +1,69 @@
+"""A refusal's traceback ends where the user has called."""
+
+from __future__ import annotations
+
+import traceback
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from nbcomm.errors import CollectiveError, InternalError, OpError
+from nbcomm.rank.cells.tracebacks import end_at_caller
+
+
+def module(name: str, code: str, **names: Any) -> dict[str, Any]:
+    """What a module of such a name would have."""
+    names["__name__"] = name
+    exec(code, names)  # noqa: S102 - frames tell their module by its name
+    return names
+
+
+def in_module(name: str, code: str, **names: Any) -> Any:
+    """A function ``f`` of a module of such a name."""
+    return module(name, code, **names)["f"]
+
+
+USER = module("__main__", "def cell(call):\n    helper(call)\ndef helper(call):\n    call()")
+
+
+def functions(error: BaseException, call: Any) -> list[str]:
+    """The functions of the traceback of what a cell raises, this one left out."""
+    with pytest.raises(type(error)) as caught:
+        USER["cell"](call)
+    end_at_caller(caught.value)
+    return [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)][1:]
+
+
+@pytest.mark.parametrize("error", [CollectiveError("no"), OpError("no")])
+def test_frames_of_nbcomm_and_torch_are_left_out(error: Exception) -> None:
+    refuse = in_module("nbcomm.comm.member", "def f():\n    raise error", error=error)
+    torchs = in_module("torch.distributed", "def f():\n    refuse()", refuse=refuse)
+    assert functions(error, torchs) == ["cell", "helper"]
+
+
+def test_frames_of_the_user_behind_them_stay() -> None:
+    error = CollectiveError("no")
+    refuse = in_module("nbcomm.comm.member", "def f():\n    raise error", error=error)
+    back = in_module("nbcomm.rank.order", "def f():\n    user['helper'](refuse)", user=USER, refuse=refuse)
+    assert functions(error, back) == ["cell", "helper", "f", "helper"]
+
+
+def test_a_context_of_ours_is_left_out_with_its_helper() -> None:
+    refuse = in_module("nbcomm.rank.order", "def f():\n    raise error\n    yield", error=CollectiveError("no"))
+    cell = in_module("__main__", "def f():\n    with turn(): pass", turn=contextmanager(refuse))
+    assert functions(CollectiveError("no"), cell) == ["cell", "helper", "f"]
+
+
+@pytest.mark.parametrize("error", [InternalError("oh"), ValueError("no"), KeyboardInterrupt()])
+def test_other_errors_keep_their_frames(error: BaseException) -> None:
+    theirs = in_module("nbcomm.comm.member", "def f():\n    raise error", error=error)
+    assert functions(error, theirs) == ["cell", "helper", "f"]
+
+
+def test_where_nobody_else_is_nothing_is_left_out() -> None:
+    error = CollectiveError("no")
+    in_module("nbcomm.rank.link", "def f():\n    try: raise error\n    except Exception: pass", error=error)()
+    end_at_caller(error)
+    assert len(traceback.extract_tb(error.__traceback__)) == 1
+    end_at_caller(None)

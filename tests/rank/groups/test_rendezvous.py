@@ -1,0 +1,232 @@
+"""The rendezvous store: torch's laws, over a Unix socket."""
+
+from __future__ import annotations
+
+import errno
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from nbcomm.rank.groups.rendezvous import StoreServer, UnixStore
+
+from ..descriptors import descriptors
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "store.sock"
+
+
+@pytest.fixture
+def store(path: Path) -> Iterator[UnixStore]:
+    server = StoreServer(path)
+    client = UnixStore(path, 30.0)
+    yield client
+    client.close()
+    server.close()
+
+
+def test_it_does_what_torchs_own_store_does(store: UnixStore) -> None:
+    model = dist.HashStore()
+    for one in (store, model):
+        one.set("key", "value")
+        one.set("bytes", "\x00")
+        one.append("log", "a")
+        one.append("log", "b")
+        one.compare_set("fresh", "", "first")
+        one.compare_set("fresh", "wrong", "second")
+        one.compare_set("fresh", "first", "third")
+    assert [store.add("count", step) for step in (1, 5, -2)] == [model.add("count", step) for step in (1, 5, -2)]
+    for key in ("key", "bytes", "log", "fresh", "count"):
+        assert bytes(store.get(key)) == bytes(model.get(key)), key
+    assert store.compare_set("absent", "expected", "desired") == b"expected"
+    assert store.check(["key", "log"])
+    assert not store.check(["key", "absent"])
+    assert store.num_keys() == 5
+    assert store.delete_key("key")
+    assert not store.delete_key("key")
+    assert store.multi_get(["log", "count"]) == [b"ab", b"4"]
+    store.multi_set(["a", "b"], ["1", "2"])
+    assert store.get("b") == b"2"
+
+
+_KEYS = st.sampled_from(["a", "b", "c"])
+_VALUES = st.sampled_from(["", "1", "22", "\x00ü"])
+_STEPS = st.one_of(
+    st.tuples(st.just("set"), _KEYS, _VALUES),
+    st.tuples(st.just("append"), _KEYS, _VALUES),
+    st.tuples(st.just("add"), st.sampled_from(["n", "m"]), st.integers(-5, 5)),
+    st.tuples(st.just("compare_set"), _KEYS, _VALUES, _VALUES),
+    st.tuples(st.just("check"), st.lists(_KEYS, min_size=1, max_size=3)),
+    st.tuples(st.just("delete_key"), _KEYS),
+    st.tuples(st.just("num_keys")),
+)
+
+
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(_STEPS, max_size=20))
+def test_every_answer_is_torchs_own(store: UnixStore, steps: list[tuple[Any, ...]]) -> None:
+    model = dist.HashStore()
+    for key in ("a", "b", "c", "n", "m"):
+        store.delete_key(key)
+    for verb, *arguments in steps:
+        ours, theirs = (getattr(one, verb)(*arguments) for one in (store, model))
+        assert ours == theirs, (verb, arguments)
+    there = [key for key in ("a", "b", "c", "n", "m") if model.check([key])]
+    assert store.multi_get(there) == [bytes(value) for value in model.multi_get(there)]
+
+
+def test_waiting_ends_when_the_key_is_there(store: UnixStore) -> None:
+    got: list[bytes] = []
+    waiter = threading.Thread(target=lambda: got.append(store.get("late")))
+    waiter.start()
+    store.set("late", "now")
+    waiter.join(30)
+    assert got == [b"now"]
+
+
+def test_waiting_for_what_does_not_come_names_it(store: UnixStore) -> None:
+    with pytest.raises(dist.DistStoreError, match="never"):
+        store.wait(["never"], timedelta(seconds=0.05))
+    store.set_timeout(timedelta(seconds=0.05))
+    with pytest.raises(dist.DistStoreError, match="never"):
+        store.get("never")
+
+
+def test_many_threads_count_together(store: UnixStore) -> None:
+    threads = [threading.Thread(target=lambda: [store.add("n", 1) for _ in range(50)]) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert store.add("n", 0) == 400
+
+
+class ServerThatSaysWhenItWaits(StoreServer):
+    """A server that tells when a client has come to wait for a key."""
+
+    def __init__(self, path: Path) -> None:
+        self.waited_for = threading.Event()
+        super().__init__(path)
+
+    def _do_wait(self, keys: list[str], timeout: float) -> list[bytes] | None:
+        self.waited_for.set()
+        return super()._do_wait(keys, timeout)
+
+
+def test_a_server_that_closes_frees_who_waits(path: Path) -> None:
+    before = set(threading.enumerate())
+    server, failed = ServerThatSaysWhenItWaits(path), threading.Event()
+    client = UnixStore(path, 600.0)
+
+    def wait() -> None:
+        try:
+            client.get("never")
+        except dist.DistNetworkError:
+            failed.set()
+
+    threading.Thread(target=wait).start()
+    assert server.waited_for.wait(30)
+    started = set(threading.enumerate()) - before
+    server.close()
+    assert failed.wait(30)
+    assert not path.exists()
+    for thread in started:  # the one that waited in the server is among them
+        thread.join(30)
+    assert not [thread for thread in started if thread.is_alive()]
+
+
+def test_a_server_may_come_after_its_clients(path: Path) -> None:
+    set_there = threading.Thread(target=lambda: UnixStore(path, 30.0).set("early", "bird"))
+    set_there.start()
+    server = StoreServer(path)
+    set_there.join(30)
+    assert UnixStore(path, 30.0).get("early") == b"bird"
+    server.close()
+
+
+def test_a_server_that_never_comes_is_not_awaited_for_ever(path: Path) -> None:
+    with pytest.raises(dist.DistStoreError, match="No store came up"):
+        UnixStore(path, 0.05).set("key", "value")
+
+
+def test_garbage_ends_its_own_connection_only(store: UnixStore, path: Path) -> None:
+    for garbage in (b"\0\0\0\1\xc1", b"\0\0\0\4oops", b"\0\0\0\7\x92\xa4evil\1"):
+        with socket.socket(socket.AF_UNIX) as stranger:
+            stranger.settimeout(30)
+            stranger.connect(str(path))
+            stranger.sendall(garbage)
+            assert stranger.recv(100) == b""
+    store.set("still", "there")
+    assert store.get("still") == b"there"
+
+
+def test_a_server_that_has_no_descriptor_left_serves_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain, left = socket.socket.accept, [3]
+
+    def accept(listener: socket.socket) -> Any:
+        if left[0]:
+            left[0] -= 1
+            raise OSError(errno.EMFILE, "Too many open files")
+        return plain(listener)
+
+    monkeypatch.setattr(socket.socket, "accept", accept)
+    server, client = StoreServer(path), UnixStore(path, 30.0)
+    client.set("late", "bird")
+    assert client.get("late") == b"bird"
+    assert left == [0]
+    client.close()
+    server.close()
+
+
+def _sockets() -> int:
+    return sum(one.startswith("socket") for one in descriptors())
+
+
+def test_a_server_that_has_ended_refuses_and_leaves_no_descriptor(path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(path))  # its file outlives it
+    client, before = UnixStore(path, 30.0), _sockets()
+    for _ in range(3):
+        with pytest.raises(dist.DistNetworkError, match=r"is gone: .*refused"):
+            client.set("key", "value")
+    assert _sockets() == before
+
+
+def test_what_asks_a_server_that_is_let_go_never_asks_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = StoreServer(path.with_name("next.sock"))
+    client, before, looked, failed = UnixStore(path, 30.0), _sockets(), threading.Event(), threading.Event()
+    retargeted = threading.Event()
+
+    def sleep(_: float) -> None:
+        looked.set()
+        assert retargeted.wait(30)
+
+    def ask() -> None:
+        try:
+            client.set("late", "bird")
+        except dist.DistNetworkError:
+            failed.set()
+
+    monkeypatch.setattr("nbcomm.rank.groups.rendezvous.time", SimpleNamespace(monotonic=time.monotonic, sleep=sleep))
+    thread = threading.Thread(target=ask)
+    thread.start()
+    assert looked.wait(30)
+    client.retarget(path.with_name("next.sock"))
+    retargeted.set()
+    thread.join(30)
+    assert failed.is_set()
+    assert _sockets() == before
+    assert not client.check(["late"])
+    client.close()
+    server.close()

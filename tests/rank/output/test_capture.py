@@ -1,0 +1,239 @@
+"""What a rank shows: whole, in order, and of the right cell. The descriptors are those of a forked child."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import pickle
+import subprocess
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbcomm.protocol.messages import Text
+from nbcomm.rank.output.capture import Capture, _whole_characters, follow_threads
+
+
+def in_child(body: Callable[[Capture], Any]) -> Any:
+    """Run a function in a forked child whose streams and descriptors 1 and 2 are captured; return what it returns."""
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                capture = Capture({name: Path(folder, name) for name in ("stdout", "stderr")})
+                capture.claim_descriptors()
+                follow_threads()
+                sys.stdout, sys.stderr = (capture.stream(name, io.StringIO()) for name in ("stdout", "stderr"))
+                answer = body(capture)
+        except BaseException:  # noqa: BLE001 - nothing may return into pytest twice
+            answer = traceback.format_exc()
+        os.write(writing, pickle.dumps(answer))
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        answer = pickle.loads(pipe.read())
+    os.waitpid(pid, 0)
+    return answer
+
+
+def texts(capture: Capture, run: int = 1, *, end: bool = True) -> list[tuple[str, str, bool]]:
+    """What was captured of a run: stream, text, late."""
+    return [
+        (item.stream, item.text, item.late)
+        for taken, items in capture.take(end=end)
+        for item in items
+        if taken == run and isinstance(item, Text)
+    ]
+
+
+def test_python_descriptors_and_children_in_order() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            print("one")
+            os.write(1, b"two\n")
+            print("three")
+            subprocess.run(["echo", "four"], check=True)
+            print("five")
+        return texts(capture)
+
+    assert in_child(body) == [("stdout", "one\ntwo\nthree\nfour\nfive\n", False)]
+
+
+def test_streams_are_kept_apart_and_in_order() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            print("out")
+            print("err", file=sys.stderr)
+            print("out again")
+        return texts(capture)
+
+    assert in_child(body) == [("stdout", "out\n", False), ("stderr", "err\n", False), ("stdout", "out again\n", False)]
+
+
+def test_what_belongs_to_no_cell_goes_where_it_went() -> None:
+    def body(capture: Capture) -> Any:
+        print("before")
+        kept = sys.stdout._otherwise.getvalue()  # type: ignore[attr-defined]
+        return kept, texts(capture)
+
+    assert in_child(body) == ("before\n", [])
+
+
+def test_a_thread_prints_for_the_cell_that_started_it() -> None:
+    def body(capture: Capture) -> Any:
+        gate = threading.Event()
+
+        def later() -> None:
+            gate.wait(30)
+            inner = threading.Thread(target=print, args=("from a thread's thread",))
+            inner.start()
+            inner.join()
+
+        with capture.of_run(1):
+            thread = threading.Thread(target=later)
+            thread.start()
+        first = texts(capture)
+        with capture.of_run(2):
+            gate.set()
+            thread.join()
+            print("second")
+            return first, [(run, [i.text for i in items], [i.late for i in items]) for run, items in capture.take()]
+
+    first, then = in_child(body)
+    assert first == []
+    assert then == [(1, ["from a thread's thread\n"], [True]), (2, ["second\n"], [False])]
+
+
+def test_a_late_line_that_is_being_printed_is_not_cut_in_two_unless_it_takes_long() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            pass
+        capture.take(end=True)
+        with capture.on_behalf_of(1):
+            sys.stdout.write("one\nnow")
+            seen = [texts(capture, end=False)]
+            sys.stdout.write(" 7\n")
+            seen.append(texts(capture, end=False))
+            sys.stdout.write("no end")
+            seen += [texts(capture, end=False), texts(capture, end=False)]
+            sys.stdout.write(" yet")
+            print("other", file=sys.stderr)
+            return [*seen, texts(capture, end=False)]
+
+    assert in_child(body) == [
+        [("stdout", "one\n", True)],
+        [("stdout", "now 7\n", True)],
+        [],
+        [("stdout", "no end", True)],
+        [("stdout", " yet", True), ("stderr", "other\n", True)],
+    ]
+
+
+def test_a_megabyte_at_once_and_characters_cut_in_two() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            os.write(1, "ü€𝄞".encode() * 300_000)
+            os.write(1, "€".encode()[:2])
+            print(end="")
+            os.write(1, "€".encode()[2:])
+        return "".join(text for _, text, _ in texts(capture))
+
+    assert in_child(body) == "ü€𝄞" * 300_000 + "€"
+
+
+def test_no_character_is_cut_where_a_long_text_is_read_in_parts() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            os.write(1, b"a" + "é".encode() * (1 << 20))
+        return "".join(text for _, text, _ in texts(capture))
+
+    assert in_child(body) == "a" + "é" * (1 << 20)
+
+
+def test_bytes_that_are_no_text_are_shown_as_such() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            os.write(1, b"a\xffb\xe2\x82")
+        return texts(capture)
+
+    assert in_child(body) == [("stdout", "a\ufffdb\ufffd", False)]
+
+
+def test_a_child_that_never_stops_writing_does_not_keep_the_reader() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            children = [subprocess.Popen(["yes", "x" * 100]) for _ in range(3)]
+        taken = threading.Event()
+        try:
+            threading.Thread(target=lambda: (capture.take(), taken.set()), daemon=True).start()
+            return taken.wait(30)
+        finally:
+            for child in children:
+                child.kill()
+                child.wait()
+
+    assert in_child(body)
+
+
+def test_a_forked_child_prints_through_the_descriptor() -> None:
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            pid = os.fork()
+            if pid == 0:
+                print("child")
+                os._exit(0)
+            os.waitpid(pid, 0)
+        return texts(capture)
+
+    assert in_child(body) == [("stdout", "child\n", False)]
+
+
+def test_the_streams_are_what_programs_expect() -> None:
+    def body(capture: Capture) -> Any:
+        with contextlib.suppress(TypeError):
+            sys.stdout.write(b"bytes")  # type: ignore[arg-type]
+            return "bytes were taken"
+        out = sys.stdout
+        return out.fileno(), sys.stderr.fileno(), out.isatty(), out.writable(), out.encoding, out.getvalue()  # type: ignore[attr-defined]
+
+    assert in_child(body) == (1, 2, False, True, "utf-8", "")
+
+
+@pytest.mark.parametrize("character", ["a", "ü", "€", "𝄞"])
+def test_only_a_cut_character_waits(character: str) -> None:
+    data = character.encode()
+    for size in range(1, len(data) + 1):
+        whole, rest = _whole_characters(b"x" + data[:size])
+        assert whole + rest == b"x" + data[:size]
+        assert rest == (b"" if size == len(data) else data[:size])
+
+
+@given(st.lists(st.sampled_from([b"a", b"\xc3", b"\xa9", b"\xe2", b"\x82", b"\xf0", b"\x9d", b"\xff"]), max_size=20))
+def test_bytes_cut_anywhere_read_as_the_whole_does(pieces: list[bytes]) -> None:
+    text, rest = "", b""
+    for piece in pieces:
+        whole, rest = _whole_characters(rest + piece)
+        text += whole.decode(errors="replace")
+    assert text + rest.decode(errors="replace") == b"".join(pieces).decode(errors="replace")
+
+
+def test_descriptors_are_claimed_once() -> None:
+    def body(capture: Capture) -> Any:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        with capture.of_run(1):
+            os.write(1, b"before ")
+            capture.claim_descriptors()  # groups are formed anew, so this is asked for again
+            os.write(1, b"after")
+        return texts(capture), len(list(Path("/proc/self/fd").iterdir())) - before
+
+    assert in_child(body) == ([("stdout", "before after", False)], 0)
