@@ -113,10 +113,10 @@ TABLE = (
     *(
         Boundary("the values of a call could not be looked at", "rank", f"nbcomm.rank.{where}", SENTENCE, action=action)
         for where, action in (
-            ("sketches:of_call", "drawing"),
-            ("sketches:Drawn.finish", "drawing"),
-            ("sketches:Drawn.finish_late", "drawing"),
-            ("journal:size_of", "tracing"),
+            ("collectives.call_values:of_call", "drawing"),
+            ("collectives.call_values:Drawn.finish", "drawing"),
+            ("collectives.call_values:Drawn.finish_late", "drawing"),
+            ("collectives.journal:size_of", "tracing"),
         )
     ),
     # What its agent's thread does.
