@@ -7,7 +7,7 @@ import json
 import statistics
 import time
 
-from nbcomm.notebook.chronicle import Chronicle
+from nbcomm.analysis.collective_log import Chronicle
 from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import Feed
 from nbcomm.protocol.messages import Step

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from ..analysis import perfetto
 from ..protocol.messages import Done, Place, Run
 from ..rank_spec import named
-from . import drawing, trace
+from . import drawing
 from .output import CellOutput
 
 
@@ -51,7 +52,7 @@ class Aftermath:
 
     def _save(self, file: Path, answers: Mapping[int, Done]) -> None:
         try:
-            count = trace.write(file, self._places, self._order.number, self._order.code, answers)
+            count = perfetto.write(file, self._places, self._order.number, self._order.code, answers)
         except OSError as error:
             self._output.say(f"The trace could not be written: {error}.\n", "stderr")
             return

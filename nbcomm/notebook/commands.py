@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .. import rank_spec as rank_specs
+from ..analysis import perfetto as tracing
 from ..errors import RankDiedError, SpecError, StateError
 from ..panel.words import took
 from ..protocol.messages import Run
 from . import programs
-from . import trace as tracing
 from .aftermath import Aftermath
 from .area import current_area
 from .inquiries import Answer, Inquiries

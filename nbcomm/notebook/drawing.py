@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..analysis.matching import Meeting, meetings
 from ..pictures.plan import NAMES, Cell, How, Plan, assemble, sources_of
 from ..pictures.words import lateness
 from ..protocol.messages import Step
 from ..rank_spec import capital, named
 from ..short_repr import told_apart
-from .meetings import Meeting, meetings
 
 _SPELLED = {
     "all_gather_into_tensor": "all_gather",

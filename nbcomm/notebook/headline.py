@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ..analysis.story import Ladder
 from ..panel import RankView
-from ..panel.story import Ladder
 from ..panel.words import ladder_line, troubled_rung
 
 _MET = ("HangError", "MismatchError")

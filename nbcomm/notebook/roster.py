@@ -8,13 +8,13 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
+from ..analysis.verdict import plural
 from ..launch.ends import how_it_ended
 from ..panel import RankView
 from ..protocol.messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
 from ..rank_spec import named, together
 from ..world_dir import Home, tail
 from .errors_view import first_line
-from .verdict import plural
 
 
 class Roster:

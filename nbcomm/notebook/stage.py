@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from .. import rank_spec as rank_specs
+from ..analysis.collective_log import Chronicle
 from ..errors import Interrupted, StateError
 from ..faults import Faults
 from ..protocol.messages import Call, Done, Output, Run
-from .chronicle import Chronicle
 from .output import CellOutput, cell_error
 from .past import PastOutputs
 from .presses import Presses

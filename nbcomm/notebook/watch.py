@@ -12,16 +12,16 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from .. import rank_spec as rank_specs
+from ..analysis.verdict import judge, of_threads
+from ..analysis.wait_graph import Standing
 from ..faults import Faults
 from ..protocol.messages import Doing, Done, Op, Probe
 from ..threads import keep
 from .errors_view import first_line
 from .roster import ends_of
-from .standings import Standing
-from .verdict import judge, of_threads
 
 if TYPE_CHECKING:
-    from .chronicle import Chronicle
+    from ..analysis.collective_log import Chronicle
     from .generations import Generations
     from .link import Link
     from .output import CellOutput

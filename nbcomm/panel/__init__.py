@@ -6,9 +6,9 @@ and anywidget only when a panel is first shown in a kernel.
 
 from __future__ import annotations
 
+from ..analysis.story import Ladder, Past, Rung, Span, Timeline
 from .press import useful_buttons
 from .static import table_html, table_text
-from .story import Ladder, Past, Rung, Span, Timeline
 from .widget import Panel
 from .words import RankView, sentence
 

@@ -10,7 +10,7 @@ import operator
 from collections.abc import Sequence
 from typing import Any
 
-from .story import KINDS, Ladder, Past, Timeline, abridged
+from ..analysis.story import KINDS, Ladder, Past, Timeline, abridged
 from .words import RankView
 
 INTERVAL = 0.1

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from nbcomm.rank_spec import fold
 
-from .story import MARKS, WORDS, Ladder, Past, Timeline
+from ..analysis.story import MARKS, WORDS, Ladder, Past, Timeline
 from .table import aligned, marked_up
 from .words import RankView, amount, blames, duration, ladder_line, memory, named, past_line, sentence, size_line
 

@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..analysis.story import Ladder, Past, Timeline
 from ..console import write
 from ..threads import after
 from . import static
@@ -30,7 +31,6 @@ from .beside import close_widget, in_kernel, open_widget
 from .feed import Feed
 from .press import Presses
 from .quietly import quietly
-from .story import Ladder, Past, Timeline
 from .views import open_views
 from .words import RankView, ladder_line
 

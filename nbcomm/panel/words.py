@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from nbcomm.rank_spec import fold
 
-from .story import Ladder, Past, Rung, Timeline
+from ..analysis.story import Ladder, Past, Rung, Timeline
 
 STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "dead")
 

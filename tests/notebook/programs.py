@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from nbcomm.notebook.standings import Standing
+from nbcomm.analysis.wait_graph import Standing
 from nbcomm.protocol.messages import Count, Doing, Op
 
 T = TypeVar("T")

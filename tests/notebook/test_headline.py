@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from nbcomm.analysis.story import Ladder, Rung
 from nbcomm.notebook.headline import headline
 from nbcomm.panel import RankView
-from nbcomm.panel.story import Ladder, Rung
 
 HANG = Ladder(rungs=(Rung(4, "all_reduce", "", ("failed", "failed", "missing")),))
 FAILED = [RankView(r, state="failed", error="HangError: all_reduce #4 …") for r in range(2)]

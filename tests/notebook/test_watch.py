@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbcomm.notebook.standings import Standing
+from nbcomm.analysis.wait_graph import Standing
 from nbcomm.notebook.watch import _cut_off
 from nbcomm.protocol.messages import Doing, Op
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import json
 
+from nbcomm.analysis.story import abridged
 from nbcomm.panel import Ladder, Past, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import BARS, Feed, most_different, packed_ladder, packed_timeline
-from nbcomm.panel.story import abridged
 
 CALL = ("all_reduce #12", "line 3: all_reduce(x)", 8)
 META = {"id": "ab", "title": "w", "backend": "gloo"}

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from nbcomm import rank_spec
-from nbcomm.panel import Ladder, Past, RankView, Rung, Span, Timeline, feed, static, story, words
+from nbcomm.analysis import story
+from nbcomm.panel import Ladder, Past, RankView, Rung, Span, Timeline, feed, static, words
 
 CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
 NOW = time.mktime((2026, 3, 1, 14, 3, 17, 0, 0, -1))

@@ -208,7 +208,7 @@ TABLE = (
     Boundary(
         "collectives could not be kept",
         "notebook",
-        "nbcomm.notebook.chronicle:Chronicle.hear",
+        "nbcomm.analysis.collective_log:Chronicle.hear",
         NOTHING,
         action="waiting",
     ),
@@ -280,8 +280,8 @@ TABLE = (
     Boundary(
         "the end of its output could not be shown", "notebook", "nbcomm.notebook.output:CellOutput.close", SENTENCE
     ),
-    Boundary("its collectives could not be kept", "notebook", "nbcomm.notebook.chronicle:Chronicle.end", SENTENCE),
-    Boundary("", "notebook", "nbcomm.notebook.chronicle:Chronicle.end", NOTHING, how="slow"),
+    Boundary("its collectives could not be kept", "notebook", "nbcomm.analysis.collective_log:Chronicle.end", SENTENCE),
+    Boundary("", "notebook", "nbcomm.analysis.collective_log:Chronicle.end", NOTHING, how="slow"),
     Boundary("the panel could not be saved", "notebook", "nbcomm.notebook.session:Panel.settle", SENTENCE),
     Boundary(
         "its pictures or its trace could not be made",
@@ -292,7 +292,7 @@ TABLE = (
     Boundary(
         "its collectives could not be kept",
         "notebook",
-        "nbcomm.notebook.chronicle:Chronicle.end",
+        "nbcomm.analysis.collective_log:Chronicle.end",
         SENTENCE,
         how="huge",
     ),

@@ -7,10 +7,10 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..panel.story import Ladder, Past, Timeline
 from ..protocol.messages import Done, Step
 from . import ladder, timeline
-from .meetings import Meeting, meetings
+from .matching import Meeting, meetings
+from .story import Ladder, Past, Timeline
 
 _HEARD = 256
 """So many steps of a rank are kept while its cell runs: all of them are paired anew several times a second."""

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ..panel.story import Span, Timeline
 from ..protocol.messages import Step
 from ..rank_spec import named
-from .meetings import Meeting
+from .matching import Meeting
+from .story import Span, Timeline
 
 _MATTERS = 0.1
 """Seconds for which others must have waited before a straggler is named."""

@@ -1,6 +1,6 @@
 """What the panel tells beside the ranks' states: how far each is in the collectives, and where a cell's time went.
 
-Plain data; `nbcomm.notebook.ladder` and `nbcomm.notebook.timeline` make it from what the ranks say.
+Plain data; `nbcomm.analysis.ladder` and `nbcomm.analysis.timeline` make it from what the ranks say.
 """
 
 from __future__ import annotations

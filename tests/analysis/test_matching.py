@@ -10,14 +10,15 @@ from typing import Any
 
 import pytest
 
+from nbcomm.analysis import perfetto
+from nbcomm.analysis.collective_log import Chronicle
+from nbcomm.analysis.ladder import ladder
+from nbcomm.analysis.matching import Meeting, meetings
+from nbcomm.analysis.story import Timeline
+from nbcomm.analysis.timeline import straggler, timeline
 from nbcomm.errors import SpecError
-from nbcomm.notebook import drawing, trace
-from nbcomm.notebook.chronicle import Chronicle
-from nbcomm.notebook.ladder import ladder
-from nbcomm.notebook.meetings import Meeting, meetings
-from nbcomm.notebook.timeline import straggler, timeline
+from nbcomm.notebook import drawing
 from nbcomm.panel.feed import packed_timeline
-from nbcomm.panel.story import Timeline
 from nbcomm.protocol.messages import Done, Place, Step
 
 WORLD = [0, 1, 2, 3]
@@ -380,12 +381,12 @@ def test_who_never_came_is_in_the_picture() -> None:
 
 
 def test_bandwidths_are_those_of_nccl_tests() -> None:
-    assert trace.bandwidths("all_reduce", 10**9, 1.0, 4) == (1.0, 1.5)
-    assert trace.bandwidths("all_gather", 10**9, 1.0, 4) == (4.0, 3.0)
-    assert trace.bandwidths("reduce_scatter", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
-    assert trace.bandwidths("broadcast", 10**9, 2.0, 4) == (0.5, 0.5)
-    assert trace.bandwidths("all_to_all", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
-    assert trace.bandwidths("barrier", 0, 0.0, 4) == (0.0, 0.0)
+    assert perfetto.bandwidths("all_reduce", 10**9, 1.0, 4) == (1.0, 1.5)
+    assert perfetto.bandwidths("all_gather", 10**9, 1.0, 4) == (4.0, 3.0)
+    assert perfetto.bandwidths("reduce_scatter", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
+    assert perfetto.bandwidths("broadcast", 10**9, 2.0, 4) == (0.5, 0.5)
+    assert perfetto.bandwidths("all_to_all", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
+    assert perfetto.bandwidths("barrier", 0, 0.0, 4) == (0.0, 0.0)
 
 
 def test_a_trace_has_a_track_for_each_rank_with_waits_apart(tmp_path: Path) -> None:
@@ -396,7 +397,7 @@ def test_a_trace_has_a_track_for_each_rank_with_waits_apart(tmp_path: Path) -> N
     }
     places = [Place(rank, 2, rank, 2, 0, 1, "cpu", "gloo", 1) for rank in range(2)]
     file = tmp_path / "trace.json"
-    assert trace.write(file, places, 5, "all_reduce(x)", answers) == 1
+    assert perfetto.write(file, places, 5, "all_reduce(x)", answers) == 1
     events = json.loads(file.read_text())["traceEvents"]
     names = {(e["tid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
     assert names == {(0, "rank 0 (cpu)"), (1, "rank 1 (cpu)")}
@@ -415,9 +416,9 @@ def test_a_trace_has_a_track_for_each_rank_with_waits_apart(tmp_path: Path) -> N
 
 def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
     with pytest.raises(SpecError, match="needs a file's name"):
-        trace.check(" ")
+        perfetto.check(" ")
     with pytest.raises(SpecError, match="is a folder"):
-        trace.check(str(tmp_path))
+        perfetto.check(str(tmp_path))
     with pytest.raises(SpecError, match="There is no folder"):
-        trace.check(str(tmp_path / "no" / "t.json"))
-    assert trace.check(str(tmp_path / "t.json")) == tmp_path / "t.json"
+        perfetto.check(str(tmp_path / "no" / "t.json"))
+    assert perfetto.check(str(tmp_path / "t.json")) == tmp_path / "t.json"

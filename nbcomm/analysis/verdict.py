@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..protocol.messages import Op
 from ..rank_spec import named, together
-from .standings import ENDED, Need, Standing, World
+from .wait_graph import ENDED, Need, Standing, World
 
 _SENTENCES = 3
 """So many calls are told of in a verdict; of the others their number."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import SpecError
 from ..protocol.messages import Done, Place
-from .meetings import Meeting, meetings
+from .matching import Meeting, meetings
 
 _TOTAL = ("all_gather", "all_gather_into_tensor", "gather")
 """Of these the size is what a rank has at the end: every rank's data."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..panel.story import Ladder, Rung
 from ..rank_spec import named
-from .meetings import Meeting
+from .matching import Meeting
+from .story import Ladder, Rung
 
 _RUNGS = 12
 

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbcomm.notebook.standings import Standing
-from nbcomm.notebook.verdict import judge, of_threads
+from nbcomm.analysis.verdict import judge, of_threads
+from nbcomm.analysis.wait_graph import Standing
 from nbcomm.protocol.messages import Count, Doing, Op
 
-from .programs import Play, Tape, any_play
+from ..notebook.programs import Play, Tape, any_play
 
 # ── situations ──────────────────────────────────────────────────────────────────────────────────────
 
