@@ -158,7 +158,7 @@ def explore(name: str = "all_reduce", *, n: int = 4) -> None:
     Raises:
         CollectiveError: there is no such collective.
     """
-    from .pictures.explorer import explore as show
+    from .explorer.explorer import explore as show
 
     show(name, n=n)
 

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..analysis import perfetto
+from ..pictures import from_cell
 from ..protocol.messages import Done, Place, Run
 from ..rank_spec import named
-from . import drawing
 from .output import CellOutput
 
 
@@ -36,10 +36,10 @@ class Aftermath:
             self._save(self._file, answers)
 
     def _show(self, answers: Mapping[int, Done]) -> None:
-        from ..pictures.explorer import remember
+        from ..explorer.explorer import remember
         from ..pictures.picture import Picture
 
-        plans, rest = drawing.plans(
+        plans, rest = from_cell.plans(
             {rank: done.steps for rank, done in answers.items()},
             {rank: done.dropped for rank, done in answers.items()},
         )

@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Any
 
-from ..panel.quietly import quietly
+from ..frontend.quietly import quietly
 from .area import Area
 from .live import new_display_id, text_bundle
 from .pieces import VIEW, Entry, Piece, Rich, View

@@ -10,7 +10,7 @@ import ipywidgets
 import traitlets
 from comm.base_comm import BaseComm
 
-from ..panel.quietly import quietly
+from ..frontend.quietly import quietly
 from ..protocol.messages import Comm, Heard
 from .area import Area, current_area
 

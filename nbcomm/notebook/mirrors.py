@@ -18,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..panel.quietly import quietly
+from ..frontend.quietly import quietly
 from ..protocol.messages import Comm, Heard, Item
 from ..threads import after
 from .area import Area, current_area

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any
 from ..errors import Interrupted
 from ..launch import folders
 from ..panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
+from ..panel.headline import headline
 from ..protocol.messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
 from ..world_dir import WorldInfo
 from .commands import Commands
 from .desk import TICK, Desk
 from .generations import Generations
-from .headline import headline
 from .keeping import worlds_are_kept
 from .link import Link
 from .mirrors import Mirrors

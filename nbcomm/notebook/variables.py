@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..panel.table import Table, aligned, marked_up
+from ..frontend.tables import Table, aligned, marked_up
 from ..rank_spec import fold, named
 from ..short_repr import shortened
 

@@ -7,9 +7,9 @@ and anywidget only when a panel is first shown in a kernel.
 from __future__ import annotations
 
 from ..analysis.story import Ladder, Past, Rung, Span, Timeline
-from .press import useful_buttons
-from .static import table_html, table_text
-from .widget import Panel
+from .clicks import useful_buttons
+from .panel import Panel
+from .saved_table import table_html, table_text
 from .words import RankView, sentence
 
 __all__ = [

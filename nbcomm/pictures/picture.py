@@ -9,8 +9,8 @@ from typing import Any
 
 from . import svg
 from .canvas import SMALLEST
+from .description import describe
 from .plan import Plan, plan
-from .words import describe
 
 _DARK = '[data-jp-theme-light="false"],.vscode-dark,.vscode-high-contrast,[theme="dark"],[data-theme="dark"]'
 _LIGHT = '[data-jp-theme-light="true"],.vscode-light,.vscode-high-contrast-light,[theme="light"],[data-theme="light"]'

@@ -9,11 +9,11 @@ a digit, for whoever cannot tell the colours.
 from __future__ import annotations
 
 from .canvas import DARK, GROUND, LINE, QUIET, SANS, Canvas, xml
+from .description import describe
 from .lanes import Barrier, Lanes
 from .layout import MOST_LANES, MOST_LINES, PAD, TOP, WIDEST, Layout
 from .matrix import Matrix
 from .plan import Plan
-from .words import describe
 
 _LONGEST, _SHORTEST = 26, 5
 """Characters in a cell: at most, and as few as lanes may come down to."""

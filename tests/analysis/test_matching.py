@@ -17,8 +17,8 @@ from nbcomm.analysis.matching import Meeting, meetings
 from nbcomm.analysis.story import Timeline
 from nbcomm.analysis.timeline import straggler, timeline
 from nbcomm.errors import SpecError
-from nbcomm.notebook import drawing
 from nbcomm.panel.feed import packed_timeline
+from nbcomm.pictures import from_cell
 from nbcomm.protocol.messages import Done, Place, Step
 
 WORLD = [0, 1, 2, 3]
@@ -294,7 +294,7 @@ def test_a_drawn_cell_has_the_values_that_the_ranks_told() -> None:
         rank: [step("all_reduce", 4, 1.0 + rank, 5.0, how={"op": "max"}, before=[f"{rank}"], after=["3"])]
         for rank in range(4)
     }
-    [plan], rest = drawing.plans(steps)
+    [plan], rest = from_cell.plans(steps)
     assert rest == ""
     assert plan.title == "all_reduce · max · #4"
     assert [plan.before[rank][0].text for rank in WORLD] == ["0", "1", "2", "3"]
@@ -308,7 +308,7 @@ def test_joined_shares_of_several_lengths_are_one_value_of_all() -> None:
         for rank, length in enumerate(lengths):
             how = {"mode": "cat", "each": length, "whole": ["[0 0 1 2]"]}
             steps[rank] = [step("all_gather", 1, 1.0, 2.0, how=how, before=["x"], after=["[0]", "[0]", "[1]", "[2]"])]
-        [plan], _ = drawing.plans(steps)
+        [plan], _ = from_cell.plans(steps)
         return plan
 
     uneven, even = drawn([2, 1, 1, 0]), drawn([1, 1, 1, 1])
@@ -320,10 +320,10 @@ def test_joined_shares_of_several_lengths_are_one_value_of_all() -> None:
 def test_what_was_not_kept_is_counted_and_nothing_at_all_is_said() -> None:
     drawn = {"how": {}, "before": [], "after": []}
     many = {rank: [step("barrier", seq, float(seq), seq + 0.1, **drawn) for seq in range(1, 31)] for rank in range(4)}
-    plans, rest = drawing.plans(many, dict.fromkeys(WORLD, 70))
-    assert len(plans) == drawing.MOST
+    plans, rest = from_cell.plans(many, dict.fromkeys(WORLD, 70))
+    assert len(plans) == from_cell.MOST
     assert rest == "… and 88 more, which are not drawn."
-    assert drawing.plans({0: []}) == ([], "This cell made no collective, so there is nothing to draw.")
+    assert from_cell.plans({0: []}) == ([], "This cell made no collective, so there is nothing to draw.")
 
 
 DRAWN = {"how": {}, "before": [], "after": []}
@@ -340,7 +340,7 @@ DRAWN = {"how": {}, "before": [], "after": []}
     ],
 )
 def test_where_nothing_is_drawn_it_is_said_why(own: list[Step], dropped: int, said: str) -> None:
-    plans, rest = drawing.plans(dict.fromkeys(WORLD, own), dict.fromkeys(WORLD, dropped))
+    plans, rest = from_cell.plans(dict.fromkeys(WORLD, own), dict.fromkeys(WORLD, dropped))
     assert plans == []
     assert rest.startswith(said)
     assert "made no collective" not in rest
@@ -350,7 +350,7 @@ def test_who_has_not_kept_what_it_did_is_not_said_to_be_missing() -> None:
     steps = {rank: [step("barrier", 1, 1.0, 1.1, **DRAWN)] for rank in range(2)}
     steps[2] = [step("barrier", 2, 2.0, 2.1, **DRAWN)]
     steps[3] = []
-    (first, second), rest = drawing.plans(steps, {0: 0, 1: 0, 2: 1, 3: -1})
+    (first, second), rest = from_cell.plans(steps, {0: 0, 1: 0, 2: 1, 3: -1})
     assert first.missing == ()
     assert first.notes == ("What ranks 2-3 did there is not kept.",)
     assert second.missing == (0, 1)
@@ -362,7 +362,7 @@ def test_who_called_something_else_is_in_the_picture() -> None:
     drawn = {"how": {"op": "sum"}, "before": ["1"], "after": None, "failed": True}
     steps = {rank: [step("all_reduce", 1, 1.0, **drawn)] for rank in range(1, 4)}
     steps[0] = [step("broadcast", 1, 0.5, **{**drawn, "how": {"src": 0}})]
-    [plan], _ = drawing.plans(steps)
+    [plan], _ = from_cell.plans(steps)
     assert plan.title == "all_reduce · sum · #1"
     assert "Rank 0 called broadcast in its place." in plan.notes
     assert plan.missing == ()
@@ -371,7 +371,7 @@ def test_who_called_something_else_is_in_the_picture() -> None:
 def test_who_never_came_is_in_the_picture() -> None:
     drawn = {"how": {"op": "sum"}, "before": ["1"], "after": None, "failed": True}
     steps = {rank: [step("all_reduce", 1, 1.0, **drawn)] for rank in (0, 1, 3)}
-    [plan], _ = drawing.plans(steps)
+    [plan], _ = from_cell.plans(steps)
     assert plan.missing == (2,)
     assert "rank 2 never came." in plan.notes
     assert "It failed on ranks 0-1,3." in plan.notes

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from nbcomm.panel import beside, views
+from nbcomm.frontend import viewless
+from nbcomm.panel import output_views
 
 from .conftest import Notebook, Server
 from .test_panel import UNHEARD, expect_said, press
@@ -22,7 +23,7 @@ from .test_world import LOAD, START, STOP
 
 Make = Callable[..., Notebook]
 
-VIEWS = Path(views.__file__).with_suffix(".js")
+VIEWS = Path(output_views.__file__).parent / "js" / "views.js"
 USED = re.compile(r"(?<![\w-])(?:jp|lm|cm)-[\w-]+|jupyter-widgets|data-(?:jp|lm)-[\w-]+|data-mime-type")
 """What JupyterLab calls its own: classes and attributes; its styles' variables (--jp-…) have values to fall back on."""
 
@@ -94,13 +95,13 @@ OPEN = """text => import(URL.createObjectURL(new Blob([text], {type: "text/javas
 
 def used() -> list[str]:
     """Every name of JupyterLab's that the views look for in the page."""
-    text = beside.module(VIEWS) + VIEWS.with_suffix(".css").read_text()
+    text = viewless.module(VIEWS) + VIEWS.with_suffix(".css").read_text()
     return sorted(set(USED.findall(text)))
 
 
 def test_every_name_of_jupyterlab_that_is_used_is_in_the_docs() -> None:
-    written = (VIEWS.parents[2] / "docs" / "elsewhere.md").read_text()
-    files = [file for folder in ("panel", "pictures") for file in (VIEWS.parents[1] / folder).glob("*.[jc]s*")]
+    written = (VIEWS.parents[3] / "docs" / "elsewhere.md").read_text()
+    files = [*VIEWS.parents[2].glob("*/js/*.[jc]s*")]
     names = {name for file in files for name in USED.findall(file.read_text())}
     assert set(used()) <= names
     assert sorted(name for name in names if f"`{name}`" not in written) == []
@@ -140,7 +141,7 @@ def test_where_one_name_is_another_nothing_is_hidden_that_is_shown_nowhere(noteb
         }"""
     )
     book.cell(2).locator(".jp-Stdin input").press("Enter")
-    script, style = beside.module(VIEWS), VIEWS.with_suffix(".css").read_text()
+    script, style = viewless.module(VIEWS), VIEWS.with_suffix(".css").read_text()
     found: dict[str, list[str]] = {}
     with contextlib.closing(browser.new_context()) as context:
         for name in ["", *used()]:

@@ -10,7 +10,7 @@ import pytest
 
 from .conftest import Notebook, Server, bring_axe
 
-CELL = "from nbcomm.pictures.explorer import explore\nexplore({})"
+CELL = "from nbcomm.explorer.explorer import explore\nexplore({})"
 # A kernel with subshells answers while a cell runs; not while C code in that cell holds Python's lock.
 BLOCK = """
 import ctypes, os, pathlib
@@ -306,7 +306,7 @@ def test_its_digits_are_large_and_nothing_is_small(notebook: Make) -> None:
 
 @pytest.mark.timeout(120)
 def test_it_plays_and_shows_real_calls(notebook: Make) -> None:
-    code = "from nbcomm.pictures.plan import plan\nfrom nbcomm.pictures.explorer import remember\n"
+    code = "from nbcomm.pictures.plan import plan\nfrom nbcomm.explorer.explorer import remember\n"
     code += "remember([plan('all_reduce', [7, 8], op='max'), plan('broadcast', ['a', 'b'])])"
     clipboard = ["clipboard-read", "clipboard-write"]
     it = opened(notebook, "play.ipynb", "'barrier', n=2", code, permissions=clipboard)

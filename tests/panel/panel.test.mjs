@@ -4,9 +4,9 @@ import { readFile } from "node:fs/promises";
 import test from "node:test";
 
 const panel = {
-  ...(await import("../../nbcomm/panel/page.js")),
-  ...(await import("../../nbcomm/panel/panel_words.js")),
-  ...(await import("../../nbcomm/panel/panel_story.js")),
+  ...(await import("../../nbcomm/frontend/js/page.js")),
+  ...(await import("../../nbcomm/panel/js/panel_words.js")),
+  ...(await import("../../nbcomm/panel/js/panel_story.js")),
 };
 const cases = JSON.parse(await readFile(new URL("cases.json", import.meta.url), "utf-8"));
 

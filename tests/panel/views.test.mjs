@@ -1,8 +1,8 @@
 // From the merged output to what each rank has said: the pure half of the views.
 import assert from "node:assert/strict";
 import test from "node:test";
-import { fold } from "../../nbcomm/panel/page.js";
-import * as views from "../../nbcomm/panel/views_text.js";
+import { fold } from "../../nbcomm/frontend/js/page.js";
+import * as views from "../../nbcomm/panel/js/views_text.js";
 
 const out = (text) => ({ text, stream: "stdout" });
 const err = (text) => ({ text, stream: "stderr" });

@@ -263,7 +263,7 @@ TABLE = (
                 "notebook",
                 "panel",
                 NOTHING,
-                "tests/panel/test_widget.py::test_a_burst_whose_end_cannot_be_sent_is_sent_a_moment_later",
+                "tests/panel/test_panel.py::test_a_burst_whose_end_cannot_be_sent_is_sent_a_moment_later",
             ),
             ("rank", "agent", NOTHING, "tests/world/test_threads.py::test_a_rank_that_has_lost_its_link_makes_another"),
             ("rank", "store", NOTHING, "tests/world/test_threads.py::test_the_store_serves_on"),

@@ -1,0 +1,434 @@
+"""How a collective is carried out: which rank sends what to whom, step by step, and what that costs.
+
+What comes out is `plan`'s, whatever the algorithm and the number of ranks (`tests/explorer/test_algorithms.py`). Costs
+are counted on the messages, and held to the textbook there, too.
+
+All ranks of a step send at the same time, and each sends one message at most and receives one at most: the naive
+algorithms, in which one rank talks to all others, take a step for each message. Ranks are renumbered
+so that ``src`` or ``dst`` comes first where there is one.
+
+The laws are borrowed. Rings, binomial trees, recursive doubling and halving and the folding of ranks beyond a power of
+two: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005. The scan in
+⌈log₂ W⌉ steps: Hillis and Steele, "Data Parallel Algorithms", 1986. The barrier by dissemination: Hensgen, Finkel and
+Manber, "Two Algorithms for Barrier Synchronization", 1988. all_to_all in ⌈log₂ W⌉ steps: Bruck et al., "Efficient
+Algorithms for All-to-All Communications in Multiport Message-Passing Systems", 1997.
+"""
+
+# ruff: noqa: RUF001, RUF002 - formulas have a minus sign, as they have in print
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+from .. import number_ops
+from ..errors import CollectiveError
+from ..pictures import plan as plans
+from ..pictures.plan import Cell
+from ..short_repr import sketch
+from .simulation import Board, Cost, Job, Row, Stage, State, divided, result_of, set_up, state_of
+
+NAIVE, RING, TREE, DOUBLING = "naive", "ring", "tree", "recursive doubling"
+
+
+@dataclass(frozen=True)
+class How:
+    """One algorithm of one collective.
+
+    Attributes:
+        carry: does it.
+        title: in words.
+        formula: see `Run`.
+        cut: data that is one piece becomes as many chunks as there are ranks.
+        beside: an exclusive result lies beside what is passed on.
+    """
+
+    carry: Callable[[Board, Job], None]
+    title: str
+    formula: tuple[str, str]
+    cut: bool = False
+    beside: bool = False
+
+
+@dataclass(frozen=True)
+class Run:
+    """A collective, carried out.
+
+    Attributes:
+        name: "all_reduce".
+        algorithm: one of `ALGORITHMS` of it.
+        title: the algorithm in words.
+        formula: steps and data of the busiest rank by the textbook: ("2(W−1)", "2(W−1)/W"); "" where it has none.
+        labels: what each slot is.
+        start: what every rank has at first.
+        stages: what happens then.
+        result: what each rank gets, as in `plan`'s after; of a barrier who is known to have come.
+        costs: what it took up to the end of each stage.
+    """
+
+    name: str
+    algorithm: str
+    title: str
+    formula: tuple[str, str]
+    labels: tuple[str, ...]
+    start: State
+    stages: tuple[Stage, ...]
+    result: dict[int, tuple[Cell, ...]]
+    costs: tuple[Cost, ...]
+
+    @property
+    def cost(self) -> Cost:
+        """What it took in all."""
+        return self.costs[-1] if self.costs else Cost(0, 0, Fraction(), Fraction(), Fraction())
+
+
+def run(  # noqa: PLR0913 - each is an option of the collective
+    name: str,
+    algorithm: str,
+    values: Sequence[Any],
+    *,
+    op: str = "sum",
+    src: int = 0,
+    dst: int = 0,
+    exclusive: bool = False,
+    ranks: Sequence[int] | None = None,
+) -> Run:
+    """Carry a collective out.
+
+    Args:
+        name: one of the names in `ALGORITHMS`.
+        algorithm: one of its algorithms.
+        values: what each rank brings, as `plan` takes them; where chunks are needed, a list is cut into as many as
+            there are ranks, and a number stands for a block that is full of it.
+        op: sum, mean, min, max, product, band, bor or bxor.
+        src: the rank that gives, of broadcast and scatter.
+        dst: the rank that gets, of gather and reduce.
+        exclusive: of scan.
+        ranks: the group's global ranks; 0 to W-1 by default.
+
+    Raises:
+        CollectiveError: there is no such collective or algorithm, or the values do not fit.
+        OpError: there is no such op, or the values do not have it.
+
+    >>> done = run("all_reduce", "ring", [1, 2, 3, 4])
+    >>> done.cost.steps, str(done.cost.busiest), done.result[0][0].text
+    (6, '3/2', '10')
+    """
+    if algorithm not in ALGORITHMS.get(name, ()):
+        raise CollectiveError(
+            f"{name} by {algorithm!r} is not there; "
+            + (
+                f"choose one of {', '.join(ALGORITHMS[name])}."
+                if name in ALGORITHMS
+                else f"collectives: {', '.join(ALGORITHMS)}."
+            )
+        )
+    members = tuple(range(len(values)) if ranks is None else ranks)
+    op = number_ops.name_of(op)
+    hub = {"broadcast": src, "scatter": src, "gather": dst, "reduce": dst}.get(name, *members[:1])
+    whole = plans.plan(name, values, op=op, src=hub, dst=hub, exclusive=exclusive, ranks=members)
+    job = Job(name, list(values), members.index(hub), op, exclusive, members)
+    how = _HOW[name, algorithm]
+    board = set_up(job, cut=how.cut, beside=how.beside)
+    start = state_of(members, [list(row) for row in board.rows])
+    how.carry(board, job)
+    if name in plans.REDUCING and op == "mean":
+        board.by_itself(
+            "what is complete is divided by the number of ranks in it", lambda _, row: [divided(c) for c in row]
+        )
+    result = {rank: result_of(job, place, board.rows[place], whole) for place, rank in enumerate(members)}
+    stages = tuple(board.stages(members))
+    return Run(
+        name, algorithm, how.title, how.formula, tuple(board.labels), start, stages, result, tuple(board.costs())
+    )
+
+
+# ── patterns, in places counted from the hub ────────────────────────────────────────────────────────
+
+
+def _all(board: Board, *_: object) -> Iterable[int]:
+    return range(len(board.labels))
+
+
+def _own(job: Job, first: int, count: int) -> list[int]:
+    """The slots of a run of places, as far as it goes."""
+    return [job.at(place) for place in range(first, min(first + count, job.size))]
+
+
+def _powers(size: int) -> list[int]:
+    """1, 2, 4, … below the size."""
+    return [1 << bit for bit in range((size - 1).bit_length())]
+
+
+def _to_hub(board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, adds: bool) -> None:
+    for v in range(1, job.size):
+        what = f"rank {job.ranks[job.at(v)]} sends to rank {job.ranks[job.hub]}"
+        board.step(phase, what, [(job.at(v), job.hub, slots(v, 1))], adds=adds, moves=adds and bool(board.op))
+
+
+def _from_hub(
+    board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, moves: bool = False
+) -> None:
+    for v in range(1, job.size):
+        what = f"rank {job.ranks[job.hub]} sends to rank {job.ranks[job.at(v)]}"
+        board.step(phase, what, [(job.hub, job.at(v), slots(v, 1))], moves=moves)
+
+
+def _up(board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, adds: bool) -> None:
+    """A binomial tree towards the hub: in each step every second of the ranks that are left hands over and is done."""
+    for far in _powers(job.size):
+        pairs = [(v, v - far) for v in range(far, job.size, 2 * far)]
+        sends = [(job.at(v), job.at(to), slots(v, far)) for v, to in pairs]
+        board.step(
+            phase,
+            f"every second rank that is left hands over to the one {_far(far)}",
+            sends,
+            adds=adds,
+            moves=adds and bool(board.op),
+        )
+
+
+def _down(
+    board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, moves: bool = False
+) -> None:
+    """The same tree from the hub: who has it passes it on, so each step doubles those that have it."""
+    for far in reversed(_powers(job.size)):
+        pairs = [(v, v + far) for v in range(0, job.size - far, 2 * far)]
+        sends = [(job.at(v), job.at(to), slots(to, far)) for v, to in pairs]
+        board.step(phase, f"who has it sends to the rank {_far(far)}", sends, moves=moves)
+
+
+def _far(distance: int) -> str:
+    return "next to it" if distance == 1 else f"{distance} away"
+
+
+def _ring(  # noqa: PLR0913 - of one pattern
+    board: Board, size: int, phase: str, what: str, shift: int, *, adds: bool
+) -> None:
+    """W−1 times every rank passes one slot on: first the one that lies ``shift`` from its own place."""
+    for step in range(size - 1):
+        sends = [(place, (place + 1) % size, [(place + shift - step) % size]) for place in range(size)]
+        board.step(phase, what, sends, adds=adds, moves=adds)
+
+
+def _fold_in(board: Board, job: Job) -> int:
+    """Let the ranks beyond a power of two hand over to others; return how many are left."""
+    left = 1 << (job.size.bit_length() - 1)
+    sends = [(place, place - left, _filled(board, place)) for place in range(left, job.size)]
+    board.step("fold in", f"the ranks beyond {left} hand over to others", sends, adds=job.name in plans.REDUCING)
+    return left
+
+
+def _fold_out(board: Board, left: int, size: int, slots: Callable[[int], Iterable[int]]) -> None:
+    sends = [(place - left, place, slots(place)) for place in range(left, size)]
+    board.step("fold out", "those ranks get the result back", sends)
+
+
+def _filled(board: Board, place: int) -> list[int]:
+    return [slot for slot, cell in enumerate(board.rows[place]) if cell]
+
+
+# ── the algorithms ──────────────────────────────────────────────────────────────────────────────────
+
+
+def _through_hub(inwards: Callable[..., None], outwards: Callable[..., None], board: Board, job: Job) -> None:
+    """To one rank, from one rank, or both: first inwards, then outwards."""
+    everything = lambda _v, _n: _all(board)  # noqa: E731 - the same for each phase
+    of_each = lambda v, n: _own(job, v, n)  # noqa: E731
+    if job.name in ("gather", "all_gather"):
+        inwards(board, job, "gather", of_each, adds=False)
+    elif job.name not in ("broadcast", "scatter"):
+        inwards(board, job, "arrive" if job.name == "barrier" else "reduce", everything, adds=True)
+    if job.name in ("scatter", "reduce_scatter"):
+        outwards(board, job, "scatter", of_each, moves=True)
+    elif job.name not in ("gather", "reduce"):
+        outwards(board, job, "go on" if job.name == "barrier" else "broadcast", everything)
+
+
+def _naive(board: Board, job: Job) -> None:
+    """Everything through one rank, which handles one message at a time."""
+    _through_hub(_to_hub, _from_hub, board, job)
+
+
+def _tree(board: Board, job: Job) -> None:
+    """The same through a binomial tree."""
+    _through_hub(_up, _down, board, job)
+
+
+def _rings(board: Board, job: Job) -> None:
+    """Every rank sends to the next one only."""
+    if job.name in ("all_reduce", "reduce_scatter"):
+        _ring(
+            board,
+            job.size,
+            "reduce-scatter",
+            "every rank passes a chunk on to the next, which adds its own",
+            -1,
+            adds=True,
+        )
+    if job.name in ("all_reduce", "all_gather"):
+        _ring(board, job.size, "all-gather", "every rank passes on to the next what it has got", 0, adds=False)
+
+
+def _pipeline(board: Board, job: Job) -> None:
+    """Chunk after chunk along a chain: from the hub, or to it; several are on their way at the same time."""
+    down = job.name == "broadcast"
+    chain = [job.at(place) for place in range(job.size)] if down else [job.at(place + 1) for place in range(job.size)]
+    for step in range(2 * (job.size - 1)):
+        links = [(link, step - link) for link in range(job.size - 1) if 0 <= step - link < job.size]
+        sends = [(chain[link], chain[link + 1], [chunk]) for link, chunk in links]
+        what = "each chunk that is on its way goes on to the next rank"
+        board.step("", what if down else f"{what}, which adds its own", sends, adds=not down, moves=not down)
+
+
+def _doubling(board: Board, job: Job) -> None:
+    """Partners exchange all that they have, and their distance doubles."""
+    left = _fold_in(board, job)
+    for far in _powers(left):
+        sends = [(place, place ^ far, _filled(board, place)) for place in range(left)]
+        what = f"partners {far} apart exchange what they have"
+        board.step("exchange", what, sends, adds=job.name == "all_reduce")
+    _fold_out(board, left, job.size, lambda _: _all(board))
+
+
+def _halving(board: Board, job: Job) -> None:
+    """Recursive doubling backwards: partners swap the halves that are for the other side; distances halve."""
+    left = _fold_in(board, job)
+    for far in reversed(_powers(left)):
+        # What is for the partner's side: slots whose rank (or the one that it stands in for) has the partner's bits.
+        theirs = [[s for s in _filled(board, p) if not (s % left ^ p ^ far) & far] for p in range(left)]
+        sends = [(place, place ^ far, theirs[place]) for place in range(left)]
+        board.step(
+            "exchange",
+            f"partners {far} apart swap the halves that are for the other side",
+            sends,
+            adds=True,
+            moves=True,
+        )
+    _fold_out(board, left, job.size, lambda place: [place])
+
+
+def _dissemination(board: Board, job: Job) -> None:
+    for far in _powers(job.size):
+        sends = [(place, (place + far) % job.size, [0]) for place in range(job.size)]
+        board.step("", f"every rank tells the one {far} further on who has come", sends, adds=True)
+
+
+def _one_by_one(board: Board, job: Job) -> None:
+    """Every rank in turn sends to each of the others."""
+    board.by_itself("every rank keeps its own item", _keep_own(board, mine := [list(row) for row in board.rows]))
+    for place in range(job.size):
+        for other in (other for other in range(job.size) if other != place):
+            _give(board, mine, "", f"rank {job.ranks[place]} sends to rank {job.ranks[other]}", [(place, other)])
+
+
+def _pairwise(board: Board, job: Job) -> None:
+    """In step k every rank sends to the one k further on."""
+    board.by_itself("every rank keeps its own item", _keep_own(board, mine := [list(row) for row in board.rows]))
+    for far in range(1, job.size):
+        pairs = [(place, (place + far) % job.size) for place in range(job.size)]
+        _give(board, mine, "", f"every rank sends to the one {far} further on", pairs)
+
+
+def _keep_own(board: Board, mine: list[Row]) -> Callable[[int, Row], Row]:
+    board.labels[:] = [label.replace("item", "from rank") for label in board.labels]
+    return lambda place, row: [mine[place][place] if slot == place else None for slot in range(len(row))]
+
+
+def _give(board: Board, mine: list[Row], phase: str, what: str, pairs: list[tuple[int, int]]) -> None:
+    """Put each sender's item for its receiver into the receiver's slot for the sender."""
+    for src, dst in pairs:
+        board.rows[dst][src] = mine[src][dst]
+    board.keep(phase, what, [(src, dst, (src,), False) for src, dst in pairs])
+
+
+def _bruck(board: Board, job: Job) -> None:
+    """Items travel by the bits of their distance, so each step moves half of them (Bruck et al. 1997)."""
+    size = job.size
+    board.labels[:] = [f"distance {far}" for far in range(size)]
+    board.by_itself(
+        "every rank sorts its items by how far they go", lambda p, row: [row[(p + i) % size] for i in range(size)]
+    )
+    for far in _powers(size):
+        slots = [slot for slot in range(size) if slot & far]
+        sends = [(place, (place + far) % size, slots) for place in range(size)]
+        board.step("", f"what has a {far} in its distance goes {far} further on", sends)
+    board.by_itself(
+        "every rank sorts what it has got by sender", lambda p, row: [row[(p - s) % size] for s in range(size)]
+    )
+
+
+def _chain(board: Board, job: Job) -> None:
+    """Each rank waits for the one before it."""
+    carry = len(board.labels) - 1  # exclusive: what is passed on lies beside what comes out
+    for place in range(job.size - 1):
+        what = f"rank {job.ranks[place]} tells rank {job.ranks[place + 1]} what it is up to there"
+        got = board.rows[place][carry]
+        board.step("", what, [(place, place + 1, [carry])], adds=True)
+        if carry:
+            board.rows[place + 1][0] = got
+            board.steps[-1][3][place + 1][0] = got
+    if carry:
+        board.rows[0][0] = board.steps[-1][3][0][0] = _nothing(job)
+
+
+def _hillis_steele(board: Board, job: Job) -> None:
+    """Every rank adds what reaches it from 1, 2, 4, … before: sums of runs that double."""
+    for far in _powers(job.size):
+        sends = [(place, place + far, [0]) for place in range(job.size - far)]
+        board.step("", f"every rank tells the one {far} further on its result so far", sends, adds=True)
+    if job.exclusive:
+        board.step("shift", "every rank hands its result to the next", [(p, p + 1, [0]) for p in range(job.size - 1)])
+        board.rows[0][0] = _nothing(job)
+        board.steps[-1][3][0][0] = board.rows[0][0]
+
+
+def _nothing(job: Job) -> Cell:
+    """What an exclusive scan gives the first rank."""
+    value = plans.combine(job.op, [], like=[job.values[0]])
+    return Cell(sketch(value), (), value)
+
+
+_HUB, _BINOMIAL, _LOG = "everything through one rank", "a binomial tree", "⌈log₂ W⌉"
+_FOLDED = "recursive doubling; ranks beyond a power of two are folded in and out"
+
+_HOW = {
+    ("barrier", NAIVE): How(_naive, _HUB, ("2(W−1)", "0")),
+    ("barrier", TREE): How(_tree, f"{_BINOMIAL} up and down", (f"2{_LOG}", "0")),
+    ("barrier", DOUBLING): How(_dissemination, "dissemination: news travels 1, 2, 4, … on", (_LOG, "0")),
+    ("broadcast", NAIVE): How(_naive, _HUB, ("W−1", "W−1")),
+    ("broadcast", RING): How(_pipeline, "a pipeline of chunks around the ring", ("2(W−1)", "1"), cut=True),
+    ("broadcast", TREE): How(_tree, _BINOMIAL, (_LOG, _LOG)),
+    ("scatter", NAIVE): How(_naive, _HUB, ("W−1", "(W−1)/W")),
+    ("scatter", TREE): How(_tree, f"{_BINOMIAL}: each passes on what is below it", (_LOG, "(W−1)/W")),
+    ("gather", NAIVE): How(_naive, _HUB, ("W−1", "1")),
+    ("gather", TREE): How(_tree, f"{_BINOMIAL}: each hands over what is below it", (_LOG, "")),
+    ("all_gather", NAIVE): How(_naive, f"{_HUB}, which sends all to each", ("2(W−1)", "W(W−1)")),
+    ("all_gather", RING): How(_rings, "a ring: data goes around once", ("W−1", "W−1")),
+    ("all_gather", TREE): How(_tree, f"{_BINOMIAL} up, and with everything down", (f"2{_LOG}", f"W{_LOG}")),
+    ("all_gather", DOUBLING): How(_doubling, _FOLDED, ("", "")),
+    ("reduce", NAIVE): How(_naive, _HUB, ("W−1", "1")),
+    ("reduce", RING): How(_pipeline, "a pipeline of chunks around the ring", ("2(W−1)", "1"), cut=True),
+    ("reduce", TREE): How(_tree, _BINOMIAL, (_LOG, "1")),
+    ("all_reduce", NAIVE): How(_naive, f"{_HUB}, which sends the result to each", ("2(W−1)", "W−1")),
+    ("all_reduce", RING): How(
+        _rings, "a ring twice: reduce-scatter, then all-gather", ("2(W−1)", "2(W−1)/W"), cut=True
+    ),
+    ("all_reduce", TREE): How(_tree, f"{_BINOMIAL} up and down", (f"2{_LOG}", _LOG)),
+    ("all_reduce", DOUBLING): How(_doubling, _FOLDED, ("", "")),
+    ("reduce_scatter", NAIVE): How(_naive, f"{_HUB}, which hands out the shares", ("2(W−1)", "1")),
+    ("reduce_scatter", RING): How(_rings, "a ring: each share goes around once", ("W−1", "(W−1)/W")),
+    ("reduce_scatter", TREE): How(_tree, f"{_BINOMIAL} up, and with the shares down", (f"2{_LOG}", "")),
+    ("reduce_scatter", DOUBLING): How(_halving, "recursive halving: doubling, run backwards", ("", "")),
+    ("all_to_all", NAIVE): How(_one_by_one, "one message after the other", ("W(W−1)", "(W−1)/W")),
+    ("all_to_all", RING): How(_pairwise, "pairwise: in step k to the rank k further on", ("W−1", "(W−1)/W")),
+    ("all_to_all", DOUBLING): How(_bruck, "Bruck's: few steps, more data", (_LOG, "")),
+    ("scan", NAIVE): How(_chain, "a chain: each waits for the one before", ("W−1", "1"), beside=True),
+    ("scan", DOUBLING): How(_hillis_steele, "Hillis and Steele's: 1, 2, 4, … on", ("", "")),
+}
+
+ALGORITHMS: dict[str, tuple[str, ...]] = {}
+"""Which algorithms each collective has here; the simplest first."""
+for _name, _algorithm in _HOW:
+    ALGORITHMS[_name] = (*ALGORITHMS.get(_name, ()), _algorithm)

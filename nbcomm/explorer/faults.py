@@ -1,0 +1,162 @@
+"""What nbcomm says when one rank does not do what the others do: a collective, broken on purpose.
+
+The words are those of `notebook.verdict` and of the rank side; `tests/explorer/test_faults.py` breaks a real world in
+each of these ways, and holds them to what it said. Only what a real world adds is left out: how its data is packed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..pictures.plan import REDUCING
+from ..rank_spec import by_rank, named
+from .spelling import spell
+
+BREAKS = {
+    "absent": "never calls it",
+    "other": "calls another collective",
+    "op": "names another op",
+    "shape": "has data of another shape",
+}
+"""What a rank may do, as the end of a sentence about it."""
+
+_ONE_GIVES, _ONE_GETS = ("broadcast", "scatter"), ("gather", "reduce")
+_SHAPE, _OTHER_SHAPE = (2,), (3,)
+
+
+@dataclass(frozen=True)
+class Broken:
+    """What comes of it.
+
+    Attributes:
+        error: the exception that every rank in ``waits`` or ``refused`` gets; "" where nothing breaks.
+        text: its message, or why nothing breaks.
+        remedy: what to do.
+        waits: the ranks that wait for ever.
+        missing: the ranks for which they wait.
+        refused: the ranks that nbcomm refuses before any data moves.
+    """
+
+    error: str
+    text: str
+    remedy: str = ""
+    waits: tuple[int, ...] = ()
+    missing: tuple[int, ...] = ()
+    refused: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Call:
+    """The call that the others make."""
+
+    name: str
+    size: int
+    op: str = "sum"
+    src: int = 0
+    dst: int = 0
+    mode: str = "stack"
+    exclusive: bool = False
+
+    @property
+    def line(self) -> str:
+        """As nbcomm spells it."""
+        mode = self.mode if self.name == "all_gather" else None
+        how = {"op": self.op, "src": self.src, "dst": self.dst}
+        return spell(self.name, mode=mode, exclusive=self.exclusive, **how)["nbcomm"]  # type: ignore[arg-type]
+
+
+def breaks_of(name: str) -> list[str]:
+    """In which ways a collective can be broken: those of `BREAKS` that it has."""
+    return [how for how in BREAKS if (how != "op" or name in REDUCING) and (how != "shape" or name != "barrier")]
+
+
+def broken(call: Call, how: str, rank: int) -> Broken:
+    """Say what comes of it if one rank does something else.
+
+    >>> broken(Call("all_reduce", 4), "absent", 2).text
+    'all_reduce #1 of the world (line 1: if rank != 2: all_reduce(x)) can never complete: ranks 0-1,3 wait in it, but rank 2 has finished the cell.'
+    """  # noqa: E501 - the sentence is as long as it is
+    return {"absent": _absent, "other": _other, "op": _op, "shape": _shape}[how](call, rank)
+
+
+def _absent(call: Call, rank: int) -> Broken:
+    others = _others(call, rank)
+    # Who gives to each knows that one has not come; who gets from it has what it needs.
+    waits = [call.src] if call.name in _ONE_GIVES and rank != call.src else others
+    place = f"line 1: if rank != {rank}: {call.line}"
+    text = (
+        f"{call.name} #1 of the world ({place}) can never complete: {named(waits)} "
+        f"wait{'s' if len(waits) == 1 else ''} in it, but rank {rank} has finished the cell."
+    )
+    grouped = call.line[:-1] + ("" if call.line.endswith("()") else ", ") + "group=g)"
+    apart = (
+        f" Or, if only {named(others)} should take part, make a group of them on all ranks, g = new_group({others}), "
+        f"and call {grouped} on them."
+    )
+    root = call.src if call.name in _ONE_GIVES else call.dst if call.name in _ONE_GETS else None
+    # A group without the rank that gives, or gets, could not make this call.
+    remedy = f"Let every rank call it: take it out of the if.{'' if rank == root else apart}"
+    return Broken("HangError", text, remedy, tuple(waits), (rank,))
+
+
+def _other(call: Call, rank: int) -> Broken:
+    instead = "all_reduce" if call.name == "all_gather" else "all_gather"
+    said = [f"called {instead if other == rank else call.name}" for other in range(call.size)]
+    parts = by_rank(range(call.size), said)
+    if call.name in ("barrier", *_ONE_GIVES):
+        text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank has gone on with it."
+    else:
+        text = f"The ranks are not in the same collective: {parts}. Nothing was moved."
+    remedy = f"Let every rank call the same collectives in the same order; here {call.name} on rank {rank}, too."
+    return _refused("MismatchError", text, remedy, call)
+
+
+def _op(call: Call, rank: int) -> Broken:
+    instead = "min" if call.op == "max" else "max"
+    rest = f", dst={call.dst}" if call.name == "reduce" else ", exclusive" if call.exclusive else ""
+    said = [f"called {call.name} with {instead if other == rank else call.op}{rest}" for other in range(call.size)]
+    text = f"{by_rank(range(call.size), said).capitalize()}. Nothing was moved."
+    return _refused("MismatchError", text, f"Name the same op on every rank; here {call.op} on rank {rank}, too.", call)
+
+
+def _shape(call: Call, rank: int) -> Broken:
+    odd = f"Rank {rank} has a tensor of shape {_OTHER_SHAPE}, the others of shape {_SHAPE}"
+    fine = {
+        "broadcast": f"only the data of rank {call.src} counts, and its shape travels with it.",
+        "scatter": "each item's shape travels with it.",
+        "gather": f"rank {call.dst} gets a list, whose tensors may have any shape.",
+        "all_to_all": "each item's shape travels with it.",
+    }
+    if call.name == "all_gather" and call.mode != "stack":
+        fine["all_gather"] = "a list may hold any shapes." if call.mode == "list" else "cat joins uneven lengths."
+    if call.name in fine:
+        return Broken("", f"Nothing breaks. {odd}; {fine[call.name]}")
+    dtype = "int64" if call.op in ("band", "bor", "bxor") and call.name in REDUCING else "float32"  # has no such op
+    shapes = [_OTHER_SHAPE if other == rank else _SHAPE for other in range(call.size)]
+    remedy = f"Give the data the same shape on every rank: look at x.shape on rank {rank}."
+    if call.name in ("all_reduce", "reduce"):
+        rest = f", dst {call.dst}" if call.name == "reduce" else ""
+        op = "sum" if call.op == "mean" else call.op  # it is divided afterwards
+        parts = by_rank(range(call.size), [f"called {call.name}({dtype} {shape}, {op}{rest})" for shape in shapes])
+        text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank has gone on with it."
+        return _refused("MismatchError", text, remedy, call)
+    parts = by_rank(range(call.size), [f"a {dtype} tensor of shape {shape}" for shape in shapes])
+    if call.name == "all_gather":
+        text = (
+            f"The ranks passed at data: {parts}; stack needs the same shape and dtype on every rank; mode='cat' joins "
+            "uneven lengths, mode='list' anything."
+        )
+        return _refused("CollectiveError", text, 'Pass mode="list", or mode="cat" if the lengths may differ.', call)
+    at = "data[0]" if call.name == "reduce_scatter" else "data"
+    same = "Pass the same structure, shapes and dtypes on every rank."
+    text = f"The ranks passed data that differs at {at}: {parts}. {same}"
+    return _refused("CollectiveError", text, remedy, call)
+
+
+def _refused(error: str, text: str, remedy: str, call: Call) -> Broken:
+    return Broken(error, text, remedy, refused=tuple(range(call.size)))
+
+
+def _others(call: Call, rank: int) -> Sequence[int]:
+    return [other for other in range(call.size) if other != rank]

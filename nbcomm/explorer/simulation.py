@@ -1,0 +1,283 @@
+"""The board on which a collective is played: what every rank has in its slots, and the messages of each step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from fractions import Fraction
+from itertools import pairwise
+from typing import Any
+
+from ..pictures import plan as plans
+from ..pictures.plan import Cell
+from ..rank_spec import fold
+from ..short_repr import sketch
+
+
+@dataclass(frozen=True)
+class Message:
+    """What one rank sends to another in one step.
+
+    Attributes:
+        src: who sends.
+        dst: who receives.
+        chunks: the slots that it fills, of those in `Run.labels`.
+        adds: whether it is combined with what is there, or put in its place.
+    """
+
+    src: int
+    dst: int
+    chunks: tuple[int, ...]
+    adds: bool
+
+
+State = dict[int, tuple[Cell | None, ...]]
+"""What each rank has in each slot; None for nothing."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step.
+
+    Attributes:
+        name: in words: "reduce-scatter, step 2 of 3: every rank passes a chunk on to the next".
+        messages: those that travel in it, at the same time; none where each rank works for itself.
+        state: what every rank has after it.
+    """
+
+    name: str
+    messages: tuple[Message, ...]
+    state: State
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an algorithm costs; data in units of n, what one rank brings (of scatter: what src brings).
+
+    Attributes:
+        steps: the steps in which messages travel.
+        messages: how many in all.
+        busiest: what the rank sends that sends most.
+        received: what the rank receives that receives most.
+        total: what is sent in all.
+    """
+
+    steps: int
+    messages: int
+    busiest: Fraction
+    received: Fraction
+    total: Fraction
+
+
+@dataclass(frozen=True)
+class Job:
+    """A call, with ranks as places 0…W-1.
+
+    Attributes:
+        values: of each place.
+        hub: the place of src or dst; 0 where there is neither.
+        op: of a reduction; "mean" is added up, and divided at the end.
+        exclusive: of a scan.
+        ranks: their names.
+    """
+
+    name: str
+    values: Sequence[Any]
+    hub: int
+    op: str
+    exclusive: bool
+    ranks: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """W."""
+        return len(self.values)
+
+    def at(self, place: int) -> int:
+        """Count places from the hub on."""
+        return (place + self.hub) % self.size
+
+
+Row = list[Cell | None]
+Sends = Iterable[tuple[int, int, Iterable[int]]]
+"""From place, to place, slots."""
+
+
+@dataclass
+class Board:
+    """What every place has, and the steps so far."""
+
+    op: str
+    rows: list[Row]
+    labels: list[str]
+    sizes: list[Fraction]
+    steps: list[tuple[str, str, list[tuple[int, int, tuple[int, ...], bool]], list[Row]]] = field(default_factory=list)
+
+    def step(self, phase: str, what: str, sends: Sends, *, adds: bool = False, moves: bool = False) -> None:
+        """Let messages travel at the same time.
+
+        Args:
+            phase: what this step is one of; steps are counted within it.
+            what: the step in words.
+            sends: the messages.
+            adds: combine with what is there.
+            moves: what was sent is of no more use to its sender, and goes from its slots.
+        """
+        letters = [(src, dst, tuple(chunks), adds) for src, dst, chunks in sends]
+        old = [list(row) for row in self.rows]
+        if moves:
+            for src, _, chunks, _ in letters:
+                for chunk in chunks:
+                    self.rows[src][chunk] = None
+        for src, dst, chunks, _ in letters:
+            for chunk in chunks:
+                here, new = self.rows[dst][chunk], old[src][chunk]
+                self.rows[dst][chunk] = combined(self.op, here, new) if adds and here and new else new
+        if letters:
+            self.keep(phase, what, letters)
+
+    def by_itself(self, what: str, change: Callable[[int, Row], Row]) -> None:
+        """Let each rank work on what it has."""
+        self.rows = [change(place, row) for place, row in enumerate(self.rows)]
+        self.keep("", what, [])
+
+    def keep(self, phase: str, what: str, letters: list[tuple[int, int, tuple[int, ...], bool]]) -> None:
+        """Note a step, with what everybody has after it."""
+        self.steps.append((phase, what, letters, [list(row) for row in self.rows]))
+
+    def stages(self, ranks: tuple[int, ...]) -> Iterator[Stage]:
+        """The steps, counted and named."""
+        number: dict[str, int] = {}
+        totals = {
+            phase: sum(other == phase and bool(sent) for other, _, sent, _ in self.steps) for phase, *_ in self.steps
+        }
+        for phase, what, letters, rows in self.steps:
+            number[phase] = number.get(phase, 0) + bool(letters)
+            count = f"step {number[phase]} of {totals[phase]}" if letters else "no message"
+            name = f"{f'{phase}, ' if phase else ''}{count}: {what}"
+            messages = tuple(Message(ranks[src], ranks[dst], chunks, adds) for src, dst, chunks, adds in letters)
+            yield Stage(name, messages, state_of(ranks, rows))
+
+    def costs(self) -> Iterator[Cost]:
+        """Count the messages up to the end of each step."""
+        sent, received = [Fraction()] * len(self.rows), [Fraction()] * len(self.rows)
+        steps = messages = 0
+        for _, _, letters, _ in self.steps:
+            steps += bool(letters)
+            messages += len(letters)
+            for src, dst, chunks, _ in letters:
+                size = sum((self.sizes[chunk] for chunk in chunks), Fraction())
+                sent[src] += size
+                received[dst] += size
+            yield Cost(steps, messages, max(sent), max(received), sum(sent, Fraction()))
+
+
+# ── what the ranks have at first, and at last ───────────────────────────────────────────────────────
+
+
+def set_up(job: Job, *, cut: bool = False, beside: bool = False) -> Board:
+    """Lay out the slots, with what every rank brings.
+
+    Args:
+        job: the call.
+        cut: data that is one piece becomes as many chunks as there are ranks.
+        beside: an exclusive result lies beside what is passed on.
+    """
+    size, own = job.size, [(rank,) for rank in job.ranks]
+    share, whole = Fraction(1, size), Fraction(1)
+    op = "sum" if job.op == "mean" else job.op
+    if job.name == "barrier":
+        rows: list[Row] = [[Cell(str(rank), (rank,))] for rank in job.ranks]
+        return Board("", rows, ["has come"], [Fraction()])
+    if job.name in ("reduce_scatter", "all_to_all", "scatter"):
+        labels = [f"{'share' if job.name == 'reduce_scatter' else 'item'} {place}" for place in range(size)]
+        rows = [[Cell(sketch(v), who, v) for v in row] for row, who in zip(_items(job), own, strict=True)]
+        if job.name == "scatter":
+            rows = [row if place == job.hub else [None] * size for place, row in enumerate(rows)]
+        return Board(op, rows, labels, [share] * size)
+    if job.name in ("gather", "all_gather"):
+        cells = [Cell(sketch(value), who, value) for value, who in zip(job.values, own, strict=True)]
+        rows = [[cell if slot == place else None for slot in range(size)] for place, cell in enumerate(cells)]
+        return Board(op, rows, [f"of rank {rank}" for rank in job.ranks], [whole] * size)
+    pieces = [_cut(value, size) if cut else [value] for value in job.values]
+    rows = [[Cell(sketch(v), who, v) for v in row] for row, who in zip(pieces, own, strict=True)]
+    sizes = _sizes(job.values[job.hub], size) if cut else [whole]
+    if job.name == "broadcast":
+        rows = [row if place == job.hub else [None] * len(row) for place, row in enumerate(rows)]
+    if job.exclusive and beside:
+        rows, sizes = [[None, *row] for row in rows], [whole] * 2
+        return Board(op, rows, ["out", "all up to here"], sizes)
+    return Board(op, rows, [f"chunk {slot}" for slot in range(size)] if cut else ["data"], sizes)
+
+
+def _items(job: Job) -> list[list[Any]]:
+    return [list(job.values)] * job.size if job.name == "scatter" else [list(row) for row in job.values]
+
+
+def _cut(value: Any, parts: int) -> list[Any]:
+    """A list in parts of lengths as equal as can be; what is no list is the same all over."""
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    if not isinstance(plain, list | tuple):
+        return [plain] * parts
+    step, more = divmod(len(plain), parts)
+    ends = [step * part + min(part, more) for part in range(parts + 1)]
+    return [list(plain[a:b]) for a, b in pairwise(ends)]
+
+
+def _sizes(value: Any, parts: int) -> list[Fraction]:
+    cut = _cut(value, parts)
+    if not isinstance(cut[0], list):
+        return [Fraction(1, parts)] * parts
+    total = sum(map(len, cut))
+    return [Fraction(len(part), total) if total else Fraction() for part in cut]
+
+
+def result_of(job: Job, place: int, row: Row, whole: plans.Plan) -> tuple[Cell, ...]:
+    """The slots that are a rank's result, chunks joined to one piece."""
+    rank = job.ranks[place]
+    if job.name in ("barrier", "all_gather", "all_to_all"):
+        return tuple(cell for cell in row if cell)
+    if job.name in ("gather", "reduce") and place != job.hub:
+        return ()
+    if job.name == "gather":
+        return tuple(cell for cell in row if cell)
+    if job.name in ("scatter", "reduce_scatter"):
+        row = [row[place]]
+    if job.name == "scan":
+        row = row[:1]
+    cells = [cell for cell in row if cell]
+    if not cells:
+        return ()
+    value = cells[0].value
+    if len(cells) > 1 and isinstance(value, list):
+        value = [item for cell in cells for item in cell.value]
+    if job.name == "broadcast":  # nothing was computed, so it is what src had, a tensor or whatever
+        value = whole.after[rank][0].value
+    return (Cell(sketch(value), cells[0].sources, value),)
+
+
+def state_of(ranks: Sequence[int], rows: Sequence[Row]) -> State:
+    """A state that stays as it is now."""
+    return {rank: tuple(row) for rank, row in zip(ranks, rows, strict=True)}
+
+
+def combined(op: str, one: Cell, other: Cell) -> Cell:
+    """Two cells reduced to one; without an op only who is in it."""
+    sources = tuple(sorted({*one.sources, *other.sources}))
+    if not op:
+        return Cell(fold(sources), sources)
+    value = plans.combine(op, [one.value, other.value])
+    return Cell(sketch(value), sources, value)
+
+
+def divided(cell: Cell | None) -> Cell | None:
+    """A sum as a mean; of the mean of nothing there is nothing to divide."""
+    if cell is None or not cell.sources:
+        return cell
+    value = _over(cell.value, len(cell.sources))
+    return Cell(sketch(value), cell.sources, value)
+
+
+def _over(value: Any, count: int) -> Any:
+    plain = value.tolist() if hasattr(value, "tolist") else value
+    return [_over(item, count) for item in plain] if isinstance(plain, list | tuple) else plain / count

@@ -1,0 +1,213 @@
+/**
+ * The live panel, drawn over the table that the notebook's file holds.
+ *
+ * The widget has no view of its own: `initialize` runs as soon as the model exists, and finds every
+ * `.nbcomm-world-<id>` in the page, now and whenever one appears (another cell, a reload, a new table at the
+ * end of a cell). A MutationObserver runs before the next paint, so nobody sees the bare table flash.
+ *
+ * Nothing that is drawn is asked of the kernel: it could not answer while a cell runs. What a button asks of it is
+ * heard within 1.5 s or not at all, and the panel says which.
+ */
+/** @import { Press } from "./panel_words.js" */
+import { make, withoutView, write } from "../../frontend/js/page.js";
+import { answered, apply, isUnderWay, isWasteful, troubled, worst } from "./panel_story.js";
+import { View } from "./panel_view.js";
+import { ASKS, PATIENCE, SAID, SILENCE, spoken } from "./panel_words.js";
+
+// ── life ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+/** What is known of one world in this page, and every place where it is drawn. */
+export class Live {
+  /** @param {any} model */
+  constructor(model) {
+    this.model = model;
+    this.world = apply(null, model.get("snapshot"));
+    this.heard = performance.now();
+    // The kernel's clock as seen from here: the fastest message so far knows it best.
+    this.ahead = (this.world?.now ?? 0) - this.heard / 1000;
+    this.chosen = 0;
+    this.byHand = false;
+    this.controls = this.world?.meta.controls ?? true;
+    this.open = { ladder: false, timeline: false };
+    /** What somebody has closed does not open by itself again. */
+    this.shut = { ladder: false, timeline: false };
+    this.troubled = false;
+    /** @type {string | null} */
+    this.asking = null;
+    /** @type {Press | null} */
+    this.pressed = null;
+    this.answeredAt = 0;
+    /** @type {{host: Element, key: string} | null} */
+    this.focused = null;
+    this.selector = `.nbcomm-world-${this.world?.meta.id}`;
+    /** @type {WeakMap<Element, View>} */
+    this.known = new WeakMap();
+    /** @type {Set<View>} */
+    this.views = new Set();
+    this.announced = "";
+    this.region = make("div", "nbcomm-spoken");
+    this.region.setAttribute("aria-live", "polite");
+    document.body.append(this.region);
+    model.on("msg:custom", (/** @type {any} */ message) => this.hear(message));
+    this.observer = new MutationObserver((records) => {
+      for (const { addedNodes } of records)
+        for (const node of addedNodes) if (node instanceof Element) this.hydrate(node);
+    });
+    this.observer.observe(document.body, { childList: true, subtree: true });
+    this.clock = setInterval(() => this.tick(), 1000);
+    this.hydrate(document.body);
+  }
+
+  /** @param {any} message */
+  hear(message) {
+    if ("token" in message) {
+      this.answer(message);
+      return;
+    }
+    this.world = apply(this.world, message);
+    this.heard = performance.now();
+    this.ahead = Math.max(this.ahead, message.now - this.heard / 1000);
+    if (this.world?.ended) [this.pressed, this.asking] = [null, null]; // a world that is stopped answers no more
+    this.draw();
+  }
+
+  /** The kernel's time, as well as it is known here. */
+  now() {
+    return this.ahead + performance.now() / 1000;
+  }
+
+  tick() {
+    if (!isUnderWay(this.pressed) && performance.now() - this.answeredAt > SAID * 1000) this.pressed = null;
+    this.draw();
+    if (!this.world) return;
+    const text = spoken(this.world, this.now());
+    if (text !== this.announced && this.announced) write(this.region, text);
+    this.announced = text;
+  }
+
+  // What the buttons do.
+
+  /** @param {string} action */
+  press(action) {
+    if (!this.world || this.world.ended) return;
+    if (action in ASKS) this.asking = action;
+    else this.send(action);
+  }
+
+  /** @param {boolean} yes */
+  decide(yes) {
+    const action = this.asking;
+    this.asking = null;
+    if (yes && action) this.send(action);
+    this.draw();
+  }
+
+  /** @param {string} action */
+  send(action) {
+    const token = Math.random().toString(36).slice(2);
+    this.pressed = { action, token, stage: "sent", text: "", ok: true };
+    if (action === "interrupt" && this.busy) {
+      this.interrupt(token);
+      return;
+    }
+    const press = { kind: "press", action, token, at: this.now() };
+    const unheard = () => this.pressed?.token === token && this.pressed.stage === "sent";
+    this.post(press);
+    // A kernel drops what JupyterLab sends to a subshell that has just gone, as behind a restart. It takes no press twice.
+    for (const part of [0.25, 0.6]) setTimeout(() => unheard() && this.post(press), part * PATIENCE * 1000);
+    setTimeout(() => {
+      if (unheard() && action === "interrupt" && this.kernel) this.interrupt(token);
+      else this.answer({ kind: "unheard", token });
+    }, PATIENCE * 1000);
+  }
+
+  /** @param {object} press */
+  post(press) {
+    try {
+      this.model.send(press);
+    } catch {
+      // The link is gone; the time without an answer says so.
+    }
+  }
+
+  /** The kernel's handle in JupyterLab and Notebook 7; elsewhere there may be none. @returns {any} */
+  get kernel() {
+    const kernel = this.model.widget_manager?.kernel;
+    return typeof kernel?.interrupt === "function" ? kernel : null;
+  }
+
+  /** Whether the kernel runs something, as far as the page knows. */
+  get busy() {
+    return !!this.kernel && this.kernel.status !== "idle";
+  }
+
+  /** As the notebook's ■ does: the server sends the kernel a signal, however busy that is. @param {string} token */
+  async interrupt(token) {
+    this.answer({ kind: "heard", token });
+    try {
+      await this.kernel.interrupt();
+      this.answer({ kind: "done", token, text: "The interrupt is sent, as by the notebook's ■ button.", ok: true });
+    } catch (error) {
+      const why = error instanceof Error ? error.message : error;
+      this.answer({
+        kind: "done",
+        token,
+        text: `The interrupt could not be sent (${why}); use the notebook's ■ button.`,
+        ok: false,
+      });
+    }
+  }
+
+  /** @param {any} message */
+  answer(message) {
+    const before = this.pressed;
+    this.pressed = answered(before, message);
+    if (this.pressed === before) return;
+    this.answeredAt = performance.now();
+    this.draw();
+    if (this.pressed?.text) write(this.region, this.pressed.text);
+  }
+
+  // Where it is drawn.
+
+  /** @param {Element} root */
+  hydrate(root) {
+    for (const host of root.matches(this.selector) ? [root] : root.querySelectorAll(this.selector)) this.attach(host);
+  }
+
+  /** @param {Element} host */
+  attach(host) {
+    const view = this.known.get(host) ?? new View(host, this);
+    this.known.set(host, view);
+    this.views.add(view);
+    this.draw();
+    const { focused } = this;
+    if (focused && !focused.host.isConnected && document.activeElement === document.body) view.focus(focused.key);
+  }
+
+  draw() {
+    if (!this.world) return;
+    const silent = (performance.now() - this.heard) / 1000;
+    // Without news nobody knows that it still runs: its clock stands.
+    const now = this.world.now + (this.world.ended ? 0 : Math.min(silent, SILENCE));
+    const bad = troubled(this.world, now);
+    if (bad && !this.troubled) this.open.ladder = true; // and it stays open: whoever reads it shall not lose it
+    this.troubled = bad;
+    if (isWasteful(this.world.timeline) && !this.shut.timeline) this.open.timeline = true;
+    if (!this.byHand || !this.world.ranks.some((r) => r.rank === this.chosen)) this.chosen = worst(this.world, now);
+    for (const view of this.views) {
+      if (view.host.isConnected) view.draw(this.world, now, silent);
+      else this.views.delete(view); // scrolled out of a windowed notebook, or replaced by a new table
+    }
+  }
+
+  close() {
+    clearInterval(this.clock);
+    this.observer.disconnect();
+    this.region.remove();
+    // A world that was stopped keeps its last picture; any other end leaves the table.
+    if (!this.world?.ended) for (const view of this.views) view.remove();
+  }
+}
+
+export default withoutView((model) => new Live(model));

@@ -1,0 +1,186 @@
+/**
+ * The panel's words and numbers; words.py has the same in Python, and tests/panel/cases.json holds both to one answer.
+ *
+ * @typedef {{rank: number, local: number, node: number, host: string, device: string, pid: number, state: string,
+ *   since: number, memory: number, pss: boolean, deviceMemory: number, deviceTotal: number, note: string, error: string}} Rank
+ * @typedef {{seq: number, name: string, line: string, marks: string}} Rung  marks: one of MARKS for each rank
+ * @typedef {{group: string, rungs: Rung[]}} Ladder
+ * @typedef {{kind: number, start: number, end: number, name: string, bytes: number, line: string}} Span
+ * @typedef {{rank: number, totals: number[], spans: Span[]}} Bar  totals: seconds of each of KINDS
+ * @typedef {{cell: number, seconds: number, running: boolean, sentence: string, of: number, bars: Bar[],
+ *   waiting: number}} Timeline
+ * @typedef {{cell: number, seconds: number, waiting: number, late: number}} Past  late: a rank, or -1
+ * @typedef {{id: string, title: string, backend: string, actions?: string[], controls?: boolean}} Meta
+ * @typedef {{version: number, now: number, meta: Meta, headline: string | null,
+ *   useful: string[] | null, ranks: Rank[], ladder: Ladder | null, timeline: Timeline | null, past: Past[], ended: boolean}} World
+ * @typedef {{action: string, token: string, stage: "sent" | "heard" | "lost" | "done", text: string, ok: boolean}} Press
+ */
+import { fold, many } from "../../frontend/js/page.js";
+
+/** What a state looks like besides its colour; glyphs that DejaVu and every system font have.
+ * @type {Record<string, string>} */
+export const GLYPHS = {
+  starting: "◌",
+  idle: "○",
+  running: "►",
+  waiting: "◐",
+  failed: "✕",
+  interrupted: "■",
+  dead: "⊘",
+};
+/** How a rank stands to one collective. @type {Record<string, [string, string]>} */
+export const MARKS = {
+  d: ["●", "done"],
+  a: ["◐", "waits in it"],
+  m: ["○", "not reached"],
+  o: ["◆", "in another one"],
+  f: ["✕", "failed"],
+  "-": ["", "not a member"],
+};
+export const KINDS = ["compute", "waiting", "transfer"];
+const URGENCY = ["dead", "failed", "interrupted", "waiting", "running", "starting", "idle"];
+const [WHO, NOTE] = [24, 80]; // characters in the sentence; beyond, the cards and tiles say it
+export const CARDS = 8; // more ranks than this are tiles
+export const WASTE = 0.2; // more than this part of a cell's time is worth a look
+const SLOW = 5; // seconds after which a wait turns amber; every collective waits a little
+export const SILENCE = 6; // seconds without a heartbeat (one each 2 s) after which the panel says so
+export const SAID = 60; // seconds for which the panel says what became of a button
+export const STALE = 3; // seconds after which what is known of the world may be of no use any more
+export const PATIENCE = 1.5; // seconds after which a click that nobody heard is taken back; the kernel has the same
+
+/** The buttons in their order; a world may have others besides. */
+export const ORDER = ["interrupt", "heal", "stop", "restart"];
+/** @type {Record<string, string>} */
+export const DOING = { interrupt: "interrupting…", heal: "healing…", stop: "stopping…", restart: "restarting…" };
+/** @type {Record<string, string>} */
+export const TIPS = {
+  interrupt: "End the cell on every rank, as the notebook's ■ does",
+  heal: "Put new processes in the dead ranks' places",
+  stop: "End all ranks; their variables are lost",
+  restart: "End all ranks and start new ones; their variables are lost",
+};
+/** Why a button would change nothing. @type {Record<string, string>} */
+export const IDLE = { interrupt: "nothing runs now", heal: "every process is alive" };
+/** What cannot be undone asks first. @type {Record<string, string>} */
+export const ASKS = {
+  stop: "Stop this world? Its ranks end, and their variables are lost.",
+  restart: "Restart this world? Its ranks end, their variables are lost, and new ranks start.",
+};
+export const UNHEARD = "The kernel is busy and cannot hear this; use the notebook's ■ button, then try again.";
+
+// ── pure: words and numbers; words.py has the same in Python ─────────────────────────────────────────────
+
+/** @param {number} seconds */
+export function duration(seconds) {
+  const s = Math.max(0, Math.floor(seconds));
+  if (s < 60) return `${s} s`;
+  if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
+  return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+}
+
+/** @param {number} size  bytes; 0 = unknown */
+export function amount(size) {
+  if (size <= 0) return "–";
+  const mib = size / 2 ** 20;
+  if (mib < 999.5) return `${Math.max(1, Math.floor(mib + 0.5))} MiB`;
+  const tenths = Math.floor((mib / 1024) * 10 + 0.5);
+  return tenths < 1000 ? `${Math.floor(tenths / 10)}.${tenths % 10} GiB` : `${Math.floor(mib / 1024 + 0.5)} GiB`;
+}
+
+/** @param {Rank[]} ranks @param {number} now  @returns {string} what the ranks do, culprits first */
+export function sentence(ranks, now) {
+  const parts = URGENCY.slice(0, -1).flatMap((state) => {
+    const some = ranks.filter((r) => r.state === state);
+    return some.length ? [phrase(state, some, now)] : [];
+  });
+  return parts.join(" · ") || (ranks.length > 1 ? "all ranks idle" : "the rank is idle");
+}
+
+/** @param {string} state @param {Rank[]} some @param {number} now */
+function phrase(state, some, now) {
+  const who = named(some.map((r) => r.rank));
+  const since = duration(now - Math.min(...some.map((r) => r.since)));
+  // A rank that failed without a note says its error; otherwise that stays from an earlier cell.
+  const notes = new Set(some.map((r) => oneLine(r.note || (r.state === "failed" ? r.error : ""))));
+  const [all] = notes.size === 1 ? notes : [""];
+  const note = all && ` (${all.length <= NOTE ? all : `${all.slice(0, NOTE - 1)}…`})`;
+  if (state === "dead") return `${who} died${note}`;
+  if (state === "failed" || state === "interrupted") return `${who} ${state}${note}`;
+  if (state === "waiting") return `${who} waiting for ${since}${note}`;
+  return `${state} for ${since} on ${who}${note}`;
+}
+
+/** @param {string | undefined} text */
+export const oneLine = (text) => (text ?? "").split(/\s+/).filter(Boolean).join(" ");
+
+/** @param {number[]} ranks  `[0, 1, 2]` → `"ranks 0-2"`; so many that no sentence could hold them are counted */
+export function named(ranks) {
+  const folded = fold(ranks);
+  return folded.length <= WHO ? `rank${ranks.length > 1 ? "s" : ""} ${folded}` : many(ranks.length, "rank");
+}
+
+/** @param {number} seconds  `0.0123` → `"12 ms"`: a stretch of a cell's time, not a clock */
+export function brief(seconds) {
+  if (seconds < 0.0005) return "0 s";
+  if (seconds < 0.9995) return `${Math.round(seconds * 1000)} ms`;
+  return seconds < 9.95 ? `${seconds.toFixed(1)} s` : duration(seconds + 0.5);
+}
+
+/** @param {number} part  `0.583` → `"58 %"` */
+export const percent = (part) => `${Math.floor(part * 100 + 0.5)} %`;
+
+/** @param {number} size  data of a collective */
+export function bytes(size) {
+  if (size < 1024) return many(size, "byte");
+  return size < 2 ** 20 ? `${Math.round(size / 1024)} KiB` : amount(size);
+}
+
+/** What a screen reader says when it changes: the headline without its running clock, and without the short waits that
+ * every collective has. @param {World} world @param {number} now */
+export function spoken(world, now) {
+  const calm = world.ranks.map((r) => (mood(r, now) === "waiting" ? { ...r, state: "running", note: "" } : r));
+  return (world.headline || sentence(calm, now))
+    .replace(/(?: for)? \(?(?:\d+(?:\.\d+)? (?:h|min|ms|s)\b ?)+\)?/g, " ")
+    .replace(/\s+/g, " ")
+    .trim();
+}
+
+/** @param {World} world  on what it runs, beside its title, which counts the ranks */
+export function sizeLine({ ranks, meta }) {
+  const size = many(new Set(ranks.map((r) => r.node)).size, "node");
+  return meta.backend ? `${size} · ${meta.backend}` : size;
+}
+
+/** @param {Rank[]} ranks @returns {[string, number][]} how many are in each state that has any */
+export function counts(ranks) {
+  return URGENCY.map(
+    (state) => /** @type {[string, number]} */ ([state, ranks.filter((r) => r.state === state).length]),
+  ).filter(([, n]) => n);
+}
+
+/** @param {Rank[]} ranks @returns {[number, Rank[]][]} */
+export function byNode(ranks) {
+  /** @type {Map<number, Rank[]>} */
+  const nodes = new Map();
+  for (const rank of ranks) nodes.set(rank.node, [...(nodes.get(rank.node) ?? []), rank]);
+  return [...nodes].sort(([a], [b]) => a - b);
+}
+
+/** @param {Rank} r  where a rank sits and what it holds, in one line */
+export function place(r) {
+  const node = r.host ? `node ${r.node} (${r.host})` : `node ${r.node}`;
+  return [`rank ${r.rank}`, `local rank ${r.local}`, node, r.device, `pid ${r.pid || "–"}`, memory(r), gpu(r)]
+    .filter(Boolean)
+    .join(" · ");
+}
+
+/** @param {Rank} r  and which it is: of pages that several processes share, PSS counts its part, and RSS the whole */
+export const memory = (r) => (r.memory > 0 ? `${amount(r.memory)} ${r.pss ? "PSS" : "RSS"}` : amount(0));
+
+/** @param {Rank} r */
+export const gpu = (r) => (r.deviceTotal ? `GPU ${amount(r.deviceMemory)} of ${amount(r.deviceTotal)}` : "");
+
+/** @param {Rank} r @param {number} now  the class that colours it: a wait is amber only when it lasts */
+export function mood(r, now) {
+  return r.state === "waiting" && now - r.since >= SLOW ? "slow" : r.state;
+}

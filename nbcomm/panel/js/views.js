@@ -1,0 +1,369 @@
+/**
+ * Other views of what a distributed cell has shown: by rank, by value, or what differs between two ranks.
+ *
+ * The widget has no view of its own and asks nothing of the kernel. It reads the output that is in the page,
+ * merged in rank order, whose prefixes tell which rank said what, and draws the chosen view beside it. The
+ * output itself is hidden while another view is shown, and never touched: what is saved stays what it was.
+ *
+ * One page needs one of these, whichever world brought it; it works on after its world is stopped.
+ *
+ * @import { Item, Output, Parsed } from "./views_text.js"
+ */
+
+import { make, ranksInWords, themeOf } from "../../frontend/js/page.js";
+import { block, choose, control, drawn, drawnDiff, isSame, outputsOf, rove } from "./views_draw.js";
+import { Tools } from "./views_find.js";
+import { Room } from "./views_room.js";
+import {
+  byValue,
+  common,
+  isMixed,
+  isOurs,
+  itemsOf,
+  ofNobody,
+  ofRank,
+  pairOf,
+  parse,
+  parseError,
+  speakers,
+} from "./views_text.js";
+
+const VIEWS = ["merged", "by rank", "by value", "diff"];
+const SLOWEST = 10; // drawing takes at most one part in so many of the browser's time
+
+// ── one cell ─────────────────────────────────────────────────────────────────────────────────────────────
+
+let count = 0;
+
+/** The output of one cell: which view is chosen, the controls, and what is drawn. */
+class CellViews {
+  /** @param {HTMLElement} area @param {() => void} wake  asks to be looked at again */
+  constructor(area, wake) {
+    this.area = area;
+    this.id = `nbcomm-views-${count++}`;
+    this.view = "merged";
+    this.side = false;
+    this.rank = 0;
+    this.pair = [0, 1];
+    this.paired = false; // whether somebody has chosen the pair
+    this.next = 0;
+    this.offered = false;
+    /** @type {Output[]} */
+    this.outputs = [];
+    this.state = "";
+    /** @type {WeakMap<Element, Parsed>} */
+    this.parsed = new WeakMap();
+    this.radios = VIEWS.map((view) => {
+      const radio = control("button", "radio", view);
+      radio.setAttribute("role", "radio");
+      radio.dataset.view = view;
+      radio.addEventListener("click", () => this.choose(view));
+      return radio;
+    });
+    const group = make("div", "radios", ...this.radios);
+    group.setAttribute("role", "radiogroup");
+    group.setAttribute("aria-label", "View of the ranks' output");
+    group.addEventListener("keydown", (event) => rove(event, this.radios));
+    this.toggle = control("button", "toggle", "side by side");
+    this.toggle.addEventListener("click", () => {
+      this.side = !this.side;
+      this.refresh();
+    });
+    /** @type {Element[]} */
+    this.shown = [];
+    this.tools = new Tools(
+      this.id,
+      () => this.shown,
+      () => this.resize(),
+    );
+    const { copier, opener, row, said } = this.tools;
+    this.bar = make("div", "nbcomm-views nbcomm-views-bar", this.toggle, copier, opener, group, row, said);
+    this.room = new Room(area, this.bar, wake);
+    this.head = make("div", "head");
+    this.body = make("div", "body");
+    this.rest = make("div", "rest");
+    // The prompt's empty column keeps the view where the output is, also where the notebook narrows it.
+    const prompt = make("div", "jp-OutputPrompt jp-OutputArea-prompt");
+    this.host = make(
+      "div",
+      "nbcomm-views nbcomm-views-host",
+      prompt,
+      make("div", "view", this.room.corner, this.head, this.body, this.rest),
+    );
+    for (const el of [this.bar, this.host]) el.addEventListener("keydown", (event) => this.leave(event));
+  }
+
+  /** Escape goes back to the cell, where the notebook's shortcuts work again. @param {KeyboardEvent} event */
+  leave(event) {
+    if (event.key !== "Escape") return;
+    /** @type {HTMLElement} */ (event.target).blur();
+    /** @type {HTMLElement | null} */ (this.area.closest("[tabindex]"))?.focus();
+  }
+
+  /** @param {string} view */
+  choose(view) {
+    this.view = view;
+    this.refresh();
+  }
+
+  /** Look at the page and draw what has changed; a costly drawing is not done again too soon. */
+  refresh() {
+    const started = performance.now();
+    const outputs = this.isDistributed() ? outputsOf(this.area) : [];
+    const offered = this.isOffered(outputs);
+    const rich = outputs.some((output) => "key" in output);
+    const shown = offered && (this.view !== "merged" || (this.side && rich));
+    const running = this.isRunning();
+    this.mark(rich);
+    this.place(offered, outputs.length > 0 && running);
+    if (shown) this.area.dataset.nbcommView = this.view;
+    else delete this.area.dataset.nbcommView;
+    this.host.hidden = !shown;
+    this.room.make(outputs.length > 0, offered, shown, running, this.tools.isTall);
+    if (shown) this.draw(outputs);
+    else this.forget();
+    const nodes = outputs.flatMap(({ node }) => node ?? []);
+    this.shown = shown ? [this.body, this.rest] : offered ? nodes : [];
+    this.tools.refresh();
+    if (shown) void this.host.offsetHeight; // to lay it out is part of the cost, and due anyway
+    this.next = performance.now() + SLOWEST * (performance.now() - started);
+  }
+
+  /** There are more rows of controls now, or less. */
+  resize() {
+    this.room.set(0);
+    this.refresh();
+  }
+
+  /** By the cell's first line; in a notebook whose every cell is distributed, the output tells. */
+  isDistributed() {
+    const first = this.area.closest(".jp-CodeCell")?.querySelector(".cm-content > .cm-line")?.textContent ?? "";
+    if (first.startsWith("%")) return first.startsWith("%%distributed");
+    return isOurs(this.area.querySelector(".jp-OutputArea-child pre")?.textContent ?? "");
+  }
+
+  /** Whether there is anything to choose. While the cell runs, ranks that agree again may differ again.
+   * @param {Output[]} outputs */
+  isOffered(outputs) {
+    const texts = outputs.flatMap((output) => ("text" in output ? [output.text] : []));
+    const stays = this.offered && this.isRunning();
+    return texts.length > 0 && (stays || isMixed(texts));
+  }
+
+  isRunning() {
+    return !!this.area.closest(".jp-CodeCell")?.querySelector(".jp-InputPrompt")?.textContent?.includes("*");
+  }
+
+  /** @param {boolean} rich  whether there are figures */
+  mark(rich) {
+    const theme = themeOf(this.area);
+    for (const el of [this.bar, this.host]) if (el.dataset.theme !== theme) el.dataset.theme = theme;
+    choose(this.radios, (radio) => radio.dataset.view === this.view, "aria-checked");
+    this.toggle.setAttribute("aria-pressed", `${this.side}`);
+    this.toggle.classList.toggle("unseen", !rich && !this.view.startsWith("by"));
+  }
+
+  /** Both come last where they are: the notebook counts its own children from the first.
+   * @param {boolean} offered @param {boolean} expected  it may be offered yet: room is made for it, but nothing is seen */
+  place(offered, expected) {
+    const wrapper = this.area.parentElement;
+    this.offered = offered;
+    this.bar.hidden = !offered && !expected;
+    this.bar.classList.toggle("unseen", !offered);
+    if (!this.bar.hidden && wrapper && this.bar.parentElement !== wrapper) wrapper.append(this.bar);
+    if (offered && this.host.parentElement !== this.area) this.area.append(this.host);
+  }
+
+  forget() {
+    if (!this.state) return;
+    this.state = "";
+    this.outputs = [];
+    for (const el of [this.head, this.body, this.rest]) el.replaceChildren();
+  }
+
+  /** @param {Output[]} outputs */
+  draw(outputs) {
+    const state = [this.view, this.side, this.rank, this.paired, ...this.pair].join();
+    if (state === this.state && isSame(outputs, this.outputs)) return; // or a selection in it would be lost
+    const other = this.state.split(",")[0] !== this.view;
+    [this.state, this.outputs] = [state, outputs];
+    const items = itemsOf(outputs, (output) => this.parse(output));
+    const ranks = speakers(items);
+    // Not for another view: a rank that has said nothing yet would lose its turn to whoever was faster.
+    if (this.view === "by rank" && !ranks.includes(this.rank)) this.rank = ranks[0] ?? 0;
+    if (other) this.head.replaceChildren();
+    this.body.removeAttribute("role");
+    this.body.removeAttribute("aria-labelledby");
+    this.body.className = this.side && this.view.startsWith("by") ? "body columns" : "body";
+    this.body.replaceChildren(...this.content(items, ranks));
+    const rest = this.view === "merged" ? [] : drawn(ofNobody(items));
+    this.rest.replaceChildren(...rest);
+    this.rest.hidden = !rest.length;
+  }
+
+  /** @param {import("./views_text.js").TextOutput} output */
+  parse({ text, node, isError }) {
+    if (isError) return parseError(text);
+    const parsed = parse(text, node && this.parsed.get(node));
+    if (node) this.parsed.set(node, parsed);
+    return parsed;
+  }
+
+  /** @param {Item[]} items @param {number[]} ranks @returns {Element[]} */
+  content(items, ranks) {
+    const side = this.side;
+    if (!ranks.length && this.view !== "merged") {
+      this.head.replaceChildren();
+      return []; // a running cell has cleared what its ranks had shown
+    }
+    if (this.view === "by value") {
+      const values = byValue(items);
+      const same = values.length > 1 ? common(values.map((one) => one.items)) : [];
+      return values.map((one, i) => block(ranksInWords(one.ranks), drawn(one.items, { common: same[i] })));
+    }
+    if (this.view === "diff") {
+      this.paired &&= this.pair.every((rank) => ranks.includes(rank));
+      if (!this.paired) this.pair = pairOf(byValue(items), this.pair);
+      this.drawPair(ranks);
+      return drawnDiff(items, this.pair[0], this.pair[1], side);
+    }
+    if (this.view === "merged") return drawn(items, { prefixes: true, side });
+    if (side) {
+      this.head.replaceChildren();
+      return ranks.map((rank) => block(ranksInWords([rank]), drawn(ofRank(items, rank))));
+    }
+    this.drawTabs(ranks);
+    return drawn(ofRank(items, this.rank));
+  }
+
+  /** @param {number[]} ranks */
+  drawTabs(ranks) {
+    const key = `${ranks}`;
+    if (this.head.dataset.ranks !== key || !this.head.firstChild) {
+      const tabs = ranks.map((rank) => {
+        const tab = control("button", "tab", ranks.length > 8 ? `${rank}` : `rank ${rank}`);
+        tab.setAttribute("role", "tab");
+        tab.setAttribute("aria-label", `rank ${rank}`);
+        tab.setAttribute("aria-controls", `${this.id}-body`);
+        tab.id = `${this.id}-${rank}`;
+        tab.dataset.rank = `${rank}`;
+        tab.addEventListener("click", () => {
+          this.rank = rank;
+          this.refresh();
+        });
+        return tab;
+      });
+      const list = make("div", "tabs", ...tabs);
+      list.setAttribute("role", "tablist");
+      list.setAttribute("aria-label", "ranks");
+      list.addEventListener("keydown", (event) => rove(event, tabs));
+      this.replaceHead(key, list);
+    }
+    const tabs = /** @type {HTMLElement[]} */ ([...this.head.querySelectorAll("[role=tab]")]);
+    choose(tabs, (tab) => Number(tab.dataset.rank) === this.rank, "aria-selected");
+    this.body.id = `${this.id}-body`;
+    this.body.setAttribute("role", "tabpanel");
+    this.body.setAttribute("aria-labelledby", `${this.id}-${this.rank}`);
+  }
+
+  /** @param {number[]} ranks */
+  drawPair(ranks) {
+    const key = `${ranks}`;
+    if (this.head.dataset.ranks !== key || !this.head.firstChild) {
+      const selects = ["from", "to"].map((word, i) => {
+        const select = /** @type {HTMLSelectElement} */ (control("select", "rank"));
+        select.setAttribute("aria-label", `${word} rank`);
+        for (const rank of ranks) select.add(new Option(`rank ${rank}`, `${rank}`));
+        select.addEventListener("change", () => {
+          this.pair[i] = Number(select.value);
+          this.paired = true;
+          this.refresh();
+        });
+        return select;
+      });
+      this.replaceHead(key, make("div", "pair", selects[0], make("span", "quiet", "→"), selects[1]));
+    }
+    this.head.querySelectorAll("select").forEach((select, i) => {
+      select.value = `${this.pair[i]}`;
+    });
+  }
+
+  /** The keyboard stays where it was when a rank has come. @param {string} key @param {Element} content */
+  replaceHead(key, content) {
+    const active = /** @type {HTMLElement | null} */ (document.activeElement);
+    const had = active && this.head.contains(active) ? active.dataset.rank : undefined;
+    this.head.dataset.ranks = key;
+    this.head.replaceChildren(content);
+    if (had) /** @type {HTMLElement | null} */ (this.head.querySelector(`[data-rank="${had}"]`))?.focus();
+  }
+}
+
+// ── the page ─────────────────────────────────────────────────────────────────────────────────────────────
+
+/** All cells of the page, and those to look at before the next paint. */
+class Page {
+  constructor() {
+    /** @type {WeakMap<Element, CellViews>} */
+    this.cells = new WeakMap();
+    /** @type {Set<HTMLElement>} */
+    this.stale = new Set();
+    this.waiting = false;
+    const observer = new MutationObserver((records) => this.note(records));
+    observer.observe(document.body, { childList: true, subtree: true, characterData: true });
+    const theme = new MutationObserver(() => this.find(document.body));
+    theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light"] });
+    this.find(document.body);
+  }
+
+  /** @param {MutationRecord[]} records */
+  note(records) {
+    for (const { target, addedNodes } of records) {
+      const el = target instanceof Element ? target : target.parentElement;
+      if (!el || el.closest(".nbcomm-views")) continue;
+      const cell = el.closest(".jp-CodeCell");
+      if (cell) this.find(cell);
+      else for (const node of addedNodes) if (node instanceof Element) this.find(node);
+    }
+  }
+
+  /** @param {Element} root */
+  find(root) {
+    for (const area of root.querySelectorAll(".jp-Cell-outputArea")) this.stale.add(/** @type {HTMLElement} */ (area));
+    this.wake();
+  }
+
+  /** @param {HTMLElement} area */
+  ask(area) {
+    this.stale.add(area);
+    this.wake();
+  }
+
+  wake() {
+    if (this.waiting || !this.stale.size) return;
+    this.waiting = true;
+    requestAnimationFrame(() => this.look());
+  }
+
+  look() {
+    this.waiting = false;
+    const now = performance.now();
+    for (const area of [...this.stale]) {
+      const known = this.cells.get(area) ?? new CellViews(area, () => this.ask(area));
+      if (now < known.next && area.isConnected) continue;
+      this.stale.delete(area);
+      this.cells.set(area, known);
+      if (area.isConnected) known.refresh();
+    }
+    this.wake(); // for those whose last drawing was costly and not long ago
+  }
+}
+
+const KEY = Symbol.for("nbcomm.views");
+
+/** The first world that comes to the page brings the views; they need nothing of it, and outlive it. */
+function initialize() {
+  const page = /** @type {any} */ (globalThis);
+  page[KEY] ??= new Page();
+}
+
+export default { initialize };

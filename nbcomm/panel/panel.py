@@ -1,0 +1,219 @@
+"""The panel of one world, as the notebook's kernel sees it.
+
+A saved notebook whose output is a widget's view shows "Error displaying widget: model not found" to whoever
+opens it without the kernel, whatever fallback lies beside it. So the view is never displayed. What is
+displayed is a plain table in a ``div`` with a class of its own, and the widget exists beside it without a
+view: its JavaScript finds every such ``div`` in the page and draws the live panel over the table. The file
+on disk holds only the table.
+
+While a cell blocks the kernel's main thread, messages from a thread still reach the browser; messages from
+the browser do not reach the kernel. So the page never asks: a keyframe with everything goes out every two
+seconds, and deltas between (`feed`). What its buttons say is heard when the kernel is free, or dropped (`press`).
+"""
+
+from __future__ import annotations
+
+import functools
+import operator
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..analysis.story import Ladder, Past, Timeline
+from ..console import write
+from ..frontend.quietly import quietly
+from ..frontend.viewless import close_widget, in_kernel, open_widget
+from ..threads import after
+from . import saved_table
+from .clicks import Presses
+from .feed import Feed
+from .output_views import open_views
+from .words import RankView, ladder_line
+
+_HERE = Path(__file__).parent
+
+
+class Panel:
+    """The panel of one world.
+
+    `update` may be called from any thread; the others belong to the main thread, as every display does.
+
+    Args:
+        title: what the world is called.
+        backend: the process group's, ``"gloo"`` or ``"cpu:gloo,cuda:nccl"``.
+        ranks: all ranks of the world, ascending.
+        actions: what its buttons do, ``"interrupt"``, ``"heal"``, ``"stop"``, ``"restart"``: each runs on the kernel's
+            main thread when that is free, and returns a sentence for the panel to say; or raises it. Without any there
+            are no buttons.
+        controls: whether the buttons are there at first; who looks at the panel can hide and show them.
+
+    Attributes:
+        id: names the panel's places in the page.
+        display_id: names its outputs in the notebook.
+        shown: whether it has any.
+    """
+
+    def __init__(
+        self,
+        title: str,
+        backend: str,
+        ranks: Sequence[RankView],
+        *,
+        actions: Mapping[str, Callable[[], str]] | None = None,
+        controls: bool = True,
+    ) -> None:
+        self.id = self.display_id = secrets.token_hex(4)
+        self._title, self._backend = title, backend
+        self._actions = dict(actions or {})
+        meta = {"id": self.id, "title": title, "backend": backend, "actions": [*self._actions], "controls": controls}
+        self._feed = Feed(meta, ranks)
+        self._lock = threading.Lock()
+        self._call_off: Callable[[], None] | None = None  # what is to be sent soon
+        self._widget: Any = None
+        self._close_views: Callable[[], None] = lambda: None
+        self._stored: object = None
+        self.shown = self._closed = False
+
+    def show(self) -> None:
+        """Display the panel in the cell that runs now; again in another cell, both are live."""
+        self._open()
+        _display(self._bundle(), self.display_id, update=False)
+        self.shown = True
+
+    def replace(self, old: Panel) -> None:
+        """Take the places of another panel, as after a restart: a button pressed there has no cell to show it in."""
+        if old.shown:
+            self._open()
+            self.display_id, self.shown, old.shown = old.display_id, True, False
+            _display(self._bundle(), self.display_id, update=True)
+
+    def update(  # noqa: PLR0913  # each is a part of the picture
+        self,
+        ranks: Sequence[RankView],
+        headline: str | None = None,
+        *,
+        ladder: Ladder | None = None,
+        timeline: Timeline | None = None,
+        useful: Sequence[str] | None = None,
+        past: Sequence[Past] | None = None,
+    ) -> None:
+        """Tell the panel what the ranks do now; from any thread, as often as you like.
+
+        The browser hears it within 0.1 s, at most ten times a second. Call it at least every two seconds
+        while the world lives, changed or not: what the browser takes for a sign of life is this call.
+
+        Args:
+            ranks: all ranks of the world, ascending.
+            headline: the one sentence; None derives it from the states, with a running clock.
+            ladder: the last collectives; None leaves those that are there, an empty `Ladder` takes them away.
+            timeline: of the cell that runs or ran last; None leaves the one that is there. While the cell runs the
+                browser gets it once a second.
+            useful: the actions that would change something now; the page disables the others for as long as this is
+                news. None: that is not known, and each may be pressed.
+            past: the cells that have ended, oldest first; None leaves those that are there.
+        """
+        with self._lock:
+            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past)
+            self._flush()
+
+    @property
+    def of_a_cell(self) -> bool:
+        """Whether it tells of a cell: what a rank is at, an error, a collective that went wrong."""
+        with self._lock:
+            views, ladder = self._feed.views, self._feed.ladder
+        return bool(ladder_line(ladder)) or any(view.error or view.state != "idle" for view in views)
+
+    def settle(self) -> None:
+        """At the end of a cell: what the notebook's file holds becomes the current state."""
+        if self.shown and self._stored != self._mark():
+            _display(self._bundle(), self.display_id, update=True)
+
+    def close(self) -> None:
+        """The world is stopped: leave its last state as a table, and close the link to the browser."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._call_off is not None:
+                self._call_off()
+            widget, self._widget = self._widget, None
+            self._feed.put(self._feed.views, "stopped; this was the last state")
+            last = {**self._feed.keyframe(time.time()), "kind": "end"}
+        if self.shown:
+            _display(self._bundle(), self.display_id, update=True)
+        if widget is not None:
+            quietly(widget.send, last)
+            quietly(close_widget, widget)
+            quietly(self._close_views)
+
+    def _open(self) -> None:
+        if self._widget is not None or self._closed or not in_kernel():
+            return
+        self._widget = open_widget(_HERE / "js" / "panel.js", self._current)
+        presses = Presses(self._actions, functools.partial(quietly, self._widget.send))
+        self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
+        self._close_views = open_views()
+
+    def _flush(self) -> None:
+        """Send what is due, or come back when it may go. The lock is held."""
+        if self._widget is None or self._call_off is not None:
+            return
+        now = time.monotonic()
+        wait = self._feed.wait(now)
+        if wait > 0:
+            self._call_off = after(wait, "nbcomm-panel", self._late)
+        elif (message := self._feed.take(now, time.time())) is not None:
+            quietly(self._widget.send, message)
+
+    def _late(self) -> None:
+        with self._lock:
+            self._call_off = None
+            self._flush()
+
+    def _current(self) -> dict[str, Any]:
+        return self._feed.keyframe(time.time())
+
+    def _bundle(self) -> dict[str, str]:
+        """The table as the notebook's file keeps it. Classes, not an id: JupyterLab takes ids away."""
+        self._stored = self._mark()
+        with self._lock:
+            feed = self._feed
+            views, headline, told = feed.views, feed.headline, {"ladder": feed.ladder, "timeline": feed.timeline}
+            past = feed.past
+
+        def written(table: Callable[..., str]) -> str:
+            return table(views, self._title, headline, **told, past=past, backend=self._backend)
+
+        return {
+            "text/html": f'<div class="nbcomm-panel nbcomm-world-{self.id}">{written(saved_table.table_html)}</div>',
+            "text/plain": written(saved_table.table_text),
+        }
+
+    def _mark(self) -> object:
+        """What makes a new table worth its display; times move all the time, and memory by itself.
+
+        A display costs more than all else that the panel does in a trivial cell, so memory counts in steps of a fifth.
+        """
+        with self._lock:
+            views, headline = self._feed.views, self._feed.headline
+            story = saved_table.lasting(self._feed.ladder, self._feed.timeline)
+        told = operator.attrgetter("rank", "pid", "device", "state", "note", "error")
+        return headline, story, [(*told(view), _step(view.memory)) for view in views]
+
+
+def _step(memory: int) -> int:
+    """Four steps for each doubling: the place of the highest bit, and the two bits after it."""
+    return memory.bit_length() * 4 + (memory >> max(0, memory.bit_length() - 3) & 3)
+
+
+def _display(bundle: dict[str, str], display_id: str, *, update: bool) -> None:
+    from IPython.display import display
+
+    if in_kernel():
+        display(bundle, raw=True, display_id=f"nbcomm-{display_id}", update=update)
+    elif not update:  # a terminal cannot take back what it has printed
+        write(sys.stdout, bundle["text/plain"] + "\n")

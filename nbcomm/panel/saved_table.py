@@ -1,0 +1,158 @@
+"""What stays of the panel where no JavaScript runs: a saved notebook, GitHub, a terminal.
+
+Plain tables with words: GitHub strips every style, and a saved notebook is often read without a kernel.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import html
+import time
+from collections.abc import Sequence
+
+from nbcomm.rank_spec import fold
+
+from ..analysis.story import MARKS, WORDS, Ladder, Past, Timeline
+from ..frontend.tables import aligned, marked_up
+from .words import RankView, amount, blames, duration, ladder_line, memory, named, past_line, sentence, size_line
+
+CARDS = 8
+"""With more ranks than this, those that stand alike share a row of the ladder."""
+
+_ERROR = 300  # characters of an error
+_RUNGS = 6  # columns of the ladder: what is wrong is in the last ones, and a page is not wider
+
+
+def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the picture
+    ranks: Sequence[RankView],
+    title: str,
+    headline: str | None = None,
+    *,
+    ladder: Ladder | None = None,
+    timeline: Timeline | None = None,
+    past: Sequence[Past] = (),
+    backend: str = "",
+    now: float | None = None,
+) -> str:
+    """The table as text.
+
+    Args:
+        ranks: all ranks of the world, ascending.
+        title: what the world is called.
+        headline: the one sentence; None derives it from the states.
+        ladder: the last collectives; they are shown where something in them is wrong.
+        timeline: of the last cell; its sentence is shown.
+        past: the last cells; whom the others waited for again and again is shown.
+        backend: the process group's, if known.
+        now: the time the table is of, in seconds of `time.time`; None is now.
+    """
+    now = time.time() if now is None else now
+    said = headline or sentence(ranks, now)
+    lines = [f"{title} · {size_line(ranks, backend)}", said, *aligned(_table(ranks, ladder, now))]
+    lines += [f"{who}: {error}" for who, error in _errors(ranks)]
+    if wrong := ladder_line(ladder):
+        lines += ["", *([wrong] if wrong != said else []), *aligned(_ladder(ladder)), _legend(ladder)]
+    if told := _late(timeline, past):
+        lines += ["", *told]
+    return "\n".join(lines)
+
+
+def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the picture
+    ranks: Sequence[RankView],
+    title: str,
+    headline: str | None = None,
+    *,
+    ladder: Ladder | None = None,
+    timeline: Timeline | None = None,
+    past: Sequence[Past] = (),
+    backend: str = "",
+    now: float | None = None,
+) -> str:
+    """The same as HTML without any style; the arguments are those of `table_text`."""
+    now = time.time() if now is None else now
+    at, said = _local(now), headline or sentence(ranks, now)
+    parts = [
+        f"<div><b>{html.escape(title)}</b> · {html.escape(size_line(ranks, backend))}</div>",
+        f"<div>{html.escape(said)} <i>(a copy, as of {at:%Y-%m-%d %H:%M:%S})</i></div>",
+        marked_up(_table(ranks, ladder, now)),
+    ]
+    parts += [f"<div>{html.escape(who)}: <code>{html.escape(error)}</code></div>" for who, error in _errors(ranks)]
+    if wrong := ladder_line(ladder):
+        parts += [f"<div>{html.escape(wrong)}</div>"] if wrong != said else []
+        parts += [marked_up(_ladder(ladder), row_headers=True), f"<div>{html.escape(_legend(ladder))}</div>"]
+    parts += [f"<div>{html.escape(line)}</div>" for line in _late(timeline, past)]
+    return "".join(parts)
+
+
+def lasting(ladder: Ladder | None, timeline: Timeline | None) -> tuple[object, ...]:
+    """What of the two the tables show; where it is equal, the tables are."""
+    return (ladder if ladder_line(ladder) else None), (timeline.sentence if timeline is not None else "")
+
+
+def _late(timeline: Timeline | None, past: Sequence[Past]) -> list[str]:
+    """Whom the others waited for, in the last cell and in those before it."""
+    return [line for line in (timeline.sentence if timeline is not None else "", past_line(past)) if line]
+
+
+def _errors(ranks: Sequence[RankView]) -> list[tuple[str, str]]:
+    """Each last error once, with the ranks that have it."""
+    having: dict[str, list[int]] = {}
+    for view in ranks:
+        if error := " ".join(view.error.split()):
+            having.setdefault(error, []).append(view.rank)
+    return [
+        (named(some), error if len(error) <= _ERROR else error[: _ERROR - 1] + "…") for error, some in having.items()
+    ]
+
+
+def _ladder(ladder: Ladder | None) -> tuple[list[str], list[list[str]]]:
+    """Names and cells: a column for each of the last collectives, a row for each rank or for those that stand alike."""
+    rungs = ladder.rungs[-_RUNGS:] if ladder is not None else ()
+    alike: dict[object, tuple[list[int], tuple[str, ...]]] = {}
+    columns = [rung.marks for rung in rungs]
+    for rank, marks in enumerate(zip(*columns, strict=True)):
+        if set(marks) != {"out"}:
+            alike.setdefault(marks if len(columns[0]) > CARDS else rank, ([], marks))[0].append(rank)
+    names = ["rank", *(f"#{rung.seq} {rung.name}" for rung in rungs)]
+    return names, [[fold(some), *(MARKS.get(mark, "?") for mark in marks)] for some, marks in alike.values()]
+
+
+def _legend(ladder: Ladder | None) -> str:
+    used = {mark for rung in (ladder.rungs[-_RUNGS:] if ladder is not None else ()) for mark in rung.marks}
+    return " · ".join(f"{glyph} {WORDS[mark]}" for mark, glyph in MARKS.items() if glyph and mark in used)
+
+
+def _table(ranks: Sequence[RankView], ladder: Ladder | None, now: float) -> tuple[list[str], list[list[str]]]:
+    """Column names and cells; a column in which no rank has anything to say is left out."""
+    blamed = blames(ranks, ladder, now)
+    # One machine's name adds nothing, and need not travel with a notebook that is passed on.
+    several = len({view.node_rank for view in ranks}) > 1
+    columns: dict[str, list[str]] = {
+        "rank": [str(view.rank) for view in ranks],
+        "local": [str(view.local_rank) for view in ranks],
+        "node": [f"{view.node_rank} ({view.host})" if several and view.host else str(view.node_rank) for view in ranks],
+        "device": [view.device for view in ranks],
+        "pid": [str(view.pid or "–") for view in ranks],
+        "memory": [memory(view) for view in ranks],
+        "device memory": [
+            f"{amount(view.device_memory)} of {amount(view.device_total)}" if view.device_total else ""
+            for view in ranks
+        ],
+        "state": [view.state for view in ranks],
+        "since": [_since(view.since, now) for view in ranks],
+        "note": [" ".join(view.note.split()) or blamed.get(view.rank, "") for view in ranks],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cells) or name == "rank"}
+    return list(shown), [list(row) for row in zip(*shown.values(), strict=True)]
+
+
+def _since(since: float, now: float) -> str:
+    if not since:
+        return ""
+    start, at = _local(since), _local(now)
+    clock = f"{start:%H:%M:%S}" if start.date() == at.date() else f"{start:%Y-%m-%d %H:%M:%S}"
+    return f"{clock} ({duration(now - since)})"
+
+
+def _local(seconds: float) -> dt.datetime:
+    return dt.datetime.fromtimestamp(seconds, tz=dt.timezone.utc).astimezone()

@@ -1,0 +1,141 @@
+"""The pictures of a cell that ran with ``--draw``: each collective, with the values that the ranks really had."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..analysis.matching import Meeting, meetings
+from ..protocol.messages import Step
+from ..rank_spec import capital, named
+from ..short_repr import told_apart
+from .description import lateness
+from .plan import NAMES, Cell, How, Plan, assemble, sources_of
+
+_SPELLED = {
+    "all_gather_into_tensor": "all_gather",
+    "all_to_all_single": "all_to_all",
+    "reduce_scatter_tensor": "reduce_scatter",
+}
+"""Torch's names for what has a picture under another one."""
+
+_LINE = 90
+"""Characters of a cell's line below its picture."""
+
+MOST = 12
+"""More collectives than this are not drawn one by one."""
+
+
+def plans(steps: Mapping[int, Sequence[Step]], dropped: Mapping[int, int] | None = None) -> tuple[list[Plan], str]:
+    """Plan the pictures of a cell.
+
+    Args:
+        steps: what each rank did, as far as that is kept.
+        dropped: how many more each did before that; less than 0 where it could not be told.
+
+    Returns:
+        The plans, in the order of the cell, and a sentence about what is not drawn; often empty.
+    """
+    found = [meeting for meeting in meetings(steps) if _SPELLED.get(meeting.name, meeting.name) in NAMES]
+    known = [meeting for meeting in found if all(step.how is not None for step in meeting.steps.values())]
+    dropped = dropped or {}
+    more = max([0, *dropped.values()])
+    untold = sorted(rank for rank, number in dropped.items() if number < 0)
+    since = {rank: own[0].began if own else 0.0 for rank, own in steps.items() if dropped.get(rank)}
+    since.update(dict.fromkeys(untold, float("inf")))
+    made = [_plan(meeting, [rank for rank in since if meeting.began < since[rank]]) for meeting in known[:MOST]]
+    rest = [f"What {named(untold)} did is not known: nbcomm failed to tell it."] if untold else []
+    if made:
+        left = len(found) - len(made) + more
+        return made, " ".join([*([f"… and {left} more, which are not drawn."] if left else []), *rest])
+    others = sorted({step.name for own in steps.values() for step in own})
+    if more:
+        rest.insert(0, f"Nothing is drawn: this cell made {more} more collectives than are kept. Draw one with fewer.")
+    elif found:
+        rest.insert(0, f"Nothing is drawn: the values of this cell's {_counted(found)} could not be kept.")
+    elif others:
+        rest.insert(0, f"Nothing is drawn: there is no picture of {', '.join(others)}.")
+    return [], " ".join(rest) or "This cell made no collective, so there is nothing to draw."
+
+
+def _counted(met: Sequence[Meeting]) -> str:
+    return f"{len(met)} collectives" if len(met) > 1 else met[0].name
+
+
+def _plan(meeting: Meeting, unknown: Sequence[int]) -> Plan:
+    ranks, how, name = meeting.members, _how(meeting), _SPELLED.get(meeting.name, meeting.name)
+    had = _told_apart({rank: step.before or [] for rank, step in meeting.steps.items()})
+    # Where the shares are of several lengths no rank knew where one ends and the next begins.
+    uneven = len({step.how.get("each") for step in meeting.steps.values() if step.how}) > 1
+    got = _told_apart({rank: _got(step, whole=uneven) for rank, step in meeting.steps.items()})
+    before = {rank: _cells(texts, [(rank,)]) for rank, texts in had.items()}
+    after = {rank: _cells(texts, sources_of(name, rank, ranks, how)) for rank, texts in got.items()}
+    nothing = dict.fromkeys(ranks, ())
+    plan = assemble(name, ranks, how, {**nothing, **before}, {**nothing, **after})
+    since = meeting.began
+    arrivals = {rank: step.began - since for rank, step in meeting.steps.items()}
+    missing = [rank for rank in meeting.missing if rank not in unknown]
+    unknown = [rank for rank in meeting.missing if rank in unknown]
+    plan = replace(plan, arrivals=arrivals, missing=tuple(missing))
+    failed = [rank for rank, step in meeting.steps.items() if step.failed]
+    others = meeting.others.items()
+    notes = [
+        meeting.line if len(meeting.line) <= _LINE else meeting.line[: _LINE - 1] + "…",
+        f"{named(missing)} never came." if missing else "" if unknown else lateness(plan),
+        f"What {named(unknown)} did there is not kept." if unknown else "",
+        *(f"{capital(named(ranks))} called {other} in its place." for other, ranks in others),
+        f"It failed on {named(failed)}." if failed else "",
+    ]
+    title = f"{plan.title.replace(name, meeting.name, 1)} · #{meeting.seq}"
+    return replace(plan, title=title, notes=tuple(note for note in notes if note))
+
+
+def _got(step: Step, *, whole: bool) -> Sequence[str]:
+    texts: Sequence[str] = step.after or []
+    return (step.how or {}).get("whole", texts) if whole else texts
+
+
+def _how(meeting: Meeting) -> How:
+    said = [(rank, step.how) for rank, step in meeting.steps.items() if step.how]
+    how = said[0][1] if said else {}
+    first = meeting.members[0]
+    pairs: tuple[tuple[int, int], ...] = ()
+    if meeting.name == "sendrecv":
+        pairs = tuple((rank, each["dst"]) for rank, each in said if "dst" in each)
+    src, dst = (meeting.members if meeting.name == "send" else (how.get("src", first), how.get("dst", first)))[:2]
+    return How(
+        op=how.get("op", "sum"),
+        src=src,
+        dst=dst,
+        mode=how.get("mode", "stack"),
+        exclusive=bool(how.get("exclusive", False)),
+        pairs=pairs,
+    )
+
+
+def _cells(texts: Sequence[str], sources: Sequence[tuple[int, ...]]) -> tuple[Cell, ...]:
+    """Cells with whose data is in each; what came as one value though it is of many has all of theirs."""
+    if len(texts) == len(sources):
+        return tuple(Cell(text, whose, _number(text)) for text, whose in zip(texts, sources, strict=True))
+    everyone = tuple(sorted({rank for whose in sources for rank in whose}))
+    return tuple(Cell(text, sources[0] if len(sources) == 1 else everyone, _number(text)) for text in texts)
+
+
+def _told_apart(rows: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
+    """The values of each rank, so short that they fit, and so that it is seen where they differ."""
+    short = iter(told_apart([text for row in rows.values() for text in row]))
+    return {rank: [next(short) for _ in row] for rank, row in rows.items()}
+
+
+def _number(text: str) -> Any:
+    """The number, or the row of numbers, that a text shows whole; None for anything else."""
+    if text.startswith("[") and text.endswith("]"):
+        row = [_number(word) for word in text[1:-1].split()]
+        return row if row and None not in row else None
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return None
