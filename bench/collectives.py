@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import nbcomm
-from nbcomm.notebook.session import Session
+from nbcomm.notebook.session.session import Session
 
 from .rows import Row
 

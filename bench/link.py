@@ -8,7 +8,7 @@ from typing import Any
 
 import zmq
 
-from nbcomm.notebook.link import Link
+from nbcomm.notebook.cluster.link import Link
 from nbcomm.protocol.codec import encode
 from nbcomm.protocol.messages import Done, Hello, Probe
 from nbcomm.world_dir import Home

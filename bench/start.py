@@ -6,8 +6,8 @@ import subprocess
 import sys
 
 import nbcomm
-from nbcomm.notebook import worlds
-from nbcomm.notebook.session import Session
+from nbcomm.notebook.session import registry
+from nbcomm.notebook.session.session import Session
 
 from .deadline import SECONDS
 from .rows import Row, interleaved, seconds
@@ -21,15 +21,15 @@ def _import_torch() -> None:
 
 
 def _cold(n: int) -> None:
-    worlds.warm_up()
+    registry.warm_up()
     session = nbcomm.start(n)
     session.run("all_reduce(rank)", quiet=True)
     _started.append(session)
 
 
 def _warm(n: int) -> float:
-    worlds.warm_up()
-    forkserver = worlds._warm  # noqa: SLF001 - the very thing that is measured
+    registry.warm_up()
+    forkserver = registry._warm  # noqa: SLF001 - the very thing that is measured
     if forkserver is not None:
         forkserver.wait_ready(SECONDS)
     return seconds(lambda: _cold(n))

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from .comm import Communicator
-    from .notebook.session import Session
+    from .notebook.session.session import Session
     from .pictures.picture import Picture
 
 __version__ = "0.1.0"
@@ -80,9 +80,9 @@ def start(n: int | None = None, **options: Any) -> Session:
         ...     session.run("all_reduce(rank)")
         [0-3] 6
     """
-    from .notebook import worlds
+    from .notebook.session import registry
 
-    return worlds.start(n, **options)
+    return registry.start(n, **options)
 
 
 def spawn(
@@ -111,9 +111,9 @@ def spawn(
         >>> nbcomm.spawn(lambda local_rank, x: all_reduce(local_rank) * x, (2,), nproc_per_node=4)  # doctest: +SKIP
         [12, 12, 12, 12]
     """
-    from .notebook import worlds
+    from .notebook.session import registry
 
-    return worlds.spawn(fn, args, kwargs_dict, nproc_per_node)
+    return registry.spawn(fn, args, kwargs_dict, nproc_per_node)
 
 
 def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:
@@ -173,9 +173,9 @@ def attach(identity: str | None = None) -> Session:
     Raises:
         StateError: there is none, there are several, or another notebook steers it.
     """
-    from .notebook import worlds
+    from .notebook.session import registry
 
-    return worlds.attach(identity)
+    return registry.attach(identity)
 
 
 def init() -> Communicator:
@@ -194,13 +194,13 @@ def init() -> Communicator:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """``%load_ext nbcomm``: register the magics, and warm up the process that will start the ranks."""
-    from .notebook import magics
+    from .notebook.shell import magics
 
     magics.load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
     """``%unload_ext nbcomm``: stop the world, if one runs, and forget the magics."""
-    from .notebook import magics
+    from .notebook.shell import magics
 
     magics.unload(shell)

@@ -25,7 +25,7 @@ from packaging.specifiers import SpecifierSet
 
 from .errors import CellError, StartError
 from .launch.layout import choose_size, usable_cores
-from .notebook.startup import TORCHS_OWN_GROUPS
+from .notebook.cluster.startup import TORCHS_OWN_GROUPS
 from .torch_versions import NEWEST, OLDEST, untested
 from .world_dir import Home
 

@@ -7,7 +7,7 @@ import io
 import time
 
 from nbcomm.console import write
-from nbcomm.notebook.area import TerminalArea
+from nbcomm.notebook.display.area import TerminalArea
 from nbcomm.panel import Panel, RankView
 
 

@@ -18,7 +18,7 @@ import nbcomm
 from nbcomm import cli
 from nbcomm.cell_names import METHODS, PROPERTIES
 from nbcomm.comm import Communicator
-from nbcomm.notebook import usage
+from nbcomm.notebook.shell import arguments as usage
 
 from .world.notebook import Notebook, transcript, with_ranks
 

@@ -1,7 +1,7 @@
 """The cluster kernel: ipykernel's own, with nbcomm loaded and auto on from the start.
 
-What a cell is, and where it goes, is decided in `nbcomm.notebook.auto`, for this kernel as for any other. What ranks
-show is shown as in any other, but for a cell's value and help, which go where a front end expects them (`areas`).
+What a cell is, and where it goes, is decided in `nbcomm.notebook.shell.routing`, for this kernel as for any other. What
+ranks show is shown as in any other, but for a cell's value and help, which go where a front end expects them (`areas`).
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from ipykernel.kernelapp import IPKernelApp, kernel_aliases
 from traitlets import Dict, Enum, Integer, Type
 
 from .. import __version__
-from ..notebook import auto, magics, worlds
-from ..notebook.area import Area, JupyterArea
-from ..notebook.results import placing
+from ..notebook.display.area import Area, JupyterArea
+from ..notebook.output.execute_result import placing
+from ..notebook.session import registry
+from ..notebook.shell import magics, routing
 from .areas import ClusterArea, PageArea, asks_for_help
 
 
@@ -42,7 +43,7 @@ class ClusterKernel(IPythonKernel):
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)  # type: ignore[no-untyped-call]
-        worlds.set_defaults(n=self.ranks, device=self.device)
+        registry.set_defaults(n=self.ranks, device=self.device)
 
     def start(self) -> None:
         """Load nbcomm, whose fork server warms up while a person still types, then take requests."""
@@ -65,7 +66,7 @@ class ClusterKernel(IPythonKernel):
     ) -> dict[str, Any]:
         """Run a cell; if it runs on ranks, its value and its help go where any kernel's go."""
         execute = partial(super().do_execute, code, silent, store_history, *args, **kwargs)
-        part = None if silent else auto.part_for_ranks(code, plain=auto.is_on() and store_history)
+        part = None if silent else routing.part_for_ranks(code, plain=routing.is_on() and store_history)
         if part is None:  # it runs here
             return await execute()  # type: ignore[no-any-return]
         shell, number = self.shell, self.execution_count

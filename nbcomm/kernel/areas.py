@@ -12,7 +12,7 @@ from typing import Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 
-from ..notebook.area import JupyterArea
+from ..notebook.display.area import JupyterArea
 
 _PAGED = {"pinfo", "pinfo2", "psearch", "psource", "pdoc", "pfile", "page"}
 """What ``x?``, ``x??`` and ``*x*?`` are short for, and the magics like them."""

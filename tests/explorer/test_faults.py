@@ -12,7 +12,7 @@ import nbcomm
 from nbcomm.errors import CellError
 from nbcomm.explorer.algorithms import ALGORITHMS
 from nbcomm.explorer.faults import BREAKS, Call, breaks_of, broken
-from nbcomm.notebook.session import Session
+from nbcomm.notebook.session.session import Session
 from nbcomm.rank_spec import parse
 
 CASES = [(Call(name, 4), how) for name in ALGORITHMS for how in breaks_of(name)]

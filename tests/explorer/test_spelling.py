@@ -10,7 +10,7 @@ import pytest
 import nbcomm
 from nbcomm.errors import CollectiveError, OpError
 from nbcomm.explorer.spelling import LIBRARIES, NONE, spell
-from nbcomm.notebook.session import Session
+from nbcomm.notebook.session.session import Session
 from nbcomm.number_ops import PAIRS
 from nbcomm.pictures.plan import NAMES, REDUCING, plan
 

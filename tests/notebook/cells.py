@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from nbcomm.notebook.area import RecordingArea
-from nbcomm.notebook.output import CellOutput
+from nbcomm.notebook.display.area import RecordingArea
+from nbcomm.notebook.output.cell_output import CellOutput
 from nbcomm.protocol.messages import Display, Item, Text
 
 

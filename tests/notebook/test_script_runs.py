@@ -8,8 +8,8 @@ import pytest
 from IPython.core.inputtransformer2 import TransformerManager
 
 from nbcomm.errors import CellSyntaxError, ScriptError
-from nbcomm.notebook.programs import allow_no_body, order
-from nbcomm.notebook.usage import cell_parser, line_parser, parse_cell, parse_line, split
+from nbcomm.notebook.session.script_cells import allow_no_body, order
+from nbcomm.notebook.shell.arguments import cell_parser, line_parser, parse_cell, parse_line, split
 
 
 def test_an_order_says_where_the_script_is_and_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

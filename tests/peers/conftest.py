@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 import nbcomm
-from nbcomm.notebook.session import Session
+from nbcomm.notebook.session.session import Session
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from nbcomm.notebook.session import Session
+from nbcomm.notebook.session.session import Session
 
 from .test_fabric import both
 

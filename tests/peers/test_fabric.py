@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbcomm.notebook.session import Session
+from nbcomm.notebook.session.session import Session
 
 from . import inputs
 

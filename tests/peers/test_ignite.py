@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nbcomm.notebook.session import Session
+from nbcomm.notebook.session.session import Session
 
 from . import inputs
 

@@ -13,7 +13,7 @@ import pytest
 import torch.distributed as dist
 
 import nbcomm
-from nbcomm.notebook.session import Session
+from nbcomm.notebook.session.session import Session
 
 REPORT = """
 import torch

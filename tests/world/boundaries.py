@@ -151,12 +151,12 @@ TABLE = (
     Boundary("output could not be sent", "rank", "nbcomm.rank.link:Agent._send_output", NOTHING, thread="nbcomm-agent"),
     Boundary("what the notebook has heard could not be forgotten", "rank", "nbcomm.rank.replay:History.seen", NOTHING),
     # What the notebook's threads do.
-    Boundary("the link failed", "notebook", "nbcomm.notebook.link:Link._send_waiting", NOTHING),
-    Boundary("the link failed", "notebook", "nbcomm.notebook.link:Link._take_arrived", NOTHING),
+    Boundary("the link failed", "notebook", "nbcomm.notebook.cluster.link:Link._send_waiting", NOTHING),
+    Boundary("the link failed", "notebook", "nbcomm.notebook.cluster.link:Link._take_arrived", NOTHING),
     Boundary(
         "a message could not be read",
         "notebook",
-        "nbcomm.notebook.link:decode_from_rank",
+        "nbcomm.notebook.cluster.link:decode_from_rank",
         CELL,
         of="Done",
         told="its answer was lost on the way",
@@ -164,31 +164,38 @@ TABLE = (
     Boundary(
         "how long it took could not be told",
         "notebook",
-        "nbcomm.notebook.magics:Session.took",
+        "nbcomm.notebook.shell.magics:Session.took",
         NOTHING,
-        elsewhere="tests/notebook/test_magics.py::test_a_fault_in_telling_the_time_does_not_harm_the_cell",
+        elsewhere="tests/notebook/shell/test_magics.py::test_a_fault_in_telling_the_time_does_not_harm_the_cell",
     ),
-    Boundary("what it showed could not be kept", "notebook", "nbcomm.notebook.replay:KeptArea._grow", NOTHING),
+    Boundary(
+        "what it showed could not be kept", "notebook", "nbcomm.notebook.output.last_cell:KeptArea._grow", NOTHING
+    ),
     Boundary(
         "the last words could not be sent",
         "notebook",
-        "nbcomm.notebook.link:Link._send_waiting",
+        "nbcomm.notebook.cluster.link:Link._send_waiting",
         NOTHING,
-        elsewhere="tests/notebook/test_link.py::test_a_link_whose_last_words_fail_is_closed_all_the_same",
+        elsewhere="tests/notebook/cluster/test_link.py::test_a_link_whose_last_words_fail_is_closed_all_the_same",
     ),
     Boundary(
         "a {} could not be taken",
         "notebook",
-        "nbcomm.notebook.desk:Desk.hear",
+        "nbcomm.notebook.execution.dispatcher:Desk.hear",
         CELL,
         of="Done",
         thread="nbcomm-link",
         told="its answer was lost on the way",
     ),
-    Boundary("a {} could not be taken", "notebook", "nbcomm.notebook.stage:Stage.show", REST, action="printing"),
-    Boundary("a {} could not be taken", "notebook", "nbcomm.notebook.roster:Roster.note", NOTHING),
     Boundary(
-        "the ranks could not be asked what they do", "notebook", "nbcomm.notebook.roster:Roster.next_question", NOTHING
+        "a {} could not be taken", "notebook", "nbcomm.notebook.execution.cell_run:Stage.show", REST, action="printing"
+    ),
+    Boundary("a {} could not be taken", "notebook", "nbcomm.notebook.cluster.roster:Roster.note", NOTHING),
+    Boundary(
+        "the ranks could not be asked what they do",
+        "notebook",
+        "nbcomm.notebook.cluster.roster:Roster.next_question",
+        NOTHING,
     ),
     Boundary(
         "the ranks' processes could not be looked at",
@@ -200,11 +207,13 @@ TABLE = (
     Boundary(
         "what is lost could not be looked for",
         "notebook",
-        "nbcomm.notebook.desk:Desk.open",
+        "nbcomm.notebook.execution.dispatcher:Desk.open",
         NOTHING,
         thread="nbcomm-watch",
     ),
-    Boundary("a hang could not be judged", "notebook", "nbcomm.notebook.watch:judge", NOTHING, action="hang"),
+    Boundary(
+        "a hang could not be judged", "notebook", "nbcomm.notebook.execution.hang_watch:judge", NOTHING, action="hang"
+    ),
     Boundary(
         "collectives could not be kept",
         "notebook",
@@ -215,14 +224,14 @@ TABLE = (
     Boundary(
         "the panel could not be told",
         "notebook",
-        "nbcomm.notebook.session:Panel.update",
+        "nbcomm.notebook.session.session:Panel.update",
         NOTHING,
         thread="nbcomm-watch",
     ),
     Boundary(
         "output could not be shown",
         "notebook",
-        "nbcomm.notebook.output:CellOutput.render",
+        "nbcomm.notebook.output.cell_output:CellOutput.render",
         NOTHING,
         thread="main",
         action="printing",
@@ -230,17 +239,21 @@ TABLE = (
     *(
         Boundary(f"output could not be shown {where} an input box", "notebook", spoiled, NOTHING, action="input")
         for where, spoiled in (
-            ("above", "nbcomm.notebook.output:CellOutput.expose"),
-            ("behind", "nbcomm.notebook.output:CellOutput.cut"),
+            ("above", "nbcomm.notebook.output.cell_output:CellOutput.expose"),
+            ("behind", "nbcomm.notebook.output.cell_output:CellOutput.cut"),
         )
     ),
     Boundary(
-        "a piece of output could not be read", "notebook", "nbcomm.notebook.output:as_view", REST, action="printing"
+        "a piece of output could not be read",
+        "notebook",
+        "nbcomm.notebook.output.cell_output:as_view",
+        REST,
+        action="printing",
     ),
     Boundary(
         "output could not be shown beside an input box",
         "notebook",
-        "nbcomm.notebook.output:CellOutput.render",
+        "nbcomm.notebook.output.cell_output:CellOutput.render",
         NOTHING,
         thread="nbcomm-questions",
         action="input",
@@ -257,7 +270,7 @@ TABLE = (
                 "notebook",
                 "widgets",
                 REST,
-                "tests/notebook/test_mirrors.py::test_a_held_back_value_that_cannot_be_sent_is_lost_alone",
+                "tests/notebook/widgets/test_mirrors.py::test_a_held_back_value_that_cannot_be_sent_is_lost_alone",
             ),
             (
                 "notebook",
@@ -276,17 +289,22 @@ TABLE = (
         )
     ),
     # What it does at the end of a cell.
-    Boundary("a question could not be closed", "notebook", "nbcomm.notebook.questions:Questions.end", NOTHING),
     Boundary(
-        "the end of its output could not be shown", "notebook", "nbcomm.notebook.output:CellOutput.close", SENTENCE
+        "a question could not be closed", "notebook", "nbcomm.notebook.execution.input_prompts:Questions.end", NOTHING
+    ),
+    Boundary(
+        "the end of its output could not be shown",
+        "notebook",
+        "nbcomm.notebook.output.cell_output:CellOutput.close",
+        SENTENCE,
     ),
     Boundary("its collectives could not be kept", "notebook", "nbcomm.analysis.collective_log:Chronicle.end", SENTENCE),
     Boundary("", "notebook", "nbcomm.analysis.collective_log:Chronicle.end", NOTHING, how="slow"),
-    Boundary("the panel could not be saved", "notebook", "nbcomm.notebook.session:Panel.settle", SENTENCE),
+    Boundary("the panel could not be saved", "notebook", "nbcomm.notebook.session.session:Panel.settle", SENTENCE),
     Boundary(
         "its pictures or its trace could not be made",
         "notebook",
-        "nbcomm.notebook.aftermath:Aftermath.__call__",
+        "nbcomm.notebook.execution.after_cell:Aftermath.__call__",
         SENTENCE,
     ),
     Boundary(
@@ -299,9 +317,9 @@ TABLE = (
     Boundary(
         "a hint could not be given",
         "notebook",
-        "nbcomm.notebook.hints:hint",
+        "nbcomm.notebook.shell.hints:hint",
         NOTHING,
-        elsewhere="tests/notebook/test_hints.py::test_a_hint_that_cannot_be_given_costs_nothing",
+        elsewhere="tests/notebook/shell/test_hints.py::test_a_hint_that_cannot_be_given_costs_nothing",
     ),
     # What hears of processes, and starts them.
     *(
@@ -317,7 +335,7 @@ TABLE = (
             (
                 "an end was not noted",
                 "notebook",
-                "nbcomm.notebook.processes:Processes._ended",
+                "nbcomm.notebook.cluster.processes:Processes._ended",
                 NOTHING,
                 "test_who_fails_over_an_end_is_told_of_the_next",
             ),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.notebook.frontend import NO_UPDATES
+from nbcomm.notebook.display.frontends import NO_UPDATES
 
 from .notebook import Notebook, started
 

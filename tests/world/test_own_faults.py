@@ -36,7 +36,7 @@ def test_a_function_that_exits_is_answered(four: Notebook) -> None:
 
 
 ANSWER = """
-import nbcomm.notebook.desk as desk
+import nbcomm.notebook.execution.dispatcher as desk
 plain = desk.Desk.hear
 def deaf(self, rank, done, frames=()):
     if rank == 2 and done.failure is None:

@@ -87,7 +87,7 @@ def describe(value: Any, *, hashes: bool) -> dict[str, Any]:
     """Say what a value is, whatever it is.
 
     Returns:
-        The fields of `nbcomm.notebook.variables.Seen`; what does not apply is left out.
+        The fields of `nbcomm.notebook.variables.table.Seen`; what does not apply is left out.
     """
     said: dict[str, Any] = {"type": _clean(type(value).__name__)}
     for look in (_size, _place):

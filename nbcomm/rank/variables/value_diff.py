@@ -117,7 +117,7 @@ def compare(mine: Any, theirs: Any, atol: float = 0.0) -> dict[str, Any]:
 
     Returns:
         ``leaves``: how many there are in both together; ``different``: how many of them differ; ``first``: the first of
-        them, see `nbcomm.notebook.differences`; ``close``: how many numbers differ by no more than ``atol``;
+        them, see `nbcomm.notebook.variables.comparison`; ``close``: how many numbers differ by no more than ``atol``;
         ``absolute`` and ``relative``: the largest differences, each with its path and index.
     """
     walk = _Walk(atol)

@@ -228,6 +228,6 @@ def test_nobody_hears_what_it_prints(tmp_path: Any, monkeypatch: pytest.MonkeyPa
 
 
 def test_its_patience_is_the_notebooks() -> None:
-    from nbcomm.notebook import inquiries
+    from nbcomm.notebook.execution import introspection
 
-    assert module.PATIENCE == inquiries.PATIENCE
+    assert module.PATIENCE == introspection.PATIENCE

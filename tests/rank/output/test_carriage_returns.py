@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from nbcomm.notebook.lines import LineReader
+from nbcomm.notebook.display.terminal_lines import LineReader
 from nbcomm.rank.output.carriage_returns import settle_returns
 
 

@@ -1,0 +1,198 @@
+"""The lives of the world's process groups: formed at the start, ended by an abort, formed anew behind it.
+
+This is the fence: a cell that left a collective half done, whatever the reason, can leave nothing to the next
+one, because the next one meets in groups that did not exist before. Variables, and whoever holds a group, stay.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from ... import rank_spec as rank_specs
+from ...errors import Interrupted, StateError
+from ...protocol.messages import Abort, Doing, Done, Form, Interrupt, Place, Snapshot
+from ...world_dir import Home
+from .pending import Request
+from .roster import Roster
+
+if TYPE_CHECKING:
+    from .link import Link
+
+GROUP_TIMEOUT = 1800.0
+"""Seconds that a collective waits for its ranks; torch's own default for gloo."""
+
+_PATIENCE = 20.0
+"""Seconds that forming the groups anew may take; it takes hundredths, unless a rank has just died."""
+
+_END = 2.0
+"""Seconds that the others have to notice that one of them has failed."""
+
+_SILENCE = 1.5
+"""Seconds after which a rank that says nothing at all is taken for one that cannot form anything."""
+
+_TICK = 0.1
+
+
+class Generations:
+    """Forms the groups of one world, one generation after the other.
+
+    Args:
+        home: the world's directory: stores and board.
+        roster: who is where, and who lives.
+        link: to send by.
+        expect: makes a request of some ranks, which collects their answers.
+    """
+
+    def __init__(
+        self, home: Home, roster: Roster, link: Callable[[], Link], expect: Callable[[Iterable[int]], Request]
+    ) -> None:
+        self.number = 0
+        self.port = 0
+        self.stale = False
+        """Whether the groups must be formed anew before the next cell."""
+        self.newcomers: set[int] = set()
+        """Ranks whose process is new: they have yet to join."""
+        self.plain = ""
+        """Why the groups are torch's own; empty if they are ours."""
+        self.over = False
+        """The world is left: nobody forms groups any more."""
+        self._aborted: tuple[int, int] | None = None
+        self._aborted_at = 0.0
+        self._home = home
+        self._roster = roster
+        self._link = link
+        self._expect = expect
+
+    def take_up(self, snapshots: Iterable[Snapshot], port: int, plain: str = "") -> None:
+        """Go on where another notebook has left off."""
+        self.plain = plain
+        snapshots = list(snapshots)
+        lives = {snapshot.generation for snapshot in snapshots}
+        self.number, self.port = max(lives, default=0), port
+        self.newcomers = {snapshot.rank for snapshot in snapshots if not snapshot.generation}
+        self.stale = len(lives) > 1 or bool(self._roster.dead)  # it was forming them when it ended
+        # Or a cell had just failed, and its answer has told another notebook what it has left.
+        self.stale |= not plain and any(snapshot.state in {"failed", "interrupted"} for snapshot in snapshots)
+
+    def order(self) -> Request:
+        """Tell every living rank to form the next generation; return the request, unanswered."""
+        self.number += 1
+        roster = self._roster
+        living = [place for place in roster.places if place.rank not in roster.dead]
+        serving = living[0].rank
+        request = self._expect([place.rank for place in living])
+        for place in living:
+            self._link().send([place.rank], self._form(request.id, place, serving))
+        request.note_sent(roster.question)
+        return request
+
+    def _form(self, request: int, place: Place, serving: int) -> Form:
+        return Form(
+            id=request,
+            place=place,
+            store=str(self._home.store_socket(self.number)),
+            serves=place.rank == serving,
+            generation=self.number,
+            master_addr="127.0.0.1",
+            master_port=self.port,
+            timeout=GROUP_TIMEOUT,
+            board=str(self._home.board),
+            absent=sorted(self._roster.dead),
+            newcomers=sorted(self.newcomers),
+            plain=self.plain,
+        )
+
+    def abort(self, request: Request, error: str, text: str) -> None:
+        """End the present generation: every rank that has not answered the request fails with this error."""
+        self.stale = request.aborted = True
+        if (self.number, request.id) == self._aborted:  # the first reason is the one that all ranks are told
+            return
+        self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
+        self._link().send(request.waiting_for(), Abort(request.id, self.number, error, text))
+
+    def ending_for(self, request: Request) -> float:
+        """Seconds since a request was aborted; 0 if it was not."""
+        return time.monotonic() - self._aborted_at if self._aborted == (self.number, request.id) else 0.0
+
+    def look_back(self, answers: Mapping[int, Done]) -> None:
+        """A cell has ended: see whether it left anything that could meet what a later one does."""
+        for rank, done in answers.items():
+            if done.doing is not None:
+                self._roster.note_doing(rank, self.number, done.doing)
+        if any(done.broken for done in answers.values()):
+            self.stale = True
+        elif any(done.failure for done in answers.values()):
+            # Where all went well, what one rank has issued ahead may be meant for the next cell.
+            self.stale |= left_over(self._roster.doings(self.number))
+
+    @property
+    def due(self) -> bool:
+        """Whether the groups are formed anew before the next cell."""
+        return not self.over and (self.stale or bool(self.newcomers))
+
+    def renew(self, given_up: Callable[[], bool] = lambda: False) -> None:
+        """Form all groups anew, on every living rank. The caller keeps interrupts until they are formed.
+
+        Args:
+            given_up: whether nobody waits for it any more.
+
+        Raises:
+            Interrupted: it was given up; they stay stale.
+            StateError: a rank could not; they stay stale.
+        """
+        if not self.due or not self._roster.living:
+            return
+        self.stale = True
+        request = self.order()
+        deadline = time.monotonic() + _PATIENCE
+        while not (request.wait(_TICK) or request.failures() or self.over or time.monotonic() > deadline):
+            if given_up():
+                self._end(request, "The forming of the process groups was interrupted.")
+                raise Interrupted("the process groups were not formed anew; the next cell tries again.")
+        failures = request.failures()
+        if failures or request.waiting_for():
+            # Whoever waits for the rank that failed must not wait for ever.
+            waiting = request.waiting_for()
+            # Those that answer questions only wait for the others.
+            late = sorted(failures) or self._roster.silent_for(waiting, _SILENCE) or waiting
+            self._end(request, f"Rank {rank_specs.fold(late)} could not form its process groups anew.")
+            reason = next(iter(failures.values())).message if failures else f"no answer within {_PATIENCE:g} s"
+            raise StateError(
+                f"The process groups could not be formed anew: rank {rank_specs.fold(late)}: {reason}. The ranks keep "
+                "their variables; the next cell tries again, and %distributed restart gives a new world."
+            )
+        self.stale = False
+        self.newcomers.clear()
+        self._home.store_socket(self.number - 1).unlink(missing_ok=True)
+
+    def _end(self, request: Request, why: str) -> None:
+        """End a forming, and give the ranks time to notice, or they were busy for the next cell."""
+        self.abort(request, "HangError", why)
+        deadline = time.monotonic() + _END
+        while not (request.wait(_TICK) or self.over) and time.monotonic() < deadline:
+            pass
+        # Who has yet to begin does not know of what was ended, and would wait for the others for ever.
+        if waiting := request.waiting_for():
+            self._link().send(waiting, Interrupt(request.id))
+
+
+def left_over(doings: Mapping[int, Doing]) -> bool:
+    """Whether ranks have issued something that others of the group have not.
+
+    Args:
+        doings: how far each rank is, all in one generation.
+    """
+    issued: dict[str, set[int]] = {}
+    open_: Counter[tuple[str, int, int]] = Counter()
+    for rank, doing in doings.items():
+        for group, count in doing.issued.items():
+            issued.setdefault(group, set()).add(count)
+        for sent in doing.sent:
+            if sent.peer is not None:
+                open_[sent.group, sent.peer, sent.tag] += sent.number
+        for received in doing.received:
+            open_[received.group, rank, received.tag] -= received.number
+    return any(len(counts) > 1 for counts in issued.values()) or any(open_.values())

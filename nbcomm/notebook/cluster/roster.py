@@ -1,0 +1,229 @@
+"""What the notebook knows of each rank: where it sits, what it said last, whether it lives."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable, Mapping
+
+from msgspec import structs
+
+from ...analysis.verdict import plural
+from ...launch.ends import how_it_ended
+from ...panel import RankView
+from ...protocol.messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
+from ...rank_spec import named, together
+from ...world_dir import Home, tail
+from ..output.failures import first_line
+
+
+class Roster:
+    """The ranks of one world, filled in from other threads as they report.
+
+    Args:
+        home: the world's directory, where the logs are.
+    """
+
+    def __init__(self, home: Home) -> None:
+        self.places: list[Place] = []
+        self.hellos: dict[int, Hello] = {}
+        self.attached: set[int] = set()
+        self.dead: dict[int, str] = {}
+        """Ranks whose process has ended by itself, and how: "was killed by SIGKILL"."""
+        self._home = home
+        self._snapshots: dict[int, Snapshot] = {}
+        self._doings: dict[int, tuple[int, Doing]] = {}
+        self._heard: dict[int, float] = {}
+        self._errors: dict[int, str] = {}
+        self._ended: dict[int, tuple[float, float, str]] = {}  # when a cell did there, by two clocks, and how
+        self._question = 0
+        self._answered: dict[int, int] = {}
+        self._changed = threading.Condition()
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks, ascending."""
+        return [place.rank for place in self.places]
+
+    @property
+    def living(self) -> list[int]:
+        """The ranks whose process has not ended, ascending."""
+        return [rank for rank in self.ranks if rank not in self.dead]
+
+    @property
+    def title(self) -> str:
+        """How many ranks, on what: "4 ranks on cpu"."""
+        devices = sorted({place.device.split(":")[0] for place in self.places})
+        n = len(self.places)
+        return f"{n} rank{'s' if n > 1 else ''} on {' and '.join(devices)}"
+
+    def wait(self, timeout: float) -> None:
+        """Wait until a rank reports anything, at most so many seconds."""
+        with self._changed:
+            self._changed.wait(timeout)
+
+    def hear(self, rank: int, message: FromRank) -> None:
+        """Take what a rank says of itself."""
+        if isinstance(message, Snapshot):
+            self.note(rank, message)
+        elif isinstance(message, Hello):
+            self.greet(message)
+        elif isinstance(message, Attached):
+            self.attach(rank)
+
+    def greet(self, hello: Hello) -> None:
+        """A rank's agent is connected."""
+        with self._changed:
+            self.hellos[hello.rank] = hello
+            self._changed.notify_all()
+
+    def attach(self, rank: int) -> None:
+        """A rank can run cells."""
+        with self._changed:
+            self.attached.add(rank)
+            self._changed.notify_all()
+
+    @property
+    def question(self) -> int:
+        """The last question that was asked of the ranks; a `Snapshot` says which it answers."""
+        return self._question
+
+    def next_question(self) -> int:
+        """A number for a probe, larger than all before."""
+        with self._changed:
+            self._question += 1
+            return self._question
+
+    def silent(self, question: int) -> set[int]:
+        """The living ranks that have answered neither this question nor a later one."""
+        return {rank for rank in self.living if self._answered.get(rank, 0) < question}
+
+    def note(self, rank: int, snapshot: Snapshot) -> None:
+        """Take what a rank says it does."""
+        with self._changed:
+            self._snapshots[rank] = snapshot
+            self._doings[rank] = snapshot.generation, snapshot.doing
+            self._heard[rank] = time.monotonic()
+            self._answered[rank] = max(snapshot.question, self._answered.get(rank, 0))
+            self._changed.notify_all()
+
+    def note_doing(self, rank: int, generation: int, doing: Doing) -> None:
+        """Take how far a rank was when its part of a cell ended."""
+        with self._changed:
+            self._doings[rank] = generation, doing
+
+    def snapshot(self, rank: int) -> Snapshot | None:
+        """What a rank said last; None if it has said nothing yet."""
+        return self._snapshots.get(rank)
+
+    def doing(self, rank: int, generation: int) -> Doing:
+        """How far a rank is in a generation, as far as is known."""
+        known = self._doings.get(rank)
+        return known[1] if known is not None and known[0] == generation else Doing()
+
+    def doings(self, generation: int) -> dict[int, Doing]:
+        """How far each living rank is in a generation."""
+        return {rank: self.doing(rank, generation) for rank in self.living}
+
+    def silent_for(self, ranks: Iterable[int], seconds: float) -> list[int]:
+        """Those of some living ranks that have said nothing for so long, though they are asked all the time."""
+        now = time.monotonic()
+        return [rank for rank in ranks if rank not in self.dead and now - self._heard.get(rank, now) > seconds]
+
+    def note_death(self, rank: int, status: int | None, *, oom: bool = False) -> str:
+        """Take the end of a rank's process; return it in words."""
+        with self._changed:
+            self.dead[rank] = how_it_ended(status, oom=oom)
+            self._changed.notify_all()
+        return self.dead[rank]
+
+    def begin_again(self, ranks: Iterable[int]) -> None:
+        """New processes are about to take the places of these ranks."""
+        with self._changed:
+            for rank in ranks:
+                self.attached.discard(rank)
+                for known in (
+                    *(self.dead, self._snapshots, self._doings, self._heard, self._answered, self._errors),
+                    self._ended,
+                ):
+                    known.pop(rank, None)
+
+    def note_end(self, rank: int, state: str) -> None:
+        """A part of a cell has ended: what the rank said before is past. It is "idle", "failed" or "interrupted"."""
+        with self._changed:
+            self._ended[rank] = time.monotonic(), time.time(), state
+
+    def note_error(self, rank: int, failure: Failure | None) -> None:
+        """A rank's part of a cell has ended, well or not; of its last error one line is kept."""
+        with self._changed:
+            self._errors.pop(rank, None)
+            if failure is not None:
+                self._errors[rank] = first_line(failure)
+
+    def forget_errors(self) -> None:
+        """What went wrong before is mended, or was in a cell before the one that begins."""
+        with self._changed:
+            self._errors.clear()
+
+    def dead_among(self, ranks: Iterable[int]) -> list[int]:
+        """Those of some ranks whose process has ended."""
+        return [rank for rank in ranks if rank in self.dead]
+
+    def views(self, *, stopped: bool = False) -> list[RankView]:
+        """The panel's rows, in rank order."""
+        return [self._view(place, stopped=stopped) for place in self.places]
+
+    def _view(self, place: Place, *, stopped: bool) -> RankView:
+        hello, snapshot = self.hellos[place.rank], self._snapshots.get(place.rank)
+        heard, since, how = self._ended.get(place.rank, (0.0, 0.0, ""))
+        if snapshot is not None and heard > self._heard[place.rank]:
+            snapshot = structs.replace(snapshot, state=how, since=since)
+        state, note = (snapshot.state if snapshot else "idle"), ""
+        if state in ("failed", "interrupted") and place.rank not in self._errors:
+            state = "idle"  # that was in a cell before the last one
+        if place.rank in self.dead:
+            state, note = "dead", self.dead[place.rank]
+        elif stopped:
+            state, note = "dead", "stopped"
+        elif snapshot is not None and state == "running" and snapshot.doing.waits:
+            (op, *_) = snapshot.doing.waits
+            state, note = "waiting", f"{op.name} #{op.seq}"
+        return RankView(
+            rank=place.rank,
+            local_rank=place.local_rank,
+            node_rank=place.node_rank,
+            host=hello.host,
+            device=place.device,
+            pid=hello.pid,
+            state=state,
+            since=_since(snapshot, state),
+            memory=snapshot.memory if snapshot else 0,
+            pss=snapshot is not None and snapshot.pss,
+            device_memory=snapshot.device_memory if snapshot else 0,
+            device_total=snapshot.device_total if snapshot else 0,
+            note=note,
+            error=self._errors.get(place.rank, ""),
+        )
+
+    def log(self, rank: int, lines: int = 40) -> str:
+        """The end of a rank's log: what its engine logged, and what it wrote to descriptor 2 at last."""
+        parts = [tail(self._home.log(rank), lines), tail(self._home.captured(rank, "stderr"), lines)]
+        return "\n".join(part for part in parts if part.strip("\0\n ")) or "(nothing)"
+
+
+def _since(snapshot: Snapshot | None, state: str) -> float:
+    if snapshot is None:
+        return time.time()
+    return min(op.since for op in snapshot.doing.waits) if state == "waiting" else snapshot.since
+
+
+def ends_of(ranks: Iterable[int], causes: Mapping[int, str]) -> str:
+    """Say of some dead ranks how each has ended, those that ended alike together.
+
+    >>> ends_of([1, 2, 3], {1: "was killed by SIGKILL", 2: "ended with exit code 3", 3: "was killed by SIGKILL"})
+    'ranks 1,3 were killed by SIGKILL and rank 2 ended with exit code 3'
+    """
+    ranks = list(ranks)
+    alike = together(ranks, [causes[rank] for rank in ranks])
+    ends = [f"{named(who)} {plural(cause) if len(who) > 1 else cause}" for cause, who in alike.items()]
+    return " and ".join([", ".join(ends[:-1]), ends[-1]] if len(ends) > 1 else ends)

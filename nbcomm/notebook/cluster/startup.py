@@ -1,0 +1,137 @@
+"""Brings a world up: processes, links, places, process group. Fails with the log of whoever failed."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING
+
+from ... import rank_spec as rank_specs
+from ...errors import StartError
+from ...launch import layout
+from ...protocol.messages import Failure
+from ...torch_versions import untested
+from .generations import Generations
+from .readiness import await_ranks, refuse_dead
+from .roster import Roster
+from .wishes import Progress, Wishes
+
+if TYPE_CHECKING:
+    from .processes import Processes
+
+PLAIN_GROUPS = "NBCOMM_PLAIN_GROUPS"
+"""Environment variable that makes worlds use torch's own process groups."""
+
+TORCHS_OWN_GROUPS = (
+    "The process groups are torch's own: a wait that can never end is not noticed, mismatched calls are not compared, "
+    "and after an interrupt in a collective, or a heal, subgroups and modules that hold a group must be made again."
+)
+"""What a world is without process groups of ours."""
+
+_TICK = 0.1
+
+
+class Startup:
+    """One start, step by step; meanwhile the session's link delivers into the roster.
+
+    Args:
+        wishes: what is wanted.
+        processes: starts them; the fork server may still be importing torch.
+        roster: is filled in by the link as the ranks report.
+        progress: told how it comes along.
+    """
+
+    def __init__(self, wishes: Wishes, processes: Processes, roster: Roster, progress: Progress) -> None:
+        self.notice = ""
+        """What the user should know of the devices that were chosen, or of how the ranks were started."""
+        self._wishes = wishes
+        self._processes = processes
+        self._roster = roster
+        self._progress = progress
+        self._deadline = time.monotonic() + wishes.timeout
+
+    def launch(self) -> None:
+        """Start the processes; returns before they are up.
+
+        Raises:
+            StartError: the wish cannot be granted, or the fork server failed.
+        """
+        self._progress("importing torch", 0, self._wishes.n or 0)
+        import ipyparallel  # noqa: F401 - while the fork server imports torch: it takes long, too
+
+        self._ready = self._processes.forkserver.wait_ready(self._wishes.timeout)
+        self._n = layout.choose_size(self._wishes.n, self._ready.gpus)
+        self._device, backend, self.notice = layout.choose_device(self._wishes.device, self._n, self._ready.gpus)
+        self._backend = self._wishes.backend or backend
+        if not self._ready.forks:
+            plainly = f"Each rank was started as a process of its own, which takes longer: {self._ready.why}."
+            self._notice(plainly)
+        self._progress("starting engines", 0, self._n)
+        self._processes.start(self._n, self._wishes.grace)
+
+    def await_ranks(self) -> None:
+        """Wait until every engine can run cells, then give each its place.
+
+        Raises:
+            StartError: an engine died, or the time is over; the message ends with its log.
+        """
+        await_ranks(
+            self._roster,
+            range(self._n),
+            self._deadline,
+            f"{self._wishes.timeout:g} s (--timeout gives more)",
+            progress=lambda ready: self._progress("starting engines", ready, self._n),
+        )
+        self._roster.places = layout.assign_places(
+            self._roster.hellos.values(), self._device, self._backend, self._ready.gpus
+        )
+
+    def form_group(self, generations: Generations) -> None:
+        """Have all ranks join the process group's first generation: with groups of ours, or else with torch's own.
+
+        Raises:
+            StartError: a rank could not, or the time is over.
+        """
+        self._progress("forming the process group", self._n, self._n)
+        generations.port = _free_port()
+        generations.plain = f"{PLAIN_GROUPS} is set" if os.environ.get(PLAIN_GROUPS) else ""
+        failed = self._form(generations)
+        if failed and not generations.plain:
+            generations.plain = next(iter(failed.values())).message
+            failed = self._form(generations)
+        for rank, failure in failed.items():
+            raise StartError(f"Rank {rank} could not join the process group:\n{failure.traceback}")
+        generations.stale = False
+        if generations.plain:
+            self._notice(f"{TORCHS_OWN_GROUPS} The reason: {generations.plain.rstrip('.')}.")
+        self._notice(untested(self._roster.hellos[0].torch))
+
+    def _form(self, generations: Generations) -> dict[int, Failure]:
+        """Have all ranks join a generation; once none is under way, return what the first said that could not."""
+        request = generations.order()
+        failed: dict[int, Failure] = {}
+        while not request.wait(_TICK):
+            refuse_dead(self._roster, range(self._n))
+            failed = failed or request.failures()
+            if failed:  # the others wait for those
+                generations.abort(request, "CollectiveError", "Another rank could not form its process groups.")
+            if time.monotonic() > self._deadline:
+                late = request.waiting_for()
+                raise StartError(
+                    f"The process group did not form within {self._wishes.timeout:g} s: rank {rank_specs.fold(late)} "
+                    f"has not joined. The log of rank {late[0]} ends:\n{self._roster.log(late[0])}"
+                )
+        refuse_dead(self._roster, range(self._n))
+        return failed or request.failures()
+
+    def _notice(self, sentence: str) -> None:
+        self.notice = f"{self.notice} {sentence}".strip()
+
+
+def _free_port() -> int:
+    """A TCP port that was free a moment ago, for libraries that read MASTER_PORT; nbcomm itself uses none."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port

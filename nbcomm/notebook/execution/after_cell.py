@@ -1,0 +1,64 @@
+"""What a cell was asked to leave behind: pictures of its collectives, a trace in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from ...analysis import perfetto
+from ...pictures import from_cell
+from ...protocol.messages import Done, Place, Run
+from ...rank_spec import named
+from ..output.cell_output import CellOutput
+
+
+class Aftermath:
+    """Shows pictures and writes a trace when a cell has ended, well or not.
+
+    Args:
+        order: the cell.
+        output: where it is shown.
+        file: the trace's, or None.
+        places: of all ranks.
+    """
+
+    def __init__(self, order: Run, output: CellOutput, file: Path | None, places: Sequence[Place]) -> None:
+        self._order = order
+        self._output = output
+        self._file = file
+        self._places = list(places)
+
+    def __call__(self, answers: Mapping[int, Done]) -> None:
+        """Take what the ranks have told at their end."""
+        if self._order.draw:
+            self._show(answers)
+        if self._file is not None:
+            self._save(self._file, answers)
+
+    def _show(self, answers: Mapping[int, Done]) -> None:
+        from ...explorer.explorer import remember
+        from ...pictures.picture import Picture
+
+        plans, rest = from_cell.plans(
+            {rank: done.steps for rank, done in answers.items()},
+            {rank: done.dropped for rank, done in answers.items()},
+        )
+        if plans:
+            remember(plans)
+        for plan in plans:
+            self._output.append(Picture(plan).bundle)
+        if rest:
+            self._output.say(rest + "\n")
+
+    def _save(self, file: Path, answers: Mapping[int, Done]) -> None:
+        try:
+            count = perfetto.write(file, self._places, self._order.number, self._order.code, answers)
+        except OSError as error:
+            self._output.say(f"The trace could not be written: {error}.\n", "stderr")
+            return
+        dead = sorted(rank for rank, done in answers.items() if not done.began)
+        without = f", without {named(dead)}" if dead else ""
+        self._output.say(
+            f"Trace of {count} collective{'' if count == 1 else 's'} and messages written to {file}{without}: "
+            "open it in https://ui.perfetto.dev or chrome://tracing.\n"
+        )

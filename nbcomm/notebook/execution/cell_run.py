@@ -1,0 +1,206 @@
+"""One cell at a time, from the order to its end: sent to the ranks, shown while it runs, judged by how it ended."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from ... import rank_spec as rank_specs
+from ...analysis.collective_log import Chronicle
+from ...errors import Interrupted, StateError
+from ...faults import Faults
+from ...protocol.messages import Call, Done, Output, Run
+from ..cluster.pending import Request
+from ..output.cell_output import CellOutput, cell_error
+from ..output.last_cell import CellRun
+from ..output.past_cells import PastOutputs
+from .interrupts import Presses
+
+if TYPE_CHECKING:
+    from ...protocol.messages import Failure
+    from ..cluster.generations import Generations
+    from ..widgets.mirrors import Mirrors
+    from .dispatcher import Desk
+
+Aftermath = Callable[[Mapping[int, Done]], None]
+"""Called with the ranks' answers when a cell has ended, well or not."""
+
+
+class Stage:
+    """Where cells are performed.
+
+    Args:
+        desk: asks, and waits for answers.
+        generations: makes the groups good between cells.
+        size: how many ranks the world has.
+        widgets: those of the ranks.
+        settle: lets the notebook's file hold the panel's state; told whether the cell has failed.
+        hurry: told when something begins to run.
+
+    Attributes:
+        cell: the request that runs, and its output; None between cells.
+        chronicle: what is known of its collectives, or of the last one's.
+        last: what it has shown, or the last one; None before the first.
+    """
+
+    def __init__(  # noqa: PLR0913, PLR0917 - what a cell touches
+        self,
+        desk: Desk,
+        generations: Generations,
+        size: Callable[[], int],
+        widgets: Mirrors,
+        settle: Callable[[bool], None],
+        hurry: Callable[[], None],
+    ) -> None:
+        self.cell: tuple[Request, CellOutput | None] | None = None
+        self.chronicle = Chronicle()
+        self.last: CellRun | None = None
+        self._desk = desk
+        self._generations = generations
+        self._size = size
+        self._widgets = widgets
+        self._settle = settle
+        self._hurry = hurry
+        self._outputs: PastOutputs[CellOutput] = PastOutputs()
+        self._faults = Faults()
+        self._lock = threading.Lock()  # one cell at a time, whatever thread asks
+
+    @property
+    def taken(self) -> bool:
+        """Whether something is performed at the moment."""
+        return self._lock.locked()
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Hold the stage, and refuse to wait for it: a cell cannot run inside another."""
+        if not self._lock.acquire(blocking=False):
+            raise StateError("This world runs another cell at the moment; wait for it, or interrupt it.")
+        try:
+            yield
+        finally:
+            self._lock.release()
+
+    def perform(
+        self,
+        message: Run | Call,
+        output: CellOutput,
+        aftermath: Aftermath = lambda _: None,
+        buffers: Sequence[Any] = (),
+    ) -> Request:
+        """Run something on ranks, between two fences, and show what it shows; raise what it raised."""
+        with Presses() as presses:
+            busy = sorted(self._desk.busy())
+            if busy and self._generations.due:  # it takes all of them
+                who = rank_specs.named(busy)
+                raise StateError(
+                    f"{rank_specs.capital(who)} still run{'s' * (len(busy) == 1)} something earlier, and all ranks "
+                    "have to form their process groups anew before the next cell; nothing was run. Wait for it, or "
+                    f"type %distributed heal {rank_specs.fold(busy)} to put new processes in place."
+                )
+            self._generations.renew(lambda: presses.pressed)
+            if presses.pressed:
+                raise Interrupted
+            # Ids are in the order of the asking, and the forming of groups has had one: see `Watch._find_lost`.
+            message = structs.replace(message, id=self._desk.next_id())
+            request = self._desk.expect(message.ranks, message.id)
+            self.begin(request, output, message.number if isinstance(message, Run) else None)
+            self._desk.ask(request, message, buffers)
+            self.finish(request, output, presses, aftermath)
+        return request
+
+    def begin(self, request: Request, output: CellOutput, number: int | None = 0) -> None:
+        """Be ready for whatever a rank says of it; a cell has a number, 0 if that is not known."""
+        self.chronicle.begin(number or 0, request.ranks)
+        self._run = CellRun(number or 0, request.ranks, output.area)
+        if number is not None:
+            self.last = self._run
+        self._desk.questions.begin(request.id)
+        self.cell = request, output
+        output.widgets = self._widgets
+        self._outputs.add(request.id, output)
+        self._hurry()
+
+    def finish(
+        self, request: Request, output: CellOutput, presses: Presses, aftermath: Aftermath = lambda _: None
+    ) -> None:
+        """Show it until it has ended on all ranks.
+
+        Raises:
+            CellError: it failed on some rank.
+            Interrupted: ■ was pressed.
+        """
+        with self._run.ending():
+            self._finish(request, output, presses, aftermath)
+
+    def _finish(self, request: Request, output: CellOutput, presses: Presses, aftermath: Aftermath) -> None:
+        failures: dict[int, Failure] = {}
+        try:
+            self._desk.wait(request, presses, partial(self._desk.questions.tick, request, output, presses))
+            failures = request.failures()
+        finally:
+            self.cell = None
+            answers = request.answers()
+            # The fence behind the cell stands whatever fails before it.
+            with self._faults.beside("a question could not be closed"):
+                self._desk.questions.end()
+            with self._faults.beside("the end of its output could not be shown", _print):
+                output.close(failures)
+            with self._faults.beside("its collectives could not be kept", _print):
+                self.chronicle.end(answers)
+            with self._faults.beside("the panel could not be saved", _print):
+                self._settle(bool(failures))
+            self._generations.look_back(answers)
+            if not request.waiting_for():
+                presses.again()  # those that were meant for the cell
+                with suppress(StateError, Interrupted):  # the next cell tries again, and says so
+                    self._generations.renew(presses.again if presses.pressed else lambda: presses.pressed)
+            with self._faults.beside("its pictures or its trace could not be made", _print):
+                aftermath(answers)
+            _tell_notes(answers)
+        if failures:
+            interrupted = [rank for rank, done in answers.items() if done.interrupted]
+            error = cell_error(failures, range(self._size()))
+            if len(interrupted) == len(failures) and request.interrupted:
+                raise Interrupted(f"the cell was interrupted on {rank_specs.named(interrupted)}.")
+            raise error
+        if presses.pressed:
+            raise Interrupted  # behind its end: the notebook is still to stop here
+
+    # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
+
+    def show(self, rank: int, message: Output) -> None:
+        """Take what a rank prints and displays."""
+        output = self._outputs.get(message.run)
+        items = self._widgets.hear(rank, message.items, output.area if output is not None else None)
+        if output is not None and items:
+            self._outputs.note(message.run, items)
+            output.feed(rank, items)
+
+    def ended(self, rank: int, done: Done) -> bool:
+        """A rank's part has ended: what it prints from now on is late.
+
+        Returns:
+            Whether it was a part of a cell.
+        """
+        output = self._outputs.get(done.id)
+        if output is not None:
+            output.ended(rank)
+        return output is not None
+
+
+def _print(note: str) -> None:
+    sys.stderr.write(f"nbcomm: {note}\n")
+
+
+def _tell_notes(answers: Mapping[int, Done]) -> None:
+    """Say what the ranks could not do beside the cell."""
+    told = [(rank, note) for rank, done in sorted(answers.items()) for note in done.notes]
+    alike = rank_specs.together([rank for rank, _ in told], [note for _, note in told])
+    for note, those in alike.items():
+        _print(f"on {rank_specs.named(those)} {note}")

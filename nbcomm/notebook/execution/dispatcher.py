@@ -1,0 +1,171 @@
+"""Where a notebook's requests go out to its ranks, and where their answers come in and are waited for.
+
+All requests go one way: a message with an id to some ranks, one `Done` back from each, output in between. The
+calling thread waits, so that a person sees the output live, and can interrupt.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ... import rank_spec as rank_specs
+from ...errors import Interrupted
+from ...faults import failure
+from ...protocol.messages import Done, Failure, Interrupt
+from ..cluster.pending import Request
+from .input_prompts import Questions
+from .interrupts import Presses
+
+if TYPE_CHECKING:
+    from ...protocol.messages import Request as Order
+    from ..cluster.link import Link
+    from ..cluster.roster import Roster
+
+TICK = 0.05
+"""Seconds between two looks at a request that runs: to render its output, to see whether ■ was pressed."""
+
+_INTERRUPT_PATIENCE = 5.0
+"""Seconds that an interrupted cell has to end before the notebook gives up waiting for it."""
+
+_SILENCE = 1.5
+"""Seconds after which a rank that says nothing at all is taken to be in C code that lets no thread of its run."""
+
+_IDS_APART = 1000
+"""How far the ids of a notebook's requests begin from those of the notebook before it."""
+
+
+class Desk:
+    """The requests of one world.
+
+    Args:
+        link: to send by.
+        roster: who has been silent, and for how long.
+        addressed: lets the remedies in a text name this world.
+    """
+
+    def __init__(
+        self, link: Callable[[], Link], roster: Roster, addressed: Callable[[str], str] = lambda text: text
+    ) -> None:
+        self._addressed = addressed
+        self.seen = 0
+        """The last request of which all has been heard; ranks need not keep what they said of it."""
+        self.questions = Questions(link, roster)
+        """What the ranks ask a person."""
+        self._link = link
+        self._roster = roster
+        self._ids = itertools.count(1)
+        self._open: dict[int, Request] = {}
+
+    # ── asking ──────────────────────────────────────────────────────────────────────────────────────
+
+    def next_id(self) -> int:
+        """The id of a new request."""
+        return next(self._ids)
+
+    def expect(self, ranks: Iterable[int], identity: int | None = None) -> Request:
+        """Take note of a request that the caller sends, or that another notebook has sent."""
+        request = Request(self.next_id() if identity is None else identity, ranks)
+        self._open[request.id] = request
+        return request
+
+    def ask(self, request: Request, message: Order, buffers: Sequence[Any] = ()) -> Request:
+        """Send a request that is noted already."""
+        try:
+            self._link().send(request.ranks, message, buffers)
+        except BaseException:
+            self._open.pop(request.id, None)  # no rank has heard of it, so none will answer
+            raise
+        request.note_sent(self._roster.question)
+        return request
+
+    def take_up(self, last: int) -> None:
+        """Number on from the requests of the notebook before, which the ranks may still speak of."""
+        self._ids = itertools.count(max(last, 0) + _IDS_APART)
+
+    def interrupt(self) -> None:
+        """Pass an interrupt on to all that have not answered; it is harmless where nothing runs."""
+        for request in self.open():
+            self._link().send(request.waiting_for(), Interrupt(request.id))
+
+    # ── answers ─────────────────────────────────────────────────────────────────────────────────────
+
+    def open(self) -> list[Request]:
+        """The requests that lack an answer."""
+        return list(self._open.values())
+
+    def busy(self) -> set[int]:
+        """The ranks that have not answered something."""
+        return {rank for request in self.open() for rank in request.waiting_for()}
+
+    def hear(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
+        """A rank has answered; on the link's thread."""
+        request = self._open.get(done.id)
+        if request is not None and request.answer(rank, done, frames):
+            self._open.pop(request.id, None)
+            self.seen = max(self.seen, request.id)
+
+    def miss(self, rank: int, identity: int, what: str = "its answer") -> None:
+        """By a rank's own word, a request or its answer has not come, or could not be taken."""
+        error = RuntimeError(f"{what} was lost on the way")
+        self.hear(rank, Done(identity, failure=failure(rank, error), broken=True))
+
+    def lose(self, rank: int, cause: str) -> None:
+        """A rank has died, and answers nothing any more."""
+        for request in self.open():
+            if rank in request.waiting_for():
+                self.hear(rank, lost(request.id, cause, rank))
+
+    def close(self, cause: str) -> None:
+        """The world is left: nobody waits any longer."""
+        for request in self.open():
+            for rank in request.waiting_for():
+                request.answer(rank, lost(request.id, cause))
+
+    # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
+
+    def wait(self, request: Request, presses: Presses, tick: Callable[[], None] = lambda: None) -> None:
+        """Wait for all answers. An interrupt is passed on to the ranks, and waited for.
+
+        Raises:
+            Interrupted: ■ was pressed, but the request ended well, or not at all.
+        """
+        while not request.wait(TICK):
+            tick()
+            if presses.pressed:
+                self._wait_interrupted(request, tick, presses)
+                break
+        if presses.pressed and not request.failures():
+            raise Interrupted  # it ended well in the last moment: the notebook is still to stop here
+
+    def _wait_interrupted(self, request: Request, tick: Callable[[], None], presses: Presses) -> None:
+        request.interrupted = True
+        self._link().send(request.waiting_for(), Interrupt(request.id))
+        began = time.monotonic()
+        while not request.wait(TICK):
+            tick()
+            if presses.again():
+                self._link().send(request.waiting_for(), Interrupt(request.id))
+            stuck, waited = request.waiting_for(), time.monotonic() - began
+            deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
+            if waited > _INTERRUPT_PATIENCE or (deaf and deaf == stuck):
+                who = rank_specs.fold(stuck)
+                why = "C code there holds Python's lock" if deaf == stuck else "its code goes on in spite of it"
+                print(
+                    self._addressed(
+                        f"Rank {who} does not react to the interrupt: {why}. It goes on in the background, and until "
+                        f"it ends cells cannot run on it. Type %distributed heal {who} to put a new "
+                        "process in its place (its variables are lost), or %distributed restart."
+                    )
+                )
+                raise Interrupted
+
+
+def lost(identity: int, cause: str, rank: int | None = None) -> Done:
+    """What stands for the answer of a rank that will never answer, or of the whole world."""
+    who = "The world" if rank is None else f"Rank {rank}"
+    remedy = "restart for a new world" if rank is None else "heal to put a new process in its place"
+    sentence = f"{who} {cause}. Type %distributed {remedy}."
+    return Done(identity, failure=Failure("RankDiedError", sentence, f"RankDiedError: {sentence}"))

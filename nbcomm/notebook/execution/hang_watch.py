@@ -1,0 +1,233 @@
+"""Asks the ranks what they do, judges it, and tells the panel: a thread, so that it goes on while a cell blocks.
+
+Every quarter of a second while something runs: probe, judge, and if a wait is hopeless, end it. A death is judged
+at once. What is waited for, but may still come, is shown: in the panel at once, in the cell after five seconds.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from ... import rank_spec as rank_specs
+from ...analysis.verdict import judge, of_threads
+from ...analysis.wait_graph import Standing
+from ...faults import Faults
+from ...protocol.messages import Doing, Done, Op, Probe
+from ...threads import keep
+from ..cluster.roster import ends_of
+from ..output.failures import first_line
+
+if TYPE_CHECKING:
+    from ...analysis.collective_log import Chronicle
+    from ..cluster.generations import Generations
+    from ..cluster.link import Link
+    from ..cluster.pending import Request
+    from ..cluster.roster import Roster
+    from ..output.cell_output import CellOutput
+
+_BUSY, _IDLE = 0.25, 1.0
+"""Seconds between two questions, while something runs and otherwise."""
+
+_ANSWER = 0.1
+"""Seconds to wait for the answers; a rank that is silent for longer is judged by what it said before."""
+
+_SHOW_AFTER = 5.0
+"""Seconds that ranks wait before the cell says for whom."""
+
+
+class Watch:
+    """Polls the agents of a world until closed.
+
+    Args:
+        link: to ask by.
+        roster: takes the answers.
+        generations: ends what is hopeless.
+        cell: the cell that runs, and its output; None between cells.
+        tell_panel: tells the panel how things stand.
+        chronicle: told what the ranks of the running cell do together.
+        seen: the last request of which all has been heard.
+        open_requests: those that lack an answer.
+        lose: answers a request in place of a rank, where the answer, or the request itself, is lost; told which.
+        look: sees whether the ranks' processes live, where nobody else tells.
+        addressed: lets the remedies in a text name this world.
+
+    Attributes:
+        waiting: for whom ranks wait now, in words; often empty.
+    """
+
+    def __init__(  # noqa: PLR0913 - all but the first three by keyword
+        self,
+        link: Link,
+        roster: Roster,
+        generations: Generations,
+        *,
+        cell: Callable[[], tuple[Request, CellOutput | None] | None],
+        tell_panel: Callable[[], None],
+        chronicle: Chronicle,
+        seen: Callable[[], int],
+        look: Callable[[], None],
+        open_requests: Callable[[], list[Request]],
+        lose: Callable[[int, int, str], None],
+        addressed: Callable[[str], str],
+    ) -> None:
+        self._addressed = addressed
+        self.waiting = ""
+        self._seen = seen
+        self._open = open_requests
+        self._lose = lose
+        self._faults = Faults()
+        self._look = look
+        self._link = link
+        self._roster = roster
+        self._generations = generations
+        self._cell = cell
+        self._tell_panel = tell_panel
+        self._chronicle = chronicle
+        self._closed = False
+        self._hurry = threading.Event()
+        self._thread = keep("nbcomm-watch", self._poll, self._faults)
+
+    def hurry(self) -> None:
+        """Something begins to run: look soon, and often."""
+        self._hurry.set()
+
+    def close(self) -> None:
+        """Stop asking."""
+        self._closed = True
+        self._hurry.set()
+        self._thread.join(5)
+
+    def _poll(self) -> None:
+        steps = {
+            "the ranks could not be asked what they do": self._ask,
+            "the ranks' processes could not be looked at": self._look,
+            "what is lost could not be looked for": self._find_lost,
+            "a hang could not be judged": self._judge,
+            "collectives could not be kept": self._hear_steps,
+            "the panel could not be told": self._tell_panel,
+        }
+        while not self._closed:
+            for what, step in steps.items():
+                if not self._closed:
+                    with self._faults.beside(what, self._say):  # none of them ends the others, or this thread
+                        step()
+            if self._hurry.wait(_BUSY if self._cell() else _IDLE) and not self._closed:
+                self._hurry.clear()
+                # A short cell is over before anybody could see its state: spend no time on it.
+                time.sleep(_BUSY)
+
+    def _ask(self) -> None:
+        question = self._roster.next_question()
+        self._link.send(self._roster.living, Probe(self._seen(), question))
+        deadline = time.monotonic() + _ANSWER
+        while self._roster.silent(question) and time.monotonic() < deadline:
+            self._roster.wait(_ANSWER)
+
+    def _say(self, note: str) -> None:
+        """Say in the running cell that the watch itself has failed."""
+        cell = self._cell()
+        if cell is not None and cell[1] is not None:
+            cell[1].notice(f"nbcomm: {note}")
+
+    def _find_lost(self) -> None:
+        """End what a rank has answered, by its own word, or has never heard of: nobody else would ever end it.
+
+        What a rank says comes behind its answers on one way. So an answer that it says it has sent is here by now. And
+        what it is asked goes behind the requests: one that was sent before a question which it has answered is there.
+        """
+        for request in self._open():
+            for rank in request.waiting_for():
+                snapshot = self._roster.snapshot(rank)
+                if snapshot is None:
+                    continue
+                if snapshot.answered >= request.id:
+                    self._lose(rank, request.id, "its answer")
+                elif request.sent and request.sent[0] < snapshot.question and snapshot.heard < request.id:
+                    self._lose(rank, request.id, "what it was asked")
+
+    def _hear_steps(self) -> None:
+        cell = self._cell()
+        if cell is None:
+            return
+        for rank in cell[0].ranks:
+            snapshot = self._roster.snapshot(rank)
+            if snapshot is not None and snapshot.run == cell[0].id:
+                self._chronicle.hear(rank, snapshot.steps)
+
+    def _judge(self) -> None:
+        cell, self.waiting = self._cell(), ""
+        if cell is None:
+            return
+        request, output = cell
+        answers = request.answers()
+        if not request.waiting_for() or request.interrupted:
+            return
+        if self._generations.ending_for(request) > _SHOW_AFTER and output is not None:
+            late = rank_specs.fold(request.waiting_for())
+            remedy = self._addressed(f"%distributed heal {late}")
+            output.notice(f"rank {late} does not react to the end of this cell; press ■, then type {remedy}")
+            return
+        standings = {rank: self._standing(rank, request, answers) for rank in self._roster.ranks}
+        cut = _cut_off(standings)
+        if cut:
+            self._generations.abort(request, "HangError", cut)
+            return
+        verdict = judge(standings)
+        threads = of_threads(standings) if not verdict.hopeless else ""
+        self.waiting = (verdict.text if verdict.waits and not verdict.hopeless else "") or threads
+        if verdict.hopeless:
+            self._generations.abort(request, "HangError", verdict.text)
+        if output is not None:
+            long = _old([op for wait in verdict.waits for op in wait.ops])
+            died = self._roster.dead_among(request.ranks)
+            news = [f"{ends_of(died, self._roster.dead)}; the other ranks go on"] if died else []
+            if long:
+                news.append(verdict.text)
+            if threads and any(_old(standing.doing.beside) for standing in standings.values()):
+                news.append(threads)
+            if kept := self._kept_from(request):
+                news.append(f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell runs on")
+            output.notice("; ".join(news) if not verdict.hopeless else "")
+
+    def _kept_from(self, request: Request) -> list[int]:
+        """The ranks that have heard of a request long ago, and do something else of which nothing is known."""
+        if request.sent is None or time.monotonic() - request.sent[1] < _SHOW_AFTER:
+            return []
+        said = {rank: self._roster.snapshot(rank) for rank in request.waiting_for()}
+        return [rank for rank, it in said.items() if it and it.run is None and it.begun < request.id <= it.heard]
+
+    def _standing(self, rank: int, request: Request, answers: dict[int, Done]) -> Standing:
+        roster, number = self._roster, self._generations.number
+        done = answers.get(rank)
+        if rank in roster.dead:
+            return Standing(rank, "dead", roster.dead[rank])
+        if rank not in request.ranks:
+            return Standing(rank, "idle", doing=roster.doing(rank, number))
+        if done is None:
+            snapshot = roster.snapshot(rank)
+            known = snapshot is not None and snapshot.run == request.id and snapshot.generation == number
+            return Standing(rank, "running", doing=snapshot.doing if snapshot is not None and known else Doing())
+        state, note = "finished", ""
+        if done.failure is not None:
+            state = "interrupted" if done.interrupted else "failed"
+            note = first_line(done.failure)
+        return Standing(rank, state, note, roster.doing(rank, number))  # of now: a thread of its may have ended since
+
+
+def _old(ops: Sequence[Op]) -> bool:
+    return bool(ops) and time.time() - min(op.since for op in ops) > _SHOW_AFTER
+
+
+def _cut_off(standings: dict[int, Standing]) -> str:
+    """Say whose death cut off a call that was under way; an empty text if none was."""
+    for standing in standings.values():
+        for op in standing.doing.waits if standing.state == "running" else ():
+            dead = [rank for rank in op.members if standings[rank].state == "dead"]
+            if op.lost and dead:
+                where = f" ({op.line})" if op.line else ""
+                ends = ends_of(dead, {rank: standings[rank].note for rank in dead})
+                return f"{op.name} #{op.seq}{where} was cut off: {ends}."
+    return ""

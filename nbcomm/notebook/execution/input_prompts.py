@@ -1,0 +1,228 @@
+"""Puts the questions of ranks to the person: one input box at a time, in rank order, each with its rank's name.
+
+The thread that waits for the cell asks, for only there Jupyter and a terminal can; meanwhile another one goes on
+showing what the ranks print, and sees whether the question still stands. Where it does not (its rank has died, or the
+cell was ended), the box is left open and nobody waits for it: a front end drops what is typed into it.
+"""
+
+from __future__ import annotations
+
+import getpass
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ...faults import Faults
+from ...protocol.messages import Asking, Reply, Withdrawn
+from ...threads import keep
+from ..display.displays import label
+
+if TYPE_CHECKING:
+    from ..cluster.link import Link
+    from ..cluster.pending import Request
+    from ..cluster.roster import Roster
+    from ..output.cell_output import CellOutput
+    from .interrupts import Presses
+
+_TICK = 0.05
+"""Seconds between two looks at the output, and at whether the question still stands."""
+
+_TOGETHER = 0.15
+"""Seconds that a question waits for the other ranks: what they show before theirs is folded."""
+
+_IN_ORDER = 1.0
+"""Seconds that it waits for ranks before its own that run, and may ask yet."""
+
+_NO_BOX = "StdinNotImplementedError"
+
+
+@dataclass
+class _Question:
+    """One question, the how-manieth of its rank in this cell, and when it came."""
+
+    rank: int
+    asking: Asking
+    place: int
+    came: float
+
+    @property
+    def key(self) -> tuple[int, int]:
+        """Questions come in this order: first every rank's first one."""
+        return self.place, self.rank
+
+
+@dataclass
+class _Dialogue:
+    """With whom the last one was, since when it has its answer, and what the roster had last asked by then."""
+
+    rank: int
+    since: float
+    asked: int
+
+
+class Questions:
+    """The questions of the cell that runs.
+
+    Args:
+        link: to answer by.
+        roster: knows which ranks wait for others.
+        clock: the time in seconds, for tests.
+    """
+
+    def __init__(self, link: Callable[[], Link], roster: Roster, clock: Callable[[], float] = time.monotonic) -> None:
+        self._link = link
+        self._roster = roster
+        self._clock = clock
+        self._faults = Faults()
+        self._lock = threading.Lock()
+        self._run: int | None = None
+        self._open: dict[tuple[int, int], _Question] = {}
+        self._counts: dict[int, int] = {}
+        self._talking: _Dialogue | None = None
+
+    # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
+
+    def begin(self, run: int) -> None:
+        """A cell begins: its questions are collected."""
+        with self._lock:
+            self._run, self._talking = run, None
+            self._open.clear()
+            self._counts.clear()
+
+    def end(self) -> None:
+        """Nobody waits for the cell any more."""
+        with self._lock:
+            self._run = None
+            self._open.clear()
+
+    def hear(self, rank: int, message: Asking | Withdrawn) -> None:
+        """A rank asks, or does so no longer."""
+        key = rank, message.number
+        with self._lock:
+            if isinstance(message, Withdrawn):
+                self._open.pop(key, None)
+            elif message.run == self._run and key not in self._open:  # a rank that is connected anew asks again
+                place = self._counts[rank] = self._counts.get(rank, 0) + 1
+                self._open[key] = _Question(rank, message, place, self._clock())
+            elif message.run != self._run:
+                text = "The notebook does not wait for this cell any more, so nobody can be asked."
+                self._link().send([rank], Reply(message.run, message.number, text, "EOFError"))
+
+    # ── the thread that waits for the cell ──────────────────────────────────────────────────────────
+
+    @property
+    def waiting(self) -> str:
+        """Who waits for an answer, in words; empty if nobody does."""
+        with self._lock:
+            question = min(self._open.values(), key=lambda question: question.key, default=None)
+        if question is None:
+            return ""
+        prompt = " ".join(question.asking.prompt.split())
+        return f"rank {question.rank} asks in the cell" + (f": {prompt}" if prompt else "")
+
+    def tick(self, request: Request, output: CellOutput, presses: Presses) -> None:
+        """Show what is new; if a question is due, put it to the person, and wait for the answer."""
+        with self._faults.beside("output could not be shown"):  # the ranks run on, and are waited for
+            output.render()
+        while not presses.pressed and (question := self._due(request)) is not None:
+            reply = self._put(question, request, output, presses)
+            if reply is None:
+                return
+            with self._lock:
+                self._open.pop((question.rank, question.asking.number), None)
+            with self._faults.beside("output could not be shown behind an input box"):
+                output.cut()
+            self._link().send([question.rank], reply)
+            dialogue = _Dialogue(question.rank, self._clock(), self._roster.question)
+            self._talking = dialogue if question.asking.dialogue else None
+
+    def _due(self, request: Request) -> _Question | None:
+        """The question to be put now, if there is one."""
+        running = set(request.waiting_for())
+        with self._lock:
+            questions = sorted((q for q in self._open.values() if q.rank in running), key=lambda q: q.key)
+            talking = self._talking
+        if not questions or request.aborted:
+            return None
+        now, question = self._clock(), questions[0]
+        silent = {rank for rank in running - {q.rank for q in questions} if not self._waits(rank, request)}
+        if talking is not None:  # a dialogue is held to its end, which shows by the rank's doing something else
+            again = [q for q in questions if q.rank == talking.rank]
+            if again:
+                return again[0]
+            moves = talking.rank in silent or (talking.rank in running and not self._has_moved(talking))
+            if moves and now - talking.since < _IN_ORDER:
+                return None
+        waited = now - question.came
+        before = {rank for rank in silent if (self._counts.get(rank, 0) + 1, rank) < question.key}
+        if (before and waited < _IN_ORDER) or (silent and waited < _TOGETHER):
+            return None
+        return question
+
+    def _waits(self, rank: int, request: Request) -> bool:
+        """Whether a rank is known to wait for other ranks, so that it does not ask before they go on."""
+        snapshot = self._roster.snapshot(rank)
+        return snapshot is not None and snapshot.run == request.id and bool(snapshot.doing.waits)
+
+    def _has_moved(self, dialogue: _Dialogue) -> bool:
+        """Whether what is known of the rank is from after the answer; before it, it may have waited for others."""
+        snapshot = self._roster.snapshot(dialogue.rank)
+        return snapshot is not None and snapshot.question > dialogue.asked
+
+    def _put(self, question: _Question, request: Request, output: CellOutput, presses: Presses) -> Reply | None:
+        """Open the box; None if it was broken off."""
+        asking = question.asking
+        if not presses.heard:
+            text = "The cell was run on a thread of the notebook's, and only its main thread can ask a person."
+            return Reply(asking.run, asking.number, text, _NO_BOX)
+        with self._faults.beside("output could not be shown above an input box"):
+            output.expose(question.rank)
+        prompt = f"{label((question.rank,))} {asking.prompt}"
+        text = error = ""
+        try:
+            with self._attended(question, request, output, presses), presses.breakable():
+                text = getpass.getpass(prompt) if asking.hidden else input(prompt)
+        except KeyboardInterrupt:
+            return None
+        except EOFError:
+            text, error = "EOF when reading a line", "EOFError"
+        except Exception as problem:  # noqa: BLE001 - whatever a front end does, the rank waits for an answer
+            text, error = _why(question, problem), _NO_BOX
+        return Reply(asking.run, asking.number, text, error)
+
+    @contextmanager
+    def _attended(self, question: _Question, request: Request, output: CellOutput, presses: Presses) -> Iterator[None]:
+        """While a box is open: show output, and close it when nobody waits for the answer any more."""
+        answered = threading.Event()
+
+        def attend() -> None:
+            while not answered.wait(_TICK):
+                with self._faults.beside("output could not be shown beside an input box"):
+                    output.render()  # the box must be broken off all the same
+                if not self._stands(question, request):
+                    presses.break_off()
+                    return
+
+        thread = keep("nbcomm-questions", attend, self._faults)
+        try:
+            yield
+        finally:
+            answered.set()
+            thread.join()
+            presses.settle()
+
+    def _stands(self, question: _Question, request: Request) -> bool:
+        with self._lock:
+            known = (question.rank, question.asking.number) in self._open
+        return known and not request.aborted and question.rank in request.waiting_for()
+
+
+def _why(question: _Question, problem: Exception) -> str:
+    prompt = " ".join(question.asking.prompt.split())
+    what = f"Rank {question.rank} asks for input" + (f" ({prompt})" if prompt else "")
+    if type(problem).__name__ != _NO_BOX:
+        return f"{what}, but that failed in the notebook: {type(problem).__name__}: {problem}"
+    return f"{what}, but this front end has no input box: run the notebook in Jupyter, or give the values in the code."

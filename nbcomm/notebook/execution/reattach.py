@@ -1,0 +1,91 @@
+"""Takes up the thread of a world whose notebook has gone: which cell runs, and what it has shown so far."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...protocol.messages import Asking, Done, FromRank, Output, Probe, Resume, Snapshot, Withdrawn
+
+if TYPE_CHECKING:
+    from ..cluster.link import Link
+    from ..cluster.pending import Request
+    from ..cluster.roster import Roster
+
+_PATIENCE = 5.0
+"""Seconds that the ranks have to connect; one that is in C code that holds Python's lock does not."""
+
+_TICK = 0.05
+
+
+class Resumption:
+    """Keeps what the ranks repeat until there is a cell to show it in."""
+
+    def __init__(self) -> None:
+        self.run = 0
+        """The request that was under way, or ended unheard; 0 if there is none."""
+        self.ranks: list[int] = []
+        """All that run it."""
+        self.request: Request | None = None
+        """Collects their answers."""
+        self._repeating: set[int] = set()
+        self._kept: list[tuple[int, FromRank, Sequence[Any]]] = []
+        self._over = False
+        self._lock = threading.RLock()
+
+    def take(self, rank: int, message: FromRank, frames: Sequence[Any]) -> bool:
+        """Keep a message if it is about a cell; on the link's thread. True if nobody else is to see it now."""
+        with self._lock:
+            if self._over or not isinstance(message, Resume | Output | Asking | Withdrawn | Done):
+                return False
+            if isinstance(message, Resume):
+                if message.run > self.run:
+                    self.run, self.ranks = message.run, message.ranks
+                    self._repeating.clear()
+                if message.run == self.run:
+                    self._repeating.add(rank)
+                return True
+            if (message.id if isinstance(message, Done) else message.run) != self.run:
+                return False
+            self._kept.append((rank, message, frames))
+            return not isinstance(message, Done)  # an answer counts at once, whether or not the cell is ever shown
+
+    def await_ranks(self, roster: Roster, link: Link) -> list[Snapshot]:
+        """Wait until every living rank has said what it does, and so has repeated what it had to.
+
+        Returns:
+            What they do. `run` is 0 now if the notebook before had seen its end, or nothing runs.
+        """
+        deadline = time.monotonic() + _PATIENCE
+        asked = 0.0
+        while (silent := [r for r in roster.living if roster.snapshot(r) is None]) and time.monotonic() < deadline:
+            if time.monotonic() - asked > 0.2:  # who is not connected yet has not heard it
+                asked = time.monotonic()
+                link.send(silent, Probe())
+            roster.wait(_TICK)
+        snapshots = [snapshot for rank in roster.living if (snapshot := roster.snapshot(rank)) is not None]
+        running = {snapshot.rank for snapshot in snapshots if snapshot.run == self.run}
+        spoken = {snapshot.rank for snapshot in snapshots} & set(self.ranks)
+        with self._lock:
+            if spoken - self._repeating - running:  # they were told that all of it has been seen
+                self.run = 0
+            elif not running:  # it has ended: who is dead has no part in it
+                self.ranks = [rank for rank in self.ranks if rank not in roster.dead]
+        return snapshots
+
+    def repeat_answers(self, answer: Callable[[int, Done], None]) -> None:
+        """Give the answers that came before there was a request."""
+        with self._lock:
+            for rank, message, _ in self._kept:
+                if isinstance(message, Done) and message.id == self.run:
+                    answer(rank, message)
+
+    def hand_over(self, receive: Callable[[int, FromRank, Sequence[Any]], None]) -> None:
+        """Deliver what was kept, in order, and keep nothing from now on."""
+        with self._lock:
+            self._over = True
+            for rank, message, frames in self._kept:
+                receive(rank, message, frames)
+            self._kept.clear()

@@ -1,0 +1,127 @@
+"""Values on their way to the ranks and back, and calls of functions, which bring both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ... import rank_spec as rank_specs
+from ...errors import Interrupted, TransferError
+from ...protocol.messages import Call, Done, Pull, Push
+from ...protocol.payload import pack, release, unpack
+from ..output.cell_output import CellOutput
+from .interrupts import Presses
+
+if TYPE_CHECKING:
+    from ...protocol.messages import Request as Order
+    from ..cluster.pending import Request
+    from .cell_run import Stage
+    from .dispatcher import Desk
+
+
+class Transfers:
+    """Values to and from ranks that are there.
+
+    Args:
+        desk: asks, and waits for answers.
+        stage: one thing at a time.
+        bulk: where large buffers pass from process to process.
+    """
+
+    def __init__(self, desk: Desk, stage: Stage, bulk: Path) -> None:
+        self._desk = desk
+        self._stage = stage
+        self._bulk = bulk
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        ranks: list[int],
+        *,
+        local_rank: bool = False,
+    ) -> list[Any]:
+        """Call a function on ranks; see `Session.call`."""
+        blob, buffers = pack((function, args, kwargs), self._bulk)
+        answers: dict[int, Done] = {}
+        try:
+            with self._stage.alone():
+                order = Call(self._desk.next_id(), blob, ranks, local_rank)
+                request = self._stage.perform(order, CellOutput(ranks), answers.update, buffers)
+                return [unpack_answer(request, rank) for rank in ranks]
+        finally:
+            release(blob)
+            _let_go(answers)  # of those that nobody takes
+
+    def push(self, variables: dict[str, Any], ranks: list[int]) -> None:
+        """Bind variables on ranks; see `Session.push`."""
+        blob, buffers = pack(variables, self._bulk)
+        try:
+            with self._stage.alone():
+                request = self._desk.expect(ranks)
+                transfer(self._desk, request, Push(request.id, blob), buffers)
+        finally:
+            release(blob)
+
+    def pull(self, names: Sequence[str], ranks: list[int]) -> dict[str, list[Any]]:
+        """Fetch variables from ranks; see `Session.pull`."""
+        with self._stage.alone():
+            request = self._desk.expect(ranks)
+            transfer(self._desk, request, Pull(request.id, list(names)))
+            try:
+                values = [unpack_answer(request, rank) for rank in ranks]
+            finally:
+                _let_go(request.answers())
+            return {name: [value[name] for value in values] for name in names}
+
+
+def transfer(desk: Desk, request: Request, message: Order, buffers: Sequence[Any] = ()) -> None:
+    """Ask, and wait until values have gone over, to the ranks or from them.
+
+    Args:
+        desk: asks, and waits.
+        request: is noted already, and collects the answers.
+        message: what is asked.
+        buffers: the raw frames behind it.
+
+    Raises:
+        TransferError: on some rank they could not be sent, or rebuilt.
+        Interrupted: ■ was pressed.
+    """
+    with Presses() as presses:
+        try:
+            desk.wait(desk.ask(request, message, buffers), presses)
+        except Interrupted:
+            _let_go(request.answers())
+            raise
+    failures = request.failures()
+    if failures:
+        _let_go(request.answers())
+        if presses.pressed:
+            raise Interrupted
+        said: dict[str, list[int]] = {}
+        for rank, failure in failures.items():
+            said.setdefault(failure.message.rstrip(".") or failure.name, []).append(rank)
+        raise TransferError(" ".join(f"{message} ({rank_specs.named(ranks)})." for message, ranks in said.items()))
+
+
+def _let_go(answers: Mapping[int, Done]) -> None:
+    """Nobody will take what the ranks have sent."""
+    for done in answers.values():
+        if done.blob is not None:
+            release(done.blob)
+
+
+def unpack_answer(request: Request, rank: int) -> Any:
+    """The value that a rank has answered with.
+
+    Raises:
+        TransferError: it cannot be rebuilt here.
+    """
+    blob, frames = request.value(rank)
+    try:
+        return unpack(blob, frames)
+    finally:
+        release(blob)

@@ -1,0 +1,466 @@
+"""A running cell's output: what the ranks send, merged, folded, and shown while it comes.
+
+The link's thread puts in what arrives (`CellOutput.feed`); the thread that waits for the cell takes it out
+about ten times a second (`CellOutput.render`) and shows it: settled lines for good, the rest live.
+
+A rank that clears its output takes its part out of what is shown. If nothing of other ranks is left, the
+cell is cleared; else it is cleared and what the others showed is merged anew. Where too much is out for
+that (2,000 pieces), it is cleared once every rank has cleared.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ...faults import Faults
+from ...protocol.messages import Clear, Display, Failure, Item, Result, Text
+from ..display.area import Area
+from ..display.displays import Registry, Slot, label, prefixed
+from ..display.items import Entry, Line, Piece, Place, Rich, View, version
+from ..display.live import Picture, text_bundle
+from ..display.terminal_lines import Reader, piece_of
+from ..widgets.rows import Block, Blocks, as_view
+from .execute_result import ResultScreen, Values, cell_area
+from .failures import cell_error
+from .folding import WINDOW, Lane, Merger, Order
+from .last_cell import KeptArea
+from .late import LateText, is_late, late_label
+from .unfolded import PIECES, waiting
+
+if TYPE_CHECKING:
+    from ..widgets.mirrors import Mirrors
+
+__all__ = ["CellOutput", "cell_error"]
+
+_QUICK = 0.25
+"""A cell that ends within so many seconds shows nothing live: it leaves plain outputs only."""
+
+_WAIT = 0.15
+"""What waits to be folded for so many seconds is shown live; at ten renders a second, within 0.25 s."""
+
+_PATIENCE = 0.25
+"""A rank may be further ahead of the others than the merge's window for so many seconds."""
+
+_FAR_AHEAD = 20_000
+"""So many pieces a rank may be ahead for no time at all."""
+
+
+class CellOutput:
+    """Shows one cell's output.
+
+    Args:
+        ranks: the ranks that run the cell.
+        fold: show what ranks agree on once.
+        by_rank: all of the lowest rank's output first, and so on.
+        quiet: show nothing.
+        area: where to show it; by default the cell that runs now.
+        clock: the time in seconds, for tests.
+
+    Attributes:
+        widgets: those of the ranks; None if there is nobody who knows them.
+    """
+
+    _registry: ClassVar[Registry] = Registry()
+    _faults: ClassVar[Faults] = Faults()
+    _shared: ClassVar[threading.RLock] = threading.RLock()  # slots and closed screens; taken after `_lock`
+
+    def __init__(  # noqa: PLR0913 - each is an option of %%distributed, or a test's
+        self,
+        ranks: Sequence[int],
+        *,
+        fold: bool = True,
+        by_rank: bool = False,
+        quiet: bool = False,
+        area: Area | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        order: Order = "by_rank" if by_rank else "fold" if fold else "each"
+        self.widgets: Mirrors | None = None
+        self._order = order
+        self._quiet = quiet
+        self._clock = clock
+        self._merger = Merger(ranks, order=order)
+        self._readers = {rank: Reader() for rank in sorted(ranks)}
+        self._ended: set[int] = set()
+        self._screen = ResultScreen(area if area is not None else KeptArea(cell_area()), clock)
+        self._values = Values(ranks)
+        self._joinable: list[tuple[Entry, Picture]] = []
+        self._blocks = Blocks(self._screen)
+        self._prefixes: dict[tuple[int, ...], str] = {}
+        self._late = LateText()
+        self._late_lines: list[tuple[int, str, str]] = []
+        self._restless: set[Place] = set()
+        self._unfinished_since: dict[int, float] = {}
+        self._started = clock()
+        self._notice = ""
+        self._tail: list[str | Picture] = []
+        self._most = max(20, PIECES // len(self._readers))  # pieces of a rank that are seen before they are settled
+        self._stale = False  # whether the live part must be made anew
+        self._lock = threading.RLock()  # all that is shown
+        self._inbox: list[tuple[float, int, list[Item] | None]] = []  # None: the rank's cell has ended
+        self._inbox_lock = threading.Lock()  # held for moments only: the link's thread takes it
+        self._closed = False
+
+    @property
+    def area(self) -> Area:
+        """Where it is shown."""
+        return self._screen.area
+
+    def feed(self, rank: int, items: list[Item]) -> None:
+        """Take what a rank has shown, from any thread; after `close`, show it at once as late output."""
+        with self._inbox_lock:
+            if not self._closed:
+                self._inbox.append((self._clock(), rank, items))
+                return
+        if not self._quiet:
+            with self._lock, self._shared:
+                self._show_late(rank, items)
+                self._refresh(final=True)
+                self._screen.flush()
+
+    def ended(self, rank: int) -> None:
+        """This rank's cell has ended: its unfinished lines are complete, and what follows is late."""
+        with self._inbox_lock:
+            if not self._closed:
+                self._inbox.append((self._clock(), rank, None))
+
+    def notice(self, text: str) -> None:
+        """Show a line of nbcomm's own below the live output, in place of the last one; "" removes it."""
+        if text and not self._notice and not self._quiet and not self._screen.area.updates:
+            self._screen.write("stderr", text + "\n")
+        self._stale |= text != self._notice
+        self._notice = text
+
+    def render(self) -> None:
+        """Show what is new: call this about ten times a second while the cell runs."""
+        with _uninterrupted(), self._lock:
+            now = self._clock()
+            self._take(now)
+            if self._quiet:
+                return
+            self._settle(self._merger.settle())
+            self._settle(self._merger.force(self._impatience(now), joinable=self._screen.area.updates))
+            self._refresh()
+            self._show_live(now)
+
+    def expose(self, rank: int) -> None:
+        """This rank is about to ask a person: show all that it has shown, above the box; what follows is below."""
+        with _uninterrupted(), self._lock:
+            now = self._clock()
+            self._take(now)
+            self._merger.push(rank, self._readers[rank].end(), now)  # who types an answer ends the line
+            self._unfinished_since.pop(rank, None)
+            if self._quiet:
+                return
+            self._stale = True
+            self._settle(self._merger.settle())
+            if self._order != "by_rank":
+                self._settle(self._merger.force(lambda lane: lane.rank == rank, joinable=self._screen.area.updates))
+                self._refresh()
+                self._screen.freeze()
+                self._screen.flush()
+            else:  # its place is below the ranks before it, which still run: it is shown live
+                self._screen.live(self._live_parts())
+
+    def cut(self) -> None:
+        """The person has answered: what follows is shown below that, where a front end keeps what was typed."""
+        with _uninterrupted(), self._lock:
+            self._screen.freeze()
+            self._screen.flush()
+            self._stale = True
+
+    def close(self, failures: Mapping[int, Failure] | None = None) -> None:  # noqa: ARG002 - see below
+        """The cell has ended on all ranks: everything fed so far is shown when this returns.
+
+        Args:
+            failures: what the ranks raised. It is not shown here: the caller raises `cell_error`.
+        """
+        with _uninterrupted(), self._lock:
+            for rank in self._readers:
+                self.ended(rank)
+            while True:
+                self._take(self._clock())
+                if not self._quiet:
+                    self._settle(self._merger.settle())
+                    self._refresh(final=True)
+                    self._blocks.settle()
+                    self._screen.close()
+                    self._tail = []
+                with self._inbox_lock:
+                    if not self._inbox:
+                        self._closed = True
+                        return
+
+    def append(self, bundle: dict[str, Any]) -> None:
+        """Show a display of nbcomm's own after all else, even where the cell is quiet."""
+        with _uninterrupted(), self._lock:
+            self._screen.display(bundle, {})
+
+    def say(self, text: str, stream: str = "stdout") -> None:
+        """Show a text of nbcomm's own after all else, even where the cell is quiet."""
+        with _uninterrupted(), self._lock:
+            self._screen.write(stream, text)
+            self._screen.flush()
+
+    # ── taking in ───────────────────────────────────────────────────────────────────────────────────
+
+    def _take(self, now: float) -> None:
+        """Read what has arrived into the merger's lanes."""
+        with self._inbox_lock:
+            inbox, self._inbox = self._inbox, []
+        if self._quiet or not inbox:
+            return
+        self._stale = True
+        fresh: dict[int, list[tuple[float, list[Piece]]]] = {}
+        cleared: dict[int, bool] = {}
+        for arrived, rank, items in inbox:
+            pieces, clear = (self._end(rank), None) if items is None else self._read(rank, items)
+            if clear is not None:
+                cleared[rank] = clear.wait
+                fresh.pop(rank, None)
+            fresh.setdefault(rank, []).append((arrived, pieces))
+        if cleared:
+            self._clear(cleared, now)
+        for rank, batches in fresh.items():
+            for arrived, pieces in batches:
+                self._merger.push(rank, pieces, arrived)
+            if rank in self._ended:
+                self._merger.end(rank)
+            if self._readers[rank].unfinished:
+                self._unfinished_since.setdefault(rank, batches[-1][0])
+            else:
+                self._unfinished_since.pop(rank, None)
+
+    def _end(self, rank: int) -> list[Piece]:
+        self._ended.add(rank)
+        return list(self._readers[rank].end())
+
+    def _read(self, rank: int, items: Sequence[Item]) -> tuple[list[Piece], Clear | None]:
+        """The pieces that these items add, and the last `Clear` among them, after which those pieces came."""
+        pieces: list[Piece] = []
+        clear = None
+        for item in items:
+            if rank in self._ended or is_late(item):
+                self._show_late(rank, [item])
+                continue
+            with self._faults.beside("a piece of output could not be read"):
+                for piece in self._readers[rank].read(item):
+                    if isinstance(piece, Clear):
+                        clear = piece
+                        pieces.clear()
+                    elif isinstance(piece, Display):
+                        pieces += self._update(rank, piece)
+                    else:
+                        if isinstance(piece, Rich):
+                            self._register(rank, piece)
+                        view = as_view(piece, self.widgets)
+                        pieces.append(self._values.marked(rank, item, view) if self._screen.has_results else view)
+        return pieces, clear
+
+    def _clear(self, waits: dict[int, bool], now: float) -> None:
+        ranks = {lane.rank for lane in self._merger.lanes if lane.rank in waits and (lane.out or len(lane))}
+        if not ranks:
+            self._screen.clear_nothing(wait=any(waits.values()))
+            return
+        again = self._merger.cleared(ranks, now)
+        if again is None:
+            return
+        self._merger = again
+        kept = [line for line in self._late_lines if line[0] not in ranks]
+        empty = not kept and not any(len(lane) for lane in again.lanes)
+        self._screen.clear(wait=not empty or any(waits[rank] for rank in ranks))
+        self._restless = {slot for slot in self._restless if slot.screen is not self._screen}
+        self._joinable.clear()
+        self._blocks.clear()
+        self._late_lines.clear()
+        for rank, stream, line in kept:
+            self._write_late(rank, stream, line)
+
+    def _register(self, rank: int, part: Rich) -> None:
+        if part.display_id:
+            with self._shared:
+                self._registry.add(rank, part)
+
+    def _update(self, rank: int, item: Display) -> list[Piece]:
+        """Give a display its new value; one that nobody knows (it was shown before a restart) is shown as new."""
+        with self._shared:
+            parts = self._registry.update(rank, item.display_id, version(item.data, item.metadata))
+            if parts is not None:
+                self._restless.update(part.slot for part in parts if part.slot is not None)
+                return []
+        pieces = piece_of(item)
+        for piece in pieces:
+            if isinstance(piece, Rich):
+                self._register(rank, piece)
+        return pieces
+
+    # ── showing ─────────────────────────────────────────────────────────────────────────────────────
+
+    def _impatience(self, now: float) -> Callable[[Lane], bool]:
+        """Which lanes wait no longer for the others."""
+        if self._order == "by_rank":
+            return lambda _: False
+        early = now - self._started < _QUICK
+        updates = self._screen.area.updates
+
+        def impatient(lane: Lane) -> bool:
+            since = lane.since
+            if since is None or early:
+                return len(lane) > _FAR_AHEAD
+            waited = now - since
+            return (
+                (waited >= _PATIENCE and len(lane) > WINDOW)
+                or (waited >= _WAIT and not updates)
+                or ((fixed := lane.fixed_since) is not None and now - fixed >= _WAIT)
+                or lane.reach > self._most
+                or len(lane) > _FAR_AHEAD
+            )
+
+        return impatient
+
+    def _settle(self, entries: list[Entry]) -> None:
+        """Show entries for good, and who joined those that are there."""
+        write, prefix, has_results = self._screen.write, self._prefix, self._screen.has_results
+        for entry in entries:
+            self._stale = True
+            piece = entry.piece
+            if isinstance(piece, Line):
+                text = prefixed(prefix(entry.ranks), piece.text)
+                if has_results and self._values.are_all(entry):
+                    self._screen.result(text_bundle(text.removesuffix("\n")), {})
+                else:
+                    write(piece.stream, text)
+            else:
+                self._show_rich(entry, piece)
+        for entry in self._merger.joined:
+            self._show_joined(entry)
+        self._merger.joined.clear()
+
+    def _prefix(self, ranks: tuple[int, ...]) -> str:
+        prefix = self._prefixes.get(ranks)
+        if prefix is None:
+            prefix = self._prefixes[ranks] = label(ranks)
+        return prefix
+
+    def _show_rich(self, entry: Entry, piece: Rich) -> None:
+        if isinstance(piece, View):
+            self._blocks.show(entry, self.widgets)
+            return
+        if piece.display_id:
+            with self._shared:
+                slot = Slot(self._screen, dict(entry.parts), self._clock())
+                if slot.patient:
+                    self._restless.add(slot)
+            return
+        prefix = self._prefix(entry.ranks)
+        if self._values.are_all(entry):
+            self._screen.write("stdout", prefix + "\n")
+            self._screen.result(piece.first.data, piece.first.metadata)
+            return
+        picture = Picture(prefix, piece.first)
+        self._screen.picture(picture, joinable=entry.forced)
+        if entry.forced:
+            self._joinable.append((entry, picture))
+
+    def _show_joined(self, entry: Entry) -> None:
+        slot = next((part.slot for part in entry.parts.values() if part.slot is not None), None)
+        if slot is not None:
+            with self._shared:
+                for rank, part in entry.parts.items():
+                    slot.join(rank, part)
+                self._restless.add(slot)
+        self._blocks.join(entry)
+        for known, picture in self._joinable:
+            if known is entry:
+                picture.relabel(self._screen.area, self._prefix(entry.ranks))
+
+    def _refresh(self, *, final: bool = False) -> None:
+        """Show the new values of displays, of this cell and of earlier ones."""
+        if not self._restless and not self._screen.visited:
+            return
+        with self._shared:
+            now = self._clock()
+            restless, self._restless = self._restless | self._screen.visited, set()
+            self._screen.visited.clear()
+            for slot in restless:
+                if slot.screen is not self._screen and not slot.screen.closed:
+                    slot.screen.visited.add(slot)  # that cell runs: it shows it, on its own thread
+                elif slot.refresh(now, final=final):
+                    self._restless.add(slot)
+
+    def _show_live(self, now: float) -> None:
+        since = [lane.since for lane in self._merger.lanes] + list(self._unfinished_since.values())
+        oldest = min((moment for moment in since if moment is not None), default=now)
+        early = now - self._started < _QUICK
+        if self._screen.has_live or self._notice or (not early and now - oldest >= _WAIT):
+            if self._stale and self._screen.area.updates:
+                if not self._screen.due:
+                    self._screen.flush()
+                    return
+                self._stale = False
+                self._tail = self._live_parts()
+            self._screen.live(self._tail)
+        else:
+            self._screen.flush()
+
+    def _live_parts(self) -> list[str | Picture]:
+        """What is not settled, as it would be if the ranks ended now; the notice last."""
+        unfinished = {rank: self._readers[rank].unfinished for rank in self._unfinished_since}
+        hidden, entries = self._merger.preview(unfinished, self._most)
+        missing = [lane.rank for lane in self._merger.lanes if not lane.ended and not lane.rich]
+        return waiting(hidden, entries, self._prefix, missing) + [self._notice + "\n"] * bool(self._notice)
+
+    def _show_late(self, rank: int, items: Sequence[Item]) -> None:
+        for item in items:
+            if isinstance(item, Text):
+                for stream, line in self._late.lines(rank, item):
+                    self._write_late(rank, stream, line)
+            elif isinstance(item, Display) and item.update:
+                for piece in self._update(rank, item):
+                    self._show_late_piece(rank, piece)
+            elif isinstance(item, Display | Result):  # there is no saying what a late Clear would clear
+                for piece in piece_of(item):
+                    self._show_late_piece(rank, piece)
+
+    def _show_late_piece(self, rank: int, piece: Piece) -> None:
+        if isinstance(piece, Line):
+            self._write_late(rank, piece.stream, prefixed(late_label(rank), piece.text))
+            return
+        view = as_view(piece, self.widgets)
+        if isinstance(view, View):
+            Block(self._screen, self.widgets, {rank: view}, "(late)")
+            return
+        self._write_late(rank, "stdout", late_label(rank) + "\n")
+        self._register(rank, piece)
+        if piece.display_id:
+            with self._shared:
+                Slot(self._screen, {rank: piece}, self._clock())
+        else:
+            self._screen.display(piece.first.data, piece.first.metadata)
+
+    def _write_late(self, rank: int, stream: str, line: str) -> None:
+        self._screen.write(stream, line)
+        if not self._closed:
+            self._late_lines.append((rank, stream, line))
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Hold ■ back for the moment in which output is moved from here to there, so that none is lost."""
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    came: list[tuple[int, object]] = []
+    signal.signal(signal.SIGINT, lambda *args: came.append(args))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if came:
+            handler(*came[-1])  # type: ignore[arg-type]

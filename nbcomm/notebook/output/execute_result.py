@@ -1,0 +1,132 @@
+"""A cell's value, in a kernel that tells it from what the cell prints: Jupyter's ``execute_result``.
+
+The value that all ranks of the cell gave is the cell's. An area that has a method ``result`` takes it; values on which
+ranks differ are shown as text, as all of them are in an ordinary kernel, whose areas have no such method.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Protocol, cast
+
+from ...protocol.messages import Item, Result
+from ..display.area import Area, current_area
+from ..display.items import Entry, Line, Piece, Rich
+from ..display.screen import Screen
+
+
+class ResultArea(Area, Protocol):
+    """An area that has a place for the cell's value."""
+
+    def result(self, data: dict[str, Any], metadata: dict[str, Any]) -> None:
+        """Show the value of the cell, a MIME bundle."""
+
+
+# ── which area ──────────────────────────────────────────────────────────────────────────────────────
+
+_place: ContextVar[Callable[[Area], Area] | None] = ContextVar("nbcomm_place", default=None)
+
+
+@contextmanager
+def placing(place: Callable[[Area], Area]) -> Iterator[None]:
+    """Let cells that this context runs on ranks be shown where ``place`` says, given where they would be shown."""
+    token = _place.set(place)
+    try:
+        yield
+    finally:
+        _place.reset(token)
+
+
+def cell_area() -> Area:
+    """The area of the cell that runs now: call this on the thread that runs it."""
+    area, place = current_area(), _place.get()
+    return area if place is None else place(area)
+
+
+# ── which value ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class TextValue(Line):
+    """A rank's value that is text only. It folds as any other line does."""
+
+    __slots__ = ()
+
+
+class RichValue(Rich):
+    """A rank's value that is more than text."""
+
+    __slots__ = ()
+
+
+class Values:
+    """Tells what is the value of the cell.
+
+    Args:
+        ranks: the ranks that run the cell.
+    """
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        self._ranks = tuple(sorted(ranks))
+        self._texts: dict[Line, set[int]] = {}
+
+    def marked(self, rank: int, item: Item, piece: Piece) -> Piece:
+        """The piece of an item, as a value if it is one. Views of widgets are not: ranks' widgets share a display."""
+        if not isinstance(item, Result):
+            return piece
+        if isinstance(piece, Line):
+            self._texts.setdefault(piece, set()).add(rank)
+            return TextValue(*piece)
+        return RichValue(piece.first) if type(piece) is Rich else piece
+
+    def are_all(self, entry: Entry) -> bool:
+        """Whether all ranks gave this as their value, and none was heard too late to be shown with the others."""
+        if entry.forced or entry.ranks != self._ranks:
+            return False
+        if isinstance(entry.piece, TextValue):  # of one rank; others may have printed that text
+            return len(self._texts[entry.piece]) == len(self._ranks)
+        return bool(entry.parts) and all(isinstance(part, RichValue) for part in entry.parts.values())
+
+
+# ── where in the cell ───────────────────────────────────────────────────────────────────────────────
+
+
+class ResultScreen(Screen):
+    """A screen that shows the cell's value as such, if its area can.
+
+    Attributes:
+        has_results: whether it can. A front end of such a kernel hears of each ``clear_output``, too, as in any kernel:
+            also where nothing of the ranks is there to be cleared.
+    """
+
+    def __init__(self, area: Area, clock: Callable[[], float]) -> None:
+        super().__init__(area, clock)
+        self.has_results = callable(getattr(area, "result", None))
+        self._clean = False  # whether the front end has been told to clear since it was last shown something
+
+    def result(self, data: dict[str, Any], metadata: dict[str, Any]) -> None:
+        """Show the cell's value after all that is settled."""
+        self.freeze()
+        self.flush()
+        self._ready()
+        cast("ResultArea", self.area).result(data, metadata)
+
+    def clear(self, *, wait: bool) -> None:
+        """Remove everything; with ``wait``, when the next output comes."""
+        used = self._used
+        super().clear(wait=wait)
+        if used:
+            self._clean |= not wait
+        else:
+            self.clear_nothing(wait=wait)
+
+    def clear_nothing(self, *, wait: bool) -> None:
+        """Ranks that have shown nothing clear their output: if nobody has shown anything, say so, once for all."""
+        if self.has_results and not (self._used or self._unsent or self._clean):
+            self._clean = True
+            self.area.clear(wait=wait)
+
+    def _ready(self) -> None:
+        self._clean = False
+        super()._ready()

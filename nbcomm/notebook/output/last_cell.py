@@ -1,0 +1,192 @@
+"""What the last cell has shown, kept in the kernel: a page that is loaded again in mid-cell has missed some of it.
+
+What is kept is what the notebook's file would hold at the end: settled text, displays with their newest values.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...faults import Faults
+from ...rank_spec import named
+from ..display.area import Area
+from .past_cells import size_of
+
+_LETTERS = 4 << 20
+"""How much of one cell is kept, in letters; beyond that the beginning is left out."""
+
+_faults = Faults()
+
+
+@dataclass(eq=False)
+class _Output:
+    name: str  # of its stream; "" for a display
+    display_id: str = ""
+    texts: list[str] = field(default_factory=list)
+    data: dict[str, Any] = field(default_factory=dict)
+    metadata: dict[str, Any] = field(default_factory=dict)
+    letters: int = 0
+
+    @property
+    def blank(self) -> bool:
+        return not self.name and not any(self.data.values())
+
+
+def _keeping() -> AbstractContextManager[None]:
+    return _faults.beside("what it showed could not be kept")
+
+
+class KeptArea:
+    """An area that shows what it is given in another one, and keeps it.
+
+    Args:
+        area: where it is shown.
+        letters: how much is kept; the beginning goes first.
+
+    Attributes:
+        result: shows the cell's value; only there if the other area can do that.
+    """
+
+    result: Callable[[dict[str, Any], dict[str, Any]], None]
+
+    def __init__(self, area: Area, letters: int = _LETTERS) -> None:
+        self.updates, self.comms = area.updates, area.comms
+        self._area = area
+        self._most = letters
+        self._letters = 0
+        self._outputs: list[_Output] = []
+        self._displays: dict[str, _Output] = {}
+        self._cut = self._clears = False
+        if callable(getattr(area, "result", None)):
+            self.result = self._result
+
+    def stream(self, name: str, text: str) -> None:
+        """Show text as written to "stdout" or "stderr"."""
+        self._area.stream(name, text)
+        with _keeping():
+            self._begin()
+            if not self._outputs or self._outputs[-1].name != name:
+                self._outputs.append(_Output(name))
+            self._outputs[-1].texts.append(text)
+            self._grow(self._outputs[-1], len(text))
+
+    def display(self, data: dict[str, Any], metadata: dict[str, Any], display_id: str = "") -> None:
+        """Show a MIME bundle."""
+        self._area.display(data, metadata, display_id)
+        with _keeping():
+            self._keep(data, metadata, display_id)
+
+    def update(self, data: dict[str, Any], metadata: dict[str, Any], display_id: str) -> None:
+        """Replace what is shown under the ``display_id``."""
+        self._area.update(data, metadata, display_id)
+        with _keeping():
+            output = self._displays.get(display_id)
+            if output is not None:
+                output.data, output.metadata = data, metadata
+                self._grow(output, sum(map(size_of, data.values())) - output.letters)
+
+    def clear(self, *, wait: bool) -> None:
+        """Remove all output; with ``wait``, when the next comes."""
+        self._area.clear(wait=wait)
+        self._clears = True
+        if not wait:
+            self._begin()
+
+    def comm(self, kind: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]) -> None:
+        """Send a comm's message."""
+        self._area.comm(kind, content, metadata, buffers)
+
+    def show_again(self, area: Area) -> bool:
+        """Show all that is kept in another area, where it no longer changes; whether there was anything."""
+        outputs = [output for output in self._outputs if not output.blank]
+        if self._cut:
+            area.stream("stdout", f"(The beginning is left out: no more than {self._most:,} characters are kept.)\n")
+        for output in outputs:
+            if output.name:
+                area.stream(output.name, "".join(output.texts))
+            else:
+                area.display(output.data, output.metadata)
+        return bool(outputs)
+
+    def _result(self, data: dict[str, Any], metadata: dict[str, Any]) -> None:
+        self._area.result(data, metadata)  # type: ignore[attr-defined]  # see __init__
+        with _keeping():
+            self._keep(data, metadata)
+
+    def _keep(self, data: dict[str, Any], metadata: dict[str, Any], display_id: str = "") -> None:
+        self._begin()
+        output = _Output("", display_id, data=data, metadata=metadata)
+        self._outputs.append(output)
+        if display_id:
+            self._displays[display_id] = output
+        self._grow(output, sum(map(size_of, data.values())))
+
+    def _begin(self) -> None:
+        if self._clears:
+            self._clears = self._cut = False
+            self._letters = 0
+            self._outputs.clear()
+            self._displays.clear()
+
+    def _grow(self, output: _Output, more: int) -> None:
+        output.letters += more
+        self._letters += more
+        while self._letters > self._most and len(self._outputs) > 1:
+            first = self._outputs.pop(0)
+            self._letters -= first.letters
+            self._displays.pop(first.display_id, None)
+            self._cut = True
+        if output.name and output.letters > self._most:  # to half of it: or each line that follows would cost as much
+            rest = "".join(output.texts)[-self._most // 2 :]
+            self._letters -= output.letters - len(rest)
+            output.texts, output.letters, self._cut = [rest], len(rest), True
+
+
+class CellRun:
+    """One cell on its ranks: what it has shown, and how it ended.
+
+    Args:
+        number: as in In[number]; 0 if that is not known.
+        ranks: which ran it.
+        area: where it is shown.
+    """
+
+    def __init__(self, number: int, ranks: Sequence[int], area: Area) -> None:
+        self._title = f"In [{number}]" if number else "The cell"
+        self._ranks = list(ranks)
+        self._area = area
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._error: BaseException | None = None
+
+    @contextmanager
+    def ending(self) -> Iterator[None]:
+        """Note when it ends, and with what: both as the block does."""
+        try:
+            yield
+        except BaseException as error:
+            self._error = error
+            raise
+        finally:
+            self._ended = time.monotonic()
+
+    def show_again(self, area: Area) -> None:
+        """Show in another area what it has shown, and the errors behind that."""
+        now = time.monotonic()
+        how = "has run for" if self._ended is None else "ended after"
+        took = (now if self._ended is None else self._ended) - self._began
+        area.stream("stdout", f"{self._title} on {named(self._ranks)} {how} {took:.1f} s. What it showed:\n")
+        shown = isinstance(self._area, KeptArea) and self._area.show_again(area)
+        if self._error is not None:
+            area.stream("stderr", "\n".join(_rendered(self._error)) + "\n")
+        elif not shown:
+            area.stream("stdout", "(nothing)\n")
+
+
+def _rendered(error: BaseException) -> list[str]:
+    render = getattr(error, "_render_traceback_", None)
+    return render() if render is not None else [f"{type(error).__name__}: {error}"]

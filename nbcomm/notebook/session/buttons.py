@@ -1,0 +1,41 @@
+"""What the panel's buttons for the ranks do, and what they say afterwards; `worlds` has those that end a world."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from ...launch.folders import said_of_missing
+from ...rank_spec import capital, named
+
+if TYPE_CHECKING:
+    from .session import Session
+
+
+def interrupt(session: Session) -> str:
+    """End the running cell."""
+    busy = session.busy
+    session.interrupt()
+    return "The running cell was told to end." if busy else "No cell runs, so there was nothing to interrupt."
+
+
+def heal(session: Session, ranks: str | None = None) -> str:
+    """Put new processes in the places of dead ranks, or of these."""
+    began = time.monotonic()
+    replaced = session.heal(ranks)
+    healed = in_words(replaced, time.monotonic() - began)
+    moved = said_of_missing(session.home) if replaced else ""
+    return "\n".join([healed, *filter(None, [moved]), *session.troubles])
+
+
+def in_words(healed: Sequence[str], seconds: float) -> str:
+    """Say what was healed."""
+    if not healed:
+        return "Everything is alive; there is nothing to heal."
+    ranks = [int(word.removeprefix("rank ")) for word in healed if word.startswith("rank ")]
+    others = [word for word in healed if not word.startswith("rank ")]
+    text = " and ".join([*others, *([named(ranks)] if ranks else [])])
+    without = ", without variables; the others kept theirs" if ranks else ""
+    are = "is" if len(healed) == 1 else "are"
+    return f"{capital(text)} {are} back after {seconds:.1f} s{without}."

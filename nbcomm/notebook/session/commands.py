@@ -1,0 +1,323 @@
+"""What the ranks of a world can be asked to do: run cells and scripts, take and give values, say what they have.
+
+`Session` is made of this, and of the life of its world.
+"""
+
+from __future__ import annotations
+
+import itertools
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ... import rank_spec as rank_specs
+from ...analysis import perfetto as tracing
+from ...errors import RankDiedError, SpecError, StateError
+from ...panel.words import took
+from ...protocol.messages import Run
+from ..cluster.roster import ends_of
+from ..display.area import current_area
+from ..execution.after_cell import Aftermath
+from ..execution.introspection import Answer, Inquiries
+from ..execution.transfers import Transfers
+from ..output.cell_output import CellOutput
+from ..variables.queries import Surveys
+from . import script_cells
+from .cell_log import Manuscript
+
+if TYPE_CHECKING:
+    from ...world_dir import Home
+    from ..cluster.link import Link
+    from ..cluster.roster import Roster
+    from ..execution.cell_run import Stage
+    from ..execution.dispatcher import Desk
+    from ..variables.comparison import Comparison
+    from ..variables.table import Variable
+
+
+class Commands:
+    """The commands of one world.
+
+    Args:
+        home: the world's directory.
+        roster: who there is, and who is dead.
+        desk: asks, and waits for answers.
+        stage: one cell at a time.
+        attached: another notebook has started the world, and may have run cells that nobody here knows of.
+
+    Attributes:
+        link: to the ranks.
+    """
+
+    link: Link
+    _stopped: bool
+
+    def __init__(self, home: Home, roster: Roster, desk: Desk, stage: Stage, *, attached: bool) -> None:
+        self._roster = roster
+        self._desk = desk
+        self._stage = stage
+        self._numbers = itertools.count(1)
+        self._transfers = Transfers(desk, stage, home.bulk)
+        self._surveys = Surveys(desk, stage)
+        self._inquiries = Inquiries(lambda: self.link)
+        self._manuscript = Manuscript(attached=attached)
+
+    @property
+    def ranks(self) -> list[int]:
+        """All ranks, ascending."""
+        return self._roster.ranks
+
+    def run(  # noqa: PLR0913 - each is an option of %%distributed
+        self,
+        code: str,
+        ranks: str | Iterable[int] | None = None,
+        *,
+        number: int | None = None,
+        fold: bool = True,
+        by_rank: bool = False,
+        quiet: bool = False,
+        draw: bool = False,
+        trace: str | None = None,
+    ) -> None:
+        """Run a cell and show what it shows; returns when it has ended on every rank.
+
+        Args:
+            code: the cell, as in a notebook: magics, ``!cmd`` and top-level ``await`` included.
+            ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
+            number: what the ranks call the cell in tracebacks and history; counted by default.
+            fold: show lines on which ranks agree once.
+            by_rank: show all of rank 0's output, then rank 1's, and so on.
+            quiet: show nothing; failures are raised all the same.
+            draw: show a picture of each collective that the cell made, with the ranks' values before and after.
+            trace: write a trace to this file, for https://ui.perfetto.dev: when each rank did what.
+
+        Raises:
+            CellError: it failed on some rank.
+            SpecError: there are no such ranks, or the trace's file cannot be written. Nothing was run.
+            StateError: the world is stopped, or still busy. Nothing was run.
+            KeyboardInterrupt: it was interrupted.
+        """
+        self._run(code, None, ranks, number, fold=fold, by_rank=by_rank, quiet=quiet, draw=draw, trace=trace)
+
+    def run_file(
+        self,
+        path: str,
+        args: Iterable[object] = (),
+        ranks: str | Iterable[int] | None = None,
+        *,
+        fresh: bool = False,
+        **options: Any,
+    ) -> None:
+        """Run a script on ranks as ``torchrun path args`` would; its variables are the cells' own afterwards.
+
+        Args:
+            path: the script.
+            args: its arguments.
+            ranks: which ranks run it; all by default.
+            fresh: put new processes in the places of these ranks before: their variables are lost, and so is what
+                libraries remember in a process.
+            **options: as of `run`.
+
+        Raises:
+            ScriptError: there is no such script. Nothing was run, and no process was replaced.
+            StartError: a new process did not come up; the ranks are dead.
+            CellError: it failed on some rank, or ended with an exit status other than 0.
+        """
+        words = [str(arg) for arg in args]
+        self._run(script_cells.order(path, words), " ".join([path, *words]), ranks, fresh=fresh, **options)
+
+    def _run(  # noqa: PLR0913 - each is an option of %%distributed
+        self,
+        code: str,
+        script: str | None,
+        ranks: str | Iterable[int] | None,
+        number: int | None = None,
+        *,
+        fold: bool = True,
+        by_rank: bool = False,
+        quiet: bool = False,
+        draw: bool = False,
+        trace: str | None = None,
+        fresh: bool = False,
+    ) -> None:
+        chosen = self._choose(ranks, replacing=fresh)
+        file = None if trace is None else tracing.check(trace)
+        if fresh:  # behind all that can be refused
+            self.heal(chosen)
+            self._manuscript.replaced(chosen, len(self.ranks))
+            if not quiet:
+                sys.stdout.write(f"{_fresh(chosen, len(self.ranks))}\n")
+        number = next(self._numbers) if number is None else number
+        output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
+        with self._stage.alone(), self._manuscript.cell(number, code, chosen, len(self.ranks), script):
+            order = Run(self._desk.next_id(), code, chosen, number, draw, file is not None, script is not None)
+            self._stage.perform(order, output, Aftermath(order, output, file, self._roster.places))
+
+    def replay(self) -> None:
+        """Show once more what the last cell has shown, with the errors that ended it.
+
+        For a page that was loaded again in mid-cell, and has missed some of it. Displays are as they are now, and no
+        longer change. Of a cell that has shown more than four million characters, the beginning is left out.
+
+        Raises:
+            StateError: no cell has run yet.
+        """
+        last = self._stage.last
+        if last is None:
+            raise StateError("No cell of this notebook has run on this world's ranks yet: there is nothing to show.")
+        last.show_again(current_area())
+
+    def took(self, number: int) -> str:
+        """Say how long the cell of this number took, and what that time was; nothing if it was not the last to run."""
+        _, line = self._stage.chronicle.story(len(self.ranks))
+        return took(line) if line.cell == number and line.spans and not line.running else ""
+
+    def call(
+        self, function: Callable[..., Any], *args: Any, ranks: str | Iterable[int] | None = None, **kwargs: Any
+    ) -> list[Any]:
+        """Call a function on ranks, with the same arguments on each.
+
+        A function typed in the notebook brings the globals that it uses; other names it finds on the rank.
+
+        Returns:
+            What it returned on each chosen rank, in rank order.
+
+        Raises:
+            CellError: it raised on some rank.
+            TransferError: the function, an argument or a result cannot be pickled.
+        """
+        chosen = self._choose(ranks)
+        self._manuscript.called(getattr(function, "__name__", "call"), chosen, len(self.ranks))
+        return self._transfers.call(function, args, kwargs, chosen)
+
+    def spawn(
+        self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> list[Any]:
+        """Call ``function(local_rank, *args, **kwargs)`` on every rank; see `nbcomm.spawn`."""
+        chosen = self._choose(None)
+        self._manuscript.called(getattr(function, "__name__", "spawn"), chosen, len(self.ranks))
+        return self._transfers.call(function, tuple(args), dict(kwargs or {}), chosen, local_rank=True)
+
+    def push(self, /, ranks: str | Iterable[int] | None = None, **variables: Any) -> None:
+        """Bind variables on ranks; each rank gets a copy of its own.
+
+        Raises:
+            TransferError: a value cannot be pickled (nothing was sent then), or cannot be rebuilt there.
+        """
+        self.push_many(variables, ranks)
+
+    def push_many(self, variables: Mapping[str, Any], ranks: str | Iterable[int] | None = None) -> None:
+        """Bind variables by their names, as `push` does; one may be called ``ranks``, too."""
+        variables, chosen = dict(variables), self._choose(ranks)
+        self._transfers.push(variables, chosen)
+        self._manuscript.pushed(variables, chosen, len(self.ranks))
+
+    def pull(self, name: str, ranks: str | Iterable[int] | None = None) -> list[Any]:
+        """Fetch a variable from ranks.
+
+        Returns:
+            Its value on each chosen rank, in rank order; tensors arrive on the CPU.
+
+        Raises:
+            TransferError: it is not defined on some rank, or cannot be pickled there.
+        """
+        return self.pull_many([name], ranks)[name]
+
+    def pull_many(self, names: Sequence[str], ranks: str | Iterable[int] | None = None) -> dict[str, list[Any]]:
+        """Fetch several variables at once, as `pull` does each."""
+        return self._transfers.pull(names, self._choose(ranks))
+
+    def inquire(
+        self, kind: str, code: str, cursor: int, detail: int = 0, ranks: str | Iterable[int] | None = None
+    ) -> Answer | None:
+        """Ask the first of some ranks that lives what a person asks while typing; None if none of them does."""
+        self._check_running()
+        chosen = self._resolve(ranks)
+        rank = next((rank for rank in chosen if rank not in self._roster.dead), None)
+        return None if rank is None else self._inquiries.ask(rank, kind, code, cursor, detail)
+
+    def who(self, names: str | Iterable[str] = (), ranks: str | Iterable[int] | None = None) -> list[Variable]:
+        """Say what the ranks' variables are, and which are equal on all of them; see `Variable`.
+
+        Args:
+            names: names, or expressions such as ``"model.fc.weight"``; by default all that users made, as ``%whos``.
+            ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
+        """
+        return self._surveys.who(names, self._choose(ranks))
+
+    def diff(self, name: str, ranks: str | Iterable[int] | None = None, atol: float = 0.0) -> Comparison:
+        """Say where a variable differs between ranks; ``str`` of what is returned is a text.
+
+        Args:
+            name: a name, or an expression such as ``"model.fc.weight"``.
+            ranks: a SPEC such as ``"0-2"``, or ranks; all by default. Compared is with the lowest that has it.
+            atol: numbers that are no further apart are as good as equal; with 0 all bits count.
+
+        Raises:
+            TransferError: no rank has it, or it cannot be compared.
+        """
+        return self._surveys.diff(name, self._choose(ranks), atol)
+
+    def save(self, path: str, *, force: bool = False, everything: bool = False) -> str:
+        """Write the cells that this session has run as a script, which torchrun runs to the same answers.
+
+        Args:
+            path: the file.
+            force: write over a file that is not as nbcomm has written it, too.
+            everything: with cells that failed, as comments, and with those that only define once more what is there.
+
+        Returns:
+            What was written and what was left out, in sentences.
+
+        Raises:
+            ScriptError: the file cannot be written, or is somebody's own. Nothing was written.
+            StateError: no cell has run yet.
+        """
+        return self._manuscript.save(path, len(self.ranks), force=force, everything=everything)
+
+    def heal(self, ranks: str | Iterable[int] | None = None) -> list[str]:
+        """Put new processes in the places of ranks; see `Session.heal`."""
+        raise NotImplementedError
+
+    # ── on which ranks ────────────────────────────────────────────────────────────────────────────────────
+
+    def _check_running(self) -> None:
+        if self._stopped:
+            raise StateError("This world is stopped; start one with %distributed start.")
+
+    def _resolve(self, ranks: str | Iterable[int] | None) -> list[int]:
+        n = len(self.ranks)
+        if ranks is None:
+            return self.ranks
+        if isinstance(ranks, str):
+            return rank_specs.parse(ranks, n)
+        chosen = sorted(set(ranks))
+        if not chosen or chosen[0] < 0 or chosen[-1] >= n:
+            raise SpecError(f"The ranks {chosen} are not all in this world of {n}: 0 to {n - 1}.")
+        return chosen
+
+    def _choose(self, ranks: str | Iterable[int] | None, *, replacing: bool = False) -> list[int]:
+        self._check_running()
+        chosen = self._resolve(ranks)
+        gone = [] if replacing else self._roster.dead_among(chosen)
+        if gone:
+            ends = ends_of(gone, self._roster.dead)
+            places = "new processes in their places" if len(gone) > 1 else "a new process in its place"
+            raise RankDiedError(
+                f"{rank_specs.capital(ends)}; nothing was run. Type %distributed heal to put {places} (the others "
+                "keep their variables), or choose other ranks with -r."
+            )
+        # Where some are replaced, all form their groups anew.
+        busy = self._desk.busy() & set(self.ranks if replacing else chosen)
+        if busy and not self._stage.taken:
+            raise StateError(
+                f"Rank {rank_specs.fold(busy)} still runs an earlier cell; nothing was run. Wait for it, or type "
+                f"%distributed interrupt, or %distributed heal {rank_specs.fold(busy)} to put new processes in place."
+            )
+        return chosen
+
+
+def _fresh(chosen: Sequence[int], size: int) -> str:
+    others = "" if len(chosen) == size else "; the other ranks keep theirs"
+    named, are = rank_specs.named(chosen), "is" if len(chosen) == 1 else "are"
+    return f"{rank_specs.capital(named)} {are} new, and without the variables of before{others}."

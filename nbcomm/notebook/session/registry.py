@@ -1,0 +1,308 @@
+"""Which worlds this process steers: those that the magics use, by name, and the fork server that warms up for one."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from ...errors import StartError, StateError
+from ...launch.client import ForkServerClient
+from ...launch.folders import here, written
+from ...launch.found import FoundWorld, find_worlds
+from ...world_dir import Home, telling_of_room
+from ..cluster.wishes import Progress, Wishes
+from . import buttons
+from .session import Session
+from .this_notebook import this_notebook
+from .world_names import check_name
+
+_LONGEST = 1e9
+"""Seconds, some 30 years, that a time may be: neither JSON nor the system's waits know infinity."""
+
+# ruff: noqa: PLW0603 - one process warms up one fork server
+_warm: ForkServerClient | None = None
+_defaults: dict[str, Any] = {}
+_used: dict[str, Session] = {}
+"""By name; that of the world that cells use where they name none is empty."""
+
+
+def warm_up() -> None:
+    """Start the fork server that the next world will use, so that its imports run while a person still types."""
+    global _warm
+    if _warm is None:
+        _warm = ForkServerClient(Home.create())
+        atexit.register(cool_down)
+
+
+def cool_down() -> None:
+    """End a fork server that no world took."""
+    global _warm
+    if _warm is not None:
+        _warm.shutdown()
+        _warm = None
+        atexit.unregister(cool_down)
+
+
+def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishes: Any) -> Session:
+    """Start a world of its own, from the warm fork server if there is one; see `wishes.Wishes`."""
+    global _warm
+    wanted = _sound(Wishes(n, **wishes))
+    if wanted.name:
+        check_name(wanted.name)
+    with telling_of_room():
+        forkserver, _warm = _prepared(), None
+        atexit.unregister(cool_down)
+        return Session.start(forkserver, wanted, progress, actions)
+
+
+def _prepared() -> ForkServerClient:
+    """A fork server for a world that can be started.
+
+    Raises:
+        StartError: it cannot: the notebook's folder is gone, or there is no room.
+    """
+    if not here():  # IPython and ipyparallel start nothing there
+        raise StartError(
+            "The folder that this notebook runs in is gone, so nothing was started and nothing was stopped; make it "
+            "again, or go to another one, as by %cd ~."
+        )
+    warm_up()
+    assert _warm is not None  # noqa: S101 - for mypy
+    try:
+        _warm.home.check_room()
+    except BaseException:
+        cool_down()  # what it starts has its limits, whatever those of this process will be then
+        raise
+    return _warm
+
+
+def _sound(wishes: Wishes) -> Wishes:
+    """Wishes whose times are such.
+
+    Raises:
+        StartError: they are not.
+    """
+    if not wishes.grace >= 0:  # nor is it NaN
+        raise StartError(f"The grace is a number of seconds, not {wishes.grace:g}; no world was started.")
+    if not wishes.timeout > 0:
+        raise StartError(f"The timeout is a number of seconds above 0, not {wishes.timeout:g}; no world was started.")
+    return replace(wishes, grace=min(wishes.grace, _LONGEST), timeout=min(wishes.timeout, _LONGEST))
+
+
+def defaults() -> dict[str, Any]:
+    """What a world is like that a cell starts by itself, and any other where a start says nothing: `wishes.Wishes`."""
+    return dict(_defaults)
+
+
+def set_defaults(**wishes: Any) -> None:
+    """Say what worlds are like where a start says nothing."""
+    global _defaults
+    _defaults = wishes
+
+
+def serves(session: Session, wishes: Wishes) -> bool:
+    """Whether a world is as good as one that would be started with these wishes."""
+    n = len(session.ranks)
+    return replace(_sound(wishes), n=wishes.n or n) == replace(session.wishes, n=n)
+
+
+def restart(session: Session, *, progress: Progress = lambda *_: None) -> Session:
+    """End a world, and start another like it, which the magics use if they used that one."""
+    used = _used.get(session.name) is session
+    with telling_of_room():
+        _prepared()  # before the world is lost: another one can be started
+    session.stop()
+    leave(session)
+    made = start(progress=progress, **vars(session.wishes))
+    if used:
+        use(made)
+    return made
+
+
+def actions(session: Session) -> dict[str, Callable[[], str]]:
+    """Each button's function: it runs on the kernel's main thread and returns a sentence."""
+    return {
+        "interrupt": lambda: buttons.interrupt(session),
+        "heal": lambda: buttons.heal(session),
+        "stop": lambda: stop(session),
+        "restart": lambda: _restart_with_panel(session),
+    }
+
+
+def stop(session: Session) -> str:
+    """End a world, which the magics use no longer; say that it is so."""
+    if not session.running:
+        raise StateError("This world is stopped; start one with %distributed start.")
+    session.stop()
+    leave(session)
+    return f"Stopped {session.title}."
+
+
+def _restart_with_panel(session: Session) -> str:
+    """End the world and start another like it, whose panel takes the places of this one's."""
+    began, old = time.monotonic(), session.panel
+    made = restart(session)
+    if made.panel is not None and old is not None:
+        made.panel.replace(old)
+    return f"{made.title}, {made.backend}, ready in {time.monotonic() - began:.1f} s; the variables of before are lost."
+
+
+def leave(session: Session) -> None:
+    """The magics use this world no longer, if they did."""
+    if _used.get(session.name) is session:
+        del _used[session.name]
+
+
+def spawn(
+    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any] | None, nproc_per_node: int | None
+) -> list[Any]:
+    """Call a function on the ranks that are there, or on others for the while; see `nbcomm.spawn`."""
+    here = next((session for session in running() if not session.name), None)
+    if here is not None and nproc_per_node in (None, len(here.ranks)):
+        return here.spawn(function, args, kwargs)
+    with start(nproc_per_node) as session:
+        return session.spawn(function, args, kwargs)
+
+
+def attach(identity: str | None = None) -> Session:
+    """Take up a world that another notebook of this user has left; see `nbcomm.attach`.
+
+    Raises:
+        StateError: there is none, there are several to choose from, or another notebook steers it.
+    """
+    return _take_up(_choose(identity)[0], "")
+
+
+def attach_and_use(identity: str | None = None, name: str = "") -> tuple[Session, str]:
+    """Take up a world for the magics.
+
+    Args:
+        identity: which; by default the only one, that of this notebook, or that of this folder.
+        name: what this notebook calls it; by default what the other one did.
+
+    Returns:
+        Its session, and which world it is in words, if there were several.
+
+    Raises:
+        StateError: there is none, there are several to choose from, another notebook steers it, or the name is taken.
+    """
+    if not any(world.info.name for world in left_behind()):  # else the name is not known yet
+        _check_free(name)
+    world, which = _choose(identity)
+    name = name or world.info.name
+    _check_free(name)
+    session = _take_up(world, name)
+    use(session)
+    return session, which
+
+
+def _check_free(name: str) -> None:
+    if _used.get(name) in running():
+        raise StateError(
+            f"This notebook steers a world of {_used[name].title} already; type %distributed stop first, or give this "
+            "one a name of its own: %distributed attach --world NAME."
+        )
+
+
+def _take_up(world: FoundWorld, name: str) -> Session:
+    cool_down()
+    session = Session.attach(ForkServerClient(world.home, running=True), world.info, name, actions)
+    with suppress(OSError):  # where it cannot be said that it is this notebook's now, it is steered all the same
+        world.home.write_world(structs.replace(world.info, name=session.name, notebook=this_notebook()))
+    return session
+
+
+def _choose(identity: str | None) -> tuple[FoundWorld, str]:
+    """A world to take up, and which it is, in words, if it was chosen from several."""
+    found = find_worlds()
+    which = ""
+    if identity is not None:
+        chosen = [world for world in found if world.home.id == identity]
+        if not chosen:
+            there = f" There {_are(len(found), 'world')}:\n" + _listed(found) if found else ""
+            raise StateError(f"No world {identity!r} lives on this machine.{there}")
+    else:
+        chosen = [world for world in found if not world.holder]
+        if not chosen:
+            there = f" Those that live have one:\n{_listed(found)}" if found else ""
+            raise StateError(f"No world without a notebook lives on this machine; %distributed start makes one.{there}")
+        if len(chosen) > 1:
+            chosen, which = _likeliest(chosen)
+    (world,) = chosen
+    if world.holder == os.getpid():
+        raise StateError(f"The world {world.home.id} is in use by this very process.")
+    if world.holder:
+        raise StateError(
+            f"The world {world.home.id} is in use by the notebook of process {world.holder}; end that kernel first."
+        )
+    return world, which
+
+
+def _likeliest(free: list[FoundWorld]) -> tuple[list[FoundWorld], str]:
+    """Of several worlds, the one of this notebook, else the one of this folder; and which it is, in words.
+
+    Raises:
+        StateError: that does not decide it.
+    """
+    mine = [world for world in free if _is_mine(world)]
+    here = [world for world in mine or free if world.info.cwd == written()]
+    for chosen, whose in ((mine, "the world of this notebook"), (here, "the world that was started in this folder")):
+        if len(chosen) == 1:
+            others = _listed(world for world in free if world is not chosen[0])
+            return (
+                chosen,
+                f"It is {whose}, {chosen[0].home.id}, of {len(free)} without a notebook. The others:\n{others}",
+            )
+    raise StateError(f"There {_are(len(free), 'world')} to choose from; name one:\n{_listed(free)}")
+
+
+def _is_mine(world: FoundWorld) -> bool:
+    return world.info.notebook == this_notebook() != ""
+
+
+def left_behind() -> list[FoundWorld]:
+    """The worlds that a notebook could attach to."""
+    return [world for world in find_worlds() if not world.holder]
+
+
+def _listed(found: Iterable[FoundWorld]) -> str:
+    return "\n".join(f"  {world}{', of this notebook' * _is_mine(world)}" for world in found)
+
+
+def _are(count: int, what: str) -> str:
+    return f"is one {what}" if count == 1 else f"are {count} {what}s"
+
+
+def running() -> list[Session]:
+    """The worlds that the magics use, by name; the one without a name first."""
+    return [session for _, session in sorted(_used.items()) if session.running]
+
+
+def current(name: str = "") -> Session:
+    """Return the world of this name that the magics use; by default the one that has none.
+
+    Raises:
+        StateError: there is none.
+    """
+    session = _used.get(name)
+    if session is not None and session.running:
+        return session
+    if name:
+        others = ", ".join(session.name for session in running() if session.name)
+        there = f" There {_are(len(others.split(', ')), 'world')} with a name: {others}." if others else ""
+        raise StateError(f"No world {name!r} is running; start it with %distributed start --world {name}.{there}")
+    named = ", ".join(f"--world {session.name}" for session in running())
+    there = f" (There is {named}.)" if named else ""
+    raise StateError(f"No world is running; start one with %distributed start, or run a %%distributed cell.{there}")
+
+
+def use(session: Session) -> None:
+    """Let the magics use this world, under its name."""
+    _used[session.name] = session

@@ -1,0 +1,66 @@
+"""A script that is to run on the warm ranks: looked at here, once, before any rank hears of it."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable
+from pathlib import Path
+
+from ...errors import CellSyntaxError, ScriptError
+from ...launch.folders import here
+
+
+def order(path: str, args: Iterable[object]) -> str:
+    """The code of a cell that runs a script; `nbcomm.rank.cells.script_runner` is what it calls.
+
+    Raises:
+        ScriptError: there is no such file.
+        CellSyntaxError: it is no Python.
+    """
+    if not path.strip() or "\0" in path:
+        raise ScriptError("A script's name is missing, such as train.py; nothing was run.")
+    try:
+        file = Path(path).expanduser()
+        resolved = file.resolve()
+        check_program(file)
+    except FileNotFoundError:
+        where = repr(here()) if here() else "this notebook's folder, which is gone"
+        raise ScriptError(f"There is no script {path!r} in {where}; nothing was run.") from None
+    except IsADirectoryError:
+        raise ScriptError(f"{path!r} is a folder; name the script in it. Nothing was run.") from None
+    except (OSError, RuntimeError) as error:  # links in a circle, a home that nobody has
+        why = getattr(error, "strerror", None) or error
+        raise ScriptError(f"The script {path!r} cannot be read: {why}. Nothing was run.") from error
+    argv = [str(file), *map(str, args)]
+    return f"__import__('nbcomm.rank.cells.script_runner', fromlist=['run']).run({str(resolved)!r}, {argv!r})"
+
+
+def check_program(file: Path) -> None:
+    """Refuse a script that is no Python here, once, rather than on every rank.
+
+    Raises:
+        CellSyntaxError: with the SyntaxError as its cause.
+    """
+    content = file.read_bytes()
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # a warning is the ranks' to give
+            compile(content, str(file), "exec", dont_inherit=True)
+    except SyntaxError as error:
+        raise CellSyntaxError(f"{error.msg} ({file}, line {error.lineno})") from error
+    except ValueError as error:  # null bytes, on older Pythons
+        raise ScriptError(f"The script {str(file)!r} is no Python: {error}. Nothing was run.") from error
+
+
+def allow_no_body(lines: list[str]) -> list[str]:
+    """Let IPython pass on a ``%%distributed`` that stands alone: with ``--file`` it needs no code below it.
+
+    To be put among a shell's ``input_transformers_cleanup``.
+    """
+    if len(lines) == 1 and lines[0].split()[:1] == ["%%distributed"]:
+        return [lines[0].rstrip("\n") + "\n", "\n"]
+    return lines
+
+
+# For IPython: leave it out when you ask whether a cell is complete. In a terminal, Enter leads to the cell's next line.
+allow_no_body.has_side_effects = True  # type: ignore[attr-defined]

@@ -1,0 +1,470 @@
+"""The world as the notebook sees it: start it, run cells on it, send values to and fro, stop it.
+
+`Session` is the public Python API; the magics are a thin layer over it.
+"""
+
+from __future__ import annotations
+
+import atexit
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import Interrupted
+from ...launch import folders
+from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
+from ...panel.headline import headline
+from ...protocol.messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
+from ...world_dir import WorldInfo
+from ..cluster.generations import Generations
+from ..cluster.link import Link
+from ..cluster.processes import Processes
+from ..cluster.roster import Roster
+from ..cluster.startup import Startup
+from ..cluster.wishes import Progress, Wishes
+from ..execution.cell_run import Stage
+from ..execution.dispatcher import TICK, Desk
+from ..execution.hang_watch import Watch
+from ..execution.interrupts import Presses
+from ..execution.reattach import Resumption
+from ..output.cell_output import CellOutput
+from ..widgets.mirrors import Mirrors
+from .commands import Commands
+from .kernel_restart import worlds_are_kept
+from .this_notebook import this_notebook
+from .world_names import addressed
+
+if TYPE_CHECKING:
+    from typing_extensions import Self  # in typing from Python 3.11 on
+
+    from ...launch.client import ForkServerClient
+
+Actions = Callable[["Session"], dict[str, Callable[[], str]]]
+"""What each button of the panel does; it returns a sentence."""
+
+_STATUS_PATIENCE = 0.5
+"""Seconds that a rank has to say what it does."""
+
+_DEATH_PATIENCE = 2.0
+"""Seconds that a rank has to say that it lives, before a heal that was asked for believes that it does."""
+
+
+_FAREWELL = 1.0
+"""Seconds that a rank has to hear that the notebook leaves it. What is not heard by then may be lost with the link."""
+
+
+class Session(Commands):
+    """N ranks that run cells. Make one with `nbcomm.start` or `nbcomm.attach`; it is a context manager.
+
+    Attributes:
+        name: what the notebook calls this world; empty for the one that it uses where it names none.
+        wishes: what another world like this one would have to be.
+        notice: what the user should know of the devices that were chosen, or of how the ranks were started; or empty.
+        panel: its panel, from the moment that its ranks are up.
+    """
+
+    def __init__(self, forkserver: ForkServerClient, wishes: Wishes, *, attached: bool) -> None:
+        """Put the parts together: no process is started here, and none is spoken to. See `start` and `attach`."""
+        self.name = wishes.name
+        self.wishes = wishes
+        self.notice = ""
+        self.home = forkserver.home
+        self.panel: Panel | None = None
+        self._roster = Roster(self.home)
+        self._desk = Desk(lambda: self.link, self._roster, self.addressed)
+        self._stopped = False
+        self._folder = ""
+        self._watch: Watch | None = None
+        self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
+        self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
+        self._stage = Stage(
+            self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
+        )
+        super().__init__(self.home, self._roster, self._desk, self._stage, attached=attached)
+        self._resumption = Resumption() if attached else None
+        # Behind all that it tells: a process may have ended already.
+        self._processes = Processes(forkserver, self._roster, self._process_ended)
+
+    @classmethod
+    def start(
+        cls,
+        forkserver: ForkServerClient,
+        wishes: Wishes,
+        progress: Progress = lambda *_: None,
+        actions: Actions = lambda _: {},
+    ) -> Self:
+        """Start a world; returns when its ranks can run cells.
+
+        Args:
+            forkserver: starts the processes; it may still be importing torch.
+            wishes: how many ranks, on what.
+            progress: told how the start comes along.
+            actions: what the panel's buttons do.
+
+        Raises:
+            StartError: the world did not come up; nothing of it is left.
+        """
+        self = cls(forkserver, wishes, attached=False)
+        self._listen(self._processes.shutdown)
+        try:
+            startup = Startup(wishes, self._processes, self._roster, progress)
+            startup.launch()
+            startup.await_ranks()
+            startup.form_group(self._generations)
+            self.notice = startup.notice
+            self._started = time.time()
+            self._leave_word()
+            self._look_after(actions)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    @classmethod
+    def attach(
+        cls, forkserver: ForkServerClient, info: WorldInfo, name: str = "", actions: Actions = lambda _: {}
+    ) -> Self:
+        """Steer a world that another notebook has started, and left.
+
+        Args:
+            forkserver: the world's own.
+            info: what the other notebook has written down of it.
+            name: what this notebook calls it; by default what the other one did.
+            actions: what the panel's buttons do.
+
+        Raises:
+            StateError: another notebook steers it.
+        """
+        self = cls(forkserver, Wishes(name=name or info.name, grace=info.grace), attached=True)
+        self._processes.claim()  # before anything is touched: the link's address may be another notebook's
+        self._listen(self._processes.release)
+        try:
+            self._take_up(info)
+            self._look_after(actions)
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def _listen(self, otherwise: Callable[[], None]) -> None:
+        """Let ranks reach this notebook, and end the world, or leave it, when this process ends."""
+        try:
+            self.link = Link(self.home, self.wishes.grace, self._receive)
+        except BaseException:
+            otherwise()
+            raise
+        atexit.register(self._leave_or_stop)
+
+    def _look_after(self, actions: Actions) -> None:
+        """The ranks are up: show them, and watch over them."""
+        self.panel = Panel(self.title, self.backend, self.status(), actions=actions(self))
+        self._watch = Watch(
+            self.link,
+            self._roster,
+            self._generations,
+            cell=lambda: self._stage.cell,
+            tell_panel=self._tell_panel,
+            chronicle=self._stage.chronicle,
+            seen=lambda: self._desk.seen,
+            look=self._processes.look,
+            # What resumption holds back has come, and is not lost.
+            open_requests=lambda: self._desk.open() if self._resumption is None else [],
+            lose=self._desk.miss,
+            addressed=self.addressed,
+        )
+
+    def _take_up(self, info: WorldInfo) -> None:
+        self._started, self._folder = info.started, info.cwd
+        self._processes.take_up(info)
+        first = self._roster.places[0]
+        device = first.device.partition(":")[0]
+        self.wishes = Wishes(len(info.places), device, first.backend, grace=info.grace, name=self.name)
+        self.link.send(self._roster.living, Probe())
+        resumption = self._resumption
+        assert resumption is not None  # noqa: S101 - for mypy
+        snapshots = resumption.await_ranks(self._roster, self.link)
+        self._generations.take_up(snapshots, info.port, info.plain)
+        self._desk.take_up(max([resumption.run, *(snapshot.heard for snapshot in snapshots)]))
+        if resumption.run:
+            resumption.request = self._desk.expect(resumption.ranks, resumption.run)
+            resumption.repeat_answers(self._answer)
+            for rank in self._roster.dead_among(resumption.ranks):
+                self._desk.lose(rank, self._roster.dead[rank])
+
+    def resume(self) -> None:
+        """Show what a cell that another notebook has begun shows, from its beginning, and wait for its end.
+
+        Nothing happens if the world was idle; else it raises what the cell raises, as `run` does.
+        """
+        resumption = self._resumption
+        if resumption is None or resumption.request is None:
+            self._resumption = None
+            return
+        with self._stage.alone(), Presses() as presses:
+            request = resumption.request
+            output = CellOutput(resumption.ranks)
+            self._stage.begin(request, output)
+            resumption.hand_over(self._receive)
+            self._resumption = None
+            self._stage.finish(request, output, presses)
+
+    def _leave_word(self) -> None:
+        """Write down what another notebook would need to know."""
+        hellos = [self._roster.hellos[rank] for rank in self.ranks]
+        cwd = folders.written() or self._folder
+        self._folder = cwd
+        self.home.write_world(
+            WorldInfo(
+                self._roster.title,
+                self._roster.places,
+                hellos,
+                self._generations.port,
+                self.wishes.grace,
+                self._started,
+                cwd,
+                self.name,
+                self._generations.plain,
+                this_notebook(),
+            )
+        )
+
+    # ── start and stop ──────────────────────────────────────────────────────────────────────────────
+
+    def stop(self) -> None:
+        """End the world: its processes, sockets and files. Stopping twice is no error."""
+        self._part(Stop(), self._processes.shutdown)
+
+    def release(self) -> None:
+        """Let go of the world without ending it: `nbcomm.attach` takes it up again, until its grace is over."""
+        self._part(None, self._processes.release)
+
+    def _part(self, last: Stop | None, leave: Callable[[], None]) -> None:
+        """Hang up, and then leave the processes, whatever happens meanwhile."""
+        if self._stopped:
+            return
+        with Presses() as presses:  # half of it would leave a world that nobody can reach
+            try:
+                self._hang_up(last)
+            finally:
+                leave()
+        if presses.pressed:
+            raise Interrupted
+
+    def _hang_up(self, last: Stop | None) -> None:
+        self._stopped = self._generations.over = True
+        atexit.unregister(self._leave_or_stop)
+        if self._watch is not None:
+            self._watch.close()
+        if last is not None:
+            self.link.send(self._roster.hellos, last)
+        else:
+            self._ask(_FAREWELL)  # who has heard what was seen does not tell it to the next notebook once more
+        self.link.close()
+        self._widgets.close()
+        self._desk.close("was stopped" if last is not None else "was left")
+        if self.panel is not None:
+            self.panel.close()
+
+    def _leave_or_stop(self) -> None:
+        """This process ends: a world is kept for the kernel that is about to take its place, and for nobody else."""
+        if worlds_are_kept():
+            self.release()
+        else:
+            self.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    # ── what it is ──────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def running(self) -> bool:
+        """Whether the world has been started and not stopped."""
+        return not self._stopped
+
+    @property
+    def busy(self) -> bool:
+        """Whether a request is under way."""
+        return bool(self._desk.open())
+
+    @property
+    def title(self) -> str:
+        """How many ranks, on what; its name first, if it has one."""
+        return f"{self.name}: {self._roster.title}" if self.name else self._roster.title
+
+    def addressed(self, text: str) -> str:
+        """Let the remedies in a text name this world."""
+        return addressed(text, self.name)
+
+    @property
+    def backend(self) -> str:
+        """The backend of the process group."""
+        return self._roster.places[0].backend
+
+    @property
+    def plain(self) -> str:
+        """Why the process groups are torch's own, which have no verdicts on hangs; empty if they are nbcomm's."""
+        return self._generations.plain
+
+    @property
+    def troubles(self) -> list[str]:
+        """What has happened to the processes that serve the ranks, in sentences; `heal` mends it."""
+        return [self.addressed(trouble) for trouble in self._processes.troubles]
+
+    @property
+    def client(self) -> Any:
+        """The `Client` of ipyparallel for the same engines; engine id = rank."""
+        self._check_running()
+        return self._processes.client
+
+    def status(self) -> list[RankView]:
+        """What each rank is and does, in rank order; asked now, and answered from memory by a rank that is silent."""
+        self._ask(_STATUS_PATIENCE)
+        return self.views()
+
+    def status_text(self) -> str:
+        """What `status` tells, as a text: the table that the panel leaves in the notebook's file."""
+        views, said, ladder, timeline = self._picture(self.status())
+        return table_text(
+            views,
+            self.title,
+            said,
+            ladder=ladder,
+            timeline=timeline,
+            past=self._stage.chronicle.past(),
+            backend=self.backend,
+        )
+
+    def views(self) -> list[RankView]:
+        """The panel's rows."""
+        return self._roster.views(stopped=self._stopped)
+
+    def log(self, rank: int) -> str:
+        """The end of a rank's log."""
+        return self._roster.log(rank)
+
+    def interrupt(self) -> None:
+        """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""
+        self._desk.interrupt()
+
+    def heal(self, ranks: str | Iterable[int] | None = None) -> list[str]:
+        """Put new processes in the places of dead ranks; the others keep their variables, and so do groups.
+
+        Args:
+            ranks: which to replace; one that lives is ended first, and its variables are lost. By default all
+                that are dead.
+
+        Returns:
+            What was replaced, in words: "rank 1", and whatever else of the world's processes was dead.
+
+        Raises:
+            SpecError: there are no such ranks.
+            StartError: a new process did not come up; the ranks are dead.
+            KeyboardInterrupt: it was interrupted; the ranks are dead if their processes were not up yet.
+            StateError: the world is stopped, or still busy.
+        """
+        self._check_running()
+        wanted = self._dead() if ranks is None else self._resolve(ranks)
+        with self._stage.alone(), Presses() as presses:
+            replaced = self._processes.heal(wanted, lambda: presses.pressed)
+            if wanted:
+                self._generations.newcomers.update(wanted)
+                self._leave_word()
+                if not self._desk.busy():  # else the next cell says whom it waits for
+                    self._generations.renew(lambda: presses.pressed)
+            if presses.pressed:
+                raise Interrupted
+        if replaced:
+            self._roster.forget_errors()
+            self._stage.chronicle.forget()
+        self._ask(_STATUS_PATIENCE)
+        self._settle_panel(changed=True)
+        return replaced
+
+    def _settle_panel(self, changed: bool) -> None:  # noqa: FBT001 - a hook of the stage's
+        """Let the notebook's file hold the panel's state; where something has changed, that of now."""
+        if changed or (self.panel is not None and self.panel.of_a_cell):
+            self._tell_panel()
+        if self.panel is not None:
+            self.panel.settle()
+
+    def _tell_panel(self) -> None:
+        if self.panel is not None:
+            views, said, ladder, timeline = self._picture(self.views())
+            past = self._stage.chronicle.past()
+            useful = useful_buttons(
+                busy=self.busy or self._stage.taken, hurt=bool(self._roster.dead or self._processes.troubles)
+            )
+            self.panel.update(views, said, ladder=ladder, timeline=timeline, useful=useful, past=past)
+
+    def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
+        """What is told of the ranks, wherever it is: their states, the sentence, the ladder, the timeline."""
+        ladder, timeline = self._stage.chronicle.story(len(self.ranks))
+        waiting = self._watch.waiting if self._watch is not None and self._stage.cell else ""
+        return views, headline(views, ladder, waiting or self._desk.questions.waiting), ladder, timeline
+
+    def _dead(self) -> list[int]:
+        """The dead ranks, also those that die this instant: a process that is killed takes a while to end.
+
+        Until it has, the system counts it among the living, so what is asked is the rank itself.
+        """
+        self._ask(_DEATH_PATIENCE)
+        return self._processes.dead()
+
+    def _ask(self, patience: float) -> None:
+        """Hear from every living rank, if it answers within so many seconds."""
+        question = self._roster.next_question()
+        self.link.send(self._roster.living, Probe(self._desk.seen, question))
+        deadline = time.monotonic() + patience
+        while self._roster.silent(question) and time.monotonic() < deadline:
+            self._roster.wait(TICK)
+
+    # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
+
+    def _receive(self, rank: int, message: FromRank, frames: Sequence[Any]) -> None:
+        if self._resumption is not None and self._resumption.take(rank, message, frames):
+            return
+        if isinstance(message, Output):
+            self._stage.show(rank, message)
+        elif isinstance(message, Done):
+            if message.doing is not None:
+                self._roster.note_doing(rank, self._generations.number, message.doing)
+            try:
+                if self._stage.ended(rank, message):
+                    self._roster.note_error(rank, message.failure)
+                    state = "interrupted" if message.interrupted else "failed" if message.failure else "idle"
+                    self._roster.note_end(rank, state)  # as it will say itself when it is asked
+            finally:  # somebody waits for it
+                self._answer(rank, message, frames)
+        elif isinstance(message, Told):
+            self._inquiries.hear(rank, message)
+        elif isinstance(message, Asking | Withdrawn):
+            self._desk.questions.hear(rank, message)
+        elif isinstance(message, Mismatch):
+            cell = self._stage.cell
+            if cell is not None and cell[0].id == message.run and message.generation == self._generations.number:
+                self._generations.abort(cell[0], "MismatchError", message.text)
+        else:
+            self._roster.hear(rank, message)
+
+    def _answer(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
+        self._generations.stale |= done.broken  # also where nobody waits for this request any more
+        self._desk.hear(rank, done, frames)
+
+    def _process_ended(self, rank: int, cause: str) -> None:
+        self._generations.stale = True  # groups without it can go on
+        self._desk.lose(rank, cause)
+        self._inquiries.lose(rank)
+        self._hurry()
+
+    def _begun(self) -> None:
+        """A cell begins: the errors of the one before it are no news any more."""
+        self._roster.forget_errors()
+        self._hurry()
+
+    def _hurry(self) -> None:
+        if self._watch is not None:
+            self._watch.hurry()

@@ -1,0 +1,221 @@
+"""What can be typed behind ``%distributed`` and ``%%distributed``."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import shlex
+from collections.abc import Callable
+from typing import NoReturn
+
+from ...errors import SpecError, SteeringError
+from ..cluster.wishes import Wishes
+from ..session.world_names import check_name
+
+_SWITCHES = {
+    "auto": "Say whether every cell runs on the ranks, or choose; %%local at the top of a cell keeps it here.",
+    "time": "Say whether below each cell stands how long it took, or choose.",
+}
+
+_PIECE = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S)+""")
+"""What stands between blanks that are in no quotation."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An ArgumentParser that raises a sentence instead of ending the process."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(
+            f"{self.prog}: {message.rstrip('.')}{self._meant(message)} {' '.join(self.format_usage().split())}"
+        )
+
+    def _meant(self, message: str) -> str:
+        """The end of a sentence about options that nobody knows."""
+        _, unknown, words = message.partition("unrecognized arguments: ")
+        options = [word for word in words.split() if word.startswith("-")] if unknown else []
+        if options == ["-n"] and self.prog.endswith(" restart"):
+            return (
+                ": as many ranks start again. For another number, type %distributed stop, then %distributed start -n."
+            )
+        if options == ["-n"]:
+            return ": how many ranks there are is said once, by %distributed start -n."
+        known = sorted(self._option_string_actions)
+        near = [match for word in options for match in difflib.get_close_matches(word, known, 1)]
+        return f"; did you mean {' '.join(near)}?" if near else "."
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # noqa: ARG002 - argparse's signature
+        raise Helped
+
+
+class UsageError(SteeringError, ValueError):
+    """A line is not understood; nothing was done."""
+
+
+class Helped(Exception):  # noqa: N818 - not an error: the help was printed
+    """Ends parsing after ``--help``."""
+
+
+def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
+    """The parser of ``%distributed``, and those of its words."""
+    parser = _Parser(prog="%distributed", description="Steer the world of ranks that %%distributed cells run on.")
+    words = parser.add_subparsers(dest="word")
+    made: dict[str, argparse.ArgumentParser] = {}
+
+    def word(name: str, does: str) -> argparse.ArgumentParser:
+        made[name] = words.add_parser(name, help=does.replace("%", "%%"), description=does)
+        _add_world(made[name])
+        return made[name]
+
+    start = word("start", "Start a world.")
+    start.add_argument("-n", type=int, help="ranks; by default one per GPU, or 4 on the CPU")
+    start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what the ranks run on")
+    start.add_argument("--backend", help="a torch.distributed backend in place of the usual one")
+    start.add_argument("--timeout", type=float, default=Wishes.timeout, help="seconds that the start may take")
+    start.add_argument(
+        "--grace", type=float, default=Wishes.grace, help="seconds that the world lives on when the notebook has died"
+    )
+    word("status", "Say what each rank is and does.")
+    word("panel", "Show the live panel here.")
+    word("stop", "End the world: processes, sockets and files.")
+    word("restart", "End the world and start another like it; variables are lost.")
+    attach = word("attach", "Take up a world that a kernel before this one has left, with the cell that runs on it.")
+    attach.add_argument("id", nargs="?", metavar="ID", help="which, if there are several")
+    word("interrupt", "End the running cell with KeyboardInterrupt.")
+    heal = word("heal", "Put new processes in the places of dead ranks; the others keep their variables.")
+    heal.add_argument(
+        "ranks", nargs="?", metavar="SPEC", help="replace these, dead or alive; by default all that are dead"
+    )
+    _add_variables(word)
+    for name, does in _SWITCHES.items():
+        word(name, does).add_argument("state", nargs="?", choices=("on", "off"))
+    debug = word("debug", "Open the debugger on a rank, where its last error was raised.")
+    debug.add_argument("rank", type=int, metavar="RANK")
+    word("last", "Show again what the last cell showed, and its errors: for a page that was loaded again meanwhile.")
+    log = word("log", "Show the end of a rank's log.")
+    log.add_argument("rank", type=int, metavar="RANK")
+    save = word("save", "Write the cells that ran on the ranks as a script for torchrun.")
+    save.add_argument("file", metavar="FILE", help="the script, such as train.py")
+    save.add_argument("--all", action="store_true", help="with cells that failed, as comments, and all repetitions")
+    save.add_argument("--force", action="store_true", help="also over a file that is not as nbcomm has written it")
+    run = word("run", "Run a script on the ranks, as torchrun would; its variables are the cells' own afterwards.")
+    _add_cell_options(run)
+    _add_fresh(run)
+    run.add_argument("file", metavar="FILE", help="the script")
+    run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="what follows is the script's own")
+    word("help", "Show this, or all that a word can be told: %distributed help start.")
+    return parser, made
+
+
+def _add_variables(word: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    push = word("push", "Copy variables of the notebook to every rank.")
+    push.add_argument("names", nargs="+", metavar="NAME")
+    pull = word("pull", "Bind each name here to the list of its values on the ranks.")
+    pull.add_argument("names", nargs="+", metavar="NAME")
+    pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
+    who = word("who", "Say what the ranks' variables are, and which are equal on all ranks.")
+    who.add_argument("names", nargs="*", metavar="NAME", help="a name or an expression; by default all variables")
+    who.add_argument("-r", "--ranks", metavar="SPEC", help="of these ranks only")
+    diff = word("diff", "Say where a variable differs between ranks.")
+    diff.add_argument("name", nargs="+", metavar="NAME", help="a name, or an expression: model.fc.weight")
+    diff.add_argument("-r", "--ranks", metavar="SPEC", help="between these ranks only")
+    diff.add_argument("--atol", type=float, default=0.0, metavar="X", help="numbers no further apart count as equal")
+
+
+def _add_world(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--world", metavar="NAME", type=_world, default="", help="the world of this name")
+
+
+def _world(text: str) -> str:
+    try:
+        return check_name(text) if text else ""
+    except SpecError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
+def cell_parser() -> argparse.ArgumentParser:
+    """The parser of ``%%distributed``."""
+    parser = _Parser(prog="%%distributed", description="Run this cell on every rank.")
+    _add_world(parser)
+    _add_cell_options(parser)
+    _add_fresh(parser)
+    parser.add_argument("--file", nargs="+", metavar="…", help="run a script, and no cell: FILE, and what is its own")
+    return parser
+
+
+def _add_fresh(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fresh", action="store_true", help="run the script in new processes; the ranks' variables are lost"
+    )
+
+
+def _add_cell_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-r", "--ranks", metavar="SPEC", help="on these ranks only: 0 | 0,2 | 0-3 | 0:8:2 | !1 | all")
+    parser.add_argument("--by-rank", action="store_true", help="show all of rank 0's output, then rank 1's, and so on")
+    parser.add_argument("--no-fold", action="store_true", help="show each rank's lines even where ranks agree")
+    parser.add_argument("--quiet", action="store_true", help="show no output; failures are still raised")
+    parser.add_argument("--draw", action="store_true", help="show a picture of each collective, with its real values")
+    parser.add_argument("--trace", metavar="FILE", help="write a trace of the cell, for https://ui.perfetto.dev")
+
+
+def split(line: str) -> list[str]:
+    """Split a line as a shell does; behind `who` and `diff` stand Python's expressions, which keep their quotes.
+
+    What asks for a word's help becomes that word's ``--help``.
+
+    Raises:
+        UsageError: a quotation does not end.
+    """
+    word, _, rest = line.strip().partition(" ")
+    if word in ("who", "diff"):
+        return [word, *_PIECE.findall(rest)]
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UsageError(f"The line {line!r} is not understood: {str(error).lower()}.") from None
+    asks = words[:1] == ["help"] and len(words) == 2 and not words[1].startswith("-")
+    return [words[1], "--help"] if asks else words
+
+
+def parse_cell(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
+    """The options of a ``%%distributed``; ``file`` is a script with its arguments, or None.
+
+    What stands behind ``--file`` is the script's, whatever it looks like, so argparse does not see it.
+
+    Raises:
+        UsageError: the line is not understood.
+    """
+    words = split(line)
+    for place, word in enumerate(words):
+        if word == "--file" or word.startswith("--file="):
+            options = parser.parse_args(words[:place])
+            options.file = [*([word.removeprefix("--file=")] if "=" in word else []), *words[place + 1 :]]
+            return options
+    return parser.parse_args(words)
+
+
+def parse_line(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """The options of a ``%distributed``, whose first word is one that the parser knows.
+
+    Raises:
+        UsageError: the line is not understood.
+    """
+    if words[0] == "run":
+        # What stands behind a script's name is the script's, also a "--", which argparse would take for its own.
+        words = [_TWO_DASHES if word == "--" else word for word in words]
+    options, unknown = parser.parse_known_args(words)
+    if unknown:
+        _of_words(parser)[options.word].error(f"unrecognized arguments: {' '.join(unknown)}")
+    if options.word == "run":
+        options.args = ["--" if word == _TWO_DASHES else word for word in options.args]
+    return options
+
+
+def _of_words(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """The parsers of its words: only they can say what is known behind one."""
+    (words,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
+    return dict(words.choices)
+
+
+_TWO_DASHES = "\0--"
+"""Stands for "--" where argparse must not see one; no line has this word."""

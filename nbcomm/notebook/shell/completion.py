@@ -1,0 +1,229 @@
+"""Completion and help while somebody types a cell for ranks: asked of a rank, where the cell's names are.
+
+Two methods of the kernel are wrapped, as `keeping` wraps its end. What has no answer within half a second, or is no
+rank's matter, is answered as before. In a terminal, which has no kernel, IPython's completer gets one more matcher.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+import inspect
+import keyword
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
+
+from IPython.core.completer import SimpleCompletion, completion_matcher
+from IPython.core.interactiveshell import InteractiveShell
+
+from ...errors import NbcommError
+from ..execution.introspection import PATIENCE, Answer
+from ..session import registry
+from . import line_completion
+from .cell_target import part_for_ranks
+
+_TYPES = "_jupyter_types_experimental"
+_FIRST = 1000
+"""The priority of our matcher in a terminal: before IPython's own, which it silences."""
+
+Reply = dict[str, Any]
+
+
+class _Asked(NamedTuple):
+    """A question that is under way, and what makes a reply of its answer."""
+
+    answer: Answer
+    reply: Callable[[Reply], Reply]
+
+
+class Assist:
+    """Asks ranks for one shell."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        self._shell = shell
+        self._undo: list[Callable[[], None]] = []
+        self.active = True
+
+    # ── in a kernel ─────────────────────────────────────────────────────────────────────────────────
+
+    def follow_kernel(self, kernel: Any) -> None:
+        """Answer for a kernel from now on."""
+        complete, look = kernel.do_complete, kernel.do_inspect
+
+        def do_complete(code: str, cursor_pos: int | None, *args: Any, **kwargs: Any) -> Any:
+            cursor = len(code) if cursor_pos is None else cursor_pos
+            return self._reply(
+                lambda: self._ask_completion(code, cursor), lambda: complete(code, cursor_pos, *args, **kwargs)
+            )
+
+        def do_inspect(code: str, cursor_pos: int, detail_level: int = 0, *args: Any, **kwargs: Any) -> Any:
+            return self._reply(
+                lambda: self._ask("inspect", code, cursor_pos, detail_level),
+                lambda: look(code, cursor_pos, detail_level, *args, **kwargs),
+            )
+
+        for name, ours in (("do_complete", do_complete), ("do_inspect", do_inspect)):
+            setattr(kernel, name, ours)
+            self._undo.append(lambda name=name, ours=ours: _remove(kernel, name, ours))  # type: ignore[misc]
+
+    def _reply(self, ask: Callable[[], _Asked | Reply | None], locally: Callable[[], Any]) -> Any:
+        """What the kernel is to answer, now or soon."""
+        asked = None
+        if self.active:
+            with suppress(NbcommError):  # no world, no such ranks: it is told when the cell is run
+                asked = ask()
+        if asked is None:
+            return locally()
+        return asked if isinstance(asked, dict) else _await(asked, locally)
+
+    # ── in a terminal ───────────────────────────────────────────────────────────────────────────────
+
+    def follow_terminal(self) -> None:
+        """Be the first matcher of the shell's completer."""
+        matchers = self._shell.Completer.custom_matchers
+
+        @completion_matcher(identifier="nbcomm", priority=_FIRST, api_version=2)  # type: ignore[untyped-decorator]
+        def match(context: Any) -> dict[str, Any]:
+            return self._match(context)
+
+        def forget() -> None:
+            if match in matchers:
+                matchers.remove(match)
+
+        matchers.append(match)
+        self._undo.append(forget)
+
+    def _match(self, context: Any) -> dict[str, Any]:
+        code, lines = context.full_text, context.full_text.split("\n")
+        cursor = sum(len(line) + 1 for line in lines[: context.cursor_line]) + context.cursor_position
+        reply: Reply | None = None
+        with suppress(NbcommError, TimeoutError):
+            asked = self._ask_completion(code, cursor)
+            if isinstance(asked, _Asked):
+                content = asked.answer.result(PATIENCE)
+                asked = asked.reply(content) if content is not None else None
+            reply = asked
+        if reply is None:
+            return {"completions": []}
+        return {
+            "completions": [SimpleCompletion(each["text"], type=each["type"]) for each in reply["metadata"][_TYPES]],
+            "matched_fragment": code[reply["cursor_start"] : cursor],
+            "ordered": True,
+            "suppress": True,
+        }
+
+    # ── what is asked ───────────────────────────────────────────────────────────────────────────────
+
+    def _ask_completion(self, code: str, cursor: int) -> _Asked | Reply | None:
+        line = line_completion.line_at(code, cursor)
+        if line is None:
+            return self._ask("complete", code, cursor)
+        choice = line_completion.choices(line)
+        if choice is None:
+            return None
+        start = cursor - len(line.token)
+        if choice.names == "on ranks":
+            answer = registry.current(choice.world).inquire("complete", line.token, len(line.token))
+            if answer is None:
+                return None
+            if "." in line.token:  # within a variable
+                return _Asked(answer, lambda content: _moved(content, start))
+            return _Asked(answer, lambda content: _completions(_names_in(content), start, cursor, "instance"))
+        texts = choice.texts
+        if choice.names == "here":
+            hidden = self._shell.user_ns_hidden
+            texts = sorted(name for name in self._shell.user_ns if name not in hidden and not name.startswith("_"))
+        elif choice.names == "of worlds":
+            texts = [session.name for session in registry.running() if session.name]
+        fitting = [text for text in texts if text.startswith(line.token)]
+        return _completions(fitting, start, cursor, "instance" if choice.names == "here" else "param")
+
+    def _ask(self, kind: str, code: str, cursor: int, detail: int = 0) -> _Asked | None:
+        part = part_for_ranks(code)
+        if part is None or cursor < part.offset:
+            return None
+        answer = registry.current(part.world).inquire(kind, part.code, cursor - part.offset, detail, part.ranks)
+        return None if answer is None else _Asked(answer, lambda content: _moved(content, part.offset))
+
+    def end(self) -> None:
+        """Answer nothing any more, and be gone where nobody has come after."""
+        self.active = False
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+
+
+async def _await(asked: _Asked, locally: Callable[[], Any]) -> Reply:
+    """Wait for a rank, without holding up the kernel's loop."""
+    content = None
+    with suppress(asyncio.TimeoutError):
+        content = await asyncio.wait_for(asyncio.wrap_future(asked.answer), PATIENCE)
+    if content is not None:
+        return asked.reply(content)
+    here = locally()
+    reply: Reply = await here if inspect.isawaitable(here) else here
+    return reply
+
+
+def _moved(content: Reply, offset: int) -> Reply:
+    """A reply about a part of the cell, as one about the whole cell."""
+    moved = {**content}
+    for key in ("cursor_start", "cursor_end"):
+        if key in moved:
+            moved[key] += offset
+    metadata = dict(moved.get("metadata", {}))
+    if _TYPES in metadata:
+        metadata[_TYPES] = [
+            {**each, "start": each["start"] + offset, "end": each["end"] + offset} for each in metadata[_TYPES]
+        ]
+    return {**moved, "metadata": metadata}
+
+
+def _completions(texts: Sequence[str], start: int, cursor: int, kind: str) -> Reply:
+    return {
+        "status": "ok",
+        "matches": list(texts),
+        "cursor_start": start,
+        "cursor_end": cursor,
+        "metadata": {
+            _TYPES: [{"start": start, "end": cursor, "text": text, "type": kind, "signature": ""} for text in texts]
+        },
+    }
+
+
+def _names_in(content: Reply) -> list[str]:
+    """The variables among completions."""
+    return [
+        name
+        for name in content["matches"]
+        if name.isidentifier() and not keyword.iskeyword(name) and not hasattr(builtins, name)
+    ]
+
+
+def _remove(kernel: Any, name: str, ours: Any) -> None:
+    if vars(kernel).get(name) is ours:  # else somebody has wrapped it; it passes on what comes
+        delattr(kernel, name)
+
+
+_assist: Assist | None = None
+
+
+def follow(shell: InteractiveShell) -> None:
+    """Answer for this shell from now on, and for no other."""
+    global _assist  # noqa: PLW0603 - as `magics.load`
+    leave()
+    _assist = Assist(shell)
+    kernel = getattr(shell, "kernel", None)
+    if kernel is not None:
+        _assist.follow_kernel(kernel)
+    else:
+        _assist.follow_terminal()
+
+
+def leave() -> None:
+    """Answer for no shell."""
+    global _assist  # noqa: PLW0603
+    if _assist is not None:
+        _assist.end()
+        _assist = None

@@ -1,0 +1,127 @@
+"""What a person may have meant, said below the error that a cell has ended with.
+
+IPython knows nothing of ranks, and a rank nothing of the notebook: that `rank` is no name here, that a magic stands on
+the wrong line, or that a variable is there, but in the other place, neither can say.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from types import ModuleType
+from typing import Any
+
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from ...cell_names import METHODS, PROPERTIES
+from ...errors import CellError
+from ...faults import Faults
+from ...short_repr import shortened
+from . import routing
+
+_THERE = {*PROPERTIES, *METHODS, "comm", "fabric"}
+_OURS = ("distributed", "local")
+_MAGIC = re.compile(r"\s*(%%?)(\w+)")
+_MISPLACED = re.compile(r"\s*%%(distributed|local)\b")
+_UNKNOWN = re.compile(r"NameError: name '(\w+)' is not defined")
+_LONGEST = 40
+
+_faults = Faults()
+
+
+def hint(code: str, error: BaseException, *, local: bool = False) -> str:
+    r"""What to do about the error of a cell that ran in the notebook itself; empty if nothing is known.
+
+    Args:
+        code: the cell, as it was typed.
+        error: what it ended with.
+        local: whether ``%%local`` has kept it here.
+
+    >>> hint("all_reduce(1)", NameError("name 'all_reduce' is not defined", name="all_reduce"))
+    'all_reduce lives on the ranks: put %%distributed on the first line of this cell.'
+    >>> hint("import os\n%%distributed\nrank", UsageError("Line magic function `%%distributed` not found."))
+    '%%distributed has to be the first line of a cell: move it above "import os".'
+    """
+    if isinstance(error, NameError):
+        if error.name not in _THERE:
+            return ""
+        remedy = "take %%local away from" if local else "put %%distributed on the first line of"
+        return f"{error.name} lives on the ranks: {remedy} this cell."
+    lines = code.strip("\n").splitlines()
+    if isinstance(error, UsageError):  # IPython's
+        return _misplaced(lines) or _misspelt(code)
+    return _misplaced(lines[:1]) if isinstance(error, IndentationError) else ""
+
+
+def _misplaced(lines: list[str]) -> str:
+    for number, line in enumerate(lines):
+        found = _MISPLACED.match(line)
+        if found is None or (number == 0 and line.startswith("%%")):
+            continue
+        above = next((text.strip() for text in lines[:number] if text.strip()), "")
+        if not above:
+            return f"%%{found[1]} has to stand at the margin: take away what is before it."
+        return f'%%{found[1]} has to be the first line of a cell: move it above "{shortened(above, _LONGEST)}".'
+    return ""
+
+
+def _misspelt(code: str) -> str:
+    found = _MAGIC.match(code)
+    if found is None or found[2] in _OURS:
+        return ""
+    near = difflib.get_close_matches(found[2].lower(), _OURS, 1, 0.75)
+    return f"Did you mean {found[1]}{near[0]}?" if near else ""
+
+
+def for_ranks(error: CellError, here: Mapping[str, Any]) -> str:
+    """What to do about a cell that failed on ranks for a name that the notebook has; empty if it is not so.
+
+    Args:
+        error: how it failed.
+        here: the notebook's variables.
+    """
+    found = _UNKNOWN.search(str(error))
+    if found is None or found[1].startswith("_") or found[1] not in here:
+        return ""
+    name = found[1]
+    if isinstance(here[name], ModuleType):
+        return f"The notebook has imported {name}, and the ranks have not: import it in a %%distributed cell."
+    return f"The notebook has a variable {name}, and the ranks have not: copy it to them by %distributed push {name}."
+
+
+@contextmanager
+def suggesting(here: Mapping[str, Any]) -> Iterator[None]:
+    """Let a cell's error end with what to do about it.
+
+    Args:
+        here: the notebook's variables.
+    """
+    try:
+        yield
+    except CellError as error:
+        with _faults.beside("a hint could not be given"):
+            error.suggest(for_ranks(error, here))
+        raise
+
+
+def follow(shell: InteractiveShell) -> None:
+    """From now on, say what is known below the errors of a shell's cells."""
+    shell.events.register("post_run_cell", _look)
+
+
+def leave(shell: InteractiveShell) -> None:
+    """Say nothing any more."""
+    with suppress(ValueError):
+        shell.events.unregister("post_run_cell", _look)
+
+
+def _look(result: Any) -> None:
+    with _faults.beside("a hint could not be given"):
+        error = result.error_before_exec or result.error_in_exec
+        said = hint(result.info.raw_cell, error, local=routing.is_on()) if error is not None else ""
+        if said:
+            sys.stderr.write(f"nbcomm: {said}\n")

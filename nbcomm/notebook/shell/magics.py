@@ -1,0 +1,429 @@
+"""``%distributed`` and ``%%distributed``: what a user types, turned into calls of `Session`."""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+import signal
+import sys
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any
+
+from IPython.core.inputtransformer2 import TransformerManager
+from IPython.core.interactiveshell import InteractiveShell
+from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
+from IPython.display import display
+
+from ...console import write
+from ...errors import CellSyntaxError, Interrupted, NbcommError, SpecError, StateError, TransferError
+from ...faults import Faults
+from ...rank_spec import capital
+from ..cluster.wishes import Wishes
+from ..session import buttons, kernel_restart, registry, script_cells
+from ..session.session import Session
+from ..session.world_names import addressed
+from ..variables import table
+from . import completion, hints, routing
+from .arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
+from .start_progress import StartProgress
+
+
+@magics_class
+class DistributedMagics(Magics):
+    """The two magics, bound to one notebook."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self._shell = shell
+        self._parser, self._words = line_parser()
+        self._words["start"].set_defaults(**registry.defaults())
+        self._cell_parser = cell_parser()
+        self._begun_by_cell: Session | None = None
+        self._announced = False
+        self._timing = False
+        self._faults = Faults()
+
+    @line_cell_magic("distributed")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
+    def distributed(self, line: str, cell: str | None = None) -> None:
+        """Steer the world (one percent sign), or run this cell on its ranks (two). Try %distributed help."""
+        try:
+            if cell is None:
+                self._steer(line)
+            else:
+                self._run(line, cell)
+        except Helped:
+            pass
+
+    @cell_magic("local")  # type: ignore[arg-type]
+    def local(self, line: str, cell: str) -> None:
+        """Run this cell in the notebook's own process, where %distributed auto is on too."""
+        # Seldom reached: `auto` takes the line away before the cell runs, so that the rest is as any cell.
+        if routing.takes(line):
+            raise UsageError("%%local takes nothing behind it, so nothing was run; write the code below its line.")
+        self._shell.run_cell(cell)
+
+    # ── %%distributed ───────────────────────────────────────────────────────────────────────────────
+
+    def _run(self, line: str, cell: str) -> None:
+        options = parse_cell(self._cell_parser, line)
+        if options.file is not None:
+            self._run_file(options, cell)
+            return
+        if options.fresh:
+            raise UsageError(
+                "--fresh is for a script, so nothing was run: it stands before --file. For a cell, type %distributed "
+                "restart before it."
+            )
+        if not cell.strip():
+            raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
+        check_syntax(cell)
+        self._perform(options, lambda session: partial(session.run, cell))
+
+    def _run_file(self, options: argparse.Namespace, cell: str) -> None:
+        if not options.file:
+            raise UsageError("--file needs a script's name, such as train.py; nothing was run.")
+        if cell.strip():
+            raise UsageError(
+                "This cell has --file and code below it, so nothing was run; give the code a cell of its own."
+            )
+        self._perform_file(options, *options.file)
+
+    def _perform_file(self, options: argparse.Namespace, file: str, *args: str) -> None:
+        script_cells.order(file, args)  # refuses what is not there before a world is started for it
+        before = registry.running()  # one that begins with this script is as fresh as can be
+
+        def run(session: Session) -> Callable[..., None]:
+            return partial(session.run_file, file, args, fresh=options.fresh and session in before)
+
+        self._perform(options, run)
+
+    def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
+        with _addressed_to(options.world), hints.suggesting(self._shell.user_ns), self._interruptible():
+            session, number = self._session_for(options.ranks, options.world), _number_of_running_cell(self._shell)
+            try:
+                what(session)(
+                    options.ranks,
+                    number=number,
+                    fold=not options.no_fold,
+                    by_rank=options.by_rank,
+                    quiet=options.quiet,
+                    draw=options.draw,
+                    trace=options.trace,
+                )
+            finally:
+                if self._timing and not options.quiet:
+                    self._tell_time(session, number)
+
+    def _tell_time(self, session: Session, number: int) -> None:
+        with self._faults.beside("how long it took could not be told"):
+            took = session.took(number)
+            if took:
+                print(took)
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[None]:
+        try:
+            yield
+        except KeyboardInterrupt:
+            self._take_one_interrupt_only()
+            raise
+
+    def _take_one_interrupt_only(self) -> None:
+        """Ignore further interrupts until this cell has ended.
+
+        Who presses ■ twice means this cell. The second press would hit IPython while it shows the first, and then
+        the cell would count as well ended.
+        """
+        with suppress(ValueError):  # signals belong to the main thread, and a cell may run on another
+            handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+            def restore(*_: Any) -> None:
+                signal.signal(signal.SIGINT, handler)
+                self._shell.events.unregister("post_run_cell", restore)
+
+            self._shell.events.register("post_run_cell", restore)
+
+    def _session_for(self, spec: str | None, name: str) -> Session:
+        try:
+            return registry.current(name)
+        except StateError:
+            if name:  # it may be a slip of the pen: nobody wants a second world for that
+                raise
+        if spec is not None:
+            _check_shape(spec)
+        self.announce()
+        self._begun_by_cell = self._start(registry.defaults(), panel=False)
+        return self._begun_by_cell
+
+    def announce(self) -> None:
+        """Say, once, which worlds could be taken up."""
+        if self._announced:
+            return
+        self._announced = True
+        for world in registry.left_behind():
+            print(
+                f"{capital(world.info.title)} of an earlier kernel live on for {world.left:.0f} s: "
+                f"%distributed attach {world.home.id} takes them up again."
+            )
+
+    # ── %distributed ────────────────────────────────────────────────────────────────────────────────
+
+    def _steer(self, line: str) -> None:
+        words = split(line)
+        if not words or words[0].partition("=")[0] == "--world":  # it may stand before the word, too
+            named = 1 if "=" in "".join(words[:1]) else 2
+            words = [*(words[named : named + 1] or ["status"]), *words[:named], *words[named + 1 :]]
+        if words[0] in ("-h", "--help", "help"):
+            self._parser.print_help()
+            return
+        if words[0] not in self._words:
+            near = difflib.get_close_matches(words[0], self._words, 3, 0.5) or sorted(self._words)
+            raise UsageError(f"%distributed knows no {words[0]!r}; did you mean {' or '.join(near)}?")
+        options = parse_line(self._parser, words)
+        act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
+        with _addressed_to(options.world):
+            act(options)
+
+    def _do_start(self, options: argparse.Namespace) -> None:
+        chosen = {name: value for name, value in vars(options).items() if name not in ("word", "world")}
+        chosen["name"] = options.world
+        try:
+            running = registry.current(options.world)
+        except StateError:
+            pass
+        else:
+            if running is self._begun_by_cell and registry.serves(running, Wishes(**chosen)):
+                # Nobody asked for it yet: a notebook may have cells above this one that run on ranks in one kernel
+                # and not in another, and is to run in both.
+                self._begun_by_cell = None
+                print(f"{running.title}, {running.backend}, ready since the first cell.")
+                _show_panel(running)
+                return
+            raise StateError(
+                f"A world of {running.title} is running already; "
+                "go on with it, or type %distributed stop first, or %distributed restart. "
+                "Another one beside it needs a name: %distributed start --world NAME."
+            )
+        self._start(chosen, panel=True)
+
+    def _start(self, options: dict[str, Any], *, panel: bool) -> Session:
+        return self._show_start(lambda progress: registry.start(progress=progress, **options), panel=panel)
+
+    @staticmethod
+    def _show_start(start: Callable[[StartProgress], Session], *, panel: bool) -> Session:
+        progress = StartProgress()
+        try:
+            session = start(progress)
+        except KeyboardInterrupt:
+            progress.clear()
+            raise Interrupted("the world was not started.") from None
+        except BaseException:
+            progress.clear()
+            raise
+        registry.use(session)
+        progress.finish(f"{session.title}, {session.backend}, ready in {progress.seconds:.1f} s.")
+        if session.notice:
+            print(session.notice)
+        if panel:
+            _show_panel(session)
+        return session
+
+    def _do_status(self, options: argparse.Namespace) -> None:
+        try:
+            session = registry.current(options.world)
+        except StateError as error:
+            print(error)
+            return
+        write(sys.stdout, f"{session.status_text()}\n")
+        for trouble in session.troubles:
+            print(trouble)
+        others = [f"  {other.title}" for other in registry.running() if other is not session]
+        if others:
+            print("\n".join(["Beside it:", *others]))
+
+    def _do_panel(self, options: argparse.Namespace) -> None:
+        _show_panel(registry.current(options.world))
+
+    def _do_stop(self, options: argparse.Namespace) -> None:
+        print(registry.stop(registry.current(options.world)))
+
+    def _do_restart(self, options: argparse.Namespace) -> None:
+        self._show_start(
+            lambda progress: registry.restart(registry.current(options.world), progress=progress), panel=True
+        )
+
+    def _do_interrupt(self, options: argparse.Namespace) -> None:
+        registry.current(options.world).interrupt()
+
+    def _do_run(self, options: argparse.Namespace) -> None:
+        self._perform_file(options, options.file, *options.args)
+
+    def _do_save(self, options: argparse.Namespace) -> None:
+        print(registry.current(options.world).save(options.file, force=options.force, everything=options.all))
+
+    def _do_heal(self, options: argparse.Namespace) -> None:
+        print(buttons.heal(registry.current(options.world), options.ranks))
+
+    def _do_attach(self, options: argparse.Namespace) -> None:
+        session, which = registry.attach_and_use(options.id, options.world)
+        print(f"Attached to {session.title}, {session.backend}.")
+        if which:
+            print(which)
+        _show_panel(session)
+        with self._interruptible():
+            session.resume()
+
+    def _do_push(self, options: argparse.Namespace) -> None:
+        missing = [name for name in options.names if name not in self._shell.user_ns]
+        if missing:
+            raise TransferError(f"{', '.join(missing)} is not defined in the notebook; nothing was pushed.")
+        registry.current(options.world).push_many({name: self._shell.user_ns[name] for name in options.names})
+
+    def _do_pull(self, options: argparse.Namespace) -> None:
+        self._shell.user_ns.update(registry.current(options.world).pull_many(options.names, options.ranks))
+
+    def _do_auto(self, options: argparse.Namespace) -> None:
+        if options.world:
+            raise UsageError(
+                "%distributed auto is about the whole notebook, so nothing was changed: where it is on, cells run in "
+                f"the world that has no name. Write %%distributed --world {options.world} above those for that one."
+            )
+        if options.state is not None:
+            routing.turn(on=options.state == "on")
+        print(
+            "Every cell runs on all ranks; one that begins with %%local runs here."
+            if routing.is_on()
+            else "Cells run here; one that begins with %%distributed runs on the ranks."
+        )
+
+    def _do_time(self, options: argparse.Namespace) -> None:
+        if options.world:
+            raise UsageError("%distributed time is about the whole notebook; leave --world out. Nothing was changed.")
+        if options.state is not None:
+            self._timing = options.state == "on"
+        print(
+            "Below each cell stands how long it took."
+            if self._timing
+            else "How long a cell took is told in the panel; %distributed time on shows it below each cell."
+        )
+
+    def _do_debug(self, options: argparse.Namespace) -> None:
+        session = registry.current(options.world)
+        with self._interruptible():
+            session.run("%debug", [options.rank], number=_number_of_running_cell(self._shell))
+
+    def _do_who(self, options: argparse.Namespace) -> None:
+        session = registry.current(options.world)
+        with self._interruptible():
+            rows = session.who(options.names, options.ranks)
+        display({"text/plain": table.table_text(rows), "text/html": table.table_html(rows)}, raw=True)
+
+    def _do_diff(self, options: argparse.Namespace) -> None:
+        session = registry.current(options.world)
+        with self._interruptible():
+            found = session.diff(" ".join(options.name), options.ranks, options.atol)
+        print(found)
+
+    def _do_last(self, options: argparse.Namespace) -> None:
+        registry.current(options.world).replay()
+
+    def _do_log(self, options: argparse.Namespace) -> None:
+        session = registry.current(options.world)
+        if options.rank not in session.ranks:
+            raise SpecError(f"There is no rank {options.rank} in this world of {len(session.ranks)}.")
+        print(session.log(options.rank))
+
+
+@contextmanager
+def _addressed_to(name: str) -> Iterator[None]:
+    """Errors of the world of this name tell remedies that are for it."""
+    try:
+        yield
+    except NbcommError as error:
+        error.reword(lambda text: addressed(text, name))
+        raise
+
+
+def _show_panel(session: Session) -> None:
+    if session.panel is not None:
+        session.panel.show()
+
+
+def _number_of_running_cell(shell: InteractiveShell) -> int:
+    """What the notebook shows as In [n] beside the cell that runs.
+
+    `shell.execution_count` is n in some versions of IPython and n + 1 in others; the input history always ends with
+    the running cell.
+    """
+    return len(shell.history_manager.input_hist_parsed) - 1 if shell.history_manager else shell.execution_count
+
+
+def check_syntax(cell: str) -> None:
+    """Refuse a cell that cannot be compiled here, once, rather than on every rank.
+
+    Raises:
+        CellSyntaxError: with the SyntaxError as its cause.
+    """
+    try:
+        source = TransformerManager().transform_cell(cell)
+        # As IPython compiles cells: with await at the top. A warning is the ranks' to give.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            compile(source, "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
+    except SyntaxError as error:
+        raise CellSyntaxError(f"{error.msg} (line {error.lineno})") from error
+
+
+def _check_shape(spec: str) -> None:
+    """Refuse a SPEC that no world could satisfy before a world is started for it."""
+    from ...rank_spec import parse
+
+    parse(spec, 1 << 20)
+
+
+_loaded: DistributedMagics | None = None
+
+
+def load(shell: InteractiveShell, *, announce: bool = True) -> None:
+    """Register the magics in a shell and warm up the fork server.
+
+    Args:
+        shell: if it has them already, as that of a cluster kernel has, a second time changes nothing.
+        announce: say now which worlds could be taken up, and not before the first cell that needs one.
+    """
+    global _loaded  # noqa: PLW0603 - one shell at a time has them
+    if _loaded is None or _loaded.shell is not shell:
+        kernel = getattr(shell, "kernel", None)
+        _loaded = DistributedMagics(shell)
+        shell.register_magics(_loaded)
+        routing.follow(shell, on=getattr(kernel, "distributes_cells", False))
+        kernel_restart.follow(kernel)
+        completion.follow(shell)
+        hints.follow(shell)
+        shell.input_transformers_cleanup.append(script_cells.allow_no_body)
+        with suppress(OSError):  # a start tries again, and says why
+            registry.warm_up()
+    if announce:
+        _loaded.announce()
+
+
+def unload(shell: InteractiveShell) -> None:
+    """Stop what runs and take the magics away."""
+    global _loaded  # noqa: PLW0603
+    _loaded = None
+    routing.forget()
+    completion.leave()
+    hints.leave(shell)
+    for session in registry.running():
+        session.stop()
+        registry.leave(session)
+    registry.cool_down()
+    if script_cells.allow_no_body in shell.input_transformers_cleanup:
+        shell.input_transformers_cleanup.remove(script_cells.allow_no_body)
+    for kind in ("line", "cell"):
+        for name in ("distributed", "local"):
+            shell.magics_manager.magics[kind].pop(name, None)

@@ -1,0 +1,76 @@
+"""Asks the ranks what their variables are, and how they differ; what goes from rank to rank is not opened here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...errors import SteeringError, TransferError
+from ...protocol.messages import Compare, Offer, Survey
+from ...protocol.payload import release
+from ..execution.transfers import transfer, unpack_answer
+from .comparison import Comparison, Outcome
+from .table import Variable, absence, merge
+
+if TYPE_CHECKING:
+    from ...protocol.messages import Request as Order
+    from ..cluster.pending import Request
+    from ..execution.cell_run import Stage
+    from ..execution.dispatcher import Desk
+
+
+class Surveys:
+    """Questions to ranks that are there.
+
+    Args:
+        desk: asks, and waits for answers.
+        stage: one thing at a time.
+    """
+
+    def __init__(self, desk: Desk, stage: Stage) -> None:
+        self._desk = desk
+        self._stage = stage
+
+    def who(self, names: str | Iterable[str], ranks: list[int]) -> list[Variable]:
+        """Describe variables; see `Session.who`."""
+        with self._stage.alone():
+            return self._survey([names] if isinstance(names, str) else list(names), ranks)
+
+    def diff(self, name: str, ranks: list[int], atol: float) -> Comparison:
+        """Compare one variable; see `Session.diff`."""
+        if not 0 <= atol < math.inf:
+            raise SteeringError(f"The tolerance is {atol}; it must be a number from 0 on.")
+        with self._stage.alone():
+            (found,) = self._survey([name], ranks, hashes=True)
+            if not found.seen:
+                raise TransferError(absence(found))
+            first = min(found.seen)
+            if found.seen[first].digest is None:
+                raise TransferError(f"{name} {found.seen[first].note} (rank {first}).")
+            apart = [group for group in found.groups if first not in group]
+            return Comparison(name, first, found, tuple(self._compare(name, first, apart, atol)), atol)
+
+    def _survey(self, names: Sequence[str], ranks: list[int], *, hashes: bool | None = None) -> list[Variable]:
+        hashes = len(ranks) > 1 if hashes is None else hashes  # one alone has nothing to be compared with
+        request = self._ask(ranks, lambda identity: Survey(identity, list(names), hashes))
+        return merge({rank: unpack_answer(request, rank) for rank in ranks}, names)
+
+    def _compare(self, name: str, first: int, apart: list[tuple[int, ...]], atol: float) -> list[Outcome]:
+        """Let one rank of each group that has another value say where it parts from the first rank's."""
+        if not apart:
+            return []
+        offer = self._ask([first], lambda identity: Offer(identity, name))
+        blob, frames = offer.value(first)
+        try:
+            asked = [group[0] for group in apart]
+            request = self._ask(asked, lambda identity: Compare(identity, name, blob, atol), frames)
+            return [Outcome(group, unpack_answer(request, group[0])) for group in apart]
+        finally:
+            release(blob)
+
+    def _ask(self, ranks: list[int], order: Any, buffers: Sequence[Any] = ()) -> Request:
+        request = self._desk.expect(ranks)
+        message: Order = order(request.id)
+        transfer(self._desk, request, message, buffers)
+        return request

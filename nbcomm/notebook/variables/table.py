@@ -1,0 +1,269 @@
+"""The ranks' variables side by side: who has which, what it is there, and where it is equal."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...frontend.tables import Table, aligned, marked_up
+from ...rank_spec import fold, named
+from ...short_repr import shortened
+
+_KINDS = 3
+"""So many different texts stand in one cell of the table."""
+
+_TEXT = 32
+"""So many characters each has where there are several."""
+
+_LONGEST = 80
+"""Characters of a name in the table."""
+
+_ROWS = 2000
+"""So many variables stand in the table."""
+
+_NAMES = 8
+"""So many names stand in the sentence above it."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What one rank has under a name; what does not apply is None, or empty.
+
+    Attributes:
+        type: the name of its class.
+        shape: of a tensor or array, or whatever else has one; of a sharded tensor that of this rank's part.
+        dtype: ``"float32"``.
+        device: where it lies: ``"cpu"``, ``"cuda:1"``.
+        nbytes: of a number, tensor or array, and of a module's parameters and buffers, in bytes.
+        length: of a text or a collection.
+        parameters: of a module, how many numbers its parameters have together.
+        value: in few characters.
+        shard: of which tensor this rank's part is, in words.
+        digest: a hash of its bytes.
+        note: why it cannot be compared.
+    """
+
+    type: str
+    shape: tuple[int, ...] | None = None
+    dtype: str = ""
+    device: str = ""
+    nbytes: int | None = None
+    length: int | None = None
+    parameters: int | None = None
+    value: str = ""
+    shard: str = ""
+    digest: bytes | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A name, and what the ranks have under it.
+
+    Attributes:
+        name: the name, or the expression that was asked for.
+        seen: what each rank has that has it.
+        absent: of each rank that has not: why.
+    """
+
+    name: str
+    seen: Mapping[int, Seen]
+    absent: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The ranks whose values are equal, together; ordered by their lowest rank."""
+        alike: dict[bytes, list[int]] = {}
+        for rank, one in sorted(self.seen.items()):
+            if one.digest is not None:
+                alike.setdefault(one.digest, []).append(rank)
+        return tuple(map(tuple, alike.values()))
+
+    @property
+    def verdict(self) -> str:
+        """In a word: equal, different, missing (on some rank), incomparable, or alone (only one rank was asked)."""
+        if self.absent:
+            return "missing"
+        if len(self.seen) == 1:
+            return "alone"
+        if any(one.digest is None for one in self.seen.values()):
+            return "incomparable"
+        return "equal" if len(self.groups) == 1 else "different"
+
+
+def merge(answers: Mapping[int, Mapping[str, Mapping[str, Any]]], names: Sequence[str] = ()) -> list[Variable]:
+    """Put what the ranks have said together, name by name.
+
+    Args:
+        answers: by rank and name, what `nbcomm.rank.variables.describe.describe` says.
+        names: in this order; by default all there are, ascending.
+    """
+    found = []
+    for name in dict.fromkeys(names) or sorted(set().union(*answers.values())):
+        seen, absent = {}, {}
+        for rank, said in sorted(answers.items()):
+            fields = said.get(name, {"absent": f"{name} is not defined"})
+            if "absent" in fields:
+                absent[rank] = fields["absent"]
+            else:
+                seen[rank] = Seen(**fields)
+        found.append(Variable(name, seen, absent))
+    return found
+
+
+# ── shown ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def table_text(variables: Sequence[Variable]) -> str:
+    """The table as text."""
+    rows = [variable for variable in variables if variable.seen][:_ROWS]
+    return "\n".join([*_sentences(variables), *(aligned(_table(rows)) if rows else [])])
+
+
+def table_html(variables: Sequence[Variable]) -> str:
+    """The table as HTML without any style."""
+    rows = [variable for variable in variables if variable.seen][:_ROWS]
+    said = "".join(f"<div>{html.escape(sentence)}</div>" for sentence in _sentences(variables))
+    return said + (marked_up(_table(rows), row_headers=True) if rows else "")
+
+
+def _sentences(variables: Sequence[Variable]) -> list[str]:
+    """How many there are, and which are not equal; and what is nowhere."""
+    rows = [variable for variable in variables if variable.seen]
+    nowhere = [variable for variable in variables if not variable.seen]
+    said = []
+    if rows or not nowhere:
+        ranks = sorted({rank for variable in rows for rank in (*variable.seen, *variable.absent)})
+        many = (
+            f"{len(rows)} variable{'' if len(rows) == 1 else 's'} on {named(ranks)}"
+            if rows
+            else "the ranks have no variables yet"
+        )
+        kinds: dict[str, list[str]] = {}
+        for variable in rows:
+            kinds.setdefault(variable.verdict, []).append(variable.name)
+        apart = [
+            f"{words}: {', '.join(map(_cut, kinds[kind][:_NAMES]))}{', …' if len(kinds[kind]) > _NAMES else ''}"
+            for kind, words in _SUMMED.items()
+            if kind in kinds
+        ]
+        equal = (
+            [f"{'all' if len(kinds['equal']) == len(rows) else len(kinds['equal'])} equal"] if "equal" in kinds else []
+        )
+        said.append("; ".join([many, *equal, *apart]))
+    if len(rows) > _ROWS:
+        said.append(f"The first {_ROWS:,} are shown. Name those that you want to see: %distributed who NAME …")
+    return [*said, *map(absence, nowhere)]
+
+
+def absence(variable: Variable) -> str:
+    """Why some ranks do not have it, in a sentence."""
+    whys: dict[str, list[int]] = {}
+    for rank, why in variable.absent.items():
+        whys.setdefault(why, []).append(rank)
+    said = [f"{why} ({named(ranks)})" for why, ranks in whys.items()]
+    return "; ".join([*said[:_KINDS], *(["…"] if len(said) > _KINDS else [])]) + "."
+
+
+_SUMMED = {"different": "different", "missing": "missing somewhere", "incomparable": "cannot be compared"}
+
+
+def _table(variables: Sequence[Variable]) -> Table:
+    """A row for each variable; a column in which nothing stands is left out."""
+    columns: dict[str, list[str]] = {
+        "name": [shortened(variable.name, _LONGEST) for variable in variables],
+        "on the ranks": [standing(variable) for variable in variables],  # what a narrow page must not cut off
+        "type": [_each(variable, lambda one: one.type) for variable in variables],
+        "shape": [_each(variable, _shape) for variable in variables],
+        "dtype": [_each(variable, lambda one: one.dtype) for variable in variables],
+        "device": [_device(variable) for variable in variables],
+        "size": [_each(variable, _size) for variable in variables],
+        "value": [_each(variable, lambda one: one.value) for variable in variables],
+    }
+    shown = {name: cells for name, cells in columns.items() if any(cells)}
+    return list(shown), [list(row) for row in zip(*shown.values(), strict=True)]
+
+
+def standing(variable: Variable) -> str:
+    """Where a variable is equal, different or missing, in words.
+
+    >>> one, two = Seen("int", digest=b"1"), Seen("int", digest=b"2")
+    >>> standing(Variable("x", {0: one, 1: one, 2: two}))
+    'different: 0-1 | 2'
+    """
+    parts = [f"missing on {fold(variable.absent)}"] if variable.absent else []
+    for why in dict.fromkeys(one.note for one in variable.seen.values() if one.note):
+        ranks = [rank for rank, one in variable.seen.items() if one.note == why]
+        parts.append(why if len(ranks) == len(variable.seen) else f"{why} (on {fold(ranks)})")
+    groups = variable.groups
+    if len(groups) == 1 and len(groups[0]) > 1:
+        parts.append(
+            "equal" if len(groups[0]) == len(variable.seen) + len(variable.absent) else f"equal on {fold(groups[0])}"
+        )
+    elif len(groups) > 2 and all(len(group) == 1 for group in groups):
+        parts.append("different on each rank")
+    elif len(groups) > 1:
+        shown = " | ".join(map(fold, groups[: 2 * _KINDS]))
+        parts.append(f"different: {shown}{' | …' if len(groups) > 2 * _KINDS else ''}")
+    return "; ".join(parts)
+
+
+def _each(variable: Variable, look: Callable[[Seen], str]) -> str:
+    """What the ranks have, ranks that agree together."""
+    texts: dict[str, list[int]] = {}
+    for rank, one in variable.seen.items():
+        texts.setdefault(look(one), []).append(rank)
+    if len(texts) == 1:
+        return next(iter(texts))
+    shown = [f"[{fold(ranks)}] {_cut(text) or '–'}" for text, ranks in texts.items()]
+    return " ".join([*shown[:_KINDS], *(["…"] if len(shown) > _KINDS else [])])
+
+
+def _cut(text: str) -> str:
+    return shortened(text, _TEXT)
+
+
+def _device(variable: Variable) -> str:
+    """GPUs of the ranks' own are one place: ``cuda:0-3``."""
+    devices = {one.device for one in variable.seen.values()}
+    kinds = {device.partition(":")[0] for device in devices}
+    numbers = [device.partition(":")[2] for device in devices]
+    if len(kinds) == 1 and len(devices) > 1 and all(number.isdecimal() for number in numbers):
+        return f"{kinds.pop()}:{fold(map(int, numbers))}"
+    return _each(variable, lambda one: one.device)
+
+
+def _shape(one: Seen) -> str:
+    if one.shape is None:
+        return one.shard
+    return f"{one.shape}, {one.shard}" if one.shard else str(one.shape)
+
+
+def _size(one: Seen) -> str:
+    if one.parameters is not None:
+        return f"{one.parameters:,} parameter{'' if one.parameters == 1 else 's'}"
+    if one.nbytes is not None:
+        return amount(one.nbytes)
+    if one.length is None:
+        return ""
+    if one.type in ("bytes", "bytearray"):
+        return amount(one.length)
+    word = "character" if one.type == "str" else "item"
+    return f"{one.length:,} {word}{'' if one.length == 1 else 's'}"
+
+
+def amount(size: int) -> str:
+    """Write bytes in the unit that fits.
+
+    >>> amount(24), amount(1536), amount(256 << 20)
+    ('24 B', '1.5 KiB', '256 MiB')
+    """
+    if size < 1 << 10:
+        return f"{size} B"
+    number, units = float(size), iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = ""
+    while number >= 1023.95 and (following := next(units, "")):
+        number, unit = number / 1024, following
+    return f"{number:.1f}".removesuffix(".0") + f" {unit}"

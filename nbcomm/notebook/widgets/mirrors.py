@@ -1,0 +1,219 @@
+"""Widgets that live on ranks, as the notebook's kernel and its page see them.
+
+A page knows a widget by the id of its comm, and asks the kernel for all widgets when it is loaded. So each comm that a
+rank opens has a half here with the same id. What the rank says is kept and passed on to the page, what the page says
+is passed on to the rank. Of a widget this half is a real `ipywidgets.Widget`: what lists widgets finds it, and a
+widget made here can have it for a child.
+
+All of it may be called from any thread: the rank's words come on the link's, the page's on the kernel's main thread,
+or on a subshell's while that is busy.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ...frontend.quietly import quietly
+from ...protocol.messages import Comm, Heard, Item
+from ...threads import after
+from ..display.area import Area, current_area
+
+if TYPE_CHECKING:
+    from .comm_ends import Half
+
+_MOST = 10_000
+"""Widgets that are kept; ipywidgets gives each two more, for its layout and its style. Beyond, the oldest stay in the
+page as they look, but not when it is loaded again."""
+
+_BLOCKS = 500
+"""Blocks whose widgets are drawn; older ones are text."""
+
+_A_SECOND, _AT_ONCE = 400, 800
+"""Messages to the page: a Jupyter server drops what comes faster than 1,000 a second."""
+
+_HELD = 0.1
+"""Seconds for which values are held back that would be too many."""
+
+_log = logging.getLogger(__name__)
+
+
+class Shown(Protocol):
+    """A place in the page that shows widgets; see `blocks.Block`."""
+
+    def drop(self, model: str) -> None:
+        """The widget of this id has closed: it goes."""
+
+    def leave(self, area: Area | None = None) -> None:
+        """All are about to close: show text in their places."""
+
+
+class Mirrors:
+    """The notebook's halves of the comms of one world.
+
+    Args:
+        tell: sends a message to a rank.
+        clock: the time in seconds, for tests.
+    """
+
+    def __init__(self, tell: Callable[[int, Heard], None], clock: Callable[[], float] = time.monotonic) -> None:
+        self._tell = tell
+        self._clock = clock
+        self._home = current_area()
+        self._halves: OrderedDict[str, Half] = OrderedDict()
+        self._blocks: list[Shown] = []
+        self._gone: OrderedDict[str, None] = OrderedDict()
+        self._held: dict[str, dict[str, Any]] = {}
+        self._room, self._since = float(_AT_ONCE), clock()
+        self._call_off: Callable[[], None] | None = None  # what is to be released soon
+        self._closed = False
+        self._lock = threading.RLock()
+
+    # ── what ranks say ──────────────────────────────────────────────────────────────────────────────
+
+    def hear(self, rank: int, items: list[Item], area: Area | None) -> list[Item]:
+        """Take what comms of a rank say, at once: a display that follows may show them. Return all other items.
+
+        Args:
+            rank: whose they are.
+            items: what it has shown.
+            area: of the cell that it belongs to; None if nobody knows that one any more.
+        """
+        if not any(isinstance(item, Comm) for item in items):
+            return items
+        area = area if area is not None and area.comms else self._home
+        for item in items:
+            if isinstance(item, Comm) and not area.comms:
+                if item.kind == "close":
+                    self.note_closed(item.comm)
+            elif isinstance(item, Comm):
+                try:
+                    self._hear(rank, item, area)
+                except Exception:  # noqa: BLE001 - what a widget is made of is the user's; the link goes on
+                    _log.warning("A widget of rank %d could not be shown.", rank, exc_info=True)
+        return [item for item in items if not isinstance(item, Comm)]
+
+    def _hear(self, rank: int, item: Comm, area: Area) -> None:
+        with self._lock:
+            if self._closed:
+                return
+            half = self._halves.get(item.comm)
+            if half is None:
+                if item.kind == "open":
+                    self._open(rank, item, area)
+                return
+            half.area = area
+            update = item.kind == "msg" and item.data.get("method") == "update"
+            if item.kind == "open":  # the rank says it once more, to a notebook that may not have heard it
+                half.note(item)
+                item = Comm("msg", item.comm, {"method": "update", **item.data}, buffers=item.buffers)
+            elif item.kind == "close":
+                self.release()
+                half.close(item.data, item.metadata, item.buffers)
+                return
+            elif update:
+                half.note(item)
+            if update and not item.buffers and (item.comm in self._held or not self._has_room()):
+                self._hold(item)
+                return
+            self.release()
+            half.send(item.data, item.metadata, item.buffers)
+
+    def _open(self, rank: int, item: Comm, area: Area) -> None:
+        self.release()
+        from .comm_ends import Half, WidgetHalf  # with ipywidgets, which takes long to import
+
+        kind = WidgetHalf if item.target == "jupyter.widget" and "state" in item.data else Half
+        half = self._halves[item.comm] = kind(self._tell, self.note_closed, rank, area, item)
+        half.open(item.data, item.metadata, item.buffers)
+        while len(self._halves) > _MOST:
+            self._halves.popitem(last=False)[1].retire()
+
+    def note_closed(self, comm: str) -> None:
+        """A widget has closed: wherever it is shown, its row goes."""
+        with self._lock:
+            self._gone[comm] = None
+            while len(self._gone) > _MOST:
+                self._gone.popitem(last=False)
+            self._halves.pop(comm, None)
+            self._held.pop(comm, None)
+            for block in [*self._blocks]:
+                block.drop(comm)
+
+    # ── not too many at once ────────────────────────────────────────────────────────────────────────
+
+    def _has_room(self) -> bool:
+        now = self._clock()
+        self._room, self._since = min(self._room + _A_SECOND * (now - self._since), _AT_ONCE), now
+        self._room -= 1
+        return self._room >= 0
+
+    def _hold(self, item: Comm) -> None:
+        self._held.setdefault(item.comm, {}).update(item.data.get("state", {}))
+        if self._call_off is None:
+            self._call_off = after(_HELD, "nbcomm-widgets", self.release)
+
+    def release(self) -> None:
+        """Send what was held back: of each widget the last values."""
+        with self._lock:
+            call_off, self._call_off = self._call_off, None
+            while self._held:  # one by one: what cannot be sent is lost alone
+                comm = next(iter(self._held))
+                state = self._held.pop(comm)
+                half = self._halves.get(comm)
+                if half is not None:
+                    half.send({"method": "update", "state": state, "buffer_paths": []})
+            if call_off is not None:
+                call_off()
+
+    # ── what is known of them ───────────────────────────────────────────────────────────────────────
+
+    def widget(self, comm: str) -> Any:
+        """The widget of this id; None if there is none."""
+        half = self._halves.get(comm)
+        return getattr(half, "widget", None)
+
+    def state(self, comm: str) -> dict[str, Any]:
+        """What a widget's state is; empty if there is no such widget."""
+        half = self._halves.get(comm)
+        return dict(getattr(half, "state", {}))
+
+    def kind(self, comm: str) -> str:
+        """What kind of widget it is: "HBoxModel". Empty if that is not known."""
+        return str(self.state(comm).get("_model_name") or "")
+
+    def has_closed(self, comm: str) -> bool:
+        """Whether a widget has been closed, by its rank or here."""
+        return comm in self._gone
+
+    def keep(self, block: Shown) -> None:
+        """Note a block, which is told when a widget closes."""
+        with self._lock:
+            self._blocks.append(block)
+            while len(self._blocks) > _BLOCKS:
+                quietly(self._blocks.pop(0).leave)
+
+    def forget(self, block: Shown) -> None:
+        """A block is no longer on the screen."""
+        with self._lock:
+            if block in self._blocks:
+                self._blocks.remove(block)
+
+    def close(self) -> None:
+        """The world is left: what is shown becomes text, and all widgets close."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            if self._call_off is not None:
+                self._call_off()
+            area = current_area()
+            for block in [*self._blocks]:
+                quietly(block.leave, area)
+            self._blocks.clear()
+            for half in [*self._halves.values()]:
+                quietly(half.close)

@@ -1,0 +1,210 @@
+"""When groups are formed anew, and what the ranks are told; the ranks are played here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbcomm.errors import Interrupted, StateError
+from nbcomm.launch.layout import assign_places
+from nbcomm.notebook.cluster.generations import Generations, left_over
+from nbcomm.notebook.cluster.roster import Roster
+from nbcomm.notebook.execution.dispatcher import Desk
+from nbcomm.protocol.messages import Abort, Count, Doing, Done, Failure, Form, Hello, Interrupt, Snapshot
+from nbcomm.world_dir import Home
+
+
+class Link:
+    """Notes what is sent, and lets a test play the ranks."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[list[int], Any]] = []
+        self.answer: Any = lambda _rank, _message: None
+
+    def send(self, ranks: Sequence[int], message: Any) -> None:
+        self.sent.append((list(ranks), message))
+        if isinstance(message, Form):
+            self.answer(ranks[0], message)
+
+
+class Played:
+    """Three ranks that form groups whenever they are told to."""
+
+    def __init__(self, home: Home) -> None:
+        self.roster = Roster(home)
+        for rank in range(3):
+            self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
+        self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0)
+        self.link = Link()
+        self.desk = Desk(lambda: self.link, self.roster)  # type: ignore[arg-type, return-value]
+        self.generations = Generations(home, self.roster, lambda: self.link, self.desk.expect)  # type: ignore[arg-type, return-value]
+        self.link.answer = lambda rank, form: self.desk.hear(rank, Done(form.id))
+
+    def forms(self) -> list[Form]:
+        return [message for _, message in self.link.sent if isinstance(message, Form)]
+
+
+@pytest.fixture
+def played(tmp_path: Path) -> Played:
+    return Played(Home(tmp_path))
+
+
+def test_groups_that_are_sound_are_left_alone(played: Played) -> None:
+    played.generations.renew()
+    assert played.link.sent == []
+
+
+def test_stale_groups_are_formed_anew_by_all_living(played: Played) -> None:
+    played.roster.note_death(0, -9)
+    played.generations.stale = True
+    played.generations.renew()
+    forms = played.forms()
+    assert [form.place.rank for form in forms] == [1, 2]
+    assert [form.serves for form in forms] == [True, False]
+    assert {(form.generation, tuple(form.absent)) for form in forms} == {(1, (0,))}
+    assert len({form.store for form in forms}) == 1
+    assert not played.generations.stale
+
+
+def test_a_newcomer_is_announced(played: Played) -> None:
+    played.generations.newcomers.add(1)
+    played.generations.renew()
+    assert {tuple(form.newcomers) for form in played.forms()} == {(1,)}
+    played.generations.stale = True
+    played.generations.renew()
+    assert played.forms()[-1].newcomers == []  # by now it is one of them
+
+
+def test_a_newcomer_stays_one_until_it_has_joined(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    played.generations.newcomers.add(1)
+    played.link.answer = lambda rank, form: played.desk.hear(rank, Done(form.id, failure=Failure("E", "no", "")))
+    with pytest.raises(StateError):
+        played.generations.renew()
+    assert played.generations.newcomers == {1}
+
+
+def test_each_life_has_a_store_of_its_own_and_the_old_one_goes(played: Played, tmp_path: Path) -> None:
+    for _ in range(2):
+        played.generations.stale = True
+        played.generations.renew()
+        Path(played.forms()[-1].store).touch()
+    assert [form.store for form in played.forms()][::3] == [str(tmp_path / f"store{n}.sock") for n in (1, 2)]
+    assert [path.name for path in tmp_path.glob("store*")] == ["store2.sock"]
+
+
+def test_where_one_cannot_the_others_are_freed_and_it_is_named(played: Played) -> None:
+    def answer(rank: int, form: Form) -> None:
+        if rank == 1:
+            played.desk.hear(1, Done(form.id, failure=Failure("RuntimeError", "no sockets left", "…")))
+
+    played.link.answer = answer
+    played.generations.stale = True
+    with pytest.raises(StateError, match="rank 1: no sockets left"):
+        played.generations.renew()
+    (ranks, abort), late = played.link.sent[-2:]
+    assert (ranks, abort.generation, abort.error) == ([0, 2], 1, "HangError")
+    assert late == ([0, 2], Interrupt(abort.run)), "they may have heard of it before they have begun"
+    assert played.generations.stale  # the next cell tries again
+
+
+def test_who_gives_the_forming_up_is_not_held_and_no_rank_is_left_in_it(played: Played) -> None:
+    played.link.answer = lambda rank, form: rank and played.desk.hear(rank, Done(form.id))
+    free = played.link.send
+
+    def send(ranks: Sequence[int], message: Any) -> None:
+        free(ranks, message)
+        if isinstance(message, Abort):
+            played.desk.hear(0, Done(message.run, failure=Failure("HangError", message.text, "")))
+
+    played.link.send = send  # type: ignore[method-assign]
+    played.generations.stale = True
+    with pytest.raises(Interrupted, match="the next cell tries again"):
+        played.generations.renew(lambda: True)
+    ranks, abort = played.link.sent[-1]
+    assert (ranks, abort.error) == ([0], "HangError")
+    assert not played.desk.busy()
+    assert played.generations.due
+
+
+def test_nobody_forms_the_groups_of_a_world_that_is_left(played: Played) -> None:
+    played.generations.stale = played.generations.over = True
+    played.generations.renew()
+    assert played.link.sent == []
+
+
+def test_the_first_reason_is_the_one_that_all_are_told(played: Played) -> None:
+    request = played.desk.expect([0, 1])
+    played.generations.abort(request, "HangError", "first")
+    played.generations.abort(request, "HangError", "second")
+    assert played.link.sent == [([0, 1], Abort(request.id, 0, "HangError", "first"))]
+    assert played.generations.stale
+
+
+def test_a_cell_that_broke_its_groups_makes_them_stale(played: Played) -> None:
+    played.generations.look_back({0: Done(1), 1: Done(1, broken=True)})
+    assert played.generations.stale
+
+
+@pytest.mark.parametrize(("failure", "stale"), [(Failure("E", "", ""), True), (None, False)])
+def test_what_is_left_over_counts_where_a_cell_failed(played: Played, failure: Failure | None, stale: bool) -> None:
+    ahead, behind = Doing({"": 2}), Doing({"": 1})
+    played.generations.look_back(
+        {0: Done(1, doing=ahead), 1: Done(1, failure=failure, doing=behind), 2: Done(1, doing=ahead)}
+    )
+    assert played.generations.stale is stale
+
+
+@pytest.mark.parametrize(
+    ("lives", "dead", "stale"), [((3, 3, 3), False, False), ((3, 4, 3), False, True), ((3, 3, 3), True, True)]
+)
+def test_another_notebook_goes_on_where_the_ranks_are(
+    played: Played, lives: tuple[int, ...], dead: bool, stale: bool
+) -> None:
+    if dead:
+        played.roster.note_death(2, None)
+    snapshots = [Snapshot(rank, 1, "idle", 0.0, None, 0, 0, 0, life) for rank, life in enumerate(lives)]
+    played.generations.take_up(snapshots, 29500)
+    assert (played.generations.number, played.generations.port) == (max(lives), 29500)
+    assert played.generations.stale is stale
+
+
+@pytest.mark.parametrize(
+    ("state", "plain", "stale"), [("failed", "", True), ("interrupted", "", True), ("failed", "torch's own", False)]
+)
+def test_another_notebook_takes_nothing_over_that_a_failed_cell_has_left(
+    played: Played, state: str, plain: str, stale: bool
+) -> None:
+    snapshots = [Snapshot(rank, 1, "idle" if rank else state, 0.0, None, 0, 0, 0, 3) for rank in range(3)]
+    played.generations.take_up(snapshots, 29500, plain)
+    assert played.generations.stale is stale
+
+
+def sent(to: int, number: int = 1, tag: int = 0) -> Doing:
+    return Doing(sent=[Count("", to, tag, number)])
+
+
+def received(source: int, number: int = 1, tag: int = 0) -> Doing:
+    return Doing(received=[Count("", source, tag, number)])
+
+
+@pytest.mark.parametrize(
+    ("doings", "left"),
+    [
+        ([], False),
+        ([Doing(), Doing()], False),
+        ([Doing({"": 3}), Doing({"": 3})], False),
+        ([Doing({"": 3}), Doing({"": 2})], True),
+        ([Doing({"": 3, "a": 1}), Doing({"": 3})], False),
+        ([Doing({"a": 1}), Doing({"b": 1})], False),
+        ([sent(1), received(0)], False),
+        ([sent(1), Doing()], True),
+        ([sent(1, 2), received(0)], True),
+        ([sent(1), received(0, tag=7)], True),
+        ([Doing(), received(0)], True),
+    ],
+)
+def test_what_is_left_over_could_meet_a_later_cell(doings: list[Doing], left: bool) -> None:
+    assert left_over(dict(enumerate(doings))) is left

@@ -1,0 +1,99 @@
+"""What the notebook knows of its ranks."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from nbcomm.launch.ends import how_it_ended
+from nbcomm.launch.layout import assign_places
+from nbcomm.notebook.cluster.roster import Roster, ends_of
+from nbcomm.protocol.messages import Failure, Hello, Snapshot
+from nbcomm.world_dir import Home
+
+
+@pytest.fixture
+def roster(tmp_path: Path) -> Roster:
+    made = Roster(Home(tmp_path))
+    for rank in range(3):
+        made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
+        made.attach(rank)
+    made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0)
+    return made
+
+
+def test_the_rows_say_what_the_ranks_said(roster: Roster) -> None:
+    roster.note(1, Snapshot(1, 101, "running", 5.0, 3, 1000, 0, 0, pss=True))
+    rows = roster.views()
+    assert [(row.rank, row.pid, row.state) for row in rows] == [(0, 100, "idle"), (1, 101, "running"), (2, 102, "idle")]
+    assert (rows[1].since, rows[1].memory, rows[1].pss) == (5.0, 1000, True)
+    assert roster.title == "3 ranks on cpu"
+
+
+def test_a_rank_whose_cell_has_ended_runs_it_no_more_until_it_says_otherwise(roster: Roster) -> None:
+    busy = Snapshot(1, 101, "running", 5.0, 3, 1000, 0, 0)
+    roster.note(1, busy)
+    roster.note_error(1, Failure("ValueError", "bad", ""))
+    roster.note_end(1, "failed")
+    row = roster.views()[1]
+    assert (row.state, row.memory) == ("failed", 1000)
+    assert row.since > 5.0
+    roster.forget_errors()
+    assert roster.views()[1].state == "idle"
+    roster.note(1, busy)
+    assert roster.views()[1].state == "running"
+    roster.note_end(1, "idle")
+    roster.note_death(1, -9)
+    assert roster.views()[1].state == "dead"
+
+
+def test_a_dead_rank_stays_dead(roster: Roster) -> None:
+    assert roster.note_death(2, -signal.SIGKILL).startswith("was killed by SIGKILL")
+    roster.note(2, Snapshot(2, 102, "idle", 5.0, None, 1000, 0, 0))
+    assert roster.views()[2].state == "dead"
+    assert "killed by SIGKILL" in roster.views()[2].note
+    assert roster.dead_among([0, 2]) == [2]
+
+
+def test_silence_ends_with_a_word_or_a_death(roster: Roster) -> None:
+    earlier, question = roster.next_question(), roster.next_question()
+    assert roster.silent(question) == {0, 1, 2}
+    roster.note(0, Snapshot(0, 100, "idle", 5.0, None, 1000, 0, 0, question=question))
+    roster.note(2, Snapshot(2, 102, "idle", 5.0, None, 1000, 0, 0, question=earlier))
+    roster.note_death(1, 3)
+    assert roster.silent(question) == {2}, "an answer to an earlier question tells nothing of now"
+    assert roster.silent(earlier) == set()
+
+
+@pytest.mark.parametrize(
+    ("status", "words"),
+    [(0, "ended with exit code 0"), (-11, "was killed by SIGSEGV"), (-63, "was killed by signal 63")],
+)
+def test_how_a_process_ended(status: int, words: str) -> None:
+    assert how_it_ended(status) == words
+
+
+KILLED, LEFT, UNKNOWN = how_it_ended(-signal.SIGKILL), how_it_ended(3), how_it_ended(None)
+
+
+@pytest.mark.parametrize(
+    ("causes", "words"),
+    [
+        ({1: KILLED}, "rank 1 was killed by SIGKILL"),
+        ({1: KILLED, 3: LEFT}, "rank 1 was killed by SIGKILL and rank 3 ended with exit code 3"),
+        ({0: LEFT, 1: KILLED, 2: KILLED}, "rank 0 ended with exit code 3 and ranks 1-2 were killed by SIGKILL"),
+        ({0: KILLED, 1: LEFT, 2: "x", 3: LEFT}, f"rank 0 {KILLED}, ranks 1,3 {LEFT} and rank 2 x"),
+        ({4: UNKNOWN, 5: UNKNOWN}, "ranks 4-5 have ended (how is not known, for its fork server was gone)"),
+    ],
+)
+def test_each_rank_is_told_of_with_its_own_end(causes: dict[int, str], words: str) -> None:
+    assert ends_of(causes, causes) == words
+
+
+def test_a_log_is_its_engines_and_what_it_printed_last(roster: Roster, tmp_path: Path) -> None:
+    assert roster.log(0) == "(nothing)"
+    (tmp_path / "rank0.log").write_text("engine\n")
+    (tmp_path / "rank0.stderr").write_text("terminate called\n")
+    assert roster.log(0) == "engine\nterminate called"

@@ -1,0 +1,39 @@
+"""Which front ends replace what they have shown, and what is shown in those that do not."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbcomm.notebook.display.frontends import NO_UPDATES, is_console, shows_updates
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "/usr/bin/python3 /home/ada/.local/bin/jupyter-console --kernel nbcomm",
+        "python -m jupyter_console",
+        "/usr/bin/jupyter-qtconsole",
+        "python3 -m qtconsole",
+    ],
+)
+def test_these_consoles_replace_nothing(command: str) -> None:
+    assert is_console(command.split())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "",
+        "python3 /usr/bin/jupyter-lab",
+        "python3 -m jupyterlab jupyter-console",
+        "papermill qtconsole.ipynb out.ipynb",
+    ],
+)
+def test_others_do(command: str) -> None:
+    assert not is_console(command.split())
+
+
+def test_a_variable_tells_it_of_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shows_updates()
+    monkeypatch.setenv(NO_UPDATES, "1")
+    assert not shows_updates()

@@ -1,0 +1,244 @@
+"""Requests to ranks that are played here: what goes out, what comes in, and how long it is waited for."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from nbcomm.errors import Interrupted, TransferError
+from nbcomm.notebook.execution import dispatcher as module
+from nbcomm.notebook.execution.dispatcher import Desk
+from nbcomm.notebook.execution.interrupts import Presses
+from nbcomm.notebook.execution.transfers import transfer, unpack_answer
+from nbcomm.protocol.messages import Call, Done, Failure, Interrupt, Pull
+from nbcomm.protocol.payload import FILE_FROM, pack
+
+
+class Link:
+    """Notes what is sent, and lets a test play the ranks."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[list[int], Any]] = []
+        self.answer: Any = lambda _ranks, _message: None
+
+    def send(self, ranks: Sequence[int], message: Any, _buffers: Sequence[Any] = ()) -> None:
+        self.sent.append((list(ranks), message))
+        self.answer(ranks, message)
+
+
+class Roster:
+    """Knows who is silent, and what was asked last."""
+
+    question = 7
+
+    def __init__(self) -> None:
+        self.silent: list[int] = []
+
+    def silent_for(self, ranks: Sequence[int], _seconds: float) -> list[int]:
+        return [rank for rank in ranks if rank in self.silent]
+
+
+@pytest.fixture
+def link() -> Link:
+    return Link()
+
+
+@pytest.fixture
+def roster() -> Roster:
+    return Roster()
+
+
+@pytest.fixture
+def desk(link: Link, roster: Roster) -> Desk:
+    return Desk(lambda: link, roster)  # type: ignore[arg-type, return-value]
+
+
+def failed(identity: int, name: str = "KeyboardInterrupt") -> Done:
+    return Done(identity, failure=Failure(name, "no", "no"), interrupted=name == "KeyboardInterrupt")
+
+
+def test_a_request_is_open_until_all_have_answered(desk: Desk) -> None:
+    request = desk.expect([0, 2])
+    assert desk.busy() == {0, 2}
+    desk.hear(0, Done(request.id))
+    assert desk.busy() == {2}
+    assert desk.seen == 0
+    desk.hear(2, Done(request.id))
+    assert not desk.open()
+    assert desk.seen == request.id
+
+
+def test_an_answer_that_nobody_waits_for_is_no_error(desk: Desk) -> None:
+    desk.hear(0, Done(77))
+    assert desk.seen == 0
+
+
+def test_what_has_been_heard_never_goes_back(desk: Desk) -> None:
+    first, second = desk.expect([0]), desk.expect([0])
+    desk.hear(0, Done(second.id))
+    desk.hear(0, Done(first.id))
+    assert desk.seen == second.id
+
+
+def test_ids_begin_far_from_those_of_the_notebook_before(desk: Desk) -> None:
+    desk.take_up(41)
+    assert desk.next_id() > 541
+
+
+def test_a_request_of_another_notebook_keeps_its_id(desk: Desk) -> None:
+    assert desk.expect([0, 1], 41).id == 41
+    desk.hear(0, Done(41))
+    assert desk.busy() == {1}
+
+
+def test_a_dead_rank_answers_with_its_cause(desk: Desk) -> None:
+    with_it, without = desk.expect([0, 1]), desk.expect([0])
+    desk.lose(1, "was killed by SIGKILL")
+    assert "Rank 1 was killed by SIGKILL. Type %distributed heal" in with_it.failures()[1].message
+    assert with_it.waiting_for() == without.waiting_for() == [0]
+
+
+def test_a_world_that_is_left_answers_everything(desk: Desk) -> None:
+    request = desk.expect([0, 1])
+    desk.close("was stopped")
+    assert list(request.failures()) == [0, 1]
+
+
+def test_one_that_ends_well_is_waited_for(desk: Desk) -> None:
+    request, ticks = desk.expect([0]), []
+
+    def tick() -> None:
+        ticks.append(1)
+        desk.hear(0, Done(request.id))
+
+    with Presses() as presses:
+        desk.wait(request, presses, tick)
+    assert ticks
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_press_goes_to_those_who_have_not_answered(desk: Desk, link: Link) -> None:
+    request = desk.expect([0, 1])
+    desk.hear(0, Done(request.id))
+    link.answer = lambda _, message: desk.hear(1, failed(message.run))
+    with Presses() as presses:
+        press()
+        desk.wait(request, presses)
+    assert link.sent == [([1], Interrupt(request.id))]
+    assert request.interrupted
+
+
+def test_a_press_at_the_very_end_still_stops_the_notebook(desk: Desk, link: Link) -> None:
+    request = desk.expect([0])
+    link.answer = lambda _, message: desk.hear(0, Done(message.run))
+    with Presses() as presses:
+        press()
+        with pytest.raises(Interrupted):
+            desk.wait(request, presses)
+
+
+def test_a_second_press_is_sent_on(desk: Desk, link: Link) -> None:
+    request = desk.expect([0])
+
+    def answer(_ranks: Sequence[int], message: Any) -> None:
+        if len(link.sent) == 1:
+            press()
+        else:
+            desk.hear(0, failed(message.run))
+
+    link.answer = answer
+    with Presses() as presses:
+        press()
+        desk.wait(request, presses)
+    assert len(link.sent) == 2
+
+
+@pytest.mark.parametrize(("silent", "why"), [([1], "holds Python's lock"), ([], "goes on in spite of it")])
+def test_one_that_does_not_react_is_given_up_and_named(
+    desk: Desk,
+    roster: Roster,
+    silent: list[int],
+    why: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(module, "_INTERRUPT_PATIENCE", 0.3)
+    monkeypatch.setattr(module, "_SILENCE", 0.1)
+    roster.silent = silent
+    request = desk.expect([0, 1])
+    desk.hear(0, failed(request.id))
+    with Presses() as presses:
+        press()
+        with pytest.raises(Interrupted):
+            desk.wait(request, presses)
+    said = capsys.readouterr().out
+    assert said.startswith("Rank 1 does not react to the interrupt")
+    assert why in said
+    assert "%distributed heal 1" in said
+
+
+def test_an_interrupt_from_elsewhere_goes_to_all_that_run(desk: Desk, link: Link) -> None:
+    first, second = desk.expect([0, 1]), desk.expect([2])
+    desk.hear(1, Done(first.id))
+    desk.interrupt()
+    assert link.sent == [([0], Interrupt(first.id)), ([2], Interrupt(second.id))]
+
+
+def test_a_request_is_sent_to_its_ranks(desk: Desk, link: Link) -> None:
+    request = desk.expect([1, 3])
+    desk.ask(request, Pull(request.id, ["x"]))
+    assert link.sent == [([1, 3], Pull(request.id, ["x"]))]
+    assert request.sent is not None
+    assert request.sent[0] == Roster.question, "what is asked later comes behind it"
+
+
+def test_values_come_back_and_what_could_not_is_told_once(desk: Desk, tmp_path: Any) -> None:
+    request = desk.expect([0, 1, 2])
+    blob, frames = pack({"x": 1}, tmp_path)
+    desk.hear(0, Done(request.id, blob=blob), frames)
+    for rank in (1, 2):
+        desk.hear(rank, Done(request.id, failure=Failure("TransferError", "x is not defined.", "…")))
+    with pytest.raises(TransferError, match=r"^x is not defined \(ranks 1-2\)\.$"):
+        transfer(desk, request, Pull(request.id, ["x"]))
+    assert unpack_answer(request, 0) == {"x": 1}
+
+
+def test_what_came_of_an_interrupted_transfer_is_let_go(
+    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    request = desk.expect([0, 1])
+    blob, frames = pack(np.zeros(FILE_FROM), tmp_path / "bulk")
+    assert Path(blob.path).exists()
+    desk.hear(0, Done(request.id, blob=blob), frames)
+    monkeypatch.setattr(Presses, "pressed", True)
+    interrupted = Failure("KeyboardInterrupt", "", "…")
+    threading.Timer(0.05, desk.hear, (1, Done(request.id, failure=interrupted, interrupted=True))).start()
+    with pytest.raises(Interrupted):
+        transfer(desk, request, Pull(request.id, ["x"]))
+    assert not Path(blob.path).exists()
+
+
+def test_an_answer_on_another_thread_ends_the_wait(desk: Desk) -> None:
+    request = desk.expect([0])
+    thread = threading.Timer(0.05, desk.hear, (0, Done(request.id)))
+    thread.start()
+    transfer(desk, request, Pull(request.id, ["x"]))
+    thread.join()
+    assert not desk.open()
+
+
+def test_what_is_asked_is_what_ranks_know(desk: Desk, link: Link, tmp_path: Any) -> None:
+    blob, _ = pack(1, tmp_path)
+    request = desk.expect([0])
+    desk.ask(request, Call(request.id, blob, [0]))
+    assert isinstance(link.sent[0][1], Call)

@@ -1,0 +1,100 @@
+"""■, pressed at any moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from nbcomm.notebook.execution.interrupts import Presses
+
+
+def press() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def test_a_press_counts_and_raises_nothing() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    with Presses() as presses:
+        assert not presses.pressed
+        press()
+        assert presses.pressed
+        assert not presses.again()
+    assert signal.getsignal(signal.SIGINT) == before
+
+
+def test_each_further_press_is_told_once() -> None:
+    with Presses() as presses:
+        press()
+        press()
+        press()
+        assert presses.again()
+        assert not presses.again()
+        press()
+        assert presses.again()
+        assert presses.pressed
+
+
+def test_afterwards_a_press_is_pythons_again() -> None:
+    with Presses():
+        press()
+    with pytest.raises(KeyboardInterrupt):
+        press()
+
+
+def test_blocks_within_blocks_each_give_back_what_they_found() -> None:
+    with Presses() as outer:
+        with Presses() as inner:
+            press()
+        press()
+        assert (inner.pressed, outer.pressed) == (True, True)
+        assert not outer.again()
+
+
+def test_on_another_thread_nothing_is_changed() -> None:
+    before, seen = signal.getsignal(signal.SIGINT), []
+
+    def work() -> None:
+        with Presses() as presses:
+            seen.append((signal.getsignal(signal.SIGINT), presses.pressed))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert seen == [(before, False)]
+
+
+def test_a_wait_in_other_hands_is_broken_by_a_press_which_counts() -> None:
+    with Presses() as presses:
+        pressing = threading.Timer(0.1, press)
+        pressing.start()
+        with pytest.raises(KeyboardInterrupt), presses.breakable():
+            signal.pause()
+        pressing.join()
+        assert presses.pressed
+        press()
+        assert presses.again(), "behind the wait a press only counts"
+
+
+def test_and_by_another_thread_which_counts_not() -> None:
+    with Presses() as presses:
+        breaking = threading.Timer(0.1, presses.break_off)
+        breaking.start()
+        with pytest.raises(KeyboardInterrupt), presses.breakable():
+            signal.pause()
+        breaking.join()
+        presses.settle()
+        assert not presses.pressed
+
+
+def test_a_wait_that_ended_as_it_was_broken_off_leaves_nothing_behind() -> None:
+    with Presses() as presses:
+        with presses.breakable():
+            pass
+        presses.break_off()
+        presses.settle()
+        assert not presses.pressed
+        press()
+        assert presses.pressed

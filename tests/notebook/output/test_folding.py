@@ -1,0 +1,205 @@
+"""The merge: a pure function of what each rank showed, and the same function while that still comes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nbcomm.notebook.display.items import Entry, Line, Piece, Rich, version
+from nbcomm.notebook.output.folding import Merger, Order, merge
+
+SEQUENCES = st.lists(st.lists(st.sampled_from("abcd"), max_size=12), min_size=1, max_size=4)
+
+
+def lines(text: str) -> list[Piece]:
+    return [Line("stdout", word) for word in text.split()]
+
+
+def merged(*texts: str, order: Order = "fold", window: int = 400) -> str:
+    """The merge of one text per rank, written as ``01:a 1:b``."""
+    return written(merge({rank: lines(text) for rank, text in enumerate(texts)}, order=order, window=window))
+
+
+def written(entries: Sequence[tuple[tuple[int, ...], Piece]]) -> str:
+    return " ".join(f"{''.join(map(str, ranks))}:{piece.text}" for ranks, piece in entries if isinstance(piece, Line))
+
+
+def pairs(entries: list[Entry]) -> list[tuple[tuple[int, ...], Piece]]:
+    return [(entry.ranks, entry.piece) for entry in entries]
+
+
+@pytest.mark.parametrize(
+    ("texts", "expected"),
+    [
+        (("a b", "a b", "a b"), "012:a 012:b"),
+        (("a1 b1", "a2 b2"), "0:a1 1:a2 0:b1 1:b2"),
+        (("x a", "a"), "0:x 01:a"),
+        (("a", "x a"), "1:x 01:a"),
+        (("a b", "b a"), "0:a 01:b 1:a"),
+        (("a", "", "a"), "02:a"),
+        (("", ""), ""),
+        (("s u0 s v0", "s u1 s v1"), "01:s 0:u0 1:u1 01:s 0:v0 1:v1"),
+        (("x a", "a", "c"), "0:x 2:c 01:a"),
+        (("w a", "a", "a", "x a"), "0:w 3:x 0123:a"),
+    ],
+)
+def test_ranks_that_agree_are_folded_and_the_others_follow_in_order(texts, expected):
+    assert merged(*texts) == expected
+
+
+def test_streams_are_told_apart():
+    merged = merge({0: [Line("stdout", "a")], 1: [Line("stderr", "a")]})
+    assert merged == [((0,), Line("stdout", "a")), ((1,), Line("stderr", "a"))]
+
+
+def test_each_line_alone_in_rounds():
+    assert merged("a b", "a b", order="each") == "0:a 1:a 0:b 1:b"
+
+
+def test_one_rank_after_the_other():
+    assert merged("a b", "a b", order="by_rank") == "0:a 0:b 1:a 1:b"
+
+
+def test_the_window_bounds_how_far_a_line_is_looked_for():
+    own = " ".join(f"x{i}" for i in range(5))
+    assert merged(f"{own} a", "a", window=6).endswith("01:a")
+    assert merged(f"{own} a", "a", window=5) == "0:x0 0:x1 0:x2 0:x3 0:x4 01:a", "it came into the window in time"
+    assert merged(f"{own} a", "a b", window=2).startswith("0:x0 1:a")
+
+
+def defolded(entries: Sequence[tuple[tuple[int, ...], Piece]], rank: int) -> list[Piece]:
+    return [piece for ranks, piece in entries if rank in ranks]
+
+
+@given(SEQUENCES, st.sampled_from(["fold", "each", "by_rank"]), st.integers(1, 8))
+def test_every_rank_gets_back_exactly_its_own_sequence(texts, order, window):
+    sequences = {rank: [Line("stdout", word) for word in words] for rank, words in enumerate(texts)}
+    entries = merge(sequences, order=order, window=window)
+    assert {rank: defolded(entries, rank) for rank in sequences} == sequences
+
+
+@given(SEQUENCES, st.sampled_from(["fold", "each", "by_rank"]), st.integers(2, 8), st.data())
+def test_what_comes_out_early_is_what_comes_out_at_the_end(texts, order, window, data):
+    sequences = {rank: [Line("stdout", word) for word in words] for rank, words in enumerate(texts)}
+    expected = merge(sequences, order=order, window=window)
+    merger = Merger(sequences, order=order, window=window)
+    left = {rank: list(pieces) for rank, pieces in sequences.items()}
+    entries: list[Entry] = []
+    while left:
+        rank = data.draw(st.sampled_from(sorted(left)))
+        count = data.draw(st.integers(1, 5))
+        merger.push(rank, left[rank][:count])
+        del left[rank][:count]
+        if not left[rank]:
+            merger.end(rank)
+            del left[rank]
+        entries += merger.settle()
+    assert pairs(entries) == expected
+
+
+@given(SEQUENCES, st.data())
+def test_nothing_is_lost_or_out_of_order_when_it_is_forced(texts, data):
+    sequences = {rank: [Line("stdout", word) for word in words] for rank, words in enumerate(texts)}
+    merger = Merger(sequences, window=4)
+    entries: list[Entry] = []
+    for rank, pieces in sequences.items():
+        merger.push(rank, pieces)
+        most = data.draw(st.integers(0, 6))
+        entries += merger.settle()
+        entries += merger.force(lambda lane, most=most: len(lane) > most)
+    for rank in sequences:
+        merger.end(rank)
+    entries += merger.settle()
+    assert {rank: defolded(pairs(entries), rank) for rank in sequences} == sequences
+
+
+def test_what_all_ranks_agree_on_does_not_wait():
+    merger = Merger(range(3))
+    for rank in range(2):
+        merger.push(rank, lines("a"))
+    assert merger.settle() == []
+    merger.push(2, lines("a"))
+    assert pairs(merger.settle()) == [((0, 1, 2), Line("stdout", "a"))]
+
+
+def test_a_preview_shows_the_rest_and_takes_nothing():
+    merger = Merger(range(2))
+    merger.push(0, lines("a b c"))
+    bar = [Line("stderr", "bar")]
+    hidden, entries = merger.preview({0: bar, 1: bar}, limit=2)
+    assert (hidden, written(pairs(entries))) == (1, "0:b 0:c 01:bar")
+    assert len(merger.lanes[0]) == 3
+
+
+def rich(text: str) -> Rich:
+    return Rich(version({"text/html": text}, {}))
+
+
+def test_a_lane_tells_how_far_back_a_display_waits_and_since_when_one_that_may_change():
+    merger = Merger(range(2))
+    (lane, _) = merger.lanes
+    assert (lane.reach, lane.fixed_since) == (0, None)
+    merger.push(0, [*lines("a"), rich("plot"), *lines("b")], 1.0)
+    merger.push(0, [Rich(version({"text/html": "bar"}, {}), "its id"), *lines("c")], 2.0)
+    assert (lane.reach, lane.fixed_since) == (4, 2.0)
+    merger.end(1)
+    merger.settle()
+    assert (lane.reach, lane.fixed_since) == (0, None)
+
+
+def test_an_equal_display_joins_one_that_is_out_already():
+    merger = Merger(range(3))
+    merger.push(1, [rich("plot")])
+    (entry,) = merger.force(lambda lane: bool(lane.rich))
+    merger.push(0, [rich("plot"), *lines("a")])
+    merger.push(2, [*lines("a"), rich("plot")])
+    assert merger.joined == [entry]
+    assert entry.ranks == (0, 1)
+    for rank in range(3):
+        merger.end(rank)
+    merger.joined.clear()
+    assert written(pairs(merger.settle())) == "02:a", "rank 2 shows it after a line that is not out"
+    assert merger.joined == []
+
+
+def test_a_display_is_not_joined_out_of_order():
+    merger = Merger(range(2))
+    merger.push(1, [rich("plot")])
+    merger.force(lambda lane: bool(lane.rich))
+    merger.push(0, [rich("other"), rich("plot")])
+    merger.end(0)
+    merger.end(1)
+    assert [entry.ranks for entry in merger.settle()] == [(0,), (0,)], "its own order: other, then plot"
+
+
+@pytest.mark.parametrize("kind", ["equal", "different", "mixed", "repeated"])
+def test_the_work_grows_as_the_output_does(kind):
+    def work(count: int) -> int:
+        """Count the lines of Python that are run: seconds would measure what else the machine does, too."""
+        texts = {
+            "equal": lambda rank, i: f"line {i}",
+            "different": lambda rank, i: f"line {i} {rank}",
+            "mixed": lambda rank, i: f"line {i} {rank if i % 3 else ''}",
+            "repeated": lambda rank, i: "ab"[(i * (rank + 2) // 3) % 2],
+        }[kind]
+        sequences = {rank: [Line("stdout", texts(rank, i)) for i in range(count)] for rank in range(8)}
+        lines = 0
+
+        def trace(frame, event, argument):
+            nonlocal lines
+            lines += 1
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            merge(sequences)
+        finally:
+            sys.settrace(before)
+        return lines
+
+    assert work(4_000) < 6 * work(1_000), "4 times the output; a square law would be 16"

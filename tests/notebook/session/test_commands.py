@@ -1,0 +1,60 @@
+"""What a command says before anything is run; no rank is asked."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from nbcomm.errors import RankDiedError
+from nbcomm.launch.layout import assign_places
+from nbcomm.notebook.cluster.roster import Roster
+from nbcomm.notebook.execution.dispatcher import Desk
+from nbcomm.notebook.session.commands import Commands
+from nbcomm.protocol.messages import Hello
+from nbcomm.world_dir import Home
+
+SIGKILL = -signal.SIGKILL
+
+
+@pytest.fixture
+def roster(tmp_path: Path) -> Roster:
+    made = Roster(Home(tmp_path))
+    for rank in range(4):
+        made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
+    made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0)
+    return made
+
+
+@pytest.fixture
+def commands(roster: Roster, tmp_path: Path) -> Commands:
+    nobody: Any = None
+    made = Commands(Home(tmp_path), roster, Desk(lambda: nobody, roster), nobody, attached=False)
+    made._stopped = False
+    return made
+
+
+@pytest.mark.parametrize(
+    ("ends", "ranks", "says"),
+    [
+        ({1: SIGKILL}, None, "Rank 1 was killed by SIGKILL; nothing was run. Type %distributed heal to put a new "),
+        ({1: SIGKILL, 3: 3}, None, "Rank 1 was killed by SIGKILL and rank 3 ended with exit code 3; nothing was run."),
+        ({1: SIGKILL, 3: 3}, "2-3", "Rank 3 ended with exit code 3; nothing was run."),
+        ({1: 3, 2: 3}, None, "Ranks 1-2 ended with exit code 3; nothing was run. Type %distributed heal to put new "),
+    ],
+)
+def test_each_dead_rank_is_named_with_its_own_end(
+    commands: Commands, roster: Roster, ends: dict[int, int], ranks: str | None, says: str
+) -> None:
+    for rank, status in ends.items():
+        roster.note_death(rank, status)
+    with pytest.raises(RankDiedError) as raised:
+        commands._choose(ranks)
+    assert str(raised.value).startswith(says)
+
+
+def test_the_living_can_be_chosen(commands: Commands, roster: Roster) -> None:
+    roster.note_death(1, SIGKILL)
+    assert commands._choose("!1") == [0, 2, 3]

@@ -1,0 +1,26 @@
+"""What is asked of a world before one is started."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import pytest
+
+from nbcomm.errors import StartError
+from nbcomm.launch.orders import Lease
+from nbcomm.notebook.cluster.wishes import Wishes
+from nbcomm.notebook.session import registry
+
+
+def test_a_world_may_live_for_ever_which_is_a_long_time() -> None:
+    sound = registry._sound(Wishes(grace=math.inf, timeout=math.inf))
+    assert sound.timeout < math.inf
+    assert msgspec.json.decode(msgspec.json.encode(Lease(sound.grace)), type=Lease).seconds > 1e6
+
+
+def test_nothing_is_warmed_up_for_times_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "warm_up", lambda: pytest.fail("it was"))
+    for wishes in ({"grace": math.nan}, {"grace": -1.0}, {"timeout": 0.0}, {"timeout": math.nan}):
+        with pytest.raises(StartError, match="is a number of seconds"):
+            registry.start(2, **wishes)

@@ -1,0 +1,89 @@
+"""What can be typed is split as a person means it."""
+
+from __future__ import annotations
+
+import pytest
+
+from nbcomm.notebook.shell.arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("", []),
+        ("push 'a b' c", ["push", "a b", "c"]),
+        ("who", ["who"]),
+        ("  who   x  y ", ["who", "x", "y"]),
+        ("who d['a  b'] x", ["who", "d['a  b']", "x"]),
+        ("diff d[\"it's\"]['a \"b'] -r 0", ["diff", "d[\"it's\"]['a \"b']", "-r", "0"]),
+        (r"diff d['a\' b']", ["diff", r"d['a\' b']"]),
+        ("diff x + 1", ["diff", "x", "+", "1"]),
+        ("diff d['open", ["diff", "d['open"]),
+        ("help", ["help"]),
+        ("help start", ["start", "--help"]),
+    ],
+)
+def test_quotes_stay_in_expressions_only(line: str, words: list[str]) -> None:
+    assert split(line) == words
+
+
+def test_a_quotation_that_does_not_end_is_refused() -> None:
+    with pytest.raises(UsageError, match="not understood"):
+        split("push 'x")
+
+
+@pytest.mark.parametrize("line", ["diff x - 1 -r 0,1 --atol 1e-3", "diff --atol 1e-3 -r 0,1 x - 1"])
+def test_options_stand_on_either_side_of_an_expression(line: str) -> None:
+    parser, _ = line_parser()
+    options = parser.parse_args(split(line))
+    assert (" ".join(options.name), options.ranks, options.atol) == ("x - 1", "0,1", 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("--drw", "unrecognized arguments: --drw; did you mean --draw? usage: %%distributed"),
+        ("--by_rank", "did you mean --by-rank?"),
+        ("-n 4", "how many ranks there are is said once, by %distributed start -n. usage"),
+        ("--xyzzy", "unrecognized arguments: --xyzzy. usage"),
+    ],
+)
+def test_an_option_that_nobody_knows_is_answered_by_the_one_that_was_meant(line: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_cell(cell_parser(), line)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            "start --bckend gloo",
+            "%distributed start: unrecognized arguments: --bckend gloo; did you mean --backend? usage:",
+        ),
+        ("stop --bckend gloo", "%distributed stop: unrecognized arguments: --bckend gloo. usage: %distributed stop ["),
+        ("stop -n 1", "said once, by %distributed start -n. usage: %distributed stop ["),
+        ("restart -n 1", "restart: unrecognized arguments: -n 1: as many ranks start again. For another number, type"),
+        ("status 3", "%distributed status: unrecognized arguments: 3. usage: %distributed status ["),
+        ("status --world 'a b'", "behind the first one, please. usage: %distributed status ["),
+    ],
+)
+def test_a_line_that_a_word_does_not_understand_is_answered_with_that_words_usage(line: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_line(line_parser()[0], split(line))
+    assert said in str(caught.value)
+
+
+def test_help_shows_a_cell_magic_with_both_its_signs() -> None:
+    parser, words = line_parser()
+    shown = [parser.format_help(), cell_parser().format_help(), *(word.format_help() for word in words.values())]
+    assert [text for text in shown if "%%%" in text or ".." in text.replace("...", "")] == []
+    assert "%%local at the top" in parser.format_help()
+    assert "%%local at the top" in words["auto"].format_help()
+
+
+def test_help_of_a_word_is_printed_and_nothing_is_done(capsys: pytest.CaptureFixture[str]) -> None:
+    parser, words = line_parser()
+    with pytest.raises(Helped):
+        parse_line(parser, split("help start"))
+    assert capsys.readouterr().out == words["start"].format_help()

@@ -1,0 +1,94 @@
+"""What a person may have meant, said below the error."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from IPython.core.error import UsageError
+from IPython.core.interactiveshell import InteractiveShell
+
+from nbcomm.errors import CellError
+from nbcomm.notebook.shell import hints
+
+NOT_FOUND = UsageError("Cell magic `%%…` not found.")
+
+
+def unknown(name: str) -> NameError:
+    return NameError(f"name {name!r} is not defined", name=name)
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [
+        ("rank", unknown("rank"), "rank lives on the ranks: put %%distributed on the first line of this cell."),
+        ("x = fabric.rank", unknown("fabric"), "fabric lives on the ranks"),
+        ("# look\n%%distributed\nrank", NOT_FOUND, 'move it above "# look".'),
+        ("\n\nimport os\n\n%%distributed -r 0\nrank", NOT_FOUND, 'move it above "import os".'),
+        ("x = 1\n%%local\nx", NOT_FOUND, '%%local has to be the first line of a cell: move it above "x = 1".'),
+        (f"{'y' * 99}\n%%distributed\nx", NOT_FOUND, "…"),
+        (" %%distributed\nrank", IndentationError(), "%%distributed has to stand at the margin"),
+        ("%%distribute\nrank", NOT_FOUND, "Did you mean %%distributed?"),
+        ("%%Distributed\nrank", NOT_FOUND, "Did you mean %%distributed?"),
+        ("%distribted status", NOT_FOUND, "Did you mean %distributed?"),
+    ],
+)
+def test_a_first_mistake_gets_its_hint(code: str, error: BaseException, said: str) -> None:
+    assert said in hints.hint(code, error)
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        ("ran", unknown("ran")),
+        ("x = = 1", SyntaxError()),
+        ('x = """\n%%distributed\n""" 1', SyntaxError()),
+        ("%%timeit_all\nx", NOT_FOUND),
+        ("%%distributed --drw\nx", NOT_FOUND),
+        ("%%distributed\nx = '''\n%%distributed'''", ValueError()),
+        ("", NOT_FOUND),
+        ("1 / 0", ZeroDivisionError()),
+    ],
+)
+def test_what_is_no_such_mistake_gets_none(code: str, error: BaseException) -> None:
+    assert hints.hint(code, error) == ""
+
+
+def test_a_cell_that_percent_local_keeps_here_is_told_to_take_that_away() -> None:
+    assert "take %%local away" in hints.hint("%%local\nrank", unknown("rank"), local=True)
+
+
+@pytest.mark.parametrize(
+    ("here", "said"),
+    [
+        ({"lr": 3}, "copy it to them by %distributed push lr."),
+        ({"lr": math}, "import it in a %%distributed cell."),
+        ({}, ""),
+    ],
+)
+def test_a_name_that_the_notebook_has_is_told_of(here: dict[str, Any], said: str) -> None:
+    error = CellError("4 of 4 ranks failed: [0-3] NameError: name 'lr' is not defined", {0: "…"}, "…")
+    with pytest.raises(CellError), hints.suggesting(here):
+        raise error
+    last = error._render_traceback_()[-1]
+    assert last.endswith(said)
+    assert last.startswith("The notebook has" if said else "CellError: ")
+
+
+def test_a_hint_that_cannot_be_given_costs_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hints, "hint", None)
+    monkeypatch.setattr(hints, "for_ranks", None)
+    shell = InteractiveShell.instance()
+    try:
+        hints.follow(shell)
+        result = shell.run_cell("1 / 0")
+        hints.leave(shell)
+    finally:
+        InteractiveShell.clear_instance()
+    assert isinstance(result.error_in_exec, ZeroDivisionError)
+    assert "nbcomm: " not in capsys.readouterr().err
+    with pytest.raises(CellError, match="one"), hints.suggesting({}):
+        raise CellError("one", {})

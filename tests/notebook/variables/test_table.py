@@ -1,0 +1,134 @@
+"""What the ranks have said of their variables, side by side in one table."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import Any
+
+import pytest
+
+from nbcomm.notebook.variables.table import Seen, Variable, absence, amount, merge, standing, table_html, table_text
+
+
+def seen(value: str = "1", **fields: Any) -> Seen:
+    return Seen("int", value=value, **{"digest": value.encode(), **fields})
+
+
+def variable(*values: str | None, name: str = "x") -> Variable:
+    """None: the rank does not have it; "?": it cannot be compared."""
+    return Variable(
+        name,
+        {
+            rank: seen(value) if value != "?" else seen(value, digest=None, note="cannot be compared: a lock")
+            for rank, value in enumerate(values)
+            if value is not None
+        },
+        {rank: f"{name} is not defined" for rank, value in enumerate(values) if value is None},
+    )
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "words"),
+    [
+        ("aaaa", "equal", "equal"),
+        ("aaab", "different", "different: 0-2 | 3"),
+        ("abab", "different", "different: 0,2 | 1,3"),
+        ("ab", "different", "different: 0 | 1"),
+        ("abcd", "different", "different on each rank"),
+        ("aabcdefg", "different", "different: 0-1 | 2 | 3 | 4 | 5 | 6 | …"),
+        ("a", "alone", ""),
+        (["a", None, "a", None], "missing", "missing on 1,3; equal on 0,2"),
+        (["a", None], "missing", "missing on 1"),
+        (["a", None, "b"], "missing", "missing on 1; different: 0 | 2"),
+        ("??", "incomparable", "cannot be compared: a lock"),
+        ("a?a", "incomparable", "cannot be compared: a lock (on 1); equal on 0,2"),
+    ],
+)
+def test_how_a_variable_stands(values: Any, verdict: str, words: str) -> None:
+    found = variable(*values)
+    assert (found.verdict, standing(found)) == (verdict, words)
+
+
+def test_answers_are_merged_by_name() -> None:
+    one, two = {"type": "int", "digest": b"1"}, {"type": "int", "digest": b"2"}
+    found = merge({1: {"b": two, "a": one}, 0: {"b": one}})
+    assert [(v.name, sorted(v.seen), v.absent) for v in found] == [
+        ("a", [1], {0: "a is not defined"}),
+        ("b", [0, 1], {}),
+    ]
+    assert found[1].groups == ((0,), (1,))
+    asked = merge({0: {"b": one, "x[9]": {"absent": "x[9] raises IndexError"}}}, ["x[9]", "b", "b"])
+    assert [v.name for v in asked] == ["x[9]", "b"]
+    assert asked[0].absent == {0: "x[9] raises IndexError"}
+    assert merge({0: {}, 1: {}}) == []
+
+
+ROWS = [
+    Variable(
+        "x",
+        {
+            0: Seen("Tensor", (2, 3), "float32", "cuda:0", 24, value="[1 2 3]", digest=b"1"),
+            1: Seen("Tensor", (2, 3), "float64", "cuda:1", 48, value="[1 2 4]", digest=b"2"),
+        },
+    ),
+    Variable("model", {rank: Seen("Net", device="cpu", parameters=1234, digest=b"1") for rank in (0, 1)}),
+    Variable("<b>&", {0: Seen("str", length=1, value="'<i>'", digest=b"1")}, {1: "<b>& is not defined"}),
+]
+
+
+TEXT = """\
+3 variables on ranks 0-1; 1 equal; different: x; missing somewhere: <b>&
+name   on the ranks      type    shape   dtype                    device    size               value
+x      different: 0 | 1  Tensor  (2, 3)  [0] float32 [1] float64  cuda:0-1  [0] 24 B [1] 48 B  [0] [1 2 3] [1] [1 2 4]
+model  equal             Net                                      cpu       1,234 parameters
+<b>&   missing on 1      str                                                1 character        '<i>'"""
+
+
+def test_the_table_as_text() -> None:
+    assert table_text(ROWS) == TEXT
+
+
+def test_the_table_as_html_says_the_same_without_styles() -> None:
+    page = table_html(ROWS)
+    cells = [html.unescape(cell) for cell in re.findall(r"<t[dh](?: [^>]*)?>(.*?)</t[dh]>", page)]
+    assert len(cells) == 4 * 8
+    assert {"x", "<b>&", "'<i>'", "different: 0 | 1", "missing on 1", "cuda:0-1"} <= set(cells)
+    assert "<b>" not in page
+    assert "style" not in page
+    assert page.count('<th scope="row">') == 3
+    assert all(cell in TEXT for cell in cells)
+
+
+@pytest.mark.parametrize(
+    ("rows", "first"),
+    [
+        ([], "the ranks have no variables yet"),
+        ([variable("a", "a")], "1 variable on ranks 0-1; all equal"),
+        ([variable("a")], "1 variable on rank 0"),
+        ([variable(None, None)], "x is not defined (ranks 0-1)."),
+        ([variable("?", "?")], "1 variable on ranks 0-1; cannot be compared: x"),
+        (
+            [variable("a", "b", name=f"v{n}") for n in range(20)],
+            "20 variables on ranks 0-1; different: v0, v1, v2, v3, v4, v5, v6, v7, …",
+        ),
+    ],
+)
+def test_the_sentence_above_it(rows: list[Variable], first: str) -> None:
+    assert table_text(rows).splitlines()[0] == first
+    assert html.escape(first) in table_html(rows)
+
+
+def test_a_cell_stays_small_whatever_the_ranks_have() -> None:
+    many = Variable("x", {rank: seen(f"{rank} " + "y" * 99) for rank in range(64)})
+    assert len(table_text([many]).splitlines()[2]) < 200
+
+
+def test_absence_names_the_ranks_once() -> None:
+    whys = {0: "x[1] raises A", 1: "x is not defined", 2: "x[1] raises A"}
+    assert absence(Variable("x[1]", {}, whys)) == "x[1] raises A (ranks 0,2); x is not defined (rank 1)."
+
+
+def test_sizes() -> None:
+    sizes = [0, 1023, 1024, 10**6, 1 << 20, (1 << 30) - 1, 1 << 30, 3 << 59]
+    assert list(map(amount, sizes)) == ["0 B", "1023 B", "1 KiB", "976.6 KiB", "1 MiB", "1 GiB", "1 GiB", "1536 PiB"]
