@@ -24,7 +24,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from .errors import CellError, StartError
-from .launch.layout import choose_size, usable_cores
+from .launch.placement import choose_size, usable_cores
 from .notebook.cluster.startup import TORCHS_OWN_GROUPS
 from .torch_versions import NEWEST, OLDEST, untested
 from .world_dir import Home

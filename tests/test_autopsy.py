@@ -40,7 +40,7 @@ def test_assertion():
     assert not sys.argv, "a plain failure"
 
 def test_ranks():
-    from tests.rank.worlds import World
+    from tests.worlds import World
     def hang(comm):
         time.sleep(600)
     World(2).run(hang, deadline=3)

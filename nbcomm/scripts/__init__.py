@@ -1,6 +1,6 @@
 """A notebook's distributed cells as a script for torchrun: text to text, without ranks. Begin to read in `writer`."""
 
-from .entries import Called, Entry, Pushed, Ran, RanFile, Replaced
+from .history import Called, Entry, Pushed, Ran, RanFile, Replaced
 from .writer import Saved, write
 
 __all__ = ["Called", "Entry", "Pushed", "Ran", "RanFile", "Replaced", "Saved", "write"]

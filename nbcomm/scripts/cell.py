@@ -8,8 +8,8 @@ import tokenize
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from . import names
-from .escapes import Plain, plain
+from . import injected_names as names
+from .ipython_syntax import Plain, plain
 from .source import Edits, Names, indent, names_of, needs_loop, of_scope, only_defines, parse
 
 _NOTHING = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)

@@ -12,11 +12,11 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from ..rank_spec import fold, named
-from . import names
+from . import injected_names
 from .cell import Cell, read
-from .entries import Called, Entry, Pushed, Ran, RanFile, Replaced
+from .history import Called, Entry, Pushed, Ran, RanFile, Replaced
 from .source import EVERYWHERE, bound_for_sure, commented, compiles, indent, names_of
-from .stars import names_in
+from .star_imports import names_in
 
 _OURS = {"comm", "dist", "loop", "rank"}
 """What the script itself uses: a star import of nobody knows what may bind these, as that of torch does `dist`."""
@@ -92,7 +92,7 @@ class _Writer:
     # ── reading ─────────────────────────────────────────────────────────────────────────────────────
 
     def _read(self, entries: Sequence[Entry]) -> None:
-        known: set[str] = set(EVERYWHERE | names.OWN)
+        known: set[str] = set(EVERYWHERE | injected_names.OWN)
         sure: set[str] = set()
         latest: dict[str, object] = {}
         for entry in entries:
@@ -126,7 +126,7 @@ class _Writer:
             return
         try:
             part.cell = read(entry.code, known)
-            text = self._text(part.cell, "comm", "loop", "cell", names.OWN)
+            text = self._text(part.cell, "comm", "loop", "cell", injected_names.OWN)
         except (SyntaxError, ValueError, RecursionError):
             text = "="
         if not compiles(text):
@@ -145,7 +145,7 @@ class _Writer:
         """Note which names a cell takes from nbcomm: those that it reads before anything of its own is there."""
         for statement in cell.tree.body:
             found = names_of(statement)
-            self._wanted |= (found.loads & names.OWN) - sure
+            self._wanted |= (found.loads & injected_names.OWN) - sure
             sure -= found.deletes
             if everywhere:
                 sure |= bound_for_sure(statement)
@@ -156,7 +156,7 @@ class _Writer:
 
     def _find_missing(self) -> None:
         """Find names that nothing in the script binds."""
-        there = EVERYWHERE | names.OWN | self._bound
+        there = EVERYWHERE | injected_names.OWN | self._bound
         for part in self._parts:
             if part.cell is not None and not part.again:
                 part.missing = set(part.cell.names.loads - there - part.cell.plain.modules)
@@ -255,10 +255,10 @@ class _Writer:
             imports.add("import asyncio")
         if "dist" not in self._bound:
             self._wanted.add("dist")
-        others = ["import nbcomm", *names.imports(self._wanted)]
+        others = ["import nbcomm", *injected_names.imports(self._wanted)]
         if "dist" in self._bound:
             others.append("import torch.distributed")
-        made = [f"{self._comm} = nbcomm.init()", *names.bindings(self._wanted, self._comm)]
+        made = [f"{self._comm} = nbcomm.init()", *injected_names.bindings(self._wanted, self._comm)]
         if asynchronous:
             made.append(f"{self._loop} = asyncio.new_event_loop()")
         futures = [f"from __future__ import {', '.join(self._futures)}"] if self._futures else []

@@ -18,7 +18,7 @@ from nbcomm.cell_names import METHODS
 from nbcomm.comm import Communicator
 from nbcomm.errors import CollectiveError, MismatchError, OpError
 
-from ..rank.worlds import Failed, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ..worlds import Failed, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 SIZES = [1, 2, 3, 4]
 BIG = 300_000  # floats: beyond a head, and beyond what is packed together

@@ -8,7 +8,7 @@ import pytest
 
 from nbcomm.errors import CollectiveError
 
-from ..rank.worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ..worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 
 @pytest.mark.parametrize("first", [0, 1, 2])

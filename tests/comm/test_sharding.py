@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from nbcomm.comm.sharding import shares_of_places
 from nbcomm.errors import CollectiveError
 
-from ..rank.worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ..worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 
 @given(st.integers(0, 60), st.integers(1, 9), st.booleans())

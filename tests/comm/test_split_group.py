@@ -8,7 +8,7 @@ import torch.distributed as dist
 
 from nbcomm.errors import CollectiveError
 
-from ..rank.worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ..worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 
 def test_ranks_of_one_color_form_a_group(worlds):

@@ -10,8 +10,8 @@ import torch.distributed as dist
 from nbcomm.comm import subset
 from nbcomm.errors import SubsetError
 
-from ..rank import worlds as ranks
-from ..rank.worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from .. import worlds as ranks
+from ..worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 
 def _refused(call):

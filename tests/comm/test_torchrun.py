@@ -12,7 +12,7 @@ import pytest
 import nbcomm
 from nbcomm.comm import Communicator, torchrun
 
-from ..rank.worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture
+from ..worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture
 
 _VARIABLES = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1"}
 

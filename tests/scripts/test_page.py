@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from nbcomm.scripts import Entry, Ran, write
-from nbcomm.scripts.entries import pushed
+from nbcomm.scripts.history import pushed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scripts.md").read_text(encoding="utf-8")
 

@@ -10,8 +10,8 @@ import pytest
 
 from nbcomm.rank.cells.namespace import cell_names
 from nbcomm.scripts import Called, Entry, Pushed, Ran, RanFile, Replaced, write
-from nbcomm.scripts import names as script_names
-from nbcomm.scripts.entries import literal, pushed
+from nbcomm.scripts import injected_names as script_names
+from nbcomm.scripts.history import literal, pushed
 from nbcomm.scripts.source import compiles
 
 

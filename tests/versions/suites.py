@@ -28,7 +28,11 @@ _PLAY = "import sys, pathlib, nbcomm.cli; sys.exit(nbcomm.cli.play(pathlib.Path(
 def paths_of(suite: str, root: Path = CHECKOUT) -> list[str]:
     """The tests of a suite, as pytest is told them in the root of a copy."""
     if suite not in {"world", "recovery"}:
-        return [{"comm": "tests/rank", "peers": "tests/peers", "kernel": "tests/kernel"}[suite]]
+        return {
+            "comm": ["tests/comm", "tests/fabric", "tests/rank"],
+            "peers": ["tests/peers"],
+            "kernel": ["tests/kernel"],
+        }[suite]
     recovery = {f"test_{name}" for name in _RECOVERY}
     here = sorted((root / "tests" / "world").glob("test_*.py"))
     if suite == "recovery":

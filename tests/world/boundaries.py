@@ -200,7 +200,7 @@ TABLE = (
     Boundary(
         "the ranks' processes could not be looked at",
         "notebook",
-        "nbcomm.launch.client:ForkServerClient.gone",
+        "nbcomm.launch.forkserver_client:ForkServerClient.gone",
         NOTHING,
         thread="nbcomm-watch",
     ),
@@ -323,12 +323,12 @@ TABLE = (
     ),
     # What hears of processes, and starts them.
     *(
-        Boundary(guard, side, spoiled, costs, elsewhere=f"tests/launch/test_forkserver.py::{test}")
+        Boundary(guard, side, spoiled, costs, elsewhere=f"tests/node/test_forkserver.py::{test}")
         for guard, side, spoiled, costs, test in (
             (
                 "what the fork server said was not understood",
                 "notebook",
-                "nbcomm.launch.client:ForkServerClient._hear",
+                "nbcomm.launch.forkserver_client:ForkServerClient._hear",
                 NOTHING,
                 "test_what_is_not_understood_ends_no_listening",
             ),
@@ -359,7 +359,7 @@ TABLE = (
             (
                 "the count of kills for lack of memory",
                 "fork server",
-                "nbcomm.launch.oom:kills",
+                "nbcomm.node.oom:kills",
                 NOTHING,
                 "test_a_start_does_not_fail_where_kills_cannot_be_counted",
             ),

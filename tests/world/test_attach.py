@@ -154,7 +154,7 @@ def test_of_two_that_attach_at_once_the_loser_touches_nothing(
 ) -> None:
     other = open_notebook(TMPDIR=elsewhere)
     # Both have found it free; then the first one claims it.
-    other.run("from nbcomm.launch.found import find_worlds\nfrom nbcomm.notebook import worlds\nw, = find_worlds()")
+    other.run("from nbcomm.launch.discovery import find_worlds\nfrom nbcomm.notebook import worlds\nw, = find_worlds()")
     refused = other.run("worlds._take_up(w, '')", fails=True)
     assert refused.error_text == f"StateError: This world is in use by the notebook of process {notebook.pid}."
     began = time.monotonic()

@@ -60,7 +60,7 @@ def test_a_controller_that_ends_while_it_starts_is_named_and_leaves_nothing(
     open_notebook: Open, tmp_path: Path
 ) -> None:
     lie = "def lie(module):\n    module.app.main = lambda argv: print('no ports left') or sys.exit(3)"
-    notebook = open_notebook(**lies.told(tmp_path / "lies", ("nbcomm.launch.controller", lie)))
+    notebook = open_notebook(**lies.told(tmp_path / "lies", ("nbcomm.node.controller", lie)))
     cell = notebook.run("%distributed start -n 2", fails=True)
     ends = "StartError: ipyparallel's controller ended with exit code 3. Its log ends:\nno ports left"
     assert cell.error_text.rstrip().endswith(ends)

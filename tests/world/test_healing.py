@@ -223,7 +223,7 @@ def test_a_client_that_is_interrupted_while_it_connects_is_closed(prepared: Note
 # ── replacements that fail ──────────────────────────────────────────────────────────────────────────
 
 FORKS = (
-    "nbcomm.launch.child",
+    "nbcomm.node.child",
     """
 import errno, os
 
@@ -307,7 +307,7 @@ def test_a_start_whose_fork_fails_says_so_and_can_be_repeated(
 
 
 UNWATCHED = (
-    "nbcomm.launch.oom",
+    "nbcomm.node.oom",
     """
 import errno, os
 

@@ -96,7 +96,9 @@ def test_another_kernel_takes_them_up_under_their_names(open_notebook: Callable[
     notebook.run("%%distributed --world b\nkept = 7")
     # Worlds that an earlier test has left may still be there, until their grace is over.
     mine = "[found.home.id for found in find_worlds() if found.holder == os.getpid()]"
-    own = re.findall(r"'(\w+)'", notebook.run(f"import os\nfrom nbcomm.launch.found import find_worlds\n{mine}").text)
+    own = re.findall(
+        r"'(\w+)'", notebook.run(f"import os\nfrom nbcomm.launch.discovery import find_worlds\n{mine}").text
+    )
     notebook.restart()
     left = notebook.run("%load_ext nbcomm").text
     ids = re.findall(r"attach (\w+) takes", left)

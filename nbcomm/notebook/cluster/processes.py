@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 import psutil
 
 from ...errors import Interrupted, StartError, StateError
-from ...launch.client import ForkServerClient
-from ...launch.ends import how_it_ended
+from ...launch.forkserver_client import ForkServerClient
+from ...node.exit_status import how_it_ended
 from ...rank_spec import fold, named, together
 from ...world_dir import WorldInfo
 from .readiness import await_ranks
 from .roster import Roster
 
 if TYPE_CHECKING:
-    from ...launch.local import LocalCluster
-    from ...launch.orders import Exited
+    from ...launch.local_cluster import LocalCluster
+    from ...node.forkserver_protocol import Exited
 
 _PATIENCE = 60.0
 """Seconds that a new process has to come up; from a warm fork server it takes tenths."""
@@ -61,11 +61,11 @@ class Processes:
         """Start the controller and n engines; returns before they are up."""
         # Here, for ipyparallel takes as long to import as all else that a notebook needs: while the fork server
         # imports torch it costs nothing, and a notebook that starts no world never pays for it.
-        from ...launch import local
+        from ...launch import local_cluster
 
         self._grace = grace
         self.forkserver.set_lease(grace)
-        self._cluster = local.LocalCluster(self.forkserver)
+        self._cluster = local_cluster.LocalCluster(self.forkserver)
         self._cluster.start(n)
 
     def claim(self) -> None:
@@ -100,9 +100,9 @@ class Processes:
 
     def _connected(self) -> LocalCluster:
         if self._cluster is None:
-            from ...launch import local
+            from ...launch import local_cluster
 
-            self._cluster = local.LocalCluster(self.forkserver, running=True)
+            self._cluster = local_cluster.LocalCluster(self.forkserver, running=True)
         return self._cluster
 
     def heal(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> list[str]:

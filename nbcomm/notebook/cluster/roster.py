@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from msgspec import structs
 
 from ...analysis.verdict import plural
-from ...launch.ends import how_it_ended
+from ...node.exit_status import how_it_ended
 from ...panel import RankView
 from ...protocol.messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
 from ...rank_spec import named, together

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
 from ...errors import StartError
-from ...launch import layout
+from ...launch import placement
 from ...protocol.messages import Failure
 from ...torch_versions import untested
 from .generations import Generations
@@ -61,8 +61,8 @@ class Startup:
         import ipyparallel  # noqa: F401 - while the fork server imports torch: it takes long, too
 
         self._ready = self._processes.forkserver.wait_ready(self._wishes.timeout)
-        self._n = layout.choose_size(self._wishes.n, self._ready.gpus)
-        self._device, backend, self.notice = layout.choose_device(self._wishes.device, self._n, self._ready.gpus)
+        self._n = placement.choose_size(self._wishes.n, self._ready.gpus)
+        self._device, backend, self.notice = placement.choose_device(self._wishes.device, self._n, self._ready.gpus)
         self._backend = self._wishes.backend or backend
         if not self._ready.forks:
             plainly = f"Each rank was started as a process of its own, which takes longer: {self._ready.why}."
@@ -83,7 +83,7 @@ class Startup:
             f"{self._wishes.timeout:g} s (--timeout gives more)",
             progress=lambda ready: self._progress("starting engines", ready, self._n),
         )
-        self._roster.places = layout.assign_places(
+        self._roster.places = placement.assign_places(
             self._roster.hellos.values(), self._device, self._backend, self._ready.gpus
         )
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ...launch.folders import said_of_missing
+from ...launch.working_folder import said_of_missing
 from ...rank_spec import capital, named
 
 if TYPE_CHECKING:

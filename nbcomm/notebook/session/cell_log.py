@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import scripts
 from ...errors import StateError
-from ...scripts import entries, files
+from ...scripts import files, history
 
 _ASIDE = "%debug"
 """A cell that looks at what another has left behind: no part of what a script does."""
@@ -34,7 +34,7 @@ class Manuscript:
         if code.strip() == _ASIDE:
             yield
             return
-        outcome: entries.Outcome = "done"
+        outcome: history.Outcome = "done"
         try:
             yield
         except BaseException as error:
@@ -46,7 +46,7 @@ class Manuscript:
         self._note(number, code, _some(ranks, size), outcome, file)
 
     def _note(
-        self, number: int, code: str, ranks: tuple[int, ...] | None, outcome: entries.Outcome, file: str | None
+        self, number: int, code: str, ranks: tuple[int, ...] | None, outcome: history.Outcome, file: str | None
     ) -> None:
         if file is not None:
             self._entries.append(scripts.RanFile(number, file, ranks, outcome))
@@ -55,7 +55,7 @@ class Manuscript:
 
     def pushed(self, variables: dict[str, Any], ranks: Sequence[int], size: int) -> None:
         """Variables have come from the notebook."""
-        self._entries.append(entries.pushed(variables, _some(ranks, size)))
+        self._entries.append(history.pushed(variables, _some(ranks, size)))
 
     def called(self, name: str, ranks: Sequence[int], size: int) -> None:
         """A function was called from the notebook's side."""

@@ -13,9 +13,9 @@ from typing import Any
 from msgspec import structs
 
 from ...errors import StartError, StateError
-from ...launch.client import ForkServerClient
-from ...launch.folders import here, written
-from ...launch.found import FoundWorld, find_worlds
+from ...launch.discovery import FoundWorld, find_worlds
+from ...launch.forkserver_client import ForkServerClient
+from ...launch.working_folder import here, written
 from ...world_dir import Home, telling_of_room
 from ..cluster.wishes import Progress, Wishes
 from . import buttons

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ...errors import CellSyntaxError, ScriptError
-from ...launch.folders import here
+from ...launch.working_folder import here
 
 
 def order(path: str, args: Iterable[object]) -> str:

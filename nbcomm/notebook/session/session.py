@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted
-from ...launch import folders
+from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
 from ...protocol.messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
@@ -37,7 +37,7 @@ from .world_names import addressed
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
-    from ...launch.client import ForkServerClient
+    from ...launch.forkserver_client import ForkServerClient
 
 Actions = Callable[["Session"], dict[str, Callable[[], str]]]
 """What each button of the panel does; it returns a sentence."""
@@ -211,7 +211,7 @@ class Session(Commands):
     def _leave_word(self) -> None:
         """Write down what another notebook would need to know."""
         hellos = [self._roster.hellos[rank] for rank in self.ranks]
-        cwd = folders.written() or self._folder
+        cwd = working_folder.written() or self._folder
         self._folder = cwd
         self.home.write_world(
             WorldInfo(

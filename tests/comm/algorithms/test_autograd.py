@@ -9,7 +9,7 @@ import torch
 
 from nbcomm.errors import CollectiveError
 
-from ...rank.worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ...worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 FOLDS = {
     "sum": lambda rows: rows.sum(0),

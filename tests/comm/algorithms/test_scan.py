@@ -9,7 +9,7 @@ import torch
 
 from nbcomm.errors import CollectiveError, OpError
 
-from ...rank.worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ...worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 SIZES = [1, 2, 3, 4, 8]
 FOLDS = {

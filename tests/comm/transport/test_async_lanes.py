@@ -16,7 +16,7 @@ import torch.distributed as dist
 from nbcomm.comm.transport.async_lanes import Lanes
 from nbcomm.errors import CollectiveError
 
-from ...rank.worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ...worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 BIG = 300_000
 

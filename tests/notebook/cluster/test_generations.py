@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nbcomm.errors import Interrupted, StateError
-from nbcomm.launch.layout import assign_places
+from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.generations import Generations, left_over
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.dispatcher import Desk

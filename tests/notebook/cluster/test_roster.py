@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.launch.ends import how_it_ended
-from nbcomm.launch.layout import assign_places
+from nbcomm.launch.placement import assign_places
+from nbcomm.node.exit_status import how_it_ended
 from nbcomm.notebook.cluster.roster import Roster, ends_of
 from nbcomm.protocol.messages import Failure, Hello, Snapshot
 from nbcomm.world_dir import Home

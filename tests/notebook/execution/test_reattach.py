@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.launch.layout import assign_places
+from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.reattach import Resumption
 from nbcomm.protocol.messages import Done, Hello, Output, Probe, Resume, Snapshot, Text

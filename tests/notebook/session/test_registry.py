@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.launch.orders import Lease
+from nbcomm.node.forkserver_protocol import Lease
 from nbcomm.notebook.cluster.wishes import Wishes
 from nbcomm.notebook.session import registry
 

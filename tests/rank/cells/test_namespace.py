@@ -11,7 +11,7 @@ from nbcomm.cell_names import METHODS
 from nbcomm.comm import Communicator
 from nbcomm.rank.cells.namespace import cell_names, install
 
-from ..worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture
+from ...worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture
 
 
 def run(code: str, namespace: dict[str, Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from ..worlds import Worlds, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ...worlds import Worlds, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 
 def test_numbers_of_an_all_to_all_that_are_cut_off_are_not_compared(worlds: Worlds) -> None:

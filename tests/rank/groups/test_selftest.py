@@ -8,8 +8,8 @@ import torch.distributed as dist
 from nbcomm.errors import SelfTestError
 from nbcomm.rank.groups import selftest
 
-from .. import worlds as ranks
-from ..worlds import worlds_of_a_module  # noqa: F401 - a fixture
+from ... import worlds as ranks
+from ...worlds import worlds_of_a_module  # noqa: F401 - a fixture
 
 
 def _form_again(comm, folder):

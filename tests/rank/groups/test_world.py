@@ -13,9 +13,9 @@ import torch.distributed as dist
 
 from nbcomm.errors import HangError
 
-from .. import worlds as ranks
+from ... import worlds as ranks
+from ...worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 from ..descriptors import descriptors
-from ..worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 KINDS = ("all_reduce", "object", "backward", "forward", "recv", "anyone", "async", "new_group", "made", "dtensor")
 

@@ -7,7 +7,7 @@ import torch.distributed as dist
 
 from nbcomm.rank.torch_internals import ddp_fsdp
 
-from ..worlds import Worlds, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ...worlds import Worlds, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 
 class _Failing(torch.autograd.Function):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.launch import oom
+from nbcomm.node import oom
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbcomm.scripts.escapes import expanded, plain
+from nbcomm.scripts.ipython_syntax import expanded, plain
 
 KNOWN = {"x", "y", "name", "len"}
 

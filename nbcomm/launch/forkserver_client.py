@@ -19,12 +19,8 @@ import psutil
 
 from ..errors import Interrupted, StartError, StateError
 from ..faults import Faults
-from ..rank_spec import capital
-from ..threads import keep
-from ..world_dir import HOME_VARIABLE, Home
-from .ends import how_it_ended
-from .folders import to_start_in
-from .orders import (
+from ..node.exit_status import how_it_ended
+from ..node.forkserver_protocol import (
     Adopt,
     Adopted,
     Busy,
@@ -41,6 +37,10 @@ from .orders import (
     Start,
     Started,
 )
+from ..rank_spec import capital
+from ..threads import keep
+from ..world_dir import HOME_VARIABLE, Home
+from .working_folder import to_start_in
 
 _GONE = "The fork server of this world is gone; type %distributed heal to start another, or %distributed restart."
 
@@ -96,7 +96,7 @@ class ForkServerClient:
         log = os.open(home.forkserver_log, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._log = os.fdopen(log, "w+b")
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "nbcomm.launch.forkserver", str(home.path)],
+            [sys.executable, "-m", "nbcomm.node.forkserver", str(home.path)],
             stdin=subprocess.DEVNULL,
             stdout=self._log,
             stderr=self._log,

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from ..node.forkserver_protocol import Report, Standing
 from ..world_dir import Home, WorldInfo
-from .orders import Report, Standing
 
 _PATIENCE = 2.0
 """Seconds that a fork server has to answer; it does nothing that takes longer, but may be importing."""

@@ -22,7 +22,7 @@ import pytest
 
 from nbcomm.protocol.messages import Form, Place
 
-from ..autopsy import OutOfTimeError
+from .autopsy import OutOfTimeError
 
 if TYPE_CHECKING:
     from nbcomm.rank.groups.world import World as NbcommWorld

@@ -18,12 +18,12 @@ import ipyparallel
 import zmq
 
 from ..errors import Interrupted, StartError
+from ..node.exit_status import how_it_ended
 from ..threads import keep
 from ..world_dir import private_file
-from .client import ForkServerClient
-from .ends import how_it_ended
-from .folders import to_start_in
-from .launchers import launchers_for
+from .forkserver_client import ForkServerClient
+from .ipyparallel_launchers import launchers_for
+from .working_folder import to_start_in
 
 _HEARTBEAT = 100
 """Milliseconds between the controller's heartbeats: how soon ipyparallel's clients hear of a new engine."""

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from nbcomm.launch import found
-from nbcomm.launch.orders import Report, Shutdown, Standing
+from nbcomm.launch import discovery
+from nbcomm.node.forkserver_protocol import Report, Shutdown, Standing
 from nbcomm.world_dir import Home, WorldInfo
 
 
@@ -59,13 +59,13 @@ def standing(holder: int = 0, alone: float = 12.0) -> bytes:
 
 
 def test_without_worlds_there_are_none(parent: Path) -> None:
-    assert found.find_worlds() == []
+    assert discovery.find_worlds() == []
 
 
 def test_worlds_are_listed_newest_first_with_whose_they_are(serve: Serve) -> None:
     serve("aaaa", standing(), started=1.0)
     serve("bbbb", standing(4242), started=2.0)
-    newest, oldest = found.find_worlds()
+    newest, oldest = discovery.find_worlds()
     assert str(newest) == "bbbb: 2 ranks on cpu, started in /home/me, in use by process 4242"
     assert str(oldest) == "aaaa: 2 ranks on cpu, started in /home/me, free, ends in 48 s"
     assert (newest.holder, oldest.left) == (4242, 48.0)
@@ -76,7 +76,7 @@ def test_worlds_are_listed_newest_first_with_whose_they_are(serve: Serve) -> Non
 )
 def test_what_answers_otherwise_is_no_world(serve: Serve, says: bytes) -> None:
     serve("aaaa", says)
-    assert found.find_worlds() == []
+    assert discovery.find_worlds() == []
 
 
 def test_directories_of_worlds_that_have_ended_are_passed_by(parent: Path, serve: Serve) -> None:
@@ -85,7 +85,7 @@ def test_directories_of_worlds_that_have_ended_are_passed_by(parent: Path, serve
     (parent / "dead").mkdir()
     (parent / "dead" / "world.json").write_bytes(b"{")
     serve("aaaa", standing())
-    assert [world.home.id for world in found.find_worlds()] == ["aaaa"]
+    assert [world.home.id for world in discovery.find_worlds()] == ["aaaa"]
 
 
 def test_one_whose_fork_server_is_gone_is_passed_by(parent: Path) -> None:
@@ -94,18 +94,18 @@ def test_one_whose_fork_server_is_gone_is_passed_by(parent: Path) -> None:
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.fspath(home.forkserver_socket))  # and nobody listens
-    assert found.find_worlds() == []
+    assert discovery.find_worlds() == []
 
 
 def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(found, "_PATIENCE", 0.2)
+    monkeypatch.setattr(discovery, "_PATIENCE", 0.2)
     home = Home(parent / "aaaa")
     home.path.mkdir()
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(os.fspath(home.forkserver_socket))
         listener.listen()
-        assert found.find_worlds() == []
+        assert discovery.find_worlds() == []
 
 
 def test_reports_are_what_a_fork_server_says() -> None:

@@ -14,9 +14,9 @@ from contextlib import suppress
 from typing import NoReturn
 
 from . import oom
-from .orders import Start, unwired
+from .forkserver_protocol import Start, unwired
 
-MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.launch.controller"}
+MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.controller"}
 """What can be started: the module whose ``main`` is called, or that is run with ``-m``."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

@@ -15,10 +15,10 @@ from pathlib import Path
 import psutil
 from ipyparallel.cluster import launcher as ipp
 
+from ..node.forkserver_protocol import Start, wired
 from ..world_dir import HOME_VARIABLE, tail
-from .client import ForkServerClient
-from .folders import to_start_in
-from .orders import Start, wired
+from .forkserver_client import ForkServerClient
+from .working_folder import to_start_in
 
 _ENGINE = [
     "--IPEngine.enable_nanny=False",  # the fork server reaps, and signals go to the process itself

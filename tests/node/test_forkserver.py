@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from nbcomm.errors import StartError, StateError
-from nbcomm.launch.client import ForkServerClient
-from nbcomm.launch.orders import Adopt, Busy, Claim, Exited, Lease, Order, Report, Shutdown, Standing, Start
+from nbcomm.launch.forkserver_client import ForkServerClient
+from nbcomm.node.forkserver_protocol import Adopt, Busy, Claim, Exited, Lease, Order, Report, Shutdown, Standing, Start
 from nbcomm.world_dir import HOME_VARIABLE, Home, WorldInfo
 
 from ..world import lies
@@ -27,7 +27,7 @@ from ..world import lies
 PATIENCE = 60.0
 
 STUMBLES = (
-    "nbcomm.launch.oom",
+    "nbcomm.node.oom",
     """
 import errno, os
 

@@ -27,7 +27,7 @@ def few_ports(n):
 
 _KEPT = """
 import zmq
-from nbcomm.launch.controller import kept_ports
+from nbcomm.node.controller import kept_ports
 
 few_ports(8)
 print(ports := kept_ports(8))
@@ -76,7 +76,7 @@ greedy = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess
 greedy.stdout.readline()
 arguments = ["--usethreads", "--scheme=none", "--IPController.broadcast_scheduler_depth=0", "--nodb"]
 arguments += ["--ip=127.0.0.1", "--profile-dir=."]
-controller = psutil.Popen([sys.executable, "-m", "nbcomm.launch.controller", *arguments])
+controller = psutil.Popen([sys.executable, "-m", "nbcomm.node.controller", *arguments])
 
 def listening():
     processes = [controller, *controller.children(recursive=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.launch import layout
+from nbcomm.launch import placement
 from nbcomm.protocol.messages import Hello
 
 
@@ -17,14 +17,14 @@ def hellos(n: int) -> list[Hello]:
     ("asked", "gpus", "cores", "size"), [(None, 8, 4, 8), (None, 0, 4, 4), (None, 0, 1, 2), (3, 8, 1, 3)]
 )
 def test_the_size(monkeypatch: pytest.MonkeyPatch, asked: int | None, gpus: int, cores: int, size: int) -> None:
-    monkeypatch.setattr(layout, "usable_cores", lambda: cores)
-    assert layout.choose_size(asked, gpus) == size
+    monkeypatch.setattr(placement, "usable_cores", lambda: cores)
+    assert placement.choose_size(asked, gpus) == size
 
 
 @pytest.mark.parametrize(("asked", "said"), [(0, "at least 1 rank"), (-1, "at least 1 rank"), (10**6, "do not fit")])
 def test_a_size_that_cannot_be(asked: int, said: str) -> None:
     with pytest.raises(StartError, match=said):
-        layout.choose_size(asked, 0)
+        placement.choose_size(asked, 0)
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_size_that_cannot_be(asked: int, said: str) -> None:
     ],
 )
 def test_the_device(asked: str, n: int, gpus: int, kind: str, backend: str, notice: str) -> None:
-    chosen = layout.choose_device(asked, n, gpus)
+    chosen = placement.choose_device(asked, n, gpus)
     assert chosen[:2] == (kind, backend)
     assert chosen[2].startswith(notice)
     assert bool(chosen[2]) == bool(notice)
@@ -49,14 +49,14 @@ def test_the_device(asked: str, n: int, gpus: int, kind: str, backend: str, noti
 @pytest.mark.parametrize(("asked", "said"), [("cuda", "shows no GPU"), ("tpu", "unknown")])
 def test_a_device_that_is_not_there(asked: str, said: str) -> None:
     with pytest.raises(StartError, match=said):
-        layout.choose_device(asked, 2, 0)
+        placement.choose_device(asked, 2, 0)
 
 
 def test_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layout, "usable_cores", lambda: 8)
-    places = layout.assign_places(hellos(3), "cpu", "gloo", 0)
+    monkeypatch.setattr(placement, "usable_cores", lambda: 8)
+    places = placement.assign_places(hellos(3), "cpu", "gloo", 0)
     assert [(p.rank, p.local_rank, p.node_rank, p.world_size, p.device, p.threads) for p in places] == [
         (rank, rank, 0, 3, "cpu", 2) for rank in range(3)
     ]
-    assert [p.device for p in layout.assign_places(hellos(3), "cuda", "gloo", 2)] == ["cuda:0", "cuda:1", "cuda:0"]
-    assert layout.assign_places(hellos(16), "cpu", "gloo", 0)[0].threads == 1
+    assert [p.device for p in placement.assign_places(hellos(3), "cuda", "gloo", 2)] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert placement.assign_places(hellos(16), "cpu", "gloo", 0)[0].threads == 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.scripts.stars import names_in
+from nbcomm.scripts.star_imports import names_in
 
 FILES = {
     "plain.py": "import os as _os, json\nfrom string import digits\nx = _y = 1\ndef f(): inner = 1\nclass C: pass\n",
@@ -97,6 +97,6 @@ def test_what_is_imported_already_knows_its_names(folder: Path, monkeypatch: pyt
 
 
 def test_torch_is_read_and_not_imported() -> None:
-    code = "import sys; from nbcomm.scripts.stars import names_in; n = names_in('torch.nn')"
+    code = "import sys; from nbcomm.scripts.star_imports import names_in; n = names_in('torch.nn')"
     code += "\nassert {'Linear', 'Module', 'functional'} <= n and 'torch' not in sys.modules, n"
     subprocess.run([sys.executable, "-c", code], timeout=60, check=True)

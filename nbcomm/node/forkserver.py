@@ -1,6 +1,6 @@
 """The process that starts, reaps and outlives the processes of one world.
 
-``python -m nbcomm.launch.forkserver HOME`` imports torch and ipyparallel once; an engine is then a fork of
+``python -m nbcomm.node.forkserver HOME`` imports torch and ipyparallel once; an engine is then a fork of
 it, ready in a tenth of a second and sharing most of its memory. Where forking is not to be had (macOS),
 the same process starts its children plainly, and everything else stays as it is.
 
@@ -37,7 +37,7 @@ import msgspec
 from ..faults import Faults
 from ..world_dir import HOME_VARIABLE, Home
 from . import child, oom
-from .orders import (
+from .forkserver_protocol import (
     Adopt,
     Adopted,
     Busy,
