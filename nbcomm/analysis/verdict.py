@@ -1,6 +1,6 @@
 """Judges who waits for whom, and whether in vain: a pure function of what all ranks report.
 
-Who may go on, and why snapshots of different moments do not deceive, stands in `standings`.
+Who may go on, and why snapshots of different moments do not deceive, stands in `wait_graph`.
 """
 
 from __future__ import annotations

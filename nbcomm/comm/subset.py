@@ -1,7 +1,7 @@
 """Refuses what can only hang: collectives that need a rank which the running cell does not run on.
 
 The Communicator asks `check_present` itself, so that the name in the message is the one that was typed; everything
-else that moves data (raw ``dist.*`` calls, functional collectives, DDP) meets it in its `group.RankGroup`.
+else that moves data (raw ``dist.*`` calls, functional collectives, DDP) meets it in its `process_group.RankGroup`.
 """
 
 from __future__ import annotations

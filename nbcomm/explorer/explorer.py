@@ -101,7 +101,7 @@ class Choices:
         exclusive: of scan.
         algorithm: one of `ALGORITHMS`.
         view: one of `VIEWS`.
-        how: in which way it is broken: one of `breaking.BREAKS`.
+        how: in which way it is broken: one of `faults.BREAKS`.
         rank: the rank that breaks it.
         own: which of the plans "from my cell"; None for a made-up one.
     """

@@ -1,6 +1,6 @@
 """What nbcomm says when one rank does not do what the others do: a collective, broken on purpose.
 
-The words are those of `notebook.verdict` and of the rank side; `tests/explorer/test_faults.py` breaks a real world in
+The words are those of `analysis.verdict` and of the rank side; `tests/explorer/test_faults.py` breaks a real world in
 each of these ways, and holds them to what it said. Only what a real world adds is left out: how its data is packed.
 """
 

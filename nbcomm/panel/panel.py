@@ -8,7 +8,7 @@ on disk holds only the table.
 
 While a cell blocks the kernel's main thread, messages from a thread still reach the browser; messages from
 the browser do not reach the kernel. So the page never asks: a keyframe with everything goes out every two
-seconds, and deltas between (`feed`). What its buttons say is heard when the kernel is free, or dropped (`press`).
+seconds, and deltas between (`feed`). What its buttons say is heard when the kernel is free, or dropped (`clicks`).
 """
 
 from __future__ import annotations

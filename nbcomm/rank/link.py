@@ -2,7 +2,7 @@
 
 Two threads share the work. The agent's thread owns the socket: it answers probes, interrupts the main
 thread, ends the process, and sends whatever is waiting. What must run user code or torch (cells, push,
-pull, forming the group) goes to the main thread: see `duties`.
+pull, forming the group) goes to the main thread: see `main_loop`.
 """
 
 from __future__ import annotations

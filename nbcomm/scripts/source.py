@@ -140,7 +140,7 @@ def commented(text: str) -> str:
 class Names:
     """The global names of some code: which it reads, in functions too, and which it binds or deletes.
 
-    ``stars``: the modules from which it takes others, too, by ``from … import *``; see `stars.names_in`.
+    ``stars``: the modules from which it takes others, too, by ``from … import *``; see `star_imports.names_in`.
     """
 
     loads: frozenset[str]

@@ -1,6 +1,6 @@
 """Moves mail among the ranks of one group: the torch collectives for data that is not reduced.
 
-Every collective here begins with the heads (see `objects`), so each rank learns what the others hold before it commits
+Every collective here begins with the heads (see `packets`), so each rank learns what the others hold before it commits
 to a size. What does not fit into a head follows in as few messages as there are kinds of memory. A rank that has
 nothing to send because something failed sends an error instead: no rank is left waiting.
 """

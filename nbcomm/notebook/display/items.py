@@ -73,7 +73,7 @@ def _key(key: Any) -> str:
 
 
 class Place(Protocol):
-    """Where displays stand that are shared by ranks; see `slots.Slot`."""
+    """Where displays stand that are shared by ranks; see `displays.Slot`."""
 
     @property
     def screen(self) -> Any:

@@ -1,4 +1,4 @@
-"""What the panel's buttons for the ranks do, and what they say afterwards; `worlds` has those that end a world."""
+"""What the panel's buttons for the ranks do, and what they say afterwards; `registry` has those that end a world."""
 
 from __future__ import annotations
 

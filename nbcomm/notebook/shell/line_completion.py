@@ -1,6 +1,6 @@
 """What can follow on a line of ``%distributed`` or ``%%distributed``: words, options, and some of their values.
 
-Read off the parsers in `usage`, so that a new option is completed as soon as it is there.
+Read off the parsers in `arguments`, so that a new option is completed as soon as it is there.
 """
 
 from __future__ import annotations

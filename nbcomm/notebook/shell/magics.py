@@ -61,7 +61,7 @@ class DistributedMagics(Magics):
     @cell_magic("local")  # type: ignore[arg-type]
     def local(self, line: str, cell: str) -> None:
         """Run this cell in the notebook's own process, where %distributed auto is on too."""
-        # Seldom reached: `auto` takes the line away before the cell runs, so that the rest is as any cell.
+        # Seldom reached: `routing` takes the line away before the cell runs, so that the rest is as any cell.
         if routing.takes(line):
             raise UsageError("%%local takes nothing behind it, so nothing was run; write the code below its line.")
         self._shell.run_cell(cell)

@@ -34,7 +34,7 @@ _REDUCED = ("all_reduce", "reduce")
 """Methods that hand a tensor to torch as it is: torch's own words tell more."""
 
 _HEAD = f"uint8 ({HEAD_BYTES},)"
-"""What comes first for all that is not reduced: see `comm.wire`."""
+"""What comes first for all that is not reduced: see `comm.transport.exchange`."""
 
 _OBJECTS = (
     *("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"),

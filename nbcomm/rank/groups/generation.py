@@ -126,7 +126,7 @@ class Life:
             with suppress(RuntimeError):  # a backend that has been aborted already
                 group.abort_device()
 
-    # ── what groups ask: see `group.Hub` ────────────────────────────────────────────────────────────
+    # ── what groups ask: see `process_group.Hub` ────────────────────────────────────────────────────────────
 
     def meeting_place(self, life: str) -> Any:
         """Where the members of a group meet: in the world's own store, which can be aborted, whoever made the group."""

@@ -4,7 +4,7 @@ What a comm says goes with the cell's output, in order, and not to ipyparallel's
 on the main loop between cells. Code that belongs to no cell of ours keeps ipykernel's comms.
 
 A page that shows an Output widget would look for what is printed in messages that never reach it. So what is printed
-into such a widget is collected here (`outlets`), and travels as the widget's state.
+into such a widget is collected here (`output_widget`), and travels as the widget's state.
 """
 
 from __future__ import annotations
