@@ -1,4 +1,4 @@
-"""What a cell sees without importing it: on a rank (`rank.cells.namespace`), and in a script made of cells (`scripts`)."""
+"""What a cell sees without importing it: on a rank (`rank.cells.namespace`), and in a script of cells (`scripts`)."""
 
 PROPERTIES = ("rank", "global_rank", "world_size", "local_rank", "node_rank", "is_global_zero", "device")
 """Attributes of the Communicator that a cell sees by their bare names."""

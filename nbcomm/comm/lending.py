@@ -20,7 +20,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ..errors import CollectiveError
-from ..rank.torch_internals import process_groups
+from ..torch_internals import process_groups
 
 _init, _destroy = dist.init_process_group, dist.destroy_process_group
 _signature = inspect.signature(_init)

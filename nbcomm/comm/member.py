@@ -12,8 +12,8 @@ import torch.distributed as dist
 
 from .. import rank_spec as rank_sets
 from ..errors import CollectiveError
-from ..rank.torch_internals import process_groups
 from ..rank_spec import named
+from ..torch_internals import process_groups
 from . import subset
 from .algorithms.gradient_sync import pause_gradient_sync
 from .transport import pytrees

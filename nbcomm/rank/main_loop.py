@@ -23,6 +23,7 @@ from ..errors import NbcommError, TransferError
 from ..faults import Faults, failure, told
 from ..protocol.messages import Blob, Call, Compare, Done, Failure, Form, Heard, Offer, Pull, Push, Request, Run, Survey
 from ..protocol.payload import pack, unpack
+from ..torch_internals import compiling
 from ..world_dir import Home
 from .cells import namespace, script_runner
 from .cells.runner import CellRunner
@@ -31,7 +32,6 @@ from .groups.world import World
 from .output.capture import Capture
 from .output.widget_comms import Comms
 from .replay import History
-from .torch_internals import compiling
 from .variables import answers
 
 CALLBACK = -1

@@ -35,7 +35,7 @@ SIZE = (
 """Groups of ours say that they have one member: as with torch 2.14, when C++ asks the default backend."""
 
 INSIDE = (
-    "nbcomm.rank.torch_internals.process_groups",
+    "nbcomm.torch_internals.process_groups",
     "def lie(module):\n    module.new_inner = lambda *args: 1 / 0",
 )
 """What our groups are made of is not there."""

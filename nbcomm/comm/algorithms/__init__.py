@@ -1,0 +1,1 @@
+"""How a collective is carried out for any data: reductions, running totals, joined values, gradients."""

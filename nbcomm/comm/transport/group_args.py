@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch.distributed as dist
 
 from ...errors import CollectiveError
-from ...rank.torch_internals import process_groups
 from ...rank_spec import named
+from ...torch_internals import process_groups
 
 if TYPE_CHECKING:
     from torch.distributed.device_mesh import DeviceMesh

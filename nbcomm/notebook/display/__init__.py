@@ -1,0 +1,1 @@
+"""What a cell has on the page: areas, screens, displays that change, and the items that they are made of."""

@@ -1,0 +1,1 @@
+"""`Session`, the public Python API, and which sessions this process has."""

@@ -1,0 +1,1 @@
+"""What is typed: magics and their arguments, completion, and which cells go to the ranks."""

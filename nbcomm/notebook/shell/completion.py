@@ -1,7 +1,7 @@
 """Completion and help while somebody types a cell for ranks: asked of a rank, where the cell's names are.
 
-Two methods of the kernel are wrapped, as `kernel_restart` wraps its end. What has no answer within half a second, or is no
-rank's matter, is answered as before. In a terminal, which has no kernel, IPython's completer gets one more matcher.
+Two methods of the kernel are wrapped, as `kernel_restart` wraps its end. What has no answer within half a second, or is
+no rank's matter, is answered as before. In a terminal, which has no kernel, IPython's completer gets one more matcher.
 """
 
 from __future__ import annotations

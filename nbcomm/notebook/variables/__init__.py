@@ -1,0 +1,1 @@
+"""``who`` and ``diff``: what ranks are asked, and how their answers read."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..torch_internals.c10d import hash_of
+from ...torch_internals.c10d import hash_of
 from .fingerprints import Entry, entry
 
 NAMES = {

@@ -20,12 +20,12 @@ from ... import errors
 from ...comm import Communicator, subset
 from ...protocol.messages import Mismatch, Place
 from ...rank_spec import by_rank, named
+from ...torch_internals import process_groups
+from ...torch_internals.c10d import hash_of
+from ...torch_internals.gloo_sockets import GlooDevice
 from ..collectives import call_site
 from ..collectives.fingerprints import Board, entry, words_of
 from ..collectives.flight_recorder import Record
-from ..torch_internals import process_groups
-from ..torch_internals.c10d import hash_of
-from ..torch_internals.gloo_sockets import GlooDevice
 from .process_group import RankGroup
 from .rendezvous import UnixStore
 

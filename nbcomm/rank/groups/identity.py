@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch.distributed as dist
 
-from ..torch_internals import process_groups
+from ...torch_internals import process_groups
 
 
 class Identity(dist.ProcessGroup):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from ..torch_internals import process_groups
+from ...torch_internals import process_groups
 
 if TYPE_CHECKING:
     from .rendezvous import UnixStore

@@ -20,13 +20,13 @@ from torch.profiler import record_function
 
 from ...errors import CollectiveError
 from ...rank_spec import fold, named
+from ...torch_internals import process_groups
+from ...torch_internals.c10d import PASSED_ON, hash_of
+from ...torch_internals.gloo_sockets import GlooDevice
 from ..collectives import call_site, signatures
 from ..collectives.any_source import AnyoneReceive
 from ..collectives.fingerprints import LONGEST, entry, words_of
 from ..collectives.flight_recorder import Call, Log
-from ..torch_internals import process_groups
-from ..torch_internals.c10d import PASSED_ON, hash_of
-from ..torch_internals.gloo_sockets import GlooDevice
 from . import selftest
 from .identity import Identity
 

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ...errors import SelfTestError
-from ..torch_internals import process_groups
+from ...torch_internals import process_groups
 
 
 def compare(what: str, found: tuple[int, int], true: tuple[int, int]) -> None:

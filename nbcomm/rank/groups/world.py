@@ -25,10 +25,10 @@ import torch.distributed as dist
 from ... import errors
 from ...comm import Communicator, lending
 from ...protocol.messages import Form, Mismatch, Place
+from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
+from ...torch_internals.check import self_check
+from ...torch_internals.gloo_sockets import GlooDevice
 from ..collectives.fingerprints import Board, in_child
-from ..torch_internals import ddp_fsdp, process_groups, wait_hooks
-from ..torch_internals.check import self_check
-from ..torch_internals.gloo_sockets import GlooDevice
 from . import selftest
 from .environment import seed_differently, torchrun_environment
 from .generation import PATIENCE, Life

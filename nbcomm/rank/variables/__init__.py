@@ -1,0 +1,1 @@
+"""What variables are, and where they differ between ranks, as plain data."""

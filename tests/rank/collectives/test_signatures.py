@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from nbcomm.rank.collectives import signatures
-from nbcomm.rank.torch_internals.c10d import PASSED_ON
+from nbcomm.torch_internals.c10d import PASSED_ON
 
 ONES = torch.ones(2, 3)
 

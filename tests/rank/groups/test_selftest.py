@@ -73,7 +73,7 @@ def test_the_test_is_no_call_of_a_cell(worlds):
 
 def test_connections_that_could_not_be_shut_are_found_out(worlds):
     def lie(_):
-        from nbcomm.rank.torch_internals.gloo_sockets import GlooDevice
+        from nbcomm.torch_internals.gloo_sockets import GlooDevice
 
         return GlooDevice, "has_connections", lambda _: False
 

@@ -156,7 +156,7 @@ def test_a_message_and_a_group_may_come_later_than_connections(worlds):
     """What gloo is given to connect is also its limit for messages, unless we say otherwise."""
 
     def check(comm):
-        from nbcomm.rank.torch_internals import process_groups
+        from nbcomm.torch_internals import process_groups
 
         process_groups._CONNECT = 0.3
         if comm.rank:

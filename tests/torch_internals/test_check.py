@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from nbcomm.rank.torch_internals import check
-from nbcomm.rank.torch_internals.c10d import _C, c10d, dist
+from nbcomm.torch_internals import check
+from nbcomm.torch_internals.c10d import _C, c10d, dist
 
 
 def test_this_torch_has_all_of_it() -> None:

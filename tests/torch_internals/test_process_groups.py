@@ -9,8 +9,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nbcomm.rank.torch_internals import process_groups
-from nbcomm.rank.torch_internals.gloo_sockets import GlooDevice
+from nbcomm.torch_internals import process_groups
+from nbcomm.torch_internals.gloo_sockets import GlooDevice
 
 
 @pytest.mark.parametrize(

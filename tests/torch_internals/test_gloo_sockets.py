@@ -12,8 +12,8 @@ from datetime import timedelta
 import torch
 import torch.distributed as dist
 
-from nbcomm.rank.torch_internals import process_groups
-from nbcomm.rank.torch_internals.gloo_sockets import GlooDevice
+from nbcomm.torch_internals import process_groups
+from nbcomm.torch_internals.gloo_sockets import GlooDevice
 
 
 def test_a_world_has_one_address_and_another_world_another() -> None:

@@ -1,8 +1,8 @@
 """Process groups that torch hands out and whose inside can be replaced, and torch's own, which are that inside.
 
 A process group cannot be formed again: everybody who holds it (a subgroup in a variable, a DeviceMesh, DDP, FSDP)
-would hold a dead one. So what torch hands out is a process group of ours (`rank.groups.process_group.RankGroup`) that passes every
-call on to one of torch's, which can be replaced (`hand_out`, `new_inner`).
+would hold a dead one. So what torch hands out is a process group of ours (`rank.groups.process_group.RankGroup`) that
+passes every call on to one of torch's, which can be replaced (`hand_out`, `new_inner`).
 """
 
 from __future__ import annotations

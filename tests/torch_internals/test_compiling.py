@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from nbcomm.rank.torch_internals.compiling import follow_compile
+from nbcomm.torch_internals.compiling import follow_compile
 
 
 def test_a_torch_that_cannot_be_told_compiles_as_before(monkeypatch: pytest.MonkeyPatch) -> None:

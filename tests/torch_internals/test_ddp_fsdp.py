@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 import torch.distributed as dist
 
-from nbcomm.rank.torch_internals import ddp_fsdp
+from nbcomm.torch_internals import ddp_fsdp
 
-from ...worlds import Worlds, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
+from ..worlds import Worlds, worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 
 class _Failing(torch.autograd.Function):
