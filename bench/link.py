@@ -10,7 +10,7 @@ import zmq
 
 from nbcomm.notebook.cluster.link import Link
 from nbcomm.protocol.codec import encode
-from nbcomm.protocol.messages import Done, Hello, Probe
+from nbcomm.protocol.messages import Done, Hello, StatusRequest
 from nbcomm.world_dir import Home
 
 from .rows import Row, interleaved
@@ -30,7 +30,7 @@ def _round_trip(n: int, rounds: int) -> Row:
     ranks.start()
 
     def trip() -> None:
-        link.send(range(n), Probe())
+        link.send(range(n), StatusRequest())
         _await(received, n)
 
     try:

@@ -10,7 +10,7 @@ import time
 from nbcomm.analysis.collective_log import Chronicle
 from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import Feed
-from nbcomm.protocol.messages import Step
+from nbcomm.protocol.messages import CallRecord
 
 from .rows import Row, seconds
 
@@ -55,7 +55,7 @@ def _stories(rounds: int) -> list[float]:
     for rank in range(RANKS):
         for seq in range(1, HEARD + 1):
             began = now + seq / 100 + rank / 10_000
-            call = Step("all_reduce", "collective", "world", members, seq, seq, began, now + seq / 100 + 0.008)
+            call = CallRecord("all_reduce", "collective", "world", members, seq, seq, began, now + seq / 100 + 0.008)
             chronicle.hear(rank, [call])
     return [seconds(lambda: chronicle.story(RANKS)) for _ in range(max(1, rounds // 5))]
 

@@ -21,7 +21,7 @@ from typing import IO
 import msgspec
 
 from .errors import StartError
-from .protocol.messages import Hello, Place
+from .protocol.messages import Hello, RankPlacement
 from .short_repr import shortened
 
 HOME_VARIABLE = "NBCOMM_HOME"
@@ -73,7 +73,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
     """
 
     title: str
-    places: list[Place]
+    places: list[RankPlacement]
     hellos: list[Hello]
     port: int
     grace: float

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pytest
 
-from nbcomm.protocol.messages import Form, Place
+from nbcomm.protocol.messages import FormGroups, RankPlacement
 
 from .autopsy import OutOfTimeError
 
@@ -155,12 +155,12 @@ here: NbcommWorld | None = None
 
 def form_order(
     rank: int, size: int, folder: str, generation: int = 1, *, absent: tuple[int, ...] = (), plain: str = ""
-) -> Form:
+) -> FormGroups:
     """What the notebook tells a rank to form a generation."""
-    place = Place(rank, size, rank, size, 0, 1, "cpu", "gloo", 1)
+    place = RankPlacement(rank, size, rank, size, 0, 1, "cpu", "gloo", 1)
     serving = min(set(range(size)) - set(absent))
     store = f"{folder}/store{generation}"
-    return Form(
+    return FormGroups(
         0, place, store, rank == serving, generation, "127.0.0.1", 1, 60.0, f"{folder}/board", list(absent), plain=plain
     )
 

@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..protocol.messages import Done, Step
+from ..protocol.messages import CallRecord, Done
 from . import ladder, timeline
 from .matching import Meeting, meetings
 from .story import Ladder, Past, Timeline
@@ -18,7 +18,7 @@ _HEARD = 256
 _CELLS = 20
 """So many cells are told of after the next one has begun."""
 
-_Raw = tuple[int, dict[int, tuple[float, float]], dict[int, list[Step]], float]
+_Raw = tuple[int, dict[int, tuple[float, float]], dict[int, list[CallRecord]], float]
 
 
 class Chronicle:
@@ -29,7 +29,7 @@ class Chronicle:
         self._number = 0
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
-        self._steps: dict[int, dict[tuple[str, str, int, float], Step]] = {}
+        self._steps: dict[int, dict[tuple[str, str, int, float], CallRecord]] = {}
         self._since: dict[int, float] = {}  # what a rank did before is not kept
         self._running = False
         self._told: tuple[Ladder, Timeline] | None = None
@@ -45,7 +45,7 @@ class Chronicle:
             self._began = dict.fromkeys(ranks, now)
             self._ended, self._steps, self._since = {}, {}, {}
 
-    def hear(self, rank: int, steps: Sequence[Step]) -> None:
+    def hear(self, rank: int, steps: Sequence[CallRecord]) -> None:
         """Take the last few steps of a rank that still runs the cell."""
         with self._lock:
             if not self._running or rank in self._ended or rank not in self._began:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..protocol.messages import Step
+from ..protocol.messages import CallRecord
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Meeting:
     group: str
     members: list[int]
     seq: int
-    steps: dict[int, Step] = field(default_factory=dict)
+    steps: dict[int, CallRecord] = field(default_factory=dict)
 
     @cached_property
     def missing(self) -> list[int]:
@@ -59,7 +59,7 @@ class Meeting:
         return next((step.line for step in self.steps.values() if step.line), "")
 
 
-def meetings(steps: Mapping[int, Sequence[Step]]) -> list[Meeting]:
+def meetings(steps: Mapping[int, Sequence[CallRecord]]) -> list[Meeting]:
     """Pair the ranks' steps, in the order in which the first rank came to each.
 
     Args:

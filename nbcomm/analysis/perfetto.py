@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SpecError
-from ..protocol.messages import Done, Place
+from ..protocol.messages import Done, RankPlacement
 from .matching import Meeting, meetings
 
 _TOTAL = ("all_gather", "all_gather_into_tensor", "gather")
@@ -36,7 +36,7 @@ def check(path: str) -> Path:
     return file
 
 
-def write(file: Path, places: list[Place], cell: int, code: str, answers: Mapping[int, Done]) -> int:
+def write(file: Path, places: list[RankPlacement], cell: int, code: str, answers: Mapping[int, Done]) -> int:
     """Write a cell's trace.
 
     Args:
@@ -116,7 +116,7 @@ def _step(meeting: Meeting, rank: int, done: Done, zero: float, track: dict[str,
     return events
 
 
-def _names(place: Place) -> list[dict[str, Any]]:
+def _names(place: RankPlacement) -> list[dict[str, Any]]:
     node = {"name": "process_name", "ph": "M", "pid": place.node_rank, "args": {"name": f"node {place.node_rank}"}}
     name = f"rank {place.rank} ({place.device})"
     track = {"pid": place.node_rank, "tid": place.rank}

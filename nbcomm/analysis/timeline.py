@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ..protocol.messages import Step
+from ..protocol.messages import CallRecord
 from ..rank_spec import named
 from .matching import Meeting
 from .story import Span, Timeline
@@ -106,12 +106,12 @@ def _bar(
     return tuple(_joined(spans))
 
 
-def _asked(step: Step) -> float:
+def _asked(step: CallRecord) -> float:
     """When a rank began to wait, if it did; what it did between the call and then is its own work."""
     return step.asked or step.began
 
 
-def _until(meeting: Meeting, step: Step, later: float | None, ended: float, *, running: bool) -> float:
+def _until(meeting: Meeting, step: CallRecord, later: float | None, ended: float, *, running: bool) -> float:
     """When a call has ended of which that is not known: it goes on, it failed, or C++ waited for it (DDP's)."""
     goes_on = later is None and (running or step.failed)
     return min(ended, ended if later is None else later, ended if goes_on else meeting.met)

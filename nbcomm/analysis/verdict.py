@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..protocol.messages import Op
+from ..protocol.messages import PendingCall
 from ..rank_spec import named, together
 from .wait_graph import ENDED, Need, Standing, World
 
@@ -34,7 +34,7 @@ class Wait:
     """
 
     rank: int
-    ops: Sequence[Op]
+    ops: Sequence[PendingCall]
     missing: list[int]
 
 
@@ -277,7 +277,7 @@ def _culprits(world: World, ranks: Sequence[int]) -> str:
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _call(world: World, op: Op, *, details: bool = False) -> str:
+def _call(world: World, op: PendingCall, *, details: bool = False) -> str:
     """A call by all that it is known by: ``all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x))``."""
     small = len(op.members) < world.size
     group = f"the group of {named(op.members)}" if small else "the world"

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..protocol.messages import Count, Doing, Op
+from ..protocol.messages import CollectiveState, MessageCount, PendingCall
 
 ENDED = {
     "finished": "has finished the cell",
@@ -48,10 +48,10 @@ class Standing:
     rank: int
     state: str
     note: str = ""
-    doing: Doing = field(default_factory=Doing)
+    doing: CollectiveState = field(default_factory=CollectiveState)
 
     @property
-    def waits(self) -> Sequence[Op]:
+    def waits(self) -> Sequence[PendingCall]:
         """What it is stuck in: one of these calls."""
         return () if self.state in ENDED else self.doing.waits
 
@@ -72,7 +72,7 @@ class Need:
         missing: who has not.
     """
 
-    op: Op
+    op: PendingCall
     missing: frozenset[int]
 
     @property
@@ -123,7 +123,7 @@ class World:
             for rank in freed:
                 del self.vain[rank]
 
-    def missing(self, rank: int, op: Op) -> frozenset[int]:
+    def missing(self, rank: int, op: PendingCall) -> frozenset[int]:
         """Who has not arrived where a rank's call needs them."""
         if op.kind == "collective":
             return self._absentees(op) - {rank}
@@ -140,7 +140,7 @@ class World:
         )
         return frozenset() if on_its_way else others
 
-    def _absentees(self, op: Op) -> frozenset[int]:
+    def _absentees(self, op: PendingCall) -> frozenset[int]:
         """Who has not arrived at a collective: the same set for all that wait there, and there may be many."""
         key = op.group, op.seq, tuple(op.members)
         if key not in self._absent:
@@ -149,13 +149,13 @@ class World:
             )
         return self._absent[key]
 
-    def _number(self, rank: int, which: str, op: Op, peer: int | None) -> int:
+    def _number(self, rank: int, which: str, op: PendingCall, peer: int | None) -> int:
         """How many messages of the call's group and tag a rank has sent to a peer, or received from it."""
         index = self._messages.get((rank, which))
         if index is None:
             index = self._messages[rank, which] = {}
             doing = self.ranks[rank].doing
-            counts: Iterable[Count] = doing.sent if which == "sent" else doing.received
+            counts: Iterable[MessageCount] = doing.sent if which == "sent" else doing.received
             for count in counts:
                 key = count.group, count.peer, count.tag
                 index[key] = index.get(key, 0) + count.number

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import psutil
 
 from ..errors import StartError
-from ..protocol.messages import Hello, Place
+from ..protocol.messages import Hello, RankPlacement
 
 _PER_RANK = 96 << 20
 """Bytes of memory that a rank takes before it holds any tensor, generously."""
@@ -67,7 +67,7 @@ def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
     return "cpu", "gloo", f"{n} ranks on {few}: they run on the CPU; --device cuda lets them share."
 
 
-def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int) -> list[Place]:
+def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int) -> list[RankPlacement]:
     """Give each rank of a world on one machine its place.
 
     Args:
@@ -83,7 +83,7 @@ def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int)
     n = len(ranks)
     threads = max(1, usable_cores() // n)
     return [
-        Place(
+        RankPlacement(
             rank=rank,
             world_size=n,
             local_rank=rank,

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..analysis.matching import Meeting, meetings
-from ..protocol.messages import Step
+from ..protocol.messages import CallRecord
 from ..rank_spec import capital, named
 from ..short_repr import told_apart
 from .description import lateness
@@ -27,7 +27,9 @@ MOST = 12
 """More collectives than this are not drawn one by one."""
 
 
-def plans(steps: Mapping[int, Sequence[Step]], dropped: Mapping[int, int] | None = None) -> tuple[list[Plan], str]:
+def plans(
+    steps: Mapping[int, Sequence[CallRecord]], dropped: Mapping[int, int] | None = None
+) -> tuple[list[Plan], str]:
     """Plan the pictures of a cell.
 
     Args:
@@ -91,7 +93,7 @@ def _plan(meeting: Meeting, unknown: Sequence[int]) -> Plan:
     return replace(plan, title=title, notes=tuple(note for note in notes if note))
 
 
-def _got(step: Step, *, whole: bool) -> Sequence[str]:
+def _got(step: CallRecord, *, whole: bool) -> Sequence[str]:
     texts: Sequence[str] = step.after or []
     return (step.how or {}).get("whole", texts) if whole else texts
 

@@ -18,7 +18,7 @@ class _Message(msgspec.Struct, tag=True, array_like=True, frozen=True):
 # ── pieces ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class Place(msgspec.Struct, array_like=True, frozen=True):
+class RankPlacement(msgspec.Struct, array_like=True, frozen=True):
     """Where one rank sits; the numbers are torchrun's.
 
     ``device`` is what `torch.device` takes: ``"cpu"`` or ``"cuda:1"``.
@@ -43,7 +43,7 @@ class Failure(msgspec.Struct, array_like=True, frozen=True):
     traceback: str
 
 
-class Blob(msgspec.Struct, array_like=True, frozen=True):
+class Payload(msgspec.Struct, array_like=True, frozen=True):
     """A pickled value. Its out-of-band buffers travel as frames, or in a file when ``path`` is set.
 
     ``sizes`` are the buffers' lengths in bytes, in order.
@@ -92,7 +92,7 @@ class Clear(msgspec.Struct, tag="c", array_like=True, frozen=True):
     wait: bool = False
 
 
-class Comm(msgspec.Struct, tag="m", array_like=True, frozen=True):
+class CommFromRank(msgspec.Struct, tag="m", array_like=True, frozen=True):
     """What a comm made on the rank (a widget's, say) tells its other half in the page.
 
     Attributes:
@@ -113,10 +113,10 @@ class Comm(msgspec.Struct, tag="m", array_like=True, frozen=True):
     late: bool = False
 
 
-Item = Text | Display | Result | Clear | Comm
+Item = Text | Display | Result | Clear | CommFromRank
 
 
-class Op(msgspec.Struct, array_like=True, frozen=True):
+class PendingCall(msgspec.Struct, array_like=True, frozen=True):
     """A call on one rank that needs other ranks: a collective, a send, or a receive.
 
     Attributes:
@@ -153,7 +153,7 @@ class Op(msgspec.Struct, array_like=True, frozen=True):
     thread: str = ""
 
 
-class Count(msgspec.Struct, array_like=True, frozen=True):
+class MessageCount(msgspec.Struct, array_like=True, frozen=True):
     """How many sends to (or receives from) one peer with one tag a rank has issued in a group.
 
     ``peer`` None: receives from whoever sends first that have not ended; those that have count for who sent.
@@ -165,7 +165,7 @@ class Count(msgspec.Struct, array_like=True, frozen=True):
     number: int
 
 
-class Doing(msgspec.Struct, array_like=True, frozen=True):
+class CollectiveState(msgspec.Struct, array_like=True, frozen=True):
     """How far a rank is with what needs other ranks; all numbers count from the forming of the group.
 
     Attributes:
@@ -179,15 +179,15 @@ class Doing(msgspec.Struct, array_like=True, frozen=True):
     """
 
     issued: dict[str, int] = {}
-    sent: list[Count] = []
-    received: list[Count] = []
-    waits: list[Op] = []
+    sent: list[MessageCount] = []
+    received: list[MessageCount] = []
+    waits: list[PendingCall] = []
     line: str = ""
     threads: int = 0
-    beside: list[Op] = []
+    beside: list[PendingCall] = []
 
 
-class Step(msgspec.Struct, array_like=True, frozen=True):
+class CallRecord(msgspec.Struct, array_like=True, frozen=True):
     """A call that a cell made and that needed other ranks, as its journal has it.
 
     Attributes:
@@ -229,7 +229,7 @@ class Step(msgspec.Struct, array_like=True, frozen=True):
 # ── notebook → rank ─────────────────────────────────────────────────────────────────────────────────
 
 
-class Form(_Message):
+class FormGroups(_Message):
     """Take this place and form the process group of ``generation``; a rank that has one forms all its groups anew.
 
     Attributes:
@@ -247,7 +247,7 @@ class Form(_Message):
     """
 
     id: int
-    place: Place
+    place: RankPlacement
     store: str
     serves: bool
     generation: int
@@ -280,7 +280,7 @@ class Push(_Message):
     """Bind the names of the blob's dict in the user's namespace."""
 
     id: int
-    blob: Blob
+    blob: Payload
 
 
 class Pull(_Message):
@@ -297,12 +297,12 @@ class Call(_Message):
     """
 
     id: int
-    blob: Blob
+    blob: Payload
     ranks: list[int]
     local_rank: bool = False
 
 
-class Survey(_Message):
+class DescribeVariables(_Message):
     """Send back what variables are, in a dict; ``names``, or expressions of names, empty: all that the user made.
 
     ``hashes``: with the hash of each value, so that ranks can be compared.
@@ -313,14 +313,14 @@ class Survey(_Message):
     hashes: bool = True
 
 
-class Offer(_Message):
-    """Send back the value of ``name``, a name or an expression, in the form that a `Compare` has in its blob."""
+class SendVariable(_Message):
+    """Send back the value of ``name``, a name or an expression, in the form in which a `CompareVariable` has it."""
 
     id: int
     name: str
 
 
-class Compare(_Message):
+class CompareVariable(_Message):
     """Say, in a dict, how the value of ``name`` differs from the blob's, which another rank has offered.
 
     Numbers that are no further apart than ``atol`` are as good as equal.
@@ -328,12 +328,12 @@ class Compare(_Message):
 
     id: int
     name: str
-    blob: Blob
+    blob: Payload
     atol: float = 0.0
 
 
-class Ask(_Message):
-    """Answer with a `Told`, also while the main thread is busy: what a person asks while typing.
+class IntrospectRequest(_Message):
+    """Answer with a `IntrospectReply`, also while the main thread is busy: what a person asks while typing.
 
     ``kind`` is "complete" or "inspect"; ``cursor`` is a position in ``code``, in characters; ``detail`` 1 means ``??``.
     """
@@ -345,8 +345,8 @@ class Ask(_Message):
     detail: int = 0
 
 
-class Reply(_Message):
-    """The answer to an `Asking` of the same run and number.
+class InputReply(_Message):
+    """The answer to an `InputRequest` of the same run and number.
 
     ``error`` is the name of what is to be raised instead ("EOFError" or "StdinNotImplementedError"), with ``text``.
     """
@@ -357,8 +357,8 @@ class Reply(_Message):
     error: str = ""
 
 
-class Heard(_Message):
-    """What the page says to a comm of this rank; the fields are those of `Comm`."""
+class CommToRank(_Message):
+    """What the page says to a comm of this rank; the fields are those of `CommFromRank`."""
 
     kind: str
     comm: str
@@ -385,8 +385,8 @@ class Abort(_Message):
     text: str
 
 
-class Probe(_Message):
-    """Answer with a `Snapshot`. Any message, this one too, renews the lease.
+class StatusRequest(_Message):
+    """Answer with a `StatusReply`. Any message, this one too, renews the lease.
 
     ``seen``: whatever was said of requests up to this id has been heard; a later notebook need not be told.
     ``question``: the answer carries it back, so an answer to an earlier question is not taken for it.
@@ -450,11 +450,11 @@ class Done(_Message):
     seconds: float = 0.0
     failure: Failure | None = None
     interrupted: bool = False
-    blob: Blob | None = None
+    blob: Payload | None = None
     broken: bool = False
-    doing: Doing | None = None
+    doing: CollectiveState | None = None
     began: float = 0.0
-    steps: list[Step] = []
+    steps: list[CallRecord] = []
     dropped: int = 0
     notes: list[str] = []
 
@@ -467,8 +467,8 @@ class Mismatch(_Message):
     text: str
 
 
-class Told(_Message):
-    """The answer to an `Ask`; as in Jupyter's own ``complete_reply`` or ``inspect_reply``.
+class IntrospectReply(_Message):
+    """The answer to an `IntrospectRequest`; as in Jupyter's own ``complete_reply`` or ``inspect_reply``.
 
     ``content`` is empty where the rank cannot say, because it is not ready, or an earlier answer takes too long.
     """
@@ -477,8 +477,8 @@ class Told(_Message):
     content: dict[str, Any]
 
 
-class Asking(_Message):
-    """A rank waits for a line that a person types: `input`, `getpass`, a debugger. Answered by a `Reply`.
+class InputRequest(_Message):
+    """A rank waits for a line that a person types: `input`, `getpass`, a debugger. Answered by a `InputReply`.
 
     ``number`` counts the questions of the rank; ``hidden``: what is typed must not be seen; ``dialogue``: a debugger
     asks, or something else that will ask again as soon as it has an answer.
@@ -491,14 +491,14 @@ class Asking(_Message):
     dialogue: bool = False
 
 
-class Withdrawn(_Message):
-    """The rank waits no longer for the answer to this `Asking`: it was interrupted, say."""
+class InputCancelled(_Message):
+    """The rank waits no longer for the answer to this `InputRequest`: it was interrupted, say."""
 
     run: int
     number: int
 
 
-class Snapshot(_Message):
+class StatusReply(_Message):
     """What a rank is doing now. Bytes of memory; ``since`` is the rank's clock (`time.time`) in seconds.
 
     ``steps`` are the last few of the running cell. Of the requests, ``heard`` is the last that has come, ``begun`` the
@@ -515,17 +515,19 @@ class Snapshot(_Message):
     device_memory: int
     device_total: int
     generation: int = 0
-    doing: Doing = Doing()
+    doing: CollectiveState = CollectiveState()
     question: int = 0
-    steps: list[Step] = []
+    steps: list[CallRecord] = []
     heard: int = 0
     begun: int = 0
     answered: int = 0
     pss: bool = False
 
 
-Request = Form | Run | Push | Pull | Call | Survey | Offer | Compare
+MainLoopRequest = FormGroups | Run | Push | Pull | Call | DescribeVariables | SendVariable | CompareVariable
 """What the main loop does, one after the other, and answers with a `Done`."""
 
-ToRank = Request | Ask | Interrupt | Abort | Probe | Stop | Reply | Heard
-FromRank = Hello | Attached | Resume | Output | Done | Mismatch | Told | Snapshot | Asking | Withdrawn
+ToRank = MainLoopRequest | IntrospectRequest | Interrupt | Abort | StatusRequest | Stop | InputReply | CommToRank
+FromRank = (
+    Hello | Attached | Resume | Output | Done | Mismatch | IntrospectReply | StatusReply | InputRequest | InputCancelled
+)

@@ -25,7 +25,7 @@ from typing import Any
 import cloudpickle
 
 from ..errors import TransferError
-from .messages import Blob
+from .messages import Payload
 
 FILE_FROM = 1 << 20
 """Buffers of at least this many bytes together travel in a file where the two ends share one."""
@@ -83,7 +83,7 @@ def _rebuild_tensor(
     return tensor.requires_grad_(requires_grad)
 
 
-def pack(value: Any, bulk: Path | None = None) -> tuple[Blob, list[Any]]:
+def pack(value: Any, bulk: Path | None = None) -> tuple[Payload, list[Any]]:
     """Pickle a value.
 
     Args:
@@ -110,11 +110,11 @@ def pack(value: Any, bulk: Path | None = None) -> tuple[Blob, list[Any]]:
     if bulk is not None and sum(sizes) >= FILE_FROM:
         path = _write(bulk, buffers)
         if path is not None:
-            return Blob(stream.getvalue(), sizes, str(path)), []
-    return Blob(stream.getvalue(), sizes), buffers
+            return Payload(stream.getvalue(), sizes, str(path)), []
+    return Payload(stream.getvalue(), sizes), buffers
 
 
-def unpack(blob: Blob, frames: Sequence[Any]) -> Any:
+def unpack(blob: Payload, frames: Sequence[Any]) -> Any:
     """Rebuild a value; frames are the message's buffers (bytes, memoryviews or ZMQ frames).
 
     Raises:
@@ -127,7 +127,7 @@ def unpack(blob: Blob, frames: Sequence[Any]) -> Any:
         raise TransferError(f"A value cannot be rebuilt here: {type(error).__name__}: {error}") from error
 
 
-def release(blob: Blob) -> None:
+def release(blob: Payload) -> None:
     """Remove the blob's file, once every receiver has mapped it (mappings stay valid)."""
     if blob.path:
         Path(blob.path).unlink(missing_ok=True)
@@ -161,7 +161,7 @@ def _write(bulk: Path, buffers: list[memoryview]) -> Path | None:
     return path
 
 
-def _map(blob: Blob) -> list[memoryview]:
+def _map(blob: Payload) -> list[memoryview]:
     with Path(blob.path).open("rb") as file:
         # A private mapping: writable, copied page by page as it is written, never seen by anybody else.
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))

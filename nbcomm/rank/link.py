@@ -26,20 +26,20 @@ from ..faults import Faults, failure, trace
 from ..protocol.codec import decode_to_rank, encode
 from ..protocol.messages import (
     Abort,
-    Ask,
     Attached,
+    CommToRank,
     Done,
     FromRank,
-    Heard,
     Hello,
+    InputReply,
     Interrupt,
+    IntrospectReply,
+    IntrospectRequest,
+    MainLoopRequest,
     Output,
-    Probe,
-    Reply,
-    Request,
-    Snapshot,
+    StatusReply,
+    StatusRequest,
     Stop,
-    Told,
     ToRank,
 )
 from ..threads import keep
@@ -92,7 +92,7 @@ class Agent:
         self._faults = Faults(lambda: home.add_to_log(rank, trace()))
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
         self._duties: Duties | None = None
-        self._waiting: list[tuple[Request, Sequence[Any]]] = []
+        self._waiting: list[tuple[MainLoopRequest, Sequence[Any]]] = []
         self._asker: Asker | None = None
         self._shell: Any = None
         self._assistant: Assistant | None = None
@@ -100,9 +100,9 @@ class Agent:
         self._footprint = Footprint()
         self._parent = os.getppid()
         self._heard_at_once: dict[type, Callable[[Any], None]] = {
-            Probe: self._hear_probe,
-            Ask: self._hear_question,
-            Reply: self._hear_reply,
+            StatusRequest: self._hear_probe,
+            IntrospectRequest: self._hear_question,
+            InputReply: self._hear_reply,
             Interrupt: self._interrupt,
             Abort: self._abort,
             Stop: lambda _: os._exit(0),
@@ -258,42 +258,42 @@ class Agent:
                 message = decode_to_rank(body.buffer)
             if message is None:
                 continue  # CURVE let only the notebook in; a newer one may know more than we do
-            if isinstance(message, Request):
+            if isinstance(message, MainLoopRequest):
                 self._standing.heard = message.id
             try:
                 self._dispatch(message, frames)
             except Exception as error:  # noqa: BLE001 - no message is worth the rank's variables
                 self._faults.log(f"a {type(message).__name__} failed", error)
-                if isinstance(message, Request):
+                if isinstance(message, MainLoopRequest):
                     self._send(Done(message.id, failure=failure(self.rank, error)))
-                elif isinstance(message, Reply):  # what was typed is lost, and the cell waits for it
+                elif isinstance(message, InputReply):  # what was typed is lost, and the cell waits for it
                     reason = errors.InternalError(failure(self.rank, error).message)
                     self._ending = Ending(message.run, 0, reason)
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
-        if not isinstance(message, Request | Heard):
+        if not isinstance(message, MainLoopRequest | CommToRank):
             self._heard_at_once[type(message)](message)
         elif self._duties is not None:
             for waiting in self._waiting:
                 self._duties.put(*waiting)
             self._waiting.clear()
             self._duties.put(message, frames)
-        elif isinstance(message, Request):
+        elif isinstance(message, MainLoopRequest):
             # The shell is not there yet. The notebook waits for Attached; be safe all the same.
             self._waiting.append((message, frames))
 
-    def _hear_probe(self, message: Probe) -> None:
+    def _hear_probe(self, message: StatusRequest) -> None:
         with self._faults.beside("what the notebook has heard could not be forgotten"):
             self._history.seen(message.seen)
         self._send(self._snapshot(message.question))
 
-    def _hear_question(self, message: Ask) -> None:
+    def _hear_question(self, message: IntrospectRequest) -> None:
         if self._assistant is not None:
             self._assistant.ask(message)
         else:
-            self._send(Told(message.id, {}))
+            self._send(IntrospectReply(message.id, {}))
 
-    def _hear_reply(self, message: Reply) -> None:
+    def _hear_reply(self, message: InputReply) -> None:
         if self._asker is not None:
             self._asker.hear(message)
 
@@ -334,11 +334,11 @@ class Agent:
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         return Hello(self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__))
 
-    def _snapshot(self, question: int) -> Snapshot:
+    def _snapshot(self, question: int) -> StatusReply:
         used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
         memory, pss = self._footprint.measure()
         world, standing = self.world, self._standing
-        return Snapshot(
+        return StatusReply(
             self.rank,
             os.getpid(),
             standing.state,

@@ -21,7 +21,21 @@ import msgspec
 from ..comm import torchrun
 from ..errors import NbcommError, TransferError
 from ..faults import Faults, failure, told
-from ..protocol.messages import Blob, Call, Compare, Done, Failure, Form, Heard, Offer, Pull, Push, Request, Run, Survey
+from ..protocol.messages import (
+    Call,
+    CommToRank,
+    CompareVariable,
+    DescribeVariables,
+    Done,
+    Failure,
+    FormGroups,
+    MainLoopRequest,
+    Payload,
+    Pull,
+    Push,
+    Run,
+    SendVariable,
+)
 from ..protocol.payload import pack, unpack
 from ..torch_internals import compiling
 from ..world_dir import Home
@@ -101,7 +115,7 @@ class Parts:
     faults: Faults
 
 
-_Order = tuple[Request | Heard | None, Sequence[Any]]
+_Order = tuple[MainLoopRequest | CommToRank | None, Sequence[Any]]
 
 
 class Duties:
@@ -133,9 +147,9 @@ class Duties:
 
     # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
 
-    def put(self, message: Request | Heard, frames: Sequence[Any]) -> None:
+    def put(self, message: MainLoopRequest | CommToRank, frames: Sequence[Any]) -> None:
         """Let the main thread do it, when all that came before is done."""
-        if isinstance(message, Heard):
+        if isinstance(message, CommToRank):
             if self._comms.put(message):
                 self._hand_over((message, ()))
         else:
@@ -161,11 +175,11 @@ class Duties:
                     await self._do(message, frames)
                 except Exception as error:  # noqa: BLE001 - this loop must not end, and a request must be answered
                     self._faults.log("a duty failed", error)
-                    if not isinstance(message, Heard | None):
+                    if not isinstance(message, CommToRank | None):
                         self._answer(Done(message.id, failure=failure(self._parts.rank, error), broken=True))
 
-    async def _do(self, message: Request | Heard | None, frames: Sequence[Any]) -> None:
-        if isinstance(message, Heard):
+    async def _do(self, message: MainLoopRequest | CommToRank | None, frames: Sequence[Any]) -> None:
+        if isinstance(message, CommToRank):
             self._call_back()
         elif message is None:
             self._tell_again()
@@ -203,7 +217,7 @@ class Duties:
                     group.cell_ranks = ranks  # threads of the last cell go on
             self._parts.send_output()
 
-    async def _handle(self, message: Request, frames: Sequence[Any]) -> None:
+    async def _handle(self, message: MainLoopRequest, frames: Sequence[Any]) -> None:
         began, since = time.perf_counter(), time.time()
         before, fresh = (self.standing.state, self.standing.since), self._parts.world.comm is None
         done = Done(message.id)
@@ -211,7 +225,7 @@ class Duties:
         self._parts.world.record.journal.begin(drawing=asked[0], tracing=asked[1])
         buffers: list[Any] = []
         try:
-            if isinstance(message, Form):
+            if isinstance(message, FormGroups):
                 self._form(message)
             elif isinstance(message, Run):
                 done = await self._run(message)
@@ -233,7 +247,7 @@ class Duties:
         if os.getpid() != self._pid:
             os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
         with self.standing.closing:
-            healed = isinstance(message, Form) and bool(message.newcomers)
+            healed = isinstance(message, FormGroups) and bool(message.newcomers)
             if isinstance(message, Run | Call) or fresh or healed:
                 self.standing.set("interrupted" if done.interrupted else "failed" if done.failure else "idle")
             else:  # groups that are formed anew, values that come and go: how the last cell ended stays to be seen
@@ -253,7 +267,7 @@ class Duties:
         notes += self._parts.world.record.journal.notes
         self._answer(msgspec.structs.replace(done, notes=notes), buffers)
 
-    def _remarks(self, message: Request) -> list[str]:
+    def _remarks(self, message: MainLoopRequest) -> list[str]:
         """What a person should know of how a cell has left the world."""
         if not isinstance(message, Run | Call) or not self._parts.world.replaced:
             return []
@@ -274,7 +288,7 @@ class Duties:
         with self._working(message), script_runner.instead_of_cell() if message.script else nullcontext():
             return await self.runner.run(message)
 
-    def _call(self, message: Call, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:
+    def _call(self, message: Call, frames: Sequence[Any]) -> tuple[Payload, list[Any]]:
         function, arguments, keywords = unpack(message.blob, frames)
         if message.local_rank and self._parts.world.comm is not None:
             arguments = (self._parts.world.comm.local_rank, *arguments)
@@ -299,7 +313,7 @@ class Duties:
         self.standing.set("running", message.id)
         yield
 
-    def _form(self, order: Form) -> None:
+    def _form(self, order: FormGroups) -> None:
         self.standing.set("running", order.id)
         first = self._parts.world.comm is None
         with self.runner.interruptible():
@@ -310,14 +324,16 @@ class Duties:
             compiling.follow_compile(given.values())
         self._parts.capture.claim_descriptors()
 
-    def _pull(self, wanted: list[str]) -> tuple[Blob, list[Any]]:
+    def _pull(self, wanted: list[str]) -> tuple[Payload, list[Any]]:
         scope = {**self._shell.user_ns.get("__builtins__", {}), **self._shell.user_ns}
         missing = [name for name in wanted if name not in scope]
         if missing:
             raise TransferError(f"{', '.join(missing)} is not defined.")
         return pack({name: scope[name] for name in wanted}, self._parts.home.bulk)
 
-    def _look(self, message: Survey | Offer | Compare, frames: Sequence[Any]) -> tuple[Blob, list[Any]]:
+    def _look(
+        self, message: DescribeVariables | SendVariable | CompareVariable, frames: Sequence[Any]
+    ) -> tuple[Payload, list[Any]]:
         self.standing.looks = message.id
         self.standing.set("running", message.id)  # it may take long, and can be interrupted
         with self.runner.interruptible(), self._parts.world.by_itself():

@@ -19,19 +19,19 @@ from nbcomm.analysis.timeline import straggler, timeline
 from nbcomm.errors import SpecError
 from nbcomm.panel.feed import packed_timeline
 from nbcomm.pictures import from_cell
-from nbcomm.protocol.messages import Done, Place, Step
+from nbcomm.protocol.messages import CallRecord, Done, RankPlacement
 
 WORLD = [0, 1, 2, 3]
 
 
-def step(name: str, seq: int, began: float, ended: float = 0.0, **more: Any) -> Step:
+def step(name: str, seq: int, began: float, ended: float = 0.0, **more: Any) -> CallRecord:
     values = {"kind": "collective", "group": "world", "members": WORLD, **more}
-    return Step(name=name, first=seq, last=seq, began=began, ended=ended, **values)
+    return CallRecord(name=name, first=seq, last=seq, began=began, ended=ended, **values)
 
 
-def met_at(*times: tuple[float, ...], name: str = "all_reduce") -> dict[int, list[Step]]:
+def met_at(*times: tuple[float, ...], name: str = "all_reduce") -> dict[int, list[CallRecord]]:
     """Each collective by the times at which the ranks came to it; it ends 0.1 s after the last came."""
-    steps: dict[int, list[Step]] = {rank: [] for rank in range(len(times[0]))}
+    steps: dict[int, list[CallRecord]] = {rank: [] for rank in range(len(times[0]))}
     for seq, came in enumerate(times, 1):
         for rank, at in enumerate(came):
             steps[rank].append(step(name, seq, at, max(came) + 0.1, members=list(range(len(came)))))
@@ -153,7 +153,7 @@ def test_what_a_rank_does_before_it_waits_for_a_handle_is_its_own_work() -> None
 def test_a_meeting_is_looked_through_once_and_not_once_for_each_rank() -> None:
     looks = 0
 
-    class Counted(dict[int, Step]):
+    class Counted(dict[int, CallRecord]):
         def values(self) -> Any:
             nonlocal looks
             looks += 1
@@ -339,7 +339,7 @@ DRAWN = {"how": {}, "before": [], "after": []}
         ([], 5, "Nothing is drawn: this cell made 5 more collectives than are kept."),
     ],
 )
-def test_where_nothing_is_drawn_it_is_said_why(own: list[Step], dropped: int, said: str) -> None:
+def test_where_nothing_is_drawn_it_is_said_why(own: list[CallRecord], dropped: int, said: str) -> None:
     plans, rest = from_cell.plans(dict.fromkeys(WORLD, own), dict.fromkeys(WORLD, dropped))
     assert plans == []
     assert rest.startswith(said)
@@ -395,7 +395,7 @@ def test_a_trace_has_a_track_for_each_rank_with_waits_apart(tmp_path: Path) -> N
         0: Done(1, 3.0, began=100.0, steps=[step("all_reduce", 1, 100.5, 102.0, **members)]),
         1: Done(1, 2.5, began=100.1, steps=[step("all_reduce", 1, 101.5, 102.0, **members)]),
     }
-    places = [Place(rank, 2, rank, 2, 0, 1, "cpu", "gloo", 1) for rank in range(2)]
+    places = [RankPlacement(rank, 2, rank, 2, 0, 1, "cpu", "gloo", 1) for rank in range(2)]
     file = tmp_path / "trace.json"
     assert perfetto.write(file, places, 5, "all_reduce(x)", answers) == 1
     events = json.loads(file.read_text())["traceEvents"]

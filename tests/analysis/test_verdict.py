@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nbcomm.analysis.verdict import judge, of_threads
 from nbcomm.analysis.wait_graph import Standing
-from nbcomm.protocol.messages import Count, Doing, Op
+from nbcomm.protocol.messages import CollectiveState, MessageCount, PendingCall
 
 from ..notebook.programs import Play, Tape, any_play
 
@@ -24,24 +24,26 @@ Rank = Callable[[int, int], Standing]
 """Makes the standing of a rank in a world of some size."""
 
 
-def coll(seq: int, *members: int, name: str = "all_reduce", **more: Any) -> Op:
+def coll(seq: int, *members: int, name: str = "all_reduce", **more: Any) -> PendingCall:
     """A collective; without members, of the world."""
     group = "new_group" if name == "new_group" else str(members or "world")
     line = more.pop("line", f"line 2: {name}(x)")
-    return Op("collective", name, group, list(members), seq, more.pop("what", ""), line, 0.0, **more)
+    return PendingCall("collective", name, group, list(members), seq, more.pop("what", ""), line, 0.0, **more)
 
 
-def send(seq: int, peer: int, *members: int, kind: str = "send", **more: Any) -> Op:
+def send(seq: int, peer: int, *members: int, kind: str = "send", **more: Any) -> PendingCall:
     line = more.pop("line", f"line 3: {kind}")
     name = more.pop("name", kind)
-    return Op(kind, name, str(members or "world"), list(members), seq, "", line, 0.0, peer, **more)
+    return PendingCall(kind, name, str(members or "world"), list(members), seq, "", line, 0.0, peer, **more)
 
 
-def recv(seq: int, peer: int | None, *members: int, **more: Any) -> Op:
+def recv(seq: int, peer: int | None, *members: int, **more: Any) -> PendingCall:
     return send(seq, peer, *members, kind="recv", **more)  # type: ignore[arg-type]  # a send has a peer, a receive may not
 
 
-def at(state: str, note: str = "", *, waits: Iterable[Op] = (), did: Iterable[Op] = (), **doing: Any) -> Rank:
+def at(
+    state: str, note: str = "", *, waits: Iterable[PendingCall] = (), did: Iterable[PendingCall] = (), **doing: Any
+) -> Rank:
     """A rank; what it waits for it has issued, and so it has what it did before."""
 
     def make(rank: int, size: int) -> Standing:
@@ -54,22 +56,22 @@ def at(state: str, note: str = "", *, waits: Iterable[Op] = (), did: Iterable[Op
             else:
                 key = op.group, op.peer, op.tag
                 counts[op.kind][key] = max(op.seq, counts[op.kind].get(key, 0))
-        sent, received = ([Count(*key, number) for key, number in some.items()] for some in counts.values())
+        sent, received = ([MessageCount(*key, number) for key, number in some.items()] for some in counts.values())
         ops = [msgspec.structs.replace(op, members=op.members or list(range(size))) for op in waits]
-        return Standing(rank, state, note, Doing(issued, sent, received, ops, **doing))
+        return Standing(rank, state, note, CollectiveState(issued, sent, received, ops, **doing))
 
     return make
 
 
-def stuck(*ops: Op, did: Iterable[Op] = (), threads: int = 0) -> Rank:
+def stuck(*ops: PendingCall, did: Iterable[PendingCall] = (), threads: int = 0) -> Rank:
     return at("running", waits=ops, did=did, threads=threads, line=ops[0].line)
 
 
-def busy(line: str = "line 3: time.sleep(60)", did: Iterable[Op] = ()) -> Rank:
+def busy(line: str = "line 3: time.sleep(60)", did: Iterable[PendingCall] = ()) -> Rank:
     return at("running", line=line, did=did)
 
 
-def finished(*did: Op, threads: int = 0) -> Rank:
+def finished(*did: PendingCall, threads: int = 0) -> Rank:
     return at("finished", did=did, threads=threads)
 
 
@@ -81,7 +83,7 @@ def dead(note: str = "was killed by SIGKILL") -> Rank:
     return at("dead", note)
 
 
-def idle(*did: Op) -> Rank:
+def idle(*did: PendingCall) -> Rank:
     return at("idle", did=did)
 
 
@@ -401,8 +403,10 @@ def test_every_wait_is_told_with_whom_it_misses():
 
 
 def test_a_receive_from_anyone_that_has_found_its_sender_is_on_its_way():
-    doing = Doing(received=[Count("g", 1, 0, 1)], waits=[Op("recv", "recv", "g", [0, 1], 1, "", "", 0.0)])
-    sender = Standing(1, "finished", doing=Doing(sent=[Count("g", 0, 0, 1)]))
+    doing = CollectiveState(
+        received=[MessageCount("g", 1, 0, 1)], waits=[PendingCall("recv", "recv", "g", [0, 1], 1, "", "", 0.0)]
+    )
+    sender = Standing(1, "finished", doing=CollectiveState(sent=[MessageCount("g", 0, 0, 1)]))
     assert not judge({0: Standing(0, "running", doing=doing), 1: sender}).hopeless
 
 
@@ -410,13 +414,13 @@ def test_what_a_rank_said_before_its_part_ended_is_no_wait():
     assert not judge(world(at("finished", waits=[SUM]), busy())).waits
 
 
-def joins(op: Op) -> Rank:
+def joins(op: PendingCall) -> Rank:
     """The main thread waits for a thread that waits in a call."""
 
     def make(rank: int, size: int) -> Standing:
         waits = [msgspec.structs.replace(op, members=list(range(size)), thread="mine")]
         return Standing(
-            rank, "running", doing=Doing({op.group: op.seq}, line="line 5: t.join()", threads=1, beside=waits)
+            rank, "running", doing=CollectiveState({op.group: op.seq}, line="line 5: t.join()", threads=1, beside=waits)
         )
 
     return make
@@ -478,7 +482,9 @@ def glances(play: Play, tape: Tape, *, torn: bool) -> tuple[dict[int, Standing],
         moments = sorted(tape.below(len(play.history)) for _ in range(3))
         first, second, third = (play.history[moment if torn else moments[0]][rank] for moment in moments)
         standing, counts, threads = first.standing, third.standing.doing, second.standing.doing.threads
-        doing = Doing(counts.issued, counts.sent, counts.received, standing.doing.waits, standing.doing.line, threads)
+        doing = CollectiveState(
+            counts.issued, counts.sent, counts.received, standing.doing.waits, standing.doing.line, threads
+        )
         standings[rank] = Standing(rank, standing.state, standing.note, doing)
         moves.append(first.moves)
     return standings, moves

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from nbcomm.analysis.wait_graph import Standing
-from nbcomm.protocol.messages import Count, Doing, Op
+from nbcomm.protocol.messages import CollectiveState, MessageCount, PendingCall
 
 T = TypeVar("T")
 
@@ -55,7 +55,7 @@ class Call:
     """A call on a rank; ``op`` is how the rank would report it."""
 
     rank: int
-    op: Op
+    op: PendingCall
     met: bool = False  # of a send or receive
     source: int | None = None  # of a receive from anyone that has met its sender
     ended: bool = False
@@ -177,7 +177,7 @@ class Play:
         members, line = self.groups[step.number], f"line {self.moves[rank]}: {step.kind}()"
         name = "all_reduce" if step.kind == "collective" else step.kind
         group = str(step.number)
-        op = Op(step.kind, name, group, members, counts[key], "float32 (4,)", line, 0.0, step.peer, step.tag)
+        op = PendingCall(step.kind, name, group, members, counts[key], "float32 (4,)", line, 0.0, step.peer, step.tag)
         call = Call(rank, op)
         if step.kind == "send":
             self.sends.append(call)
@@ -226,7 +226,7 @@ class Play:
         state = self.ends[rank] if main.ended and not (self.ends[rank] == "dead" and alive) else "running"
         if main.ended and state == "running":
             state = "finished"
-        doing = Doing(
+        doing = CollectiveState(
             {str(group): number for group, number in self.issued[rank].items()},
             _counts(self.sent[rank]),
             _counts(self.received[rank]),
@@ -300,9 +300,9 @@ def _fit(send: Call, receive: Call) -> bool:
     )
 
 
-def _lane(op: Op, peer: int | None) -> tuple[int, int | None, int]:
+def _lane(op: PendingCall, peer: int | None) -> tuple[int, int | None, int]:
     return int(op.group), peer, op.tag
 
 
-def _counts(counts: Counter[tuple[int, int | None, int]]) -> list[Count]:
-    return [Count(str(group), peer, tag, number) for (group, peer, tag), number in counts.items() if number]
+def _counts(counts: Counter[tuple[int, int | None, int]]) -> list[MessageCount]:
+    return [MessageCount(str(group), peer, tag, number) for (group, peer, tag), number in counts.items() if number]

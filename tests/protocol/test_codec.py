@@ -11,32 +11,36 @@ from nbcomm.protocol import messages
 from nbcomm.protocol.codec import decode_from_rank, decode_to_rank, encode
 from nbcomm.protocol.messages import FromRank, ToRank
 
-PLACE = messages.Place(1, 4, 1, 4, 0, 1, "cuda:1", "cpu:gloo,cuda:nccl", 2)
-BLOB = messages.Blob(b"\x80\x05N.", [3, 0], "where/it/lies")
-DOING = messages.Doing(
+PLACE = messages.RankPlacement(1, 4, 1, 4, 0, 1, "cuda:1", "cpu:gloo,cuda:nccl", 2)
+BLOB = messages.Payload(b"\x80\x05N.", [3, 0], "where/it/lies")
+DOING = messages.CollectiveState(
     {"": 3, "pair": 1},
-    [messages.Count("", 2, 7, 1)],
-    [messages.Count("", None, 0, 2)],
-    [messages.Op("collective", "all_reduce", "", [0, 1], 3, "float32 (4,), sum", "cell 5 line 2", 1e9, None, 0)],
+    [messages.MessageCount("", 2, 7, 1)],
+    [messages.MessageCount("", None, 0, 2)],
+    [
+        messages.PendingCall(
+            "collective", "all_reduce", "", [0, 1], 3, "float32 (4,), sum", "cell 5 line 2", 1e9, None, 0
+        )
+    ],
     "cell 5 line 2",
     1,
 )
 
 TO_RANK: list[ToRank] = [
-    messages.Form(1, PLACE, "store0.sock", True, 2, "127.0.0.1", 29500, 1800.0, "board", [3], [1]),
+    messages.FormGroups(1, PLACE, "store0.sock", True, 2, "127.0.0.1", 29500, 1800.0, "board", [3], [1]),
     messages.Run(2, "x = 1\n", [0, 1], 7),
     messages.Push(3, BLOB),
     messages.Pull(4, ["x", "ünïcode"]),
     messages.Call(5, BLOB, [0]),
-    messages.Ask(6, "complete", "x.ünïcode", 9, 1),
-    messages.Reply(2, 1, "Ünï", ""),
-    messages.Heard("msg", "c0ffee", {"method": "update", "state": {"value": 3}}, {"version": "2"}, [b"\x00"]),
-    messages.Survey(6, ["x", "model.fc.weight"], hashes=False),
-    messages.Offer(7, "grads[0]"),
-    messages.Compare(8, "grads[0]", BLOB, 1e-6),
+    messages.IntrospectRequest(6, "complete", "x.ünïcode", 9, 1),
+    messages.InputReply(2, 1, "Ünï", ""),
+    messages.CommToRank("msg", "c0ffee", {"method": "update", "state": {"value": 3}}, {"version": "2"}, [b"\x00"]),
+    messages.DescribeVariables(6, ["x", "model.fc.weight"], hashes=False),
+    messages.SendVariable(7, "grads[0]"),
+    messages.CompareVariable(8, "grads[0]", BLOB, 1e-6),
     messages.Interrupt(2),
     messages.Abort(2, 1, "HangError", "all_reduce can never complete."),
-    messages.Probe(9, 3),
+    messages.StatusRequest(9, 3),
     messages.Stop(),
 ]
 FROM_RANK: list[FromRank] = [
@@ -51,11 +55,13 @@ FROM_RANK: list[FromRank] = [
             messages.Display({"text/plain": "<Figure>"}, {"isolated": True}, "id-1", update=True),
             messages.Result({"text/plain": "6"}),
             messages.Clear(wait=True),
-            messages.Comm("open", "c0ffee", {"state": {}}, {"version": "2"}, "jupyter.widget", [b"\x00"], late=True),
+            messages.CommFromRank(
+                "open", "c0ffee", {"state": {}}, {"version": "2"}, "jupyter.widget", [b"\x00"], late=True
+            ),
         ],
     ),
-    messages.Asking(2, 1, "ipdb> ", hidden=True, dialogue=True),
-    messages.Withdrawn(2, 1),
+    messages.InputRequest(2, 1, "ipdb> ", hidden=True, dialogue=True),
+    messages.InputCancelled(2, 1),
     messages.Done(
         2,
         0.5,
@@ -66,8 +72,8 @@ FROM_RANK: list[FromRank] = [
         doing=DOING,
     ),
     messages.Mismatch(2, 1, "all_reduce #3 is not the same on all ranks."),
-    messages.Told(6, {"matches": ["x.ünïcode"], "cursor_start": 0, "metadata": {"types": []}}),
-    messages.Snapshot(1, 4242, "waiting", 1e9, None, 10**11, 0, 0, 2, DOING),
+    messages.IntrospectReply(6, {"matches": ["x.ünïcode"], "cursor_start": 0, "metadata": {"types": []}}),
+    messages.StatusReply(1, 4242, "waiting", 1e9, None, 10**11, 0, 0, 2, DOING),
 ]
 
 
@@ -87,7 +93,7 @@ def test_every_message_is_among_those_tried_here() -> None:
 
 
 def test_a_frame_is_read_from_a_view_as_well() -> None:
-    assert decode_to_rank(memoryview(encode(messages.Probe()))) == messages.Probe()
+    assert decode_to_rank(memoryview(encode(messages.StatusRequest()))) == messages.StatusRequest()
 
 
 @pytest.mark.parametrize("message", FROM_RANK, ids=lambda message: type(message).__name__)

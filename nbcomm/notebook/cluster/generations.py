@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted, StateError
-from ...protocol.messages import Abort, Doing, Done, Form, Interrupt, Place, Snapshot
+from ...protocol.messages import Abort, CollectiveState, Done, FormGroups, Interrupt, RankPlacement, StatusReply
 from ...world_dir import Home
 from .pending import Request
 from .roster import Roster
@@ -66,7 +66,7 @@ class Generations:
         self._link = link
         self._expect = expect
 
-    def take_up(self, snapshots: Iterable[Snapshot], port: int, plain: str = "") -> None:
+    def take_up(self, snapshots: Iterable[StatusReply], port: int, plain: str = "") -> None:
         """Go on where another notebook has left off."""
         self.plain = plain
         snapshots = list(snapshots)
@@ -89,8 +89,8 @@ class Generations:
         request.note_sent(roster.question)
         return request
 
-    def _form(self, request: int, place: Place, serving: int) -> Form:
-        return Form(
+    def _form(self, request: int, place: RankPlacement, serving: int) -> FormGroups:
+        return FormGroups(
             id=request,
             place=place,
             store=str(self._home.store_socket(self.number)),
@@ -179,7 +179,7 @@ class Generations:
             self._link().send(waiting, Interrupt(request.id))
 
 
-def left_over(doings: Mapping[int, Doing]) -> bool:
+def left_over(doings: Mapping[int, CollectiveState]) -> bool:
     """Whether ranks have issued something that others of the group have not.
 
     Args:

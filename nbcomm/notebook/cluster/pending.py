@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...protocol.messages import Blob, Done, Failure
+from ...protocol.messages import Done, Failure, Payload
 
 
 class Request:
@@ -66,7 +66,7 @@ class Request:
         """The failures among the answers, by rank, ascending."""
         return {rank: done.failure for rank, done in sorted(self.answers().items()) if done.failure is not None}
 
-    def value(self, rank: int) -> tuple[Blob, Sequence[Any]]:
+    def value(self, rank: int) -> tuple[Payload, Sequence[Any]]:
         """The blob that a rank sent, and the raw frames behind it."""
         blob = self.answers()[rank].blob
         if blob is None:

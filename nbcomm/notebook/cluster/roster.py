@@ -11,7 +11,7 @@ from msgspec import structs
 from ...analysis.verdict import plural
 from ...node.exit_status import how_it_ended
 from ...panel import RankView
-from ...protocol.messages import Attached, Doing, Failure, FromRank, Hello, Place, Snapshot
+from ...protocol.messages import Attached, CollectiveState, Failure, FromRank, Hello, RankPlacement, StatusReply
 from ...rank_spec import named, together
 from ...world_dir import Home, tail
 from ..output.failures import first_line
@@ -25,14 +25,14 @@ class Roster:
     """
 
     def __init__(self, home: Home) -> None:
-        self.places: list[Place] = []
+        self.places: list[RankPlacement] = []
         self.hellos: dict[int, Hello] = {}
         self.attached: set[int] = set()
         self.dead: dict[int, str] = {}
         """Ranks whose process has ended by itself, and how: "was killed by SIGKILL"."""
         self._home = home
-        self._snapshots: dict[int, Snapshot] = {}
-        self._doings: dict[int, tuple[int, Doing]] = {}
+        self._snapshots: dict[int, StatusReply] = {}
+        self._doings: dict[int, tuple[int, CollectiveState]] = {}
         self._heard: dict[int, float] = {}
         self._errors: dict[int, str] = {}
         self._ended: dict[int, tuple[float, float, str]] = {}  # when a cell did there, by two clocks, and how
@@ -64,7 +64,7 @@ class Roster:
 
     def hear(self, rank: int, message: FromRank) -> None:
         """Take what a rank says of itself."""
-        if isinstance(message, Snapshot):
+        if isinstance(message, StatusReply):
             self.note(rank, message)
         elif isinstance(message, Hello):
             self.greet(message)
@@ -85,7 +85,7 @@ class Roster:
 
     @property
     def question(self) -> int:
-        """The last question that was asked of the ranks; a `Snapshot` says which it answers."""
+        """The last question that was asked of the ranks; a `StatusReply` says which it answers."""
         return self._question
 
     def next_question(self) -> int:
@@ -98,7 +98,7 @@ class Roster:
         """The living ranks that have answered neither this question nor a later one."""
         return {rank for rank in self.living if self._answered.get(rank, 0) < question}
 
-    def note(self, rank: int, snapshot: Snapshot) -> None:
+    def note(self, rank: int, snapshot: StatusReply) -> None:
         """Take what a rank says it does."""
         with self._changed:
             self._snapshots[rank] = snapshot
@@ -107,21 +107,21 @@ class Roster:
             self._answered[rank] = max(snapshot.question, self._answered.get(rank, 0))
             self._changed.notify_all()
 
-    def note_doing(self, rank: int, generation: int, doing: Doing) -> None:
+    def note_doing(self, rank: int, generation: int, doing: CollectiveState) -> None:
         """Take how far a rank was when its part of a cell ended."""
         with self._changed:
             self._doings[rank] = generation, doing
 
-    def snapshot(self, rank: int) -> Snapshot | None:
+    def snapshot(self, rank: int) -> StatusReply | None:
         """What a rank said last; None if it has said nothing yet."""
         return self._snapshots.get(rank)
 
-    def doing(self, rank: int, generation: int) -> Doing:
+    def doing(self, rank: int, generation: int) -> CollectiveState:
         """How far a rank is in a generation, as far as is known."""
         known = self._doings.get(rank)
-        return known[1] if known is not None and known[0] == generation else Doing()
+        return known[1] if known is not None and known[0] == generation else CollectiveState()
 
-    def doings(self, generation: int) -> dict[int, Doing]:
+    def doings(self, generation: int) -> dict[int, CollectiveState]:
         """How far each living rank is in a generation."""
         return {rank: self.doing(rank, generation) for rank in self.living}
 
@@ -173,7 +173,7 @@ class Roster:
         """The panel's rows, in rank order."""
         return [self._view(place, stopped=stopped) for place in self.places]
 
-    def _view(self, place: Place, *, stopped: bool) -> RankView:
+    def _view(self, place: RankPlacement, *, stopped: bool) -> RankView:
         hello, snapshot = self.hellos[place.rank], self._snapshots.get(place.rank)
         heard, since, how = self._ended.get(place.rank, (0.0, 0.0, ""))
         if snapshot is not None and heard > self._heard[place.rank]:
@@ -211,7 +211,7 @@ class Roster:
         return "\n".join(part for part in parts if part.strip("\0\n ")) or "(nothing)"
 
 
-def _since(snapshot: Snapshot | None, state: str) -> float:
+def _since(snapshot: StatusReply | None, state: str) -> float:
     if snapshot is None:
         return time.time()
     return min(op.since for op in snapshot.doing.waits) if state == "waiting" else snapshot.since

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...protocol.messages import Clear, Comm, Display, Item, Result, Text
+from ...protocol.messages import Clear, CommFromRank, Display, Item, Result, Text
 from .items import Line, Piece, Rich, version
 
 _TOKEN = re.compile(
@@ -269,7 +269,7 @@ class Reader:
             return [item]
         if isinstance(item, Display) and item.update:
             return [item]
-        if isinstance(item, Comm):  # `mirrors` has heard it
+        if isinstance(item, CommFromRank):  # `mirrors` has heard it
             return []
         return [*self._finish(bars=False), *piece_of(item)]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...analysis import perfetto
 from ...pictures import from_cell
-from ...protocol.messages import Done, Place, Run
+from ...protocol.messages import Done, RankPlacement, Run
 from ...rank_spec import named
 from ..output.cell_output import CellOutput
 
@@ -22,7 +22,7 @@ class Aftermath:
         places: of all ranks.
     """
 
-    def __init__(self, order: Run, output: CellOutput, file: Path | None, places: Sequence[Place]) -> None:
+    def __init__(self, order: Run, output: CellOutput, file: Path | None, places: Sequence[RankPlacement]) -> None:
         self._order = order
         self._output = output
         self._file = file

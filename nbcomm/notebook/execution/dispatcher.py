@@ -20,7 +20,7 @@ from .input_prompts import Questions
 from .interrupts import Presses
 
 if TYPE_CHECKING:
-    from ...protocol.messages import Request as Order
+    from ...protocol.messages import MainLoopRequest as Order
     from ..cluster.link import Link
     from ..cluster.roster import Roster
 

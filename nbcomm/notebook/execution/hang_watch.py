@@ -15,7 +15,7 @@ from ... import rank_spec as rank_specs
 from ...analysis.verdict import judge, of_threads
 from ...analysis.wait_graph import Standing
 from ...faults import Faults
-from ...protocol.messages import Doing, Done, Op, Probe
+from ...protocol.messages import CollectiveState, Done, PendingCall, StatusRequest
 from ...threads import keep
 from ..cluster.roster import ends_of
 from ..output.failures import first_line
@@ -121,7 +121,7 @@ class Watch:
 
     def _ask(self) -> None:
         question = self._roster.next_question()
-        self._link.send(self._roster.living, Probe(self._seen(), question))
+        self._link.send(self._roster.living, StatusRequest(self._seen(), question))
         deadline = time.monotonic() + _ANSWER
         while self._roster.silent(question) and time.monotonic() < deadline:
             self._roster.wait(_ANSWER)
@@ -209,7 +209,9 @@ class Watch:
         if done is None:
             snapshot = roster.snapshot(rank)
             known = snapshot is not None and snapshot.run == request.id and snapshot.generation == number
-            return Standing(rank, "running", doing=snapshot.doing if snapshot is not None and known else Doing())
+            return Standing(
+                rank, "running", doing=snapshot.doing if snapshot is not None and known else CollectiveState()
+            )
         state, note = "finished", ""
         if done.failure is not None:
             state = "interrupted" if done.interrupted else "failed"
@@ -217,7 +219,7 @@ class Watch:
         return Standing(rank, state, note, roster.doing(rank, number))  # of now: a thread of its may have ended since
 
 
-def _old(ops: Sequence[Op]) -> bool:
+def _old(ops: Sequence[PendingCall]) -> bool:
     return bool(ops) and time.time() - min(op.since for op in ops) > _SHOW_AFTER
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...faults import Faults
-from ...protocol.messages import Asking, Reply, Withdrawn
+from ...protocol.messages import InputCancelled, InputReply, InputRequest
 from ...threads import keep
 from ..display.displays import label
 
@@ -44,7 +44,7 @@ class _Question:
     """One question, the how-manieth of its rank in this cell, and when it came."""
 
     rank: int
-    asking: Asking
+    asking: InputRequest
     place: int
     came: float
 
@@ -98,18 +98,18 @@ class Questions:
             self._run = None
             self._open.clear()
 
-    def hear(self, rank: int, message: Asking | Withdrawn) -> None:
+    def hear(self, rank: int, message: InputRequest | InputCancelled) -> None:
         """A rank asks, or does so no longer."""
         key = rank, message.number
         with self._lock:
-            if isinstance(message, Withdrawn):
+            if isinstance(message, InputCancelled):
                 self._open.pop(key, None)
             elif message.run == self._run and key not in self._open:  # a rank that is connected anew asks again
                 place = self._counts[rank] = self._counts.get(rank, 0) + 1
                 self._open[key] = _Question(rank, message, place, self._clock())
             elif message.run != self._run:
                 text = "The notebook does not wait for this cell any more, so nobody can be asked."
-                self._link().send([rank], Reply(message.run, message.number, text, "EOFError"))
+                self._link().send([rank], InputReply(message.run, message.number, text, "EOFError"))
 
     # ── the thread that waits for the cell ──────────────────────────────────────────────────────────
 
@@ -172,12 +172,12 @@ class Questions:
         snapshot = self._roster.snapshot(dialogue.rank)
         return snapshot is not None and snapshot.question > dialogue.asked
 
-    def _put(self, question: _Question, request: Request, output: CellOutput, presses: Presses) -> Reply | None:
+    def _put(self, question: _Question, request: Request, output: CellOutput, presses: Presses) -> InputReply | None:
         """Open the box; None if it was broken off."""
         asking = question.asking
         if not presses.heard:
             text = "The cell was run on a thread of the notebook's, and only its main thread can ask a person."
-            return Reply(asking.run, asking.number, text, _NO_BOX)
+            return InputReply(asking.run, asking.number, text, _NO_BOX)
         with self._faults.beside("output could not be shown above an input box"):
             output.expose(question.rank)
         prompt = f"{label((question.rank,))} {asking.prompt}"
@@ -191,7 +191,7 @@ class Questions:
             text, error = "EOF when reading a line", "EOFError"
         except Exception as problem:  # noqa: BLE001 - whatever a front end does, the rank waits for an answer
             text, error = _why(question, problem), _NO_BOX
-        return Reply(asking.run, asking.number, text, error)
+        return InputReply(asking.run, asking.number, text, error)
 
     @contextmanager
     def _attended(self, question: _Question, request: Request, output: CellOutput, presses: Presses) -> Iterator[None]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages import Ask, Told
+from ...protocol.messages import IntrospectReply, IntrospectRequest
 
 if TYPE_CHECKING:
     from ..cluster.link import Link
@@ -40,8 +40,8 @@ class Inquiries:
         self._open: dict[int, tuple[int, Answer]] = {}
 
     def ask(self, rank: int, kind: str, code: str, cursor: int, detail: int = 0) -> Answer:
-        """Ask a rank; see `nbcomm.protocol.messages.Ask`. The answer may never come."""
-        question = Ask(next(self._ids), kind, code, cursor, detail)
+        """Ask a rank; see `nbcomm.protocol.messages.IntrospectRequest`. The answer may never come."""
+        question = IntrospectRequest(next(self._ids), kind, code, cursor, detail)
         answer: Answer = Future()
         self._open[question.id] = rank, answer
         while len(self._open) > _KEPT:
@@ -49,7 +49,7 @@ class Inquiries:
         self._link().send([rank], question)
         return answer
 
-    def hear(self, rank: int, told: Told) -> None:
+    def hear(self, rank: int, told: IntrospectReply) -> None:
         """A rank has answered; on the link's thread."""
         if self._open.get(told.id, (None,))[0] == rank:
             self._settle(told.id, told.content or None)

@@ -7,7 +7,16 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages import Asking, Done, FromRank, Output, Probe, Resume, Snapshot, Withdrawn
+from ...protocol.messages import (
+    Done,
+    FromRank,
+    InputCancelled,
+    InputRequest,
+    Output,
+    Resume,
+    StatusReply,
+    StatusRequest,
+)
 
 if TYPE_CHECKING:
     from ..cluster.link import Link
@@ -38,7 +47,7 @@ class Resumption:
     def take(self, rank: int, message: FromRank, frames: Sequence[Any]) -> bool:
         """Keep a message if it is about a cell; on the link's thread. True if nobody else is to see it now."""
         with self._lock:
-            if self._over or not isinstance(message, Resume | Output | Asking | Withdrawn | Done):
+            if self._over or not isinstance(message, Resume | Output | InputRequest | InputCancelled | Done):
                 return False
             if isinstance(message, Resume):
                 if message.run > self.run:
@@ -52,7 +61,7 @@ class Resumption:
             self._kept.append((rank, message, frames))
             return not isinstance(message, Done)  # an answer counts at once, whether or not the cell is ever shown
 
-    def await_ranks(self, roster: Roster, link: Link) -> list[Snapshot]:
+    def await_ranks(self, roster: Roster, link: Link) -> list[StatusReply]:
         """Wait until every living rank has said what it does, and so has repeated what it had to.
 
         Returns:
@@ -63,7 +72,7 @@ class Resumption:
         while (silent := [r for r in roster.living if roster.snapshot(r) is None]) and time.monotonic() < deadline:
             if time.monotonic() - asked > 0.2:  # who is not connected yet has not heard it
                 asked = time.monotonic()
-                link.send(silent, Probe())
+                link.send(silent, StatusRequest())
             roster.wait(_TICK)
         snapshots = [snapshot for rank in roster.living if (snapshot := roster.snapshot(rank)) is not None]
         running = {snapshot.rank for snapshot in snapshots if snapshot.run == self.run}

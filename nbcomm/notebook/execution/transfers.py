@@ -14,7 +14,7 @@ from ..output.cell_output import CellOutput
 from .interrupts import Presses
 
 if TYPE_CHECKING:
-    from ...protocol.messages import Request as Order
+    from ...protocol.messages import MainLoopRequest as Order
     from ..cluster.pending import Request
     from .cell_run import Stage
     from .dispatcher import Desk

@@ -14,7 +14,17 @@ from ...errors import Interrupted
 from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
-from ...protocol.messages import Asking, Done, FromRank, Mismatch, Output, Probe, Stop, Told, Withdrawn
+from ...protocol.messages import (
+    Done,
+    FromRank,
+    InputCancelled,
+    InputRequest,
+    IntrospectReply,
+    Mismatch,
+    Output,
+    StatusRequest,
+    Stop,
+)
 from ...world_dir import WorldInfo
 from ..cluster.generations import Generations
 from ..cluster.link import Link
@@ -179,7 +189,7 @@ class Session(Commands):
         first = self._roster.places[0]
         device = first.device.partition(":")[0]
         self.wishes = Wishes(len(info.places), device, first.backend, grace=info.grace, name=self.name)
-        self.link.send(self._roster.living, Probe())
+        self.link.send(self._roster.living, StatusRequest())
         resumption = self._resumption
         assert resumption is not None  # noqa: S101 - for mypy
         snapshots = resumption.await_ranks(self._roster, self.link)
@@ -417,7 +427,7 @@ class Session(Commands):
     def _ask(self, patience: float) -> None:
         """Hear from every living rank, if it answers within so many seconds."""
         question = self._roster.next_question()
-        self.link.send(self._roster.living, Probe(self._desk.seen, question))
+        self.link.send(self._roster.living, StatusRequest(self._desk.seen, question))
         deadline = time.monotonic() + patience
         while self._roster.silent(question) and time.monotonic() < deadline:
             self._roster.wait(TICK)
@@ -439,9 +449,9 @@ class Session(Commands):
                     self._roster.note_end(rank, state)  # as it will say itself when it is asked
             finally:  # somebody waits for it
                 self._answer(rank, message, frames)
-        elif isinstance(message, Told):
+        elif isinstance(message, IntrospectReply):
             self._inquiries.hear(rank, message)
-        elif isinstance(message, Asking | Withdrawn):
+        elif isinstance(message, InputRequest | InputCancelled):
             self._desk.questions.hear(rank, message)
         elif isinstance(message, Mismatch):
             cell = self._stage.cell

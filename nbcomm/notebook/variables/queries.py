@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SteeringError, TransferError
-from ...protocol.messages import Compare, Offer, Survey
+from ...protocol.messages import CompareVariable, DescribeVariables, SendVariable
 from ...protocol.payload import release
 from ..execution.transfers import transfer, unpack_answer
 from .comparison import Comparison, Outcome
 from .table import Variable, absence, merge
 
 if TYPE_CHECKING:
-    from ...protocol.messages import Request as Order
+    from ...protocol.messages import MainLoopRequest as Order
     from ..cluster.pending import Request
     from ..execution.cell_run import Stage
     from ..execution.dispatcher import Desk
@@ -53,18 +53,18 @@ class Surveys:
 
     def _survey(self, names: Sequence[str], ranks: list[int], *, hashes: bool | None = None) -> list[Variable]:
         hashes = len(ranks) > 1 if hashes is None else hashes  # one alone has nothing to be compared with
-        request = self._ask(ranks, lambda identity: Survey(identity, list(names), hashes))
+        request = self._ask(ranks, lambda identity: DescribeVariables(identity, list(names), hashes))
         return merge({rank: unpack_answer(request, rank) for rank in ranks}, names)
 
     def _compare(self, name: str, first: int, apart: list[tuple[int, ...]], atol: float) -> list[Outcome]:
         """Let one rank of each group that has another value say where it parts from the first rank's."""
         if not apart:
             return []
-        offer = self._ask([first], lambda identity: Offer(identity, name))
+        offer = self._ask([first], lambda identity: SendVariable(identity, name))
         blob, frames = offer.value(first)
         try:
             asked = [group[0] for group in apart]
-            request = self._ask(asked, lambda identity: Compare(identity, name, blob, atol), frames)
+            request = self._ask(asked, lambda identity: CompareVariable(identity, name, blob, atol), frames)
             return [Outcome(group, unpack_answer(request, group[0])) for group in apart]
         finally:
             release(blob)

@@ -11,10 +11,10 @@ import traitlets
 from comm.base_comm import BaseComm
 
 from ...frontend.quietly import quietly
-from ...protocol.messages import Comm, Heard
+from ...protocol.messages import CommFromRank, CommToRank
 from ..display.area import Area, current_area
 
-Tell = Callable[[int, Heard], None]
+Tell = Callable[[int, CommToRank], None]
 """Sends a message to a rank."""
 
 OnClosed = Callable[[str], None]
@@ -24,12 +24,12 @@ OnClosed = Callable[[str], None]
 class Half(BaseComm):
     """One comm."""
 
-    def __init__(self, tell: Tell, on_closed: OnClosed, rank: int, area: Area, item: Comm) -> None:
+    def __init__(self, tell: Tell, on_closed: OnClosed, rank: int, area: Area, item: CommFromRank) -> None:
         super().__init__(target_name=item.target, comm_id=item.comm, primary=False)
         self._tell, self._on_closed, self.rank, self.area = tell, on_closed, rank, area
         self._closed = True  # until it is opened
 
-    def note(self, item: Comm) -> None:
+    def note(self, item: CommFromRank) -> None:
         """Keep what the rank says of it: nothing, where that is not a state."""
 
     def publish_msg(
@@ -57,7 +57,7 @@ class Half(BaseComm):
 
     def _pass_on(self, kind: str, msg: dict[str, Any]) -> None:
         data, buffers = msg["content"].get("data", {}), [bytes(buffer) for buffer in msg.get("buffers", ())]
-        self._tell(self.rank, Heard(kind, self.comm_id, data, msg.get("metadata", {}), buffers))
+        self._tell(self.rank, CommToRank(kind, self.comm_id, data, msg.get("metadata", {}), buffers))
 
     def close(self, *args: Any, **kwargs: Any) -> None:
         """Close it in the page."""
@@ -74,12 +74,12 @@ class Half(BaseComm):
 class WidgetHalf(Half):
     """The comm of a widget."""
 
-    def __init__(self, tell: Tell, on_closed: OnClosed, rank: int, area: Area, item: Comm) -> None:
+    def __init__(self, tell: Tell, on_closed: OnClosed, rank: int, area: Area, item: CommFromRank) -> None:
         super().__init__(tell, on_closed, rank, area, item)
         self.state = _with_buffers(item.data.get("state", {}), item)
         self.widget = Mirror(self)
 
-    def note(self, item: Comm) -> None:
+    def note(self, item: CommFromRank) -> None:
         """Keep the new values."""
         self.state = {**self.state, **_with_buffers(item.data.get("state", {}), item)}
 
@@ -93,7 +93,7 @@ class WidgetHalf(Half):
         if data.get("method") == "update":
             state = data.get("state", {})
             raw = [bytes(buffer) for buffer in msg.get("buffers", ())]
-            self.note(Comm("msg", self.comm_id, data, buffers=raw))
+            self.note(CommFromRank("msg", self.comm_id, data, buffers=raw))
             if not raw:
                 self._echo(state)
 
@@ -163,7 +163,7 @@ class Mirror(ipywidgets.Widget):  # type: ignore[misc]  # it has no types
             ipywidgets.widgets.widget._instances.pop(half.comm_id, None)  # noqa: SLF001 - `Widget.close` does no more
 
 
-def _with_buffers(state: dict[str, Any], item: Comm) -> dict[str, Any]:
+def _with_buffers(state: dict[str, Any], item: CommFromRank) -> dict[str, Any]:
     """A state with its binary parts in their places."""
     state = dict(state)
     for path, buffer in zip(item.data.get("buffer_paths", ()), item.buffers, strict=False):

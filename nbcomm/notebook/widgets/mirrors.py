@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...frontend.quietly import quietly
-from ...protocol.messages import Comm, Heard, Item
+from ...protocol.messages import CommFromRank, CommToRank, Item
 from ...threads import after
 from ..display.area import Area, current_area
 
@@ -60,7 +60,7 @@ class Mirrors:
         clock: the time in seconds, for tests.
     """
 
-    def __init__(self, tell: Callable[[int, Heard], None], clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, tell: Callable[[int, CommToRank], None], clock: Callable[[], float] = time.monotonic) -> None:
         self._tell = tell
         self._clock = clock
         self._home = current_area()
@@ -83,21 +83,21 @@ class Mirrors:
             items: what it has shown.
             area: of the cell that it belongs to; None if nobody knows that one any more.
         """
-        if not any(isinstance(item, Comm) for item in items):
+        if not any(isinstance(item, CommFromRank) for item in items):
             return items
         area = area if area is not None and area.comms else self._home
         for item in items:
-            if isinstance(item, Comm) and not area.comms:
+            if isinstance(item, CommFromRank) and not area.comms:
                 if item.kind == "close":
                     self.note_closed(item.comm)
-            elif isinstance(item, Comm):
+            elif isinstance(item, CommFromRank):
                 try:
                     self._hear(rank, item, area)
                 except Exception:  # noqa: BLE001 - what a widget is made of is the user's; the link goes on
                     _log.warning("A widget of rank %d could not be shown.", rank, exc_info=True)
-        return [item for item in items if not isinstance(item, Comm)]
+        return [item for item in items if not isinstance(item, CommFromRank)]
 
-    def _hear(self, rank: int, item: Comm, area: Area) -> None:
+    def _hear(self, rank: int, item: CommFromRank, area: Area) -> None:
         with self._lock:
             if self._closed:
                 return
@@ -110,7 +110,7 @@ class Mirrors:
             update = item.kind == "msg" and item.data.get("method") == "update"
             if item.kind == "open":  # the rank says it once more, to a notebook that may not have heard it
                 half.note(item)
-                item = Comm("msg", item.comm, {"method": "update", **item.data}, buffers=item.buffers)
+                item = CommFromRank("msg", item.comm, {"method": "update", **item.data}, buffers=item.buffers)
             elif item.kind == "close":
                 self.release()
                 half.close(item.data, item.metadata, item.buffers)
@@ -123,7 +123,7 @@ class Mirrors:
             self.release()
             half.send(item.data, item.metadata, item.buffers)
 
-    def _open(self, rank: int, item: Comm, area: Area) -> None:
+    def _open(self, rank: int, item: CommFromRank, area: Area) -> None:
         self.release()
         from .comm_ends import Half, WidgetHalf  # with ipywidgets, which takes long to import
 
@@ -152,7 +152,7 @@ class Mirrors:
         self._room -= 1
         return self._room >= 0
 
-    def _hold(self, item: Comm) -> None:
+    def _hold(self, item: CommFromRank) -> None:
         self._held.setdefault(item.comm, {}).update(item.data.get("state", {}))
         if self._call_off is None:
             self._call_off = after(_HELD, "nbcomm-widgets", self.release)

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any
 
-from ...protocol.messages import Ask, Told
+from ...protocol.messages import IntrospectReply, IntrospectRequest
 from ...threads import keep
 from ..output.capture import unheard
 from .completer import Enough, Insight
@@ -46,7 +46,7 @@ class Assistant:
     def __init__(
         self,
         insight: Callable[[], Insight],
-        tell: Callable[[Told], object],
+        tell: Callable[[IntrospectReply], object],
         apart: Callable[[], AbstractContextManager[object]] = nullcontext,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -57,12 +57,12 @@ class Assistant:
         self._worker: _Worker | None = None
         self._lost: list[_Worker] = []
 
-    def ask(self, question: Ask) -> None:
+    def ask(self, question: IntrospectRequest) -> None:
         """Take a question; on the agent's thread, which never waits here."""
         if self._worker is None or not self._worker.alive:
             self._worker = self._begin()
         if self._worker.spent > PATIENCE:
-            self._tell(Told(question.id, {}))
+            self._tell(IntrospectReply(question.id, {}))
         else:
             self._worker.ask(question)
 
@@ -89,7 +89,7 @@ class _Worker:
     def __init__(
         self,
         insight: Callable[[], Insight],
-        tell: Callable[[Told], object],
+        tell: Callable[[IntrospectReply], object],
         apart: Callable[[], AbstractContextManager[object]],
         clock: Callable[[], float],
     ) -> None:
@@ -99,7 +99,7 @@ class _Worker:
         self._tell = tell
         self._apart = apart
         self._clock = clock
-        self._asked: SimpleQueue[tuple[Ask, float]] = SimpleQueue()
+        self._asked: SimpleQueue[tuple[IntrospectRequest, float]] = SimpleQueue()
         self._since = 0.0  # when the present answer was begun; 0 between two
         self._thread = keep("nbcomm-assistant", self._serve, again=0)
 
@@ -114,7 +114,7 @@ class _Worker:
         since = self._since
         return self._clock() - since if since else 0.0
 
-    def ask(self, question: Ask) -> None:
+    def ask(self, question: IntrospectRequest) -> None:
         """Take a question."""
         self._asked.put((question, self._clock()))
 
@@ -130,7 +130,7 @@ class _Worker:
             while not self.dismissed:
                 self._answer(insight, *self._asked.get())
 
-    def _answer(self, insight: Insight, question: Ask, asked: float) -> None:
+    def _answer(self, insight: Insight, question: IntrospectRequest, asked: float) -> None:
         content: dict[str, Any] = {}
         if self._clock() - asked < PATIENCE:
             self._since = self._clock()
@@ -140,10 +140,10 @@ class _Worker:
             except BaseException:  # noqa: BLE001, S110 - whatever a user's code raises, the thread goes on
                 pass
             self._since = 0.0
-        self._tell(Told(question.id, content))
+        self._tell(IntrospectReply(question.id, content))
 
 
-def _find(insight: Insight, question: Ask) -> dict[str, Any]:
+def _find(insight: Insight, question: IntrospectRequest) -> dict[str, Any]:
     if question.kind == "complete":
         return insight.complete(question.code, question.cursor)
     return insight.inspect(question.code, question.cursor, question.detail)

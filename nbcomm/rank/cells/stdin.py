@@ -1,6 +1,6 @@
 """What a rank asks a person: `input`, `getpass` and `sys.stdin`, answered in the notebook's own input box.
 
-The thread that asks waits for a `Reply`; the agent's thread says the question, after all that was shown before it,
+The thread that asks waits for a `InputReply`; the agent's thread says the question, after all that was shown before it,
 and hands in the answer. The main thread waits in a way that a signal ends, as an interrupt and a verdict do.
 
 What belongs to no cell of ours (ipyparallel's own cells) asks as before. A child that a cell has forked has no link,
@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 from IPython.core.error import StdinNotImplementedError
 
-from ...protocol.messages import Asking, Reply, Withdrawn
+from ...protocol.messages import InputCancelled, InputReply, InputRequest
 from ..collectives.flight_recorder import Record
 from ..output.capture import Capture, Side
 
@@ -54,8 +54,8 @@ class Asker:
         self._to_end = to_end
         self._rouse = rouse
         self._numbers = itertools.count(1)
-        self._open: dict[int, tuple[Asking, queue.SimpleQueue[Reply]]] = {}
-        self._unsaid: queue.SimpleQueue[Asking | Withdrawn] = queue.SimpleQueue()
+        self._open: dict[int, tuple[InputRequest, queue.SimpleQueue[InputReply]]] = {}
+        self._unsaid: queue.SimpleQueue[InputRequest | InputCancelled] = queue.SimpleQueue()
 
     def install(self) -> None:
         """Take the places of Python's own functions; once they are taken, nothing changes."""
@@ -96,8 +96,8 @@ class Asker:
         run, main = self._capture.attribution(), threading.current_thread() is threading.main_thread()
         self._check(run, main=main)
         assert run is not None  # noqa: S101 - for mypy: who belongs to no cell asks elsewhere
-        asking = Asking(run, next(self._numbers), prompt, hidden, dialogue)
-        answers: queue.SimpleQueue[Reply] = queue.SimpleQueue()
+        asking = InputRequest(run, next(self._numbers), prompt, hidden, dialogue)
+        answers: queue.SimpleQueue[InputReply] = queue.SimpleQueue()
         reply = None
         try:
             self._open[asking.number] = asking, answers
@@ -108,7 +108,7 @@ class Asker:
         finally:
             self._open.pop(asking.number, None)
             if reply is None:
-                self._unsaid.put(Withdrawn(run, asking.number))
+                self._unsaid.put(InputCancelled(run, asking.number))
                 self._rouse()
         if reply.error:
             raise _ERRORS.get(reply.error, EOFError)(reply.text)
@@ -123,7 +123,7 @@ class Asker:
         if main and self._to_end() is not None:  # and whoever asks has caught that, and asks again
             raise EOFError("The cell is to end, so nobody is asked any more.")
 
-    def _wait(self, answers: queue.SimpleQueue[Reply], run: int, *, main: bool) -> Reply:
+    def _wait(self, answers: queue.SimpleQueue[InputReply], run: int, *, main: bool) -> InputReply:
         __tracebackhide__ = True
         while True:
             try:
@@ -137,18 +137,18 @@ class Asker:
 
     # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
 
-    def take(self) -> list[Asking | Withdrawn]:
+    def take(self) -> list[InputRequest | InputCancelled]:
         """What is to be said now; say first whatever was shown by then."""
         unsaid = []
         while not self._unsaid.empty():
             unsaid.append(self._unsaid.get())
         return unsaid
 
-    def open(self) -> list[Asking]:
+    def open(self) -> list[InputRequest]:
         """The questions that lack an answer, for a notebook that has not heard them."""
         return [asking for asking, _ in list(self._open.values())]
 
-    def hear(self, reply: Reply) -> None:
+    def hear(self, reply: InputReply) -> None:
         """Hand in an answer; one that nobody waits for any more is dropped."""
         asking, answers = self._open.get(reply.number, (None, None))
         if asking is not None and answers is not None and asking.run == reply.run:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...protocol.messages import Count, Doing, Op
+from ...protocol.messages import CollectiveState, MessageCount, PendingCall
 from ..output.capture import NOBODY, run_of_thread
 from . import call_site
 from .any_source import AnyoneReceive
@@ -407,7 +407,7 @@ class Record:
         with of_all_threads() as frames:
             return bool(self._waits(frames.get(self.main or 0)))
 
-    def doing(self) -> Doing:
+    def doing(self) -> CollectiveState:
         """Tell it all; ask often enough, and it tells from two answers that nothing moved in between.
 
         The order matters to whoever judges: first whether the main thread is stuck, then which threads there are,
@@ -427,15 +427,15 @@ class Record:
         issued = {log.name: log.issued for log in logs}
         if self._meetings.issued:
             issued[_NEW_GROUP] = self._meetings.issued - self._left
-        sent: list[Count] = []
-        received: list[Count] = []
+        sent: list[MessageCount] = []
+        received: list[MessageCount] = []
         for log in logs:
             with log.lock:
-                sent += [Count(log.name, *key, number) for key, number in log.sent.items()]
-                received += [Count(log.name, *key, number) for key, number in log.received.items() if number]
+                sent += [MessageCount(log.name, *key, number) for key, number in log.sent.items()]
+                received += [MessageCount(log.name, *key, number) for key, number in log.received.items() if number]
         # In words at last: a receive from anyone that finds its sender now is one by name, which the counts allow for.
         waits = [_op(call, line, call.where or asked, lost=call is lost) for call in stuck]
-        return Doing(issued, sent, received, waits, line, threads, beside)
+        return CollectiveState(issued, sent, received, waits, line, threads, beside)
 
     def _waits(self, main: FrameType | None) -> list[Call]:
         lent = self._lent
@@ -471,7 +471,7 @@ class Record:
         found[1].limited = limited
         return [found[1]]
 
-    def _waits_elsewhere(self, frames: dict[int, FrameType]) -> list[Op]:
+    def _waits_elsewhere(self, frames: dict[int, FrameType]) -> list[PendingCall]:
         """What threads of the user's wait in."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         scope, told = self.scope(), []
@@ -501,14 +501,14 @@ _ALONE = _holders({0: (object(), None)})[0]
 """What is counted where nobody but that dict holds a work: torch holds it by Python's count, too."""
 
 
-def _op(call: Call, line: str, where: call_site.Said, *, lost: bool, thread: str = "") -> Op:
+def _op(call: Call, line: str, where: call_site.Said, *, lost: bool, thread: str = "") -> PendingCall:
     # "all_reduce(float32 (3,), sum)", or "send of float32 (3,)"
     words = call.said.words if call.said is not None else ""
     collective = call.kind == "collective"
     words = words.partition("(")[2].removesuffix(")") if collective else words.partition(" of ")[2]
     name, what = call_site.of_call(call.name, words, where, arrives=call.kind == "recv")
     begun = call_site.line_of(where.place)
-    return Op(
+    return PendingCall(
         call.kind,
         name,
         call.log.name,

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from ...faults import Faults
-from ...protocol.messages import Step
+from ...protocol.messages import CallRecord
 from ...short_repr import size_of
 from . import call_site, call_values
 from .call_values import Drawn
@@ -245,14 +245,14 @@ class Journal:
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────
 
-    def recent(self) -> list[Step]:
+    def recent(self) -> list[CallRecord]:
         """The last few steps, while the cell runs; any thread."""
         for _ in range(3):
             with suppress(RuntimeError):  # one was added meanwhile
                 return [_told(entry, None) for entry in list(self._entries)[-_RECENT:] if entry.log is not None]
         return []
 
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[CallRecord]:
         """All that are kept, once the cell has ended."""
         for entry in self._entries:
             if entry.drawn is not None:
@@ -276,10 +276,10 @@ def _signature(method: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(method)
 
 
-def _told(entry: Entry, drawn: Drawn | None) -> Step:
+def _told(entry: Entry, drawn: Drawn | None) -> CallRecord:
     """The step, with its values where they are asked for: they may be long."""
     log = entry.log
-    return Step(
+    return CallRecord(
         entry.name,
         entry.kind,
         log.name if log is not None else "",

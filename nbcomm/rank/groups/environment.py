@@ -9,10 +9,10 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from ...protocol.messages import Place
+from ...protocol.messages import RankPlacement
 
 
-def torchrun_environment(place: Place, address: str, port: int) -> dict[str, str]:
+def torchrun_environment(place: RankPlacement, address: str, port: int) -> dict[str, str]:
     """Return the environment variables that torchrun would set, so that any library finds its rank."""
     return {
         "RANK": str(place.rank),

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from ... import errors
 from ...comm import Communicator, subset
-from ...protocol.messages import Mismatch, Place
+from ...protocol.messages import Mismatch, RankPlacement
 from ...rank_spec import by_rank, named
 from ...torch_internals import process_groups
 from ...torch_internals.c10d import hash_of
@@ -58,7 +58,7 @@ class Life:
         tell: Callable[[Mismatch], object] | None = None,
         scope: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
-        self.place: Place | None = None
+        self.place: RankPlacement | None = None
         self.comm: Communicator | None = None
         self.generation = 0
         self.record = Record(scope, self.explain)

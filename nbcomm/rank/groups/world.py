@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 from ... import errors
 from ...comm import Communicator, lending
-from ...protocol.messages import Form, Mismatch, Place
+from ...protocol.messages import FormGroups, Mismatch, RankPlacement
 from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
 from ...torch_internals.check import self_check
 from ...torch_internals.gloo_sockets import GlooDevice
@@ -65,7 +65,7 @@ class World(Life):
 
     # ── forming ─────────────────────────────────────────────────────────────────────────────────────
 
-    def form(self, order: Form) -> Communicator:
+    def form(self, order: FormGroups) -> Communicator:
         """Take a place and join the process group, or form all groups anew; every living rank must be told to.
 
         Args:
@@ -101,7 +101,7 @@ class World(Life):
         self.comm.journal = self.record.journal
         return self.comm
 
-    def _open(self, order: Form) -> None:
+    def _open(self, order: FormGroups) -> None:
         """What a first generation needs: the store, gloo's address, the board, and our groups in torch."""
         place, path = order.place, Path(order.store)
         self._absent = tuple(order.absent)
@@ -141,7 +141,7 @@ class World(Life):
             self._server = self._store = self._broken = None
             self.record.aborted = 0.0
 
-    def _test(self, order: Form) -> None:
+    def _test(self, order: FormGroups) -> None:
         """Believe nothing that torch says of the world before it was compared with what is true."""
         place = order.place
         selftest.compare_world(place.rank, place.world_size)
@@ -157,7 +157,7 @@ class World(Life):
                 connected=place.world_size == 1 or "gloo" not in place.backend or self.gloo.has_connections(),
             )
 
-    def _join(self, order: Form) -> None:
+    def _join(self, order: FormGroups) -> None:
         place = order.place
         device = torch.device(place.device)
         with self.gloo.noting():
@@ -194,7 +194,7 @@ class World(Life):
         group.form(self._absent)
         return group
 
-    def _form_again(self, order: Form) -> None:
+    def _form_again(self, order: FormGroups) -> None:
         assert self.comm is not None  # noqa: S101 - for mypy: the first generation has made it
         with self._lock:
             if self._broken is None:  # for whoever is still under way
@@ -237,12 +237,12 @@ class World(Life):
         self._test(order)
         self._look_alert()
 
-    def _hold_census(self, order: Form) -> dict[int, Groups]:
+    def _hold_census(self, order: FormGroups) -> dict[int, Groups]:
         assert self._store is not None  # noqa: S101 - for mypy
         out = {*order.newcomers, *order.absent}
         return hold(self._store, self.rank, [rank for rank in range(order.place.world_size) if rank not in out])
 
-    def _join_groups_of_others(self, order: Form) -> None:
+    def _join_groups_of_others(self, order: FormGroups) -> None:
         """Take the place of a dead rank in the groups that it was in."""
         census = self._hold_census(order)
         groups: dict[str, tuple[list[int], str]] = {}
@@ -255,14 +255,14 @@ class World(Life):
             if not without(census, name, members):
                 process_groups.join_group(name, members, backend, timedelta(seconds=order.timeout))
 
-    def _meet_board(self, order: Form) -> None:
+    def _meet_board(self, order: FormGroups) -> None:
         if self.board is not None:
             present = [rank for rank in range(order.place.world_size) if rank not in order.absent]
             self.board.meet(present)
             for group in self._groups:
                 group.look_at_board()
 
-    def _become(self, place: Place, order: Form) -> None:
+    def _become(self, place: RankPlacement, order: FormGroups) -> None:
         self._environment = torchrun_environment(place, order.master_addr, order.master_port)
         os.environ.update(self._environment)
         # gloo listens where the hostname resolves, often on every interface: name the loopback one.

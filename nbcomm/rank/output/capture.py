@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from ...protocol.messages import Clear, Comm, Display, Item, Text
+from ...protocol.messages import Clear, CommFromRank, Display, Item, Text
 from . import output_widget
 from .carriage_returns import settle_returns
 
@@ -148,7 +148,7 @@ class Capture:
             outlet.fail(name, message, lines)
         return True
 
-    def tell(self, run: int, item: Comm) -> None:
+    def tell(self, run: int, item: CommFromRank) -> None:
         """Add what a comm says. Of a widget's updates that wait together one is sent, with the last values."""
         if run == NOBODY:
             return
@@ -163,7 +163,7 @@ class Capture:
                 self._pending.append((run, item))
                 return
             of_run, before = self._pending[at]
-            assert isinstance(before, Comm)  # noqa: S101 - for mypy: nothing else is noted there
+            assert isinstance(before, CommFromRank)  # noqa: S101 - for mypy: nothing else is noted there
             state = {**before.data["state"], **item.data["state"]}
             self._pending[at] = of_run, msgspec.structs.replace(before, data={**before.data, "state": state})
 

@@ -23,7 +23,7 @@ import comm
 import msgspec
 from comm.base_comm import BaseComm
 
-from ...protocol.messages import Comm, Heard
+from ...protocol.messages import CommFromRank, CommToRank
 from .capture import Capture
 from .output_widget import Outlet, plain
 
@@ -47,7 +47,7 @@ class Comms:
     def __init__(self, capture: Capture, kernel: Any) -> None:
         self.capture = capture
         self.kernel = kernel
-        self._heard: deque[Heard] = deque()
+        self._heard: deque[CommToRank] = deque()
         self._mergeable = False
         self._lock = threading.Lock()
         self._theirs: Callable[..., Any] = comm.create_comm
@@ -95,7 +95,7 @@ class Comms:
 
     # ── what the page says ──────────────────────────────────────────────────────────────────────────
 
-    def put(self, heard: Heard) -> bool:
+    def put(self, heard: CommToRank) -> bool:
         """Let it wait for its turn; on the agent's thread.
 
         A slider that is dragged while the rank is busy says a lot: of what waits in a row for one widget, the last
@@ -164,7 +164,7 @@ def _apart(state: dict[str, Any]) -> tuple[dict[str, Any], list[list[Any]], list
     return walk(state, []), paths, buffers
 
 
-def _is_update(heard: Heard) -> bool:
+def _is_update(heard: CommToRank) -> bool:
     return heard.kind == "msg" and heard.data.get("method") == "update" and not heard.buffers
 
 
@@ -232,7 +232,7 @@ class RankComm(BaseComm):
         capture = self._comms.capture
         run = capture.attribution() or self.run
         late = capture.is_late(run)
-        capture.tell(run, Comm(kind, self.comm_id, data, metadata or {}, target, buffers or [], late))
+        capture.tell(run, CommFromRank(kind, self.comm_id, data, metadata or {}, target, buffers or [], late))
 
     @property
     def outlet(self) -> Outlet | None:

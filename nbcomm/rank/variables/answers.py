@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import TransferError
-from ...protocol.messages import Compare, Offer, Survey
+from ...protocol.messages import CompareVariable, DescribeVariables, SendVariable
 from ...protocol.payload import unpack
 from .describe import find, survey
 from .value_diff import compare, form
 
 
-def answer(message: Survey | Offer | Compare, frames: Sequence[Any], shell: Any) -> Any:
-    """The value to send back: plain, but for an `Offer`'s, which only another rank unpacks.
+def answer(message: DescribeVariables | SendVariable | CompareVariable, frames: Sequence[Any], shell: Any) -> Any:
+    """The value to send back: plain, but for an `SendVariable`'s, which only another rank unpacks.
 
     Args:
         message: what is asked.
@@ -24,11 +24,11 @@ def answer(message: Survey | Offer | Compare, frames: Sequence[Any], shell: Any)
         TransferError: there is no such value, or it cannot be looked into.
     """
     namespace = shell.user_ns
-    if isinstance(message, Survey):
+    if isinstance(message, DescribeVariables):
         return survey(namespace, shell.user_ns_hidden, message.names, hashes=message.hashes)
     value = find(namespace, message.name)
     try:
         formed = form(value)
     except TransferError as error:
         raise TransferError(f"{message.name}: {error}") from error
-    return formed if isinstance(message, Offer) else compare(formed, unpack(message.blob, frames), message.atol)
+    return formed if isinstance(message, SendVariable) else compare(formed, unpack(message.blob, frames), message.atol)

@@ -13,7 +13,17 @@ from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.generations import Generations, left_over
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.dispatcher import Desk
-from nbcomm.protocol.messages import Abort, Count, Doing, Done, Failure, Form, Hello, Interrupt, Snapshot
+from nbcomm.protocol.messages import (
+    Abort,
+    CollectiveState,
+    Done,
+    Failure,
+    FormGroups,
+    Hello,
+    Interrupt,
+    MessageCount,
+    StatusReply,
+)
 from nbcomm.world_dir import Home
 
 
@@ -26,7 +36,7 @@ class Link:
 
     def send(self, ranks: Sequence[int], message: Any) -> None:
         self.sent.append((list(ranks), message))
-        if isinstance(message, Form):
+        if isinstance(message, FormGroups):
             self.answer(ranks[0], message)
 
 
@@ -43,8 +53,8 @@ class Played:
         self.generations = Generations(home, self.roster, lambda: self.link, self.desk.expect)  # type: ignore[arg-type, return-value]
         self.link.answer = lambda rank, form: self.desk.hear(rank, Done(form.id))
 
-    def forms(self) -> list[Form]:
-        return [message for _, message in self.link.sent if isinstance(message, Form)]
+    def forms(self) -> list[FormGroups]:
+        return [message for _, message in self.link.sent if isinstance(message, FormGroups)]
 
 
 @pytest.fixture
@@ -96,7 +106,7 @@ def test_each_life_has_a_store_of_its_own_and_the_old_one_goes(played: Played, t
 
 
 def test_where_one_cannot_the_others_are_freed_and_it_is_named(played: Played) -> None:
-    def answer(rank: int, form: Form) -> None:
+    def answer(rank: int, form: FormGroups) -> None:
         if rank == 1:
             played.desk.hear(1, Done(form.id, failure=Failure("RuntimeError", "no sockets left", "…")))
 
@@ -150,7 +160,7 @@ def test_a_cell_that_broke_its_groups_makes_them_stale(played: Played) -> None:
 
 @pytest.mark.parametrize(("failure", "stale"), [(Failure("E", "", ""), True), (None, False)])
 def test_what_is_left_over_counts_where_a_cell_failed(played: Played, failure: Failure | None, stale: bool) -> None:
-    ahead, behind = Doing({"": 2}), Doing({"": 1})
+    ahead, behind = CollectiveState({"": 2}), CollectiveState({"": 1})
     played.generations.look_back(
         {0: Done(1, doing=ahead), 1: Done(1, failure=failure, doing=behind), 2: Done(1, doing=ahead)}
     )
@@ -165,7 +175,7 @@ def test_another_notebook_goes_on_where_the_ranks_are(
 ) -> None:
     if dead:
         played.roster.note_death(2, None)
-    snapshots = [Snapshot(rank, 1, "idle", 0.0, None, 0, 0, 0, life) for rank, life in enumerate(lives)]
+    snapshots = [StatusReply(rank, 1, "idle", 0.0, None, 0, 0, 0, life) for rank, life in enumerate(lives)]
     played.generations.take_up(snapshots, 29500)
     assert (played.generations.number, played.generations.port) == (max(lives), 29500)
     assert played.generations.stale is stale
@@ -177,34 +187,34 @@ def test_another_notebook_goes_on_where_the_ranks_are(
 def test_another_notebook_takes_nothing_over_that_a_failed_cell_has_left(
     played: Played, state: str, plain: str, stale: bool
 ) -> None:
-    snapshots = [Snapshot(rank, 1, "idle" if rank else state, 0.0, None, 0, 0, 0, 3) for rank in range(3)]
+    snapshots = [StatusReply(rank, 1, "idle" if rank else state, 0.0, None, 0, 0, 0, 3) for rank in range(3)]
     played.generations.take_up(snapshots, 29500, plain)
     assert played.generations.stale is stale
 
 
-def sent(to: int, number: int = 1, tag: int = 0) -> Doing:
-    return Doing(sent=[Count("", to, tag, number)])
+def sent(to: int, number: int = 1, tag: int = 0) -> CollectiveState:
+    return CollectiveState(sent=[MessageCount("", to, tag, number)])
 
 
-def received(source: int, number: int = 1, tag: int = 0) -> Doing:
-    return Doing(received=[Count("", source, tag, number)])
+def received(source: int, number: int = 1, tag: int = 0) -> CollectiveState:
+    return CollectiveState(received=[MessageCount("", source, tag, number)])
 
 
 @pytest.mark.parametrize(
     ("doings", "left"),
     [
         ([], False),
-        ([Doing(), Doing()], False),
-        ([Doing({"": 3}), Doing({"": 3})], False),
-        ([Doing({"": 3}), Doing({"": 2})], True),
-        ([Doing({"": 3, "a": 1}), Doing({"": 3})], False),
-        ([Doing({"a": 1}), Doing({"b": 1})], False),
+        ([CollectiveState(), CollectiveState()], False),
+        ([CollectiveState({"": 3}), CollectiveState({"": 3})], False),
+        ([CollectiveState({"": 3}), CollectiveState({"": 2})], True),
+        ([CollectiveState({"": 3, "a": 1}), CollectiveState({"": 3})], False),
+        ([CollectiveState({"a": 1}), CollectiveState({"b": 1})], False),
         ([sent(1), received(0)], False),
-        ([sent(1), Doing()], True),
+        ([sent(1), CollectiveState()], True),
         ([sent(1, 2), received(0)], True),
         ([sent(1), received(0, tag=7)], True),
-        ([Doing(), received(0)], True),
+        ([CollectiveState(), received(0)], True),
     ],
 )
-def test_what_is_left_over_could_meet_a_later_cell(doings: list[Doing], left: bool) -> None:
+def test_what_is_left_over_could_meet_a_later_cell(doings: list[CollectiveState], left: bool) -> None:
     assert left_over(dict(enumerate(doings))) is left

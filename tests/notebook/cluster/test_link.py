@@ -19,7 +19,19 @@ import zmq
 
 from nbcomm.notebook.cluster.link import Link
 from nbcomm.protocol.codec import decode_to_rank, encode
-from nbcomm.protocol.messages import Blob, Display, Done, FromRank, Hello, Output, Probe, Pull, Push, Snapshot, ToRank
+from nbcomm.protocol.messages import (
+    Display,
+    Done,
+    FromRank,
+    Hello,
+    Output,
+    Payload,
+    Pull,
+    Push,
+    StatusReply,
+    StatusRequest,
+    ToRank,
+)
 from nbcomm.world_dir import Home
 
 PATIENCE = 10_000
@@ -116,9 +128,9 @@ def world() -> Iterator[World]:
 def test_both_ends_speak_and_buffers_travel_raw(world: World) -> None:
     rank = world.greeted(3)
     big = os.urandom(1 << 16) * 1024
-    world.link.send([3], Push(1, Blob(b"pickle", [len(big)])), [big])
+    world.link.send([3], Push(1, Payload(b"pickle", [len(big)])), [big])
     message, frames = rank.receive()
-    assert message == Push(1, Blob(b"pickle", [len(big)]))
+    assert message == Push(1, Payload(b"pickle", [len(big)]))
     assert frames == [big]
     rank.send(Done(1, 0.5), big)
     assert world.next() == (3, Done(1, 0.5), [big])
@@ -134,8 +146,8 @@ def test_each_rank_gets_its_own_messages_in_order(world: World) -> None:
 
 def test_a_message_to_a_rank_that_is_not_there_is_dropped(world: World) -> None:
     rank = world.greeted(0)
-    world.link.send([7, 0], Probe())
-    assert rank.receive()[0] == Probe()
+    world.link.send([7, 0], StatusRequest())
+    assert rank.receive()[0] == StatusRequest()
 
 
 def _strangers() -> dict[str, dict[str, bytes]]:
@@ -154,8 +166,8 @@ def test_nobody_hears_a_stranger(world: World, who: str) -> None:
     stranger.send(_hello(5))
     stranger.await_refusal()
     friend = world.greeted(1)  # and nothing was heard before this
-    world.link.send([5, 1], Probe())
-    assert friend.receive()[0] == Probe()
+    world.link.send([5, 1], StatusRequest())
+    assert friend.receive()[0] == StatusRequest()
     assert not stranger.socket.poll(0)
     assert world.received.empty()
 
@@ -231,15 +243,15 @@ _DISPLAY = encode(Output(1, [Display({"a": "here"})]))
         [b"\xdd\xff\xff\xff\xff"],
         [_DISPLAY.replace(b"\xa4here", b"\xa4\xff\xff\xff\xff")],
         [_DISPLAY.replace(b"\xa4here", b"\x91" * 100_000 + b"\xc0")],
-        [encode(Probe())],
+        [encode(StatusRequest())],
     ],
     ids=["noise", "unknown", "empty", "empties", "too long", "no text", "too deep", "the other way"],
 )
 def test_garbage_from_within_is_dropped_and_the_link_lives(world: World, frames: list[bytes]) -> None:
     rank = world.greeted(0)
     rank.socket.send_multipart(frames)
-    rank.send(Snapshot(0, 1, "idle", 0.0, None, 1, 0, 0))
-    assert isinstance(world.next()[1], Snapshot)
+    rank.send(StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0))
+    assert isinstance(world.next()[1], StatusReply)
 
 
 @pytest.mark.parametrize("name", [b"stranger", b"rank", b"\xff\xfe"])
@@ -275,17 +287,17 @@ def test_a_callback_that_fails_does_not_end_the_link(capsys: pytest.CaptureFixtu
 def test_a_rank_that_was_replaced_takes_over_its_name(world: World) -> None:
     world.greeted(0)
     second = world.greeted(0)
-    world.link.send([0], Probe())
-    assert second.receive()[0] == Probe()
+    world.link.send([0], StatusRequest())
+    assert second.receive()[0] == StatusRequest()
 
 
 def test_closing_sends_what_waits_and_ends_thread_and_socket() -> None:
     world = World()
     rank = world.greeted(0)
-    world.link.send([0], Probe())
+    world.link.send([0], StatusRequest())
     thread = world.link._thread
     world.link.close()
-    assert rank.receive()[0] == Probe()
+    assert rank.receive()[0] == StatusRequest()
     assert not thread.is_alive()
     assert not world.link._authenticator.is_alive()
     assert world.link._router.closed
@@ -313,7 +325,7 @@ def test_a_link_whose_last_words_fail_is_closed_all_the_same(capsys: pytest.Capt
 def test_a_closed_link_drops_what_is_sent_and_closes_twice() -> None:
     world = World()
     world.link.close()
-    world.link.send([0], Probe())
+    world.link.send([0], StatusRequest())
     world.close()
 
 
@@ -342,7 +354,7 @@ def test_round_trips(world: World, size: int, capsys: pytest.CaptureFixture[str]
     try:
         for _ in range(50):
             began = time.perf_counter()
-            world.link.send(range(size), Probe())
+            world.link.send(range(size), StatusRequest())
             assert {world.next()[0] for _ in range(size)} == set(range(size))
             took.append(time.perf_counter() - began)
     finally:

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from nbcomm.notebook.cluster.pending import Request
-from nbcomm.protocol.messages import Blob, Done, Failure
+from nbcomm.protocol.messages import Done, Failure, Payload
 
 
 def test_it_is_complete_with_its_last_answer() -> None:
@@ -37,7 +37,7 @@ def test_failures_come_by_rank() -> None:
 
 
 def test_a_value_is_the_blob_and_its_frames() -> None:
-    request, blob = Request(7, [0, 1]), Blob(b"x", [1])
+    request, blob = Request(7, [0, 1]), Payload(b"x", [1])
     request.answer(0, Done(7, blob=blob), [b"raw"])
     request.answer(1, Done(7))
     assert request.value(0) == (blob, [b"raw"])

@@ -10,7 +10,7 @@ import pytest
 from nbcomm.launch.placement import assign_places
 from nbcomm.node.exit_status import how_it_ended
 from nbcomm.notebook.cluster.roster import Roster, ends_of
-from nbcomm.protocol.messages import Failure, Hello, Snapshot
+from nbcomm.protocol.messages import Failure, Hello, StatusReply
 from nbcomm.world_dir import Home
 
 
@@ -25,7 +25,7 @@ def roster(tmp_path: Path) -> Roster:
 
 
 def test_the_rows_say_what_the_ranks_said(roster: Roster) -> None:
-    roster.note(1, Snapshot(1, 101, "running", 5.0, 3, 1000, 0, 0, pss=True))
+    roster.note(1, StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0, pss=True))
     rows = roster.views()
     assert [(row.rank, row.pid, row.state) for row in rows] == [(0, 100, "idle"), (1, 101, "running"), (2, 102, "idle")]
     assert (rows[1].since, rows[1].memory, rows[1].pss) == (5.0, 1000, True)
@@ -33,7 +33,7 @@ def test_the_rows_say_what_the_ranks_said(roster: Roster) -> None:
 
 
 def test_a_rank_whose_cell_has_ended_runs_it_no_more_until_it_says_otherwise(roster: Roster) -> None:
-    busy = Snapshot(1, 101, "running", 5.0, 3, 1000, 0, 0)
+    busy = StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0)
     roster.note(1, busy)
     roster.note_error(1, Failure("ValueError", "bad", ""))
     roster.note_end(1, "failed")
@@ -51,7 +51,7 @@ def test_a_rank_whose_cell_has_ended_runs_it_no_more_until_it_says_otherwise(ros
 
 def test_a_dead_rank_stays_dead(roster: Roster) -> None:
     assert roster.note_death(2, -signal.SIGKILL).startswith("was killed by SIGKILL")
-    roster.note(2, Snapshot(2, 102, "idle", 5.0, None, 1000, 0, 0))
+    roster.note(2, StatusReply(2, 102, "idle", 5.0, None, 1000, 0, 0))
     assert roster.views()[2].state == "dead"
     assert "killed by SIGKILL" in roster.views()[2].note
     assert roster.dead_among([0, 2]) == [2]
@@ -60,8 +60,8 @@ def test_a_dead_rank_stays_dead(roster: Roster) -> None:
 def test_silence_ends_with_a_word_or_a_death(roster: Roster) -> None:
     earlier, question = roster.next_question(), roster.next_question()
     assert roster.silent(question) == {0, 1, 2}
-    roster.note(0, Snapshot(0, 100, "idle", 5.0, None, 1000, 0, 0, question=question))
-    roster.note(2, Snapshot(2, 102, "idle", 5.0, None, 1000, 0, 0, question=earlier))
+    roster.note(0, StatusReply(0, 100, "idle", 5.0, None, 1000, 0, 0, question=question))
+    roster.note(2, StatusReply(2, 102, "idle", 5.0, None, 1000, 0, 0, question=earlier))
     roster.note_death(1, 3)
     assert roster.silent(question) == {2}, "an answer to an earlier question tells nothing of now"
     assert roster.silent(earlier) == set()

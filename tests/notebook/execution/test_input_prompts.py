@@ -17,10 +17,18 @@ from IPython.core.error import StdinNotImplementedError
 from nbcomm.notebook.cluster.pending import Request
 from nbcomm.notebook.execution.input_prompts import Questions
 from nbcomm.notebook.execution.interrupts import Presses
-from nbcomm.protocol.messages import Asking, Doing, Done, Op, Reply, Snapshot, Withdrawn
+from nbcomm.protocol.messages import (
+    CollectiveState,
+    Done,
+    InputCancelled,
+    InputReply,
+    InputRequest,
+    PendingCall,
+    StatusReply,
+)
 
 RUN = 5
-STUCK = Doing(waits=[Op("collective", "barrier", "", [0, 1], 1, "", "", 0.0)])
+STUCK = CollectiveState(waits=[PendingCall("collective", "barrier", "", [0, 1], 1, "", "", 0.0)])
 
 
 class Ranks:
@@ -28,17 +36,17 @@ class Ranks:
 
     def __init__(self) -> None:
         self.now = 0.0
-        self.replies: list[tuple[int, Reply]] = []
+        self.replies: list[tuple[int, InputReply]] = []
         self.waits: set[int] = set()
         self.question = 0
         self.fresh = True
 
-    def send(self, ranks: list[int], message: Reply) -> None:
+    def send(self, ranks: list[int], message: InputReply) -> None:
         self.replies += [(rank, message) for rank in ranks]
 
-    def snapshot(self, rank: int) -> Snapshot | None:
-        doing = STUCK if rank in self.waits else Doing()
-        return Snapshot(rank, 1, "running", 0, RUN, 0, 0, 0, 1, doing, self.question + self.fresh)
+    def snapshot(self, rank: int) -> StatusReply | None:
+        doing = STUCK if rank in self.waits else CollectiveState()
+        return StatusReply(rank, 1, "running", 0, RUN, 0, 0, 0, 1, doing, self.question + self.fresh)
 
 
 class Output:
@@ -83,7 +91,7 @@ class Cell:
         return answer() if callable(answer) else str(answer)
 
     def ask(self, rank: int, number: int = 1, prompt: str = "? ", **more: Any) -> None:
-        self.questions.hear(rank, Asking(RUN, number, prompt, **more))
+        self.questions.hear(rank, InputRequest(RUN, number, prompt, **more))
 
     def end(self, *ranks: int) -> None:
         for rank in ranks:
@@ -244,7 +252,7 @@ def test_output_is_shown_while_a_box_is_open(cell: Cell) -> None:
 
 def test_output_that_cannot_be_shown_does_not_keep_the_box_open(cell: Cell, capsys: Any) -> None:
     def break_down() -> None:
-        cell.questions.hear(0, Withdrawn(RUN, 1))
+        cell.questions.hear(0, InputCancelled(RUN, 1))
         raise OSError("no screen")
 
     cell.output.meanwhile = break_down
@@ -260,7 +268,7 @@ def test_output_that_cannot_be_shown_does_not_keep_the_box_open(cell: Cell, caps
 def test_a_box_is_left_when_nobody_waits_for_the_answer(cell: Cell, what: str) -> None:
     def happen() -> None:
         if what == "withdrawn":
-            cell.questions.hear(0, Withdrawn(RUN, 1))
+            cell.questions.hear(0, InputCancelled(RUN, 1))
         elif what == "aborted":
             cell.request.aborted = True
         else:
@@ -293,7 +301,7 @@ def test_a_press_breaks_the_box_and_counts_and_no_other_box_opens(cell: Cell) ->
 
 
 def test_questions_of_a_cell_that_nobody_waits_for_find_the_end_of_the_input(cell: Cell) -> None:
-    cell.questions.hear(2, Asking(RUN - 1, 9, "Name? "))
+    cell.questions.hear(2, InputRequest(RUN - 1, 9, "Name? "))
     cell.questions.end()
     cell.ask(1)
     assert cell.replied == [(2, "EOFError"), (1, "EOFError")]
@@ -325,5 +333,5 @@ def test_the_panel_says_who_asks(cell: Cell) -> None:
     cell.ask(3, prompt="Name? ")
     cell.ask(2, prompt="")
     assert cell.questions.waiting == "rank 2 asks in the cell"
-    cell.questions.hear(2, Withdrawn(RUN, 1))
+    cell.questions.hear(2, InputCancelled(RUN, 1))
     assert cell.questions.waiting == "rank 3 asks in the cell: Name?"

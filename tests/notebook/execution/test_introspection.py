@@ -7,12 +7,12 @@ from typing import Any
 
 from nbcomm.notebook.execution import introspection
 from nbcomm.notebook.execution.introspection import Inquiries
-from nbcomm.protocol.messages import Ask, Told
+from nbcomm.protocol.messages import IntrospectReply, IntrospectRequest
 
 
-def made() -> tuple[Inquiries, list[tuple[list[int], Ask]]]:
+def made() -> tuple[Inquiries, list[tuple[list[int], IntrospectRequest]]]:
     """Inquiries, and what was sent."""
-    sent: list[tuple[list[int], Ask]] = []
+    sent: list[tuple[list[int], IntrospectRequest]] = []
     link: Any = SimpleNamespace(send=lambda ranks, message: sent.append((ranks, message)))
     return Inquiries(lambda: link), sent
 
@@ -24,22 +24,22 @@ def test_an_answer_goes_to_who_has_asked() -> None:
         ([1], "complete", "x.", 2, 0),
         ([1], "inspect", "y", 1, 1),
     ]
-    table.hear(1, Told(sent[1][1].id, {"found": True}))
+    table.hear(1, IntrospectReply(sent[1][1].id, {"found": True}))
     assert second.result(0) == {"found": True}
     assert not first.done()
-    table.hear(1, Told(sent[0][1].id, {}))
+    table.hear(1, IntrospectReply(sent[0][1].id, {}))
     assert first.result(0) is None, "the rank could not say"
 
 
 def test_what_nobody_asked_for_is_dropped() -> None:
     table, sent = made()
     answer = table.ask(1, "complete", "x", 1)
-    table.hear(1, Told(12345, {"matches": []}))
-    table.hear(2, Told(sent[0][1].id, {"matches": ["of another rank"]}))
+    table.hear(1, IntrospectReply(12345, {"matches": []}))
+    table.hear(2, IntrospectReply(sent[0][1].id, {"matches": ["of another rank"]}))
     assert not answer.done()
     assert answer.cancel()  # its time is over
-    table.hear(1, Told(sent[0][1].id, {"matches": []}))
-    table.hear(1, Told(sent[0][1].id, {"matches": []}))
+    table.hear(1, IntrospectReply(sent[0][1].id, {"matches": []}))
+    table.hear(1, IntrospectReply(sent[0][1].id, {"matches": []}))
 
 
 def test_a_rank_that_dies_answers_nothing() -> None:

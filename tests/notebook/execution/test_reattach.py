@@ -10,7 +10,7 @@ import pytest
 from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.reattach import Resumption
-from nbcomm.protocol.messages import Done, Hello, Output, Probe, Resume, Snapshot, Text
+from nbcomm.protocol.messages import Done, Hello, Output, Resume, StatusReply, StatusRequest, Text
 from nbcomm.world_dir import Home
 
 
@@ -22,11 +22,11 @@ class Link:
         self.running = running
 
     def send(self, ranks: list[int], message: Any) -> None:
-        assert isinstance(message, Probe)
+        assert isinstance(message, StatusRequest)
         for rank in ranks:
             if rank in self.running:
                 run = self.running[rank]
-                self.roster.note(rank, Snapshot(rank, 100, "running" if run else "idle", 0.0, run, 0, 0, 0, 4))
+                self.roster.note(rank, StatusReply(rank, 100, "running" if run else "idle", 0.0, run, 0, 0, 0, 4))
 
 
 @pytest.fixture
@@ -110,4 +110,4 @@ def test_a_rank_that_is_deaf_is_not_waited_for_for_ever(roster: Roster, monkeypa
 
 
 def test_what_is_no_cells_matter_passes() -> None:
-    assert not Resumption().take(0, Snapshot(0, 1, "idle", 0.0, None, 0, 0, 0), [])
+    assert not Resumption().take(0, StatusReply(0, 1, "idle", 0.0, None, 0, 0, 0), [])

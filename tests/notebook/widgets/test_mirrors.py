@@ -14,7 +14,7 @@ from nbcomm.notebook.display.area import RecordingArea, TerminalArea
 from nbcomm.notebook.widgets.as_text import wording
 from nbcomm.notebook.widgets.comm_ends import WidgetHalf
 from nbcomm.notebook.widgets.mirrors import Mirrors
-from nbcomm.protocol.messages import Comm, Display, Heard, Item, Text
+from nbcomm.protocol.messages import CommFromRank, CommToRank, Display, Item, Text
 
 from ..cells import Cell
 
@@ -28,7 +28,7 @@ class Known:
     def __init__(self) -> None:
         self.now = 0.0
         self.area = RecordingArea()
-        self.told: list[tuple[int, Heard]] = []
+        self.told: list[tuple[int, CommToRank]] = []
         self.mirrors = Mirrors(lambda rank, heard: self.told.append((rank, heard)), lambda: self.now)
 
     def hear(self, rank: int, *items: Item) -> list[Item]:
@@ -54,16 +54,16 @@ def known() -> Iterator[Known]:
     assert set(ipywidgets.widgets.widget._instances) == before
 
 
-def opened(name: str, kind: str = "IntSlider", buffers: list[bytes] | None = None, **state: Any) -> Comm:
+def opened(name: str, kind: str = "IntSlider", buffers: list[bytes] | None = None, **state: Any) -> CommFromRank:
     """A rank opens a widget."""
     paths = state.pop("buffer_paths", [])
     full = {"_model_name": f"{kind}Model", "_view_name": f"{kind}View", **CONTROLS, **state}
     data = {"state": full, "buffer_paths": paths}
-    return Comm("open", name, data, {"version": "2.1.0"}, "jupyter.widget", buffers or [])
+    return CommFromRank("open", name, data, {"version": "2.1.0"}, "jupyter.widget", buffers or [])
 
 
-def updated(name: str, **state: Any) -> Comm:
-    return Comm("msg", name, {"method": "update", "state": state, "buffer_paths": []})
+def updated(name: str, **state: Any) -> CommFromRank:
+    return CommFromRank("msg", name, {"method": "update", "state": state, "buffer_paths": []})
 
 
 def view(name: str, **options: Any) -> Display:
@@ -86,10 +86,12 @@ def test_a_widget_of_a_rank_is_a_widget_of_the_notebook(known: Known) -> None:
 
 
 def test_what_the_rank_says_is_kept_and_passed_on(known: Known) -> None:
-    known.hear(0, opened("w1", value=3), updated("w1", value=4), Comm("msg", "w1", {"method": "custom", "content": 1}))
+    known.hear(
+        0, opened("w1", value=3), updated("w1", value=4), CommFromRank("msg", "w1", {"method": "custom", "content": 1})
+    )
     assert known.mirrors.state("w1")["value"] == 4
     assert [data.get("method") for _, data in known.sent] == [None, "update", "custom"]
-    known.hear(0, updated("nobody", value=4), Comm("close", "nobody"))
+    known.hear(0, updated("nobody", value=4), CommFromRank("close", "nobody"))
     assert len(known.sent) == 3
 
 
@@ -97,11 +99,14 @@ def test_what_the_page_says_is_passed_on_echoed_and_kept(known: Known) -> None:
     known.hear(2, opened("w1", value=3))
     said = {"method": "update", "state": {"value": 9}, "buffer_paths": []}
     known.page_says("w1", said)
-    assert known.told == [(2, Heard("msg", "w1", said))]
+    assert known.told == [(2, CommToRank("msg", "w1", said))]
     assert known.sent[-1] == ("msg", {"method": "echo_update", "state": {"value": 9}, "buffer_paths": []})
     assert known.mirrors.state("w1")["value"] == 9
     known.page_says("w1", {"method": "custom", "content": {"event": "click"}}, [memoryview(b"raw")])
-    assert known.told[-1] == (2, Heard("msg", "w1", {"method": "custom", "content": {"event": "click"}}, {}, [b"raw"]))
+    assert known.told[-1] == (
+        2,
+        CommToRank("msg", "w1", {"method": "custom", "content": {"event": "click"}}, {}, [b"raw"]),
+    )
 
 
 def test_what_the_page_asks_for_is_answered_here(known: Known) -> None:
@@ -122,12 +127,12 @@ def test_binary_parts_stand_in_their_places_and_travel_apart(known: Known) -> No
 
 
 def test_a_comm_of_another_target_has_its_other_half(known: Known) -> None:
-    known.hear(3, Comm("open", "c1", {"hello": 1}, {}, "mine"))
+    known.hear(3, CommFromRank("open", "c1", {"hello": 1}, {}, "mine"))
     known.page_says("c1", {"any": "thing"})
-    assert known.told == [(3, Heard("msg", "c1", {"any": "thing"}))]
+    assert known.told == [(3, CommToRank("msg", "c1", {"any": "thing"}))]
     comm.get_comm_manager().comm_close(None, "", {"content": {"comm_id": "c1"}, "metadata": {}})
-    assert known.told[-1] == (3, Heard("close", "c1"))
-    known.hear(3, Comm("msg", "c1", {"too": "late"}))
+    assert known.told[-1] == (3, CommToRank("close", "c1"))
+    known.hear(3, CommFromRank("msg", "c1", {"too": "late"}))
     assert known.sent == [("open", {"hello": 1})]
 
 
@@ -140,11 +145,11 @@ def test_a_page_that_knows_no_widgets_and_closes_them_leaves_them_to_others(know
     assert grid(cell) == ["[0]", "w0"]
     assert cell.area.outputs[0]["data"]["text/plain"] == "[0] IntSlider: 3"
     known.page_says("w0", {"method": "update", "state": {"value": 4}})
-    assert known.told == [(0, Heard("msg", "w0", {"method": "update", "state": {"value": 4}}))]
+    assert known.told == [(0, CommToRank("msg", "w0", {"method": "update", "state": {"value": 4}}))]
 
 
 def test_a_closed_widget_is_closed_everywhere(known: Known) -> None:
-    known.hear(0, opened("w1"), Comm("close", "w1"), updated("w1", value=1))
+    known.hear(0, opened("w1"), CommFromRank("close", "w1"), updated("w1", value=1))
     assert known.mirrors.widget("w1") is None
     assert known.mirrors.has_closed("w1")
     assert known.sent[-1] == ("close", {})
@@ -200,7 +205,7 @@ def test_what_is_held_back_comes_before_what_must_follow_it(known: Known) -> Non
     known.hear(0, opened("w1"))
     for value in range(1000):
         known.hear(0, updated("w1", value=value))
-    known.hear(0, Comm("msg", "w1", {"method": "custom", "content": "done"}))
+    known.hear(0, CommFromRank("msg", "w1", {"method": "custom", "content": "done"}))
     assert [data.get("state", {}).get("value") for _, data in known.sent[-2:]] == [999, None]
 
 
@@ -210,7 +215,7 @@ def test_where_there_is_no_page_nothing_is_opened(known: Known) -> None:
 
 
 def test_a_world_that_stops_takes_its_widgets_along(known: Known) -> None:
-    known.hear(0, opened("w1"), opened("w2"), Comm("open", "c1", target="mine"))
+    known.hear(0, opened("w1"), opened("w2"), CommFromRank("open", "c1", target="mine"))
     known.mirrors.close()
     known.mirrors.close()
     assert [kind for kind, _ in known.sent] == ["open", "open", "open", "close", "close", "close"]
@@ -276,11 +281,11 @@ def test_the_row_of_a_closed_widget_goes_and_the_last_one_takes_the_block_along(
         known.hear(rank, opened(f"w{rank}", value=rank))
         cell.feed(rank, view(f"w{rank}"))
     cell.tick()
-    known.hear(0, Comm("close", "w0"))
+    known.hear(0, CommFromRank("close", "w0"))
     assert grid(cell) == ["[1]", "w1"]
-    known.hear(1, Comm("close", "w1"))
+    known.hear(1, CommFromRank("close", "w1"))
     assert cell.area.outputs[0]["data"] == {}
-    known.hear(0, opened("w2"), Comm("close", "w2"))
+    known.hear(0, opened("w2"), CommFromRank("close", "w2"))
     cell.feed(0, view("w2"))  # it came and went before anybody looked
     cell.output.close()
     assert cell.area.text == ""

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.protocol.messages import Ask, Told
+from nbcomm.protocol.messages import IntrospectReply, IntrospectRequest
 from nbcomm.rank.cells import completion_thread as module
 from nbcomm.rank.cells.completion_thread import PATIENCE, Assistant
 from nbcomm.rank.output.capture import Capture, unheard
@@ -42,19 +42,19 @@ class Clock:
         return self.now
 
 
-def made(act: Callable[[str], Any], **how: Any) -> tuple[Assistant, Queue[Told], Clock]:
+def made(act: Callable[[str], Any], **how: Any) -> tuple[Assistant, Queue[IntrospectReply], Clock]:
     """An assistant, what it tells, and its clock."""
-    told: Queue[Told] = Queue()
+    told: Queue[IntrospectReply] = Queue()
     clock = Clock()
     return Assistant(lambda: Knows(act), told.put, clock=clock, **how), told, clock  # type: ignore[arg-type, return-value]
 
 
 def test_each_question_has_its_answer() -> None:
     assistant, told, _ = made(lambda code: code.upper())
-    assistant.ask(Ask(1, "complete", "x", 1))
-    assistant.ask(Ask(2, "inspect", "y", 0, 1))
-    assert told.get(timeout=DEADLINE) == Told(1, {"complete": "X", "cursor": 1})
-    assert told.get(timeout=DEADLINE) == Told(2, {"inspect": "Y", "cursor": 0, "detail": 1})
+    assistant.ask(IntrospectRequest(1, "complete", "x", 1))
+    assistant.ask(IntrospectRequest(2, "inspect", "y", 0, 1))
+    assert told.get(timeout=DEADLINE) == IntrospectReply(1, {"complete": "X", "cursor": 1})
+    assert told.get(timeout=DEADLINE) == IntrospectReply(2, {"inspect": "Y", "cursor": 0, "detail": 1})
 
 
 @pytest.mark.parametrize("error", [ValueError("no"), SystemExit(1), KeyboardInterrupt(), RecursionError()])
@@ -65,9 +65,9 @@ def test_an_error_is_no_answer_and_ends_nothing(error: BaseException) -> None:
         return code
 
     assistant, told, _ = made(act)
-    assistant.ask(Ask(1, "complete", "bad", 0))
-    assistant.ask(Ask(2, "complete", "good", 0))
-    assert told.get(timeout=DEADLINE) == Told(1, {})
+    assistant.ask(IntrospectRequest(1, "complete", "bad", 0))
+    assistant.ask(IntrospectRequest(2, "complete", "good", 0))
+    assert told.get(timeout=DEADLINE) == IntrospectReply(1, {})
     assert told.get(timeout=DEADLINE).content["complete"] == "good"
 
 
@@ -82,18 +82,18 @@ def test_while_one_is_stuck_the_others_are_told_nothing_at_once() -> None:
 
     threads = threading.active_count()
     assistant, told, clock = made(act)
-    assistant.ask(Ask(1, "complete", "stuck", 0))
+    assistant.ask(IntrospectRequest(1, "complete", "stuck", 0))
     assert begun.wait(DEADLINE)
-    assistant.ask(Ask(2, "complete", "soon after", 0))  # it waits: the first one may still end
+    assistant.ask(IntrospectRequest(2, "complete", "soon after", 0))  # it waits: the first one may still end
     clock.now += PATIENCE + 0.1
     for number in range(3, 30):
-        assistant.ask(Ask(number, "complete", "later", 0))
-        assert told.get(timeout=DEADLINE) == Told(number, {})
+        assistant.ask(IntrospectRequest(number, "complete", "later", 0))
+        assert told.get(timeout=DEADLINE) == IntrospectReply(number, {})
     assert threading.active_count() == threads + 1
     go.set()
     assert told.get(timeout=DEADLINE).content["complete"] == "stuck"
-    assert told.get(timeout=DEADLINE) == Told(2, {}), "nobody waits for this one any more"
-    assistant.ask(Ask(30, "complete", "again", 0))
+    assert told.get(timeout=DEADLINE) == IntrospectReply(2, {}), "nobody waits for this one any more"
+    assistant.ask(IntrospectRequest(30, "complete", "again", 0))
     assert told.get(timeout=DEADLINE).content["complete"] == "again"
 
 
@@ -115,7 +115,7 @@ def test_what_never_ends_is_ended(stubborn: bool) -> None:
         return code
 
     assistant, told, clock = made(act)
-    assistant.ask(Ask(1, "complete", "for ever", 0))
+    assistant.ask(IntrospectRequest(1, "complete", "for ever", 0))
     assert begun.wait(DEADLINE)
     assistant.look()
     assert told.empty()
@@ -125,9 +125,9 @@ def test_what_never_ends_is_ended(stubborn: bool) -> None:
         clock.now += 3
         assistant.look()
         time.sleep(0.01)  # the agent looks a few times a second
-    assert told.get() == Told(1, {})
+    assert told.get() == IntrospectReply(1, {})
     for number in range(2, 50):  # the end may come a moment late, and then it costs at most one answer
-        assistant.ask(Ask(number, "complete", "again", 0))
+        assistant.ask(IntrospectRequest(number, "complete", "again", 0))
         answer = told.get(timeout=DEADLINE)
         if answer.content:
             break
@@ -137,15 +137,15 @@ def test_what_never_ends_is_ended(stubborn: bool) -> None:
 def test_an_end_that_comes_late_spoils_nothing() -> None:
     assistant, told, _ = made(lambda code: code)
     for number in range(300):
-        assistant.ask(Ask(number, "complete", "x", 0))
+        assistant.ask(IntrospectRequest(number, "complete", "x", 0))
         assert assistant._worker is not None
         assistant._worker.end()  # before, within or after the answer
     deadline = time.monotonic() + DEADLINE
     while True:
         assert time.monotonic() < deadline
-        assistant.ask(Ask(1000, "complete", "last", 0))
+        assistant.ask(IntrospectRequest(1000, "complete", "last", 0))
         with contextlib.suppress(Empty):
-            if told.get(timeout=0.1) == Told(1000, {"complete": "last", "cursor": 0}):
+            if told.get(timeout=0.1) == IntrospectReply(1000, {"complete": "last", "cursor": 0}):
                 return
 
 
@@ -162,22 +162,22 @@ def test_what_cannot_be_ended_is_left_to_itself_a_few_times() -> None:
     threads = threading.active_count()
     assistant, told, clock = made(act)
     for number in range(4):
-        assistant.ask(Ask(number, "complete", str(number), 0))
+        assistant.ask(IntrospectRequest(number, "complete", str(number), 0))
         assert begun.get(timeout=DEADLINE) == number
         clock.now += 5
         assistant.look()
         assistant.look()
-    assistant.ask(Ask(10, "complete", "x", 0))
-    assert told.get(timeout=DEADLINE) == Told(10, {}), "enough threads are lost"
+    assistant.ask(IntrospectRequest(10, "complete", "x", 0))
+    assert told.get(timeout=DEADLINE) == IntrospectReply(10, {}), "enough threads are lost"
     assert threading.active_count() == threads + 4
     os.write(gates[0][1], b"x")  # one comes back, so that the last one can be left to itself
-    assert told.get(timeout=DEADLINE) == Told(0, {})
+    assert told.get(timeout=DEADLINE) == IntrospectReply(0, {})
     deadline = time.monotonic() + DEADLINE
     while True:
         assert time.monotonic() < deadline
         assistant.look()
-        assistant.ask(Ask(11, "complete", "y", 0))
-        if told.get(timeout=DEADLINE) == Told(11, {"complete": "y", "cursor": 0}):
+        assistant.ask(IntrospectRequest(11, "complete", "y", 0))
+        if told.get(timeout=DEADLINE) == IntrospectReply(11, {"complete": "y", "cursor": 0}):
             break
     for _, writing in gates:
         os.write(writing, b"x")
@@ -199,7 +199,7 @@ def test_it_is_set_apart_while_it_answers_and_only_then() -> None:
         seen.append("out")
 
     assistant, told, _ = made(seen.append, apart=apart)
-    assistant.ask(Ask(1, "complete", "x", 0))
+    assistant.ask(IntrospectRequest(1, "complete", "x", 0))
     told.get(timeout=DEADLINE)
     assert seen == ["in", "x", "out"]
 
@@ -219,7 +219,7 @@ def test_nobody_hears_what_it_prints(tmp_path: Any, monkeypatch: pytest.MonkeyPa
 
     assistant, told, _ = made(act)
     with capture.of_run(1):
-        assistant.ask(Ask(1, "complete", "x", 0))
+        assistant.ask(IntrospectRequest(1, "complete", "x", 0))
         told.get(timeout=DEADLINE)
         print("of the cell")
         with unheard():

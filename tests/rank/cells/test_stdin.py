@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from IPython.core.error import StdinNotImplementedError
 
-from nbcomm.protocol.messages import Asking, Reply, Withdrawn
+from nbcomm.protocol.messages import InputCancelled, InputReply, InputRequest
 from nbcomm.rank.cells.stdin import Asker
 from nbcomm.rank.collectives.flight_recorder import Record
 from nbcomm.rank.output.capture import Capture, follow_threads
@@ -32,16 +32,18 @@ class Person:
         self.record = Record()
         self.asker = Asker(self.capture, self.record, lambda: self.reason, self._roused)
         self.reason: BaseException | None = None
-        self.answers: list[Reply | str | None] = []
-        self.said: list[Asking | Withdrawn] = []
+        self.answers: list[InputReply | str | None] = []
+        self.said: list[InputRequest | InputCancelled] = []
         self.asked = threading.Event()
 
     def _roused(self) -> None:
         for message in self.asker.take():
             self.said.append(message)
-            answer = self.answers.pop(0) if isinstance(message, Asking) and self.answers else None
-            if answer is not None and isinstance(message, Asking):
-                self.asker.hear(answer if isinstance(answer, Reply) else Reply(message.run, message.number, answer))
+            answer = self.answers.pop(0) if isinstance(message, InputRequest) and self.answers else None
+            if answer is not None and isinstance(message, InputRequest):
+                self.asker.hear(
+                    answer if isinstance(answer, InputReply) else InputReply(message.run, message.number, answer)
+                )
             self.asked.set()
 
 
@@ -62,20 +64,20 @@ def test_a_line_is_asked_for_and_comes_without_its_end(person: Person) -> None:
     person.answers = ["Ünï ", ""]
     assert input("Name? ") == "Ünï "
     assert input() == ""
-    assert person.said == [Asking(RUN, 1, "Name? "), Asking(RUN, 2, "")]
+    assert person.said == [InputRequest(RUN, 1, "Name? "), InputRequest(RUN, 2, "")]
     assert person.asker.open() == []
 
 
 def test_a_prompt_may_be_anything(person: Person) -> None:
     person.answers = [""]
     input(3)
-    assert person.said == [Asking(RUN, 1, "3")]
+    assert person.said == [InputRequest(RUN, 1, "3")]
 
 
 def test_a_password_is_hidden(person: Person) -> None:
     person.answers = ["secret"]
     assert getpass.getpass() == "secret"
-    assert person.said == [Asking(RUN, 1, "Password: ", hidden=True)]
+    assert person.said == [InputRequest(RUN, 1, "Password: ", hidden=True)]
 
 
 def test_a_loop_of_commands_says_that_it_will_ask_again(person: Person) -> None:
@@ -85,17 +87,17 @@ def test_a_loop_of_commands_says_that_it_will_ask_again(person: Person) -> None:
 
     person.answers = ["end"]
     Loop().cmdloop()
-    assert person.said == [Asking(RUN, 1, "(Cmd) ", dialogue=True)]
+    assert person.said == [InputRequest(RUN, 1, "(Cmd) ", dialogue=True)]
 
 
 def test_stdin_is_read_in_lines_until_its_end(person: Person) -> None:
-    person.answers = ["one", "two", "three", Reply(RUN, 4, "", "EOFError")]
+    person.answers = ["one", "two", "three", InputReply(RUN, 4, "", "EOFError")]
     assert sys.stdin.readline() == "one\n"
     assert list(sys.stdin) == ["two\n", "three\n"]
 
 
 def test_stdin_may_be_read_in_parts_and_as_a_whole(person: Person) -> None:
-    person.answers = ["word", "a", "b", Reply(RUN, 4, "", "EOFError"), Reply(RUN, 5, "", "EOFError")]
+    person.answers = ["word", "a", "b", InputReply(RUN, 4, "", "EOFError"), InputReply(RUN, 5, "", "EOFError")]
     assert (sys.stdin.readline(2), sys.stdin.read(1), sys.stdin.readline()) == ("wo", "r", "d\n")
     assert sys.stdin.read() == "a\nb\n"
     assert sys.stdin.readlines() == []
@@ -109,7 +111,7 @@ def test_stdin_may_be_read_in_parts_and_as_a_whole(person: Person) -> None:
     [("EOFError", EOFError), ("StdinNotImplementedError", StdinNotImplementedError), ("New", EOFError)],
 )
 def test_an_answer_may_be_an_error(person: Person, name: str, kind: type[Exception]) -> None:
-    person.answers = [Reply(RUN, 1, "A sentence.", name)]
+    person.answers = [InputReply(RUN, 1, "A sentence.", name)]
     with pytest.raises(kind, match="A sentence"):
         input()
 
@@ -134,16 +136,16 @@ def test_a_wait_that_is_broken_off_is_withdrawn_and_the_answer_dropped(person: P
     failing.start()
     with pytest.raises(KeyboardInterrupt, match="■"):
         input("Name? ")
-    assert person.said == [Asking(RUN, 1, "Name? "), Withdrawn(RUN, 1)]
-    person.asker.hear(Reply(RUN, 1, "too late"))
+    assert person.said == [InputRequest(RUN, 1, "Name? "), InputCancelled(RUN, 1)]
+    person.asker.hear(InputReply(RUN, 1, "too late"))
     with pytest.raises(EOFError, match="to end"):  # it catches what should end it, and asks again
         input("Name? ")
 
 
 def test_an_answer_to_another_question_is_dropped(person: Person) -> None:
-    person.asker.hear(Reply(RUN, 1, "nobody asked"))
-    threading.Timer(0.1, lambda: person.asker.hear(Reply(RUN, 1, "right"))).start()
-    threading.Timer(0.05, lambda: person.asker.hear(Reply(RUN - 1, 1, "of another cell"))).start()
+    person.asker.hear(InputReply(RUN, 1, "nobody asked"))
+    threading.Timer(0.1, lambda: person.asker.hear(InputReply(RUN, 1, "right"))).start()
+    threading.Timer(0.05, lambda: person.asker.hear(InputReply(RUN - 1, 1, "of another cell"))).start()
     assert input() == "right"
 
 
@@ -151,23 +153,23 @@ def test_who_waits_for_a_person_waits_for_no_rank(person: Person) -> None:
     seen = []
     person.record._waiting.append(("a handle", False))
     threading.Timer(0.1, lambda: seen.append(person.record._waiting)).start()
-    threading.Timer(0.2, lambda: person.asker.hear(Reply(RUN, 1, ""))).start()
+    threading.Timer(0.2, lambda: person.asker.hear(InputReply(RUN, 1, ""))).start()
     input()
     assert seen == [[]]
     assert person.record._waiting == [("a handle", False)]
 
 
 def test_a_question_that_a_new_notebook_has_not_heard_is_there_to_be_said_again(person: Person) -> None:
-    said_again: list[Asking] = []
+    said_again: list[InputRequest] = []
 
     def answer() -> None:
         person.asked.wait(10)
         said_again.extend(person.asker.open())
-        person.asker.hear(Reply(RUN, 1, "x"))
+        person.asker.hear(InputReply(RUN, 1, "x"))
 
     threading.Thread(target=answer).start()
     assert input("Name? ") == "x"
-    assert said_again == [Asking(RUN, 1, "Name? ")]
+    assert said_again == [InputRequest(RUN, 1, "Name? ")]
 
 
 def test_a_thread_may_ask_while_its_cell_runs(person: Person) -> None:

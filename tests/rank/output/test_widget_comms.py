@@ -14,7 +14,7 @@ import comm
 import pytest
 from comm.base_comm import BaseComm
 
-from nbcomm.protocol.messages import Clear, Comm, Display, Heard, Item, Text
+from nbcomm.protocol.messages import Clear, CommFromRank, CommToRank, Display, Item, Text
 from nbcomm.rank.output import output_widget
 from nbcomm.rank.output.capture import Capture
 from nbcomm.rank.output.output_widget import Outlet
@@ -37,7 +37,7 @@ def said(capture: Capture, *, end: bool = False) -> list[Any]:
 
 
 def _told(item: Item) -> Any:
-    if isinstance(item, Comm):
+    if isinstance(item, CommFromRank):
         state = item.data.get("state", {})
         return item.kind, item.data.get("method", ""), {key: state[key] for key in state if key[0] != "_"}, item.late
     assert isinstance(item, Text)
@@ -45,7 +45,7 @@ def _told(item: Item) -> Any:
 
 
 def hear(comms: Comms, name: str, kind: str = "msg", buffers: list[bytes] | None = None, **data: Any) -> None:
-    assert comms.put(Heard(kind, name, data, {}, buffers or []))
+    assert comms.put(CommToRank(kind, name, data, {}, buffers or []))
     comms.handle()
 
 
@@ -60,7 +60,7 @@ def test_a_widget_is_opened_among_what_its_cell_prints() -> None:
             print("after")
             label.value = "new"
         ((run, items),) = capture.take(end=True)
-        opened = [item for item in items if isinstance(item, Comm) and item.kind == "open"]
+        opened = [item for item in items if isinstance(item, CommFromRank) and item.kind == "open"]
         kinds = [type(item).__name__ for item in items]
         last = items[-1]
         return run, kinds, opened[-1].target, opened[-1].data["state"]["value"], last.data, last.comm == label.model_id
@@ -170,7 +170,7 @@ def test_of_what_waits_in_a_row_for_a_widget_the_last_values_count() -> None:
             made.on_msg(lambda message: heard.append(message["content"]["data"]))
 
         def put(made: Any, buffers: list[bytes] | None = None, method: str = "update", **state: Any) -> bool:
-            return comms.put(Heard("msg", made.comm_id, {"method": method, "state": state}, {}, buffers or []))
+            return comms.put(CommToRank("msg", made.comm_id, {"method": method, "state": state}, {}, buffers or []))
 
         counted = [put(one, value=1), put(one, value=2, max=5), put(other, value=3), put(one, value=4)]
         comms.fence()
