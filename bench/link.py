@@ -9,8 +9,8 @@ from typing import Any
 import zmq
 
 from nbcomm.notebook.cluster.link import Link
+from nbcomm.protocol import Done, Hello, StatusRequest
 from nbcomm.protocol.codec import encode
-from nbcomm.protocol.messages import Done, Hello, StatusRequest
 from nbcomm.world_dir import Home
 
 from .rows import Row, interleaved

@@ -10,7 +10,7 @@ import time
 from nbcomm.analysis.collective_log import Chronicle
 from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import Feed
-from nbcomm.protocol.messages import CallRecord
+from nbcomm.protocol import CallRecord
 
 from .rows import Row, seconds
 

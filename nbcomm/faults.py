@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
-from .protocol.messages import Failure
+from .protocol import Failure
 from .short_repr import clipped, shortened
 
 _REMEMBERED = 100

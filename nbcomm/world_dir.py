@@ -21,7 +21,7 @@ from typing import IO
 import msgspec
 
 from .errors import StartError
-from .protocol.messages import Hello, RankPlacement
+from .protocol import Hello, RankPlacement
 from .short_repr import shortened
 
 HOME_VARIABLE = "NBCOMM_HOME"

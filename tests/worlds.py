@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pytest
 
-from nbcomm.protocol.messages import FormGroups, RankPlacement
+from nbcomm.protocol import FormGroups, RankPlacement
 
 from .autopsy import OutOfTimeError
 

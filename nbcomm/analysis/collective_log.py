@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 
-from ..protocol.messages import CallRecord, Done
+from ..protocol import CallRecord, Done
 from . import ladder, timeline
 from .matching import Meeting, meetings
 from .story import Ladder, Past, Timeline

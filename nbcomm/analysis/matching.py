@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from ..protocol.messages import CallRecord
+from ..protocol import CallRecord
 
 
 @dataclass

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import SpecError
-from ..protocol.messages import Done, RankPlacement
+from ..protocol import Done, RankPlacement
 from .matching import Meeting, meetings
 
 _TOTAL = ("all_gather", "all_gather_into_tensor", "gather")

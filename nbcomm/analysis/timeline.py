@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
-from ..protocol.messages import CallRecord
+from ..protocol import CallRecord
 from ..rank_spec import named
 from .matching import Meeting
 from .story import Span, Timeline

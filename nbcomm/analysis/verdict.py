@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..protocol.messages import PendingCall
+from ..protocol import PendingCall
 from ..rank_spec import named, together
 from .wait_graph import ENDED, Need, Standing, World
 
@@ -64,7 +64,7 @@ def judge(standings: Mapping[int, Standing]) -> Verdict:
     Args:
         standings: every rank of the world, by rank, all in one generation.
 
-    >>> from nbcomm.protocol.messages import Doing
+    >>> from nbcomm.protocol import Doing
     >>> stuck = Doing({"0": 1}, waits=[Op("collective", "barrier", "0", [0, 1], 1, "", "line 1: barrier()", 0.0)])
     >>> print(judge({0: Standing(0, "running", doing=stuck), 1: Standing(1, "finished")}).text)  # doctest: +ELLIPSIS
     barrier #1 of the world (line 1: barrier()) can never complete: rank 0 waits in it, but rank 1 has finished ...

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ..protocol.messages import CollectiveState, MessageCount, PendingCall
+from ..protocol import CollectiveState, MessageCount, PendingCall
 
 ENDED = {
     "finished": "has finished the cell",

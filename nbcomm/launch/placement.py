@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import psutil
 
 from ..errors import StartError
-from ..protocol.messages import Hello, RankPlacement
+from ..protocol import Hello, RankPlacement
 
 _PER_RANK = 96 << 20
 """Bytes of memory that a rank takes before it holds any tensor, generously."""

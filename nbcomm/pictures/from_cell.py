@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..analysis.matching import Meeting, meetings
-from ..protocol.messages import CallRecord
+from ..protocol import CallRecord
 from ..rank_spec import capital, named
 from ..short_repr import told_apart
 from .description import lateness

@@ -7,7 +7,8 @@ from typing import Any
 
 import msgspec
 
-from .messages import FromRank, ToRank
+from .reports import FromRank
+from .requests import ToRank
 
 _DEEPEST = 100
 """Levels of nesting that are kept where not all can be encoded."""

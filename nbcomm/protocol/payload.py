@@ -25,7 +25,7 @@ from typing import Any
 import cloudpickle
 
 from ..errors import TransferError
-from .messages import Payload
+from .common import Payload
 
 FILE_FROM = 1 << 20
 """Buffers of at least this many bytes together travel in a file where the two ends share one."""

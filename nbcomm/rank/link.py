@@ -23,8 +23,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from .. import errors
 from ..faults import Faults, failure, trace
-from ..protocol.codec import decode_to_rank, encode
-from ..protocol.messages import (
+from ..protocol import (
     Abort,
     Attached,
     CommToRank,
@@ -42,6 +41,7 @@ from ..protocol.messages import (
     Stop,
     ToRank,
 )
+from ..protocol.codec import decode_to_rank, encode
 from ..threads import keep
 from ..world_dir import Home, LinkInfo
 from .cells import debugger, script_runner

@@ -21,7 +21,7 @@ import msgspec
 from ..comm import torchrun
 from ..errors import NbcommError, TransferError
 from ..faults import Faults, failure, told
-from ..protocol.messages import (
+from ..protocol import (
     Call,
     CommToRank,
     CompareVariable,

@@ -6,8 +6,8 @@ import threading
 from collections import deque
 from typing import Any
 
+from ..protocol import Output, Resume, Text
 from ..protocol.codec import encode
-from ..protocol.messages import Output, Resume, Text
 
 _MOST = 64 << 20
 """Bytes that are kept of one request's output."""

@@ -19,7 +19,7 @@ from nbcomm.analysis.timeline import straggler, timeline
 from nbcomm.errors import SpecError
 from nbcomm.panel.feed import packed_timeline
 from nbcomm.pictures import from_cell
-from nbcomm.protocol.messages import CallRecord, Done, RankPlacement
+from nbcomm.protocol import CallRecord, Done, RankPlacement
 
 WORLD = [0, 1, 2, 3]
 

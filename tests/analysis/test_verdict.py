@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from nbcomm.analysis.verdict import judge, of_threads
 from nbcomm.analysis.wait_graph import Standing
-from nbcomm.protocol.messages import CollectiveState, MessageCount, PendingCall
+from nbcomm.protocol import CollectiveState, MessageCount, PendingCall
 
 from ..notebook.programs import Play, Tape, any_play
 

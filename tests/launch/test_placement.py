@@ -6,7 +6,7 @@ import pytest
 
 from nbcomm.errors import StartError
 from nbcomm.launch import placement
-from nbcomm.protocol.messages import Hello
+from nbcomm.protocol import Hello
 
 
 def hellos(n: int) -> list[Hello]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from nbcomm.notebook.display.area import RecordingArea
 from nbcomm.notebook.output.cell_output import CellOutput
-from nbcomm.protocol.messages import Display, Item, Text
+from nbcomm.protocol import Display, Item, Text
 
 
 class Cell:

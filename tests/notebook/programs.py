@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from nbcomm.analysis.wait_graph import Standing
-from nbcomm.protocol.messages import CollectiveState, MessageCount, PendingCall
+from nbcomm.protocol import CollectiveState, MessageCount, PendingCall
 
 T = TypeVar("T")
 

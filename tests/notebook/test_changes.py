@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import threading
 
-from nbcomm.protocol.messages import Clear, Display, Text
+from nbcomm.protocol import Clear, Display, Text
 
 from .cells import Cell, png, shown_png
 

@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.protocol import messages
+from nbcomm.protocol import FromRank, ToRank, messages
 from nbcomm.protocol.codec import decode_from_rank, decode_to_rank, encode
-from nbcomm.protocol.messages import FromRank, ToRank
 
 PLACE = messages.RankPlacement(1, 4, 1, 4, 0, 1, "cuda:1", "cpu:gloo,cuda:nccl", 2)
 BLOB = messages.Payload(b"\x80\x05N.", [3, 0], "where/it/lies")

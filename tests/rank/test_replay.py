@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from nbcomm.protocol import Done, FromRank, Output, Resume, Text
 from nbcomm.protocol.codec import decode_from_rank, encode
-from nbcomm.protocol.messages import Done, FromRank, Output, Resume, Text
 from nbcomm.rank.replay import History
 
 

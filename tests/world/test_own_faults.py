@@ -47,7 +47,7 @@ desk.Desk.hear = deaf
 """
 
 REQUEST = """
-from nbcomm.protocol.messages import Run
+from nbcomm.protocol import Run
 plain = session.link.send
 def dropping(ranks, message, buffers=()):
     if isinstance(message, Run):

@@ -29,8 +29,8 @@ import pytest
 import zmq
 from jupyter_client.session import Session
 
+from nbcomm.protocol import Hello, Output, Text
 from nbcomm.protocol.codec import encode
-from nbcomm.protocol.messages import Hello, Output, Text
 from nbcomm.world_dir import Home
 
 from .notebook import Notebook

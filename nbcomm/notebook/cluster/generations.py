@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted, StateError
-from ...protocol.messages import Abort, CollectiveState, Done, FormGroups, Interrupt, RankPlacement, StatusReply
+from ...protocol import Abort, CollectiveState, Done, FormGroups, Interrupt, RankPlacement, StatusReply
 from ...world_dir import Home
 from .pending import Request
 from .roster import Roster

@@ -20,8 +20,8 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 
 from ...faults import Faults
+from ...protocol import FromRank, ToRank
 from ...protocol.codec import decode_from_rank, encode
-from ...protocol.messages import FromRank, ToRank
 from ...threads import keep
 from ...world_dir import Home, LinkInfo
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...protocol.messages import Done, Failure, Payload
+from ...protocol import Done, Failure, Payload
 
 
 class Request:

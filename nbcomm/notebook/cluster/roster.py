@@ -11,7 +11,7 @@ from msgspec import structs
 from ...analysis.verdict import plural
 from ...node.exit_status import how_it_ended
 from ...panel import RankView
-from ...protocol.messages import Attached, CollectiveState, Failure, FromRank, Hello, RankPlacement, StatusReply
+from ...protocol import Attached, CollectiveState, Failure, FromRank, Hello, RankPlacement, StatusReply
 from ...rank_spec import named, together
 from ...world_dir import Home, tail
 from ..output.failures import first_line

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ... import rank_spec as rank_specs
 from ...errors import StartError
 from ...launch import placement
-from ...protocol.messages import Failure
+from ...protocol import Failure
 from ...torch_versions import untested
 from .generations import Generations
 from .readiness import await_ranks, refuse_dead

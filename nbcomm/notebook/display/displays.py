@@ -12,7 +12,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from ...protocol.messages import LIVE
+from ...protocol import LIVE
 from ...rank_spec import fold
 from .items import Rich, Version
 from .live import new_display_id, text_bundle

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from ...protocol.messages import Clear, CommFromRank, Display, Item, Result, Text
+from ...protocol import Clear, CommFromRank, Display, Item, Result, Text
 from .items import Line, Piece, Rich, version
 
 _TOKEN = re.compile(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ...analysis import perfetto
 from ...pictures import from_cell
-from ...protocol.messages import Done, RankPlacement, Run
+from ...protocol import Done, RankPlacement, Run
 from ...rank_spec import named
 from ..output.cell_output import CellOutput
 

@@ -15,7 +15,7 @@ from ... import rank_spec as rank_specs
 from ...analysis.collective_log import Chronicle
 from ...errors import Interrupted, StateError
 from ...faults import Faults
-from ...protocol.messages import Call, Done, Output, Run
+from ...protocol import Call, Done, Output, Run
 from ..cluster.pending import Request
 from ..output.cell_output import CellOutput, cell_error
 from ..output.last_cell import CellRun
@@ -23,7 +23,7 @@ from ..output.past_cells import PastOutputs
 from .interrupts import Presses
 
 if TYPE_CHECKING:
-    from ...protocol.messages import Failure
+    from ...protocol import Failure
     from ..cluster.generations import Generations
     from ..widgets.mirrors import Mirrors
     from .dispatcher import Desk

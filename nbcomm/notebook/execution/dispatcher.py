@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted
 from ...faults import failure
-from ...protocol.messages import Done, Failure, Interrupt
+from ...protocol import Done, Failure, Interrupt
 from ..cluster.pending import Request
 from .input_prompts import Questions
 from .interrupts import Presses
 
 if TYPE_CHECKING:
-    from ...protocol.messages import MainLoopRequest as Order
+    from ...protocol import MainLoopRequest as Order
     from ..cluster.link import Link
     from ..cluster.roster import Roster
 

@@ -15,7 +15,7 @@ from ... import rank_spec as rank_specs
 from ...analysis.verdict import judge, of_threads
 from ...analysis.wait_graph import Standing
 from ...faults import Faults
-from ...protocol.messages import CollectiveState, Done, PendingCall, StatusRequest
+from ...protocol import CollectiveState, Done, PendingCall, StatusRequest
 from ...threads import keep
 from ..cluster.roster import ends_of
 from ..output.failures import first_line

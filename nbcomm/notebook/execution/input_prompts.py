@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...faults import Faults
-from ...protocol.messages import InputCancelled, InputReply, InputRequest
+from ...protocol import InputCancelled, InputReply, InputRequest
 from ...threads import keep
 from ..display.displays import label
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages import IntrospectReply, IntrospectRequest
+from ...protocol import IntrospectReply, IntrospectRequest
 
 if TYPE_CHECKING:
     from ..cluster.link import Link
@@ -40,7 +40,7 @@ class Inquiries:
         self._open: dict[int, tuple[int, Answer]] = {}
 
     def ask(self, rank: int, kind: str, code: str, cursor: int, detail: int = 0) -> Answer:
-        """Ask a rank; see `nbcomm.protocol.messages.IntrospectRequest`. The answer may never come."""
+        """Ask a rank; see `nbcomm.protocol.IntrospectRequest`. The answer may never come."""
         question = IntrospectRequest(next(self._ids), kind, code, cursor, detail)
         answer: Answer = Future()
         self._open[question.id] = rank, answer

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...protocol.messages import (
+from ...protocol import (
     Done,
     FromRank,
     InputCancelled,

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted, TransferError
-from ...protocol.messages import Call, Done, Pull, Push
+from ...protocol import Call, Done, Pull, Push
 from ...protocol.payload import pack, release, unpack
 from ..output.cell_output import CellOutput
 from .interrupts import Presses
 
 if TYPE_CHECKING:
-    from ...protocol.messages import MainLoopRequest as Order
+    from ...protocol import MainLoopRequest as Order
     from ..cluster.pending import Request
     from .cell_run import Stage
     from .dispatcher import Desk

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...faults import Faults
-from ...protocol.messages import Clear, Display, Failure, Item, Result, Text
+from ...protocol import Clear, Display, Failure, Item, Result, Text
 from ..display.area import Area
 from ..display.displays import Registry, Slot, label, prefixed
 from ..display.items import Entry, Line, Piece, Place, Rich, View, version

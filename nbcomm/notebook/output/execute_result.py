@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol, cast
 
-from ...protocol.messages import Item, Result
+from ...protocol import Item, Result
 from ..display.area import Area, current_area
 from ..display.items import Entry, Line, Piece, Rich
 from ..display.screen import Screen

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...errors import CellError
-from ...protocol.messages import Failure
+from ...protocol import Failure
 from ...short_repr import shortened
 from ..display.displays import label
 

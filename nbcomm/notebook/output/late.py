@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...protocol.messages import Display, Item, Text
+from ...protocol import Display, Item, Text
 from ..display.displays import label, prefixed
 from ..display.terminal_lines import LineReader
 

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from ...protocol.messages import Display, Item, Result, Text
+from ...protocol import Display, Item, Result, Text
 
 _Output = TypeVar("_Output")
 

@@ -14,7 +14,7 @@ from ... import rank_spec as rank_specs
 from ...analysis import perfetto as tracing
 from ...errors import RankDiedError, SpecError, StateError
 from ...panel.words import took
-from ...protocol.messages import Run
+from ...protocol import Run
 from ..cluster.roster import ends_of
 from ..display.area import current_area
 from ..execution.after_cell import Aftermath

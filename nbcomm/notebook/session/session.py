@@ -14,7 +14,7 @@ from ...errors import Interrupted
 from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
-from ...protocol.messages import (
+from ...protocol import (
     Done,
     FromRank,
     InputCancelled,

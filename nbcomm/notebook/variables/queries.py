@@ -7,14 +7,14 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...errors import SteeringError, TransferError
-from ...protocol.messages import CompareVariable, DescribeVariables, SendVariable
+from ...protocol import CompareVariable, DescribeVariables, SendVariable
 from ...protocol.payload import release
 from ..execution.transfers import transfer, unpack_answer
 from .comparison import Comparison, Outcome
 from .table import Variable, absence, merge
 
 if TYPE_CHECKING:
-    from ...protocol.messages import MainLoopRequest as Order
+    from ...protocol import MainLoopRequest as Order
     from ..cluster.pending import Request
     from ..execution.cell_run import Stage
     from ..execution.dispatcher import Desk

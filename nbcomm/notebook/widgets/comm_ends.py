@@ -11,7 +11,7 @@ import traitlets
 from comm.base_comm import BaseComm
 
 from ...frontend.quietly import quietly
-from ...protocol.messages import CommFromRank, CommToRank
+from ...protocol import CommFromRank, CommToRank
 from ..display.area import Area, current_area
 
 Tell = Callable[[int, CommToRank], None]

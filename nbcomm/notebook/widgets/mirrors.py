@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ...frontend.quietly import quietly
-from ...protocol.messages import CommFromRank, CommToRank, Item
+from ...protocol import CommFromRank, CommToRank, Item
 from ...threads import after
 from ..display.area import Area, current_area
 

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from queue import SimpleQueue
 from typing import Any
 
-from ...protocol.messages import IntrospectReply, IntrospectRequest
+from ...protocol import IntrospectReply, IntrospectRequest
 from ...threads import keep
 from ..output.capture import unheard
 from .completer import Enough, Insight

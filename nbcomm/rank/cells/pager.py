@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from ...protocol.messages import Display
+from ...protocol import Display
 from ..output.capture import Capture
 
 _BACK = re.compile(r"\x1b\[39(;00)?m")

@@ -23,7 +23,7 @@ from IPython.core.displayhook import DisplayHook
 
 from ...errors import CollectiveError
 from ...faults import told
-from ...protocol.messages import Done, Failure, Result, Run
+from ...protocol import Done, Failure, Result, Run
 from ..output.capture import Capture
 from .tracebacks import end_at_caller
 

@@ -22,7 +22,7 @@ from typing import Any, TextIO
 
 from IPython.core.error import StdinNotImplementedError
 
-from ...protocol.messages import InputCancelled, InputReply, InputRequest
+from ...protocol import InputCancelled, InputReply, InputRequest
 from ..collectives.flight_recorder import Record
 from ..output.capture import Capture, Side
 

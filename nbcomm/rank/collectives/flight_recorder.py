@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...protocol.messages import CollectiveState, MessageCount, PendingCall
+from ...protocol import CollectiveState, MessageCount, PendingCall
 from ..output.capture import NOBODY, run_of_thread
 from . import call_site
 from .any_source import AnyoneReceive

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from ...faults import Faults
-from ...protocol.messages import CallRecord
+from ...protocol import CallRecord
 from ...short_repr import size_of
 from . import call_site, call_values
 from .call_values import Drawn

@@ -9,7 +9,7 @@ from contextlib import suppress
 import numpy as np
 import torch
 
-from ...protocol.messages import RankPlacement
+from ...protocol import RankPlacement
 
 
 def torchrun_environment(place: RankPlacement, address: str, port: int) -> dict[str, str]:

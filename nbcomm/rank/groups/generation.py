@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from ... import errors
 from ...comm import Communicator, subset
-from ...protocol.messages import Mismatch, RankPlacement
+from ...protocol import Mismatch, RankPlacement
 from ...rank_spec import by_rank, named
 from ...torch_internals import process_groups
 from ...torch_internals.c10d import hash_of

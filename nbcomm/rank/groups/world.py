@@ -24,7 +24,7 @@ import torch.distributed as dist
 
 from ... import errors
 from ...comm import Communicator, lending
-from ...protocol.messages import FormGroups, Mismatch, RankPlacement
+from ...protocol import FormGroups, Mismatch, RankPlacement
 from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
 from ...torch_internals.check import self_check
 from ...torch_internals.gloo_sockets import GlooDevice

@@ -26,7 +26,7 @@ from typing import Any, TextIO
 
 import msgspec
 
-from ...protocol.messages import Clear, CommFromRank, Display, Item, Text
+from ...protocol import Clear, CommFromRank, Display, Item, Text
 from . import output_widget
 from .carriage_returns import settle_returns
 

@@ -15,7 +15,7 @@ import msgspec
 from ipykernel.jsonutil import encode_images
 from jupyter_client.jsonutil import json_default
 
-from ...protocol.messages import Clear, Display, Item, Result, Text
+from ...protocol import Clear, Display, Item, Result, Text
 from .carriage_returns import settle_returns
 
 _open: contextvars.ContextVar[tuple[Outlet, ...]] = contextvars.ContextVar("nbcomm_outlets", default=())

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
-from ...protocol.messages import LIVE
+from ...protocol import LIVE
 from .capture import Capture
 from .output_widget import Outlet
 

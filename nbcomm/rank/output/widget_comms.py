@@ -23,7 +23,7 @@ import comm
 import msgspec
 from comm.base_comm import BaseComm
 
-from ...protocol.messages import CommFromRank, CommToRank
+from ...protocol import CommFromRank, CommToRank
 from .capture import Capture
 from .output_widget import Outlet, plain
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import TransferError
-from ...protocol.messages import CompareVariable, DescribeVariables, SendVariable
+from ...protocol import CompareVariable, DescribeVariables, SendVariable
 from ...protocol.payload import unpack
 from .describe import find, survey
 from .value_diff import compare, form

@@ -13,7 +13,7 @@ from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.generations import Generations, left_over
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.dispatcher import Desk
-from nbcomm.protocol.messages import (
+from nbcomm.protocol import (
     Abort,
     CollectiveState,
     Done,

@@ -18,8 +18,7 @@ import pytest
 import zmq
 
 from nbcomm.notebook.cluster.link import Link
-from nbcomm.protocol.codec import decode_to_rank, encode
-from nbcomm.protocol.messages import (
+from nbcomm.protocol import (
     Display,
     Done,
     FromRank,
@@ -32,6 +31,7 @@ from nbcomm.protocol.messages import (
     StatusRequest,
     ToRank,
 )
+from nbcomm.protocol.codec import decode_to_rank, encode
 from nbcomm.world_dir import Home
 
 PATIENCE = 10_000

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from nbcomm.notebook.cluster.pending import Request
-from nbcomm.protocol.messages import Done, Failure, Payload
+from nbcomm.protocol import Done, Failure, Payload
 
 
 def test_it_is_complete_with_its_last_answer() -> None:

@@ -17,7 +17,7 @@ from jupyter_client.manager import KernelManager
 
 from nbcomm.notebook.display.area import RecordingArea, TerminalArea, current_area
 from nbcomm.notebook.output.cell_output import CellOutput
-from nbcomm.protocol.messages import Display, Text
+from nbcomm.protocol import Display, Text
 
 _DEADLINE = 60
 
@@ -76,7 +76,7 @@ def notebook() -> Iterator[Notebook]:
         notebook = Notebook(client)
         notebook.run(
             "import threading, time\n"
-            "from nbcomm.protocol.messages import Text, Display, Result, Clear\n"
+            "from nbcomm.protocol import Text, Display, Result, Clear\n"
             "from nbcomm.notebook.output.cell_output import CellOutput\n"
             "def on_thread(function, *args):\n"
             "    thread = threading.Thread(target=function, args=args)\n"
@@ -198,7 +198,7 @@ def test_outside_ipython_the_area_is_the_terminal():
 def test_ipython_in_a_terminal_prints_settled_lines():
     code = (
         "from nbcomm.notebook.output.cell_output import CellOutput\n"
-        "from nbcomm.protocol.messages import Text, Display\n"
+        "from nbcomm.protocol import Text, Display\n"
         "out = CellOutput(range(2))\n"
         "for rank in range(2):\n"
         "    out.feed(rank, [Text('stdout', 'a\\n'), Display({'text/html': 'b', 'text/plain': 'a table'})])\n"

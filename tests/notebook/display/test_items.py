@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from jupyter_client.session import json_packer
 
 from nbcomm.notebook.display.items import version
-from nbcomm.protocol.messages import Display
+from nbcomm.protocol import Display
 
 from ..cells import Cell
 

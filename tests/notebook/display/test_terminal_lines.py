@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nbcomm.notebook.display.items import Line, Rich
 from nbcomm.notebook.display.terminal_lines import LineReader, Reader
-from nbcomm.protocol.messages import Clear, Display, Result, Text
+from nbcomm.protocol import Clear, Display, Result, Text
 
 
 def read(*chunks: str) -> list[str]:

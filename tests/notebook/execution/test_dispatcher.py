@@ -17,7 +17,7 @@ from nbcomm.notebook.execution import dispatcher as module
 from nbcomm.notebook.execution.dispatcher import Desk
 from nbcomm.notebook.execution.interrupts import Presses
 from nbcomm.notebook.execution.transfers import transfer, unpack_answer
-from nbcomm.protocol.messages import Call, Done, Failure, Interrupt, Pull
+from nbcomm.protocol import Call, Done, Failure, Interrupt, Pull
 from nbcomm.protocol.payload import FILE_FROM, pack
 
 

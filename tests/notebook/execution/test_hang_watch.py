@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nbcomm.analysis.wait_graph import Standing
 from nbcomm.notebook.execution.hang_watch import _cut_off
-from nbcomm.protocol.messages import CollectiveState, PendingCall
+from nbcomm.protocol import CollectiveState, PendingCall
 
 
 def test_a_call_that_deaths_cut_off_names_each_with_its_own_end() -> None:

@@ -17,7 +17,7 @@ from IPython.core.error import StdinNotImplementedError
 from nbcomm.notebook.cluster.pending import Request
 from nbcomm.notebook.execution.input_prompts import Questions
 from nbcomm.notebook.execution.interrupts import Presses
-from nbcomm.protocol.messages import (
+from nbcomm.protocol import (
     CollectiveState,
     Done,
     InputCancelled,

@@ -7,7 +7,7 @@ from typing import Any
 
 from nbcomm.notebook.execution import introspection
 from nbcomm.notebook.execution.introspection import Inquiries
-from nbcomm.protocol.messages import IntrospectReply, IntrospectRequest
+from nbcomm.protocol import IntrospectReply, IntrospectRequest
 
 
 def made() -> tuple[Inquiries, list[tuple[list[int], IntrospectRequest]]]:

@@ -10,7 +10,7 @@ import pytest
 from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.reattach import Resumption
-from nbcomm.protocol.messages import Done, Hello, Output, Resume, StatusReply, StatusRequest, Text
+from nbcomm.protocol import Done, Hello, Output, Resume, StatusReply, StatusRequest, Text
 from nbcomm.world_dir import Home
 
 

@@ -14,7 +14,7 @@ import nbcomm.notebook.output.cell_output as outputs
 from nbcomm.notebook.display.area import RecordingArea
 from nbcomm.notebook.display.items import VIEW, Rich
 from nbcomm.notebook.output.cell_output import CellOutput
-from nbcomm.protocol.messages import LIVE, Clear, Display, Result, Text
+from nbcomm.protocol import LIVE, Clear, Display, Result, Text
 
 from ..cells import Cell, defolded, png, shown_png
 

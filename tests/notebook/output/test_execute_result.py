@@ -9,7 +9,7 @@ import pytest
 from nbcomm.notebook.display.area import Area, RecordingArea
 from nbcomm.notebook.output.cell_output import CellOutput
 from nbcomm.notebook.output.execute_result import cell_area, placing
-from nbcomm.protocol.messages import Clear, Result, Text
+from nbcomm.protocol import Clear, Result, Text
 
 from ..cells import Cell, png, shown_png
 

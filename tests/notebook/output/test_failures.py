@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbcomm.notebook.output.failures import cell_error
-from nbcomm.protocol.messages import Failure
+from nbcomm.protocol import Failure
 
 
 def test_identical_tracebacks_are_shown_once_the_odd_one_first():

@@ -7,7 +7,7 @@ from typing import Any, cast
 from nbcomm.notebook.display.displays import Registry
 from nbcomm.notebook.display.items import Rich, version
 from nbcomm.notebook.output.past_cells import PastOutputs
-from nbcomm.protocol.messages import Clear, Display, Text
+from nbcomm.protocol import Clear, Display, Text
 
 
 def _outputs(sizes: list[int], **bounds: int) -> tuple[PastOutputs, list[int]]:

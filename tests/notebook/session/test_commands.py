@@ -13,7 +13,7 @@ from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.dispatcher import Desk
 from nbcomm.notebook.session.commands import Commands
-from nbcomm.protocol.messages import Hello
+from nbcomm.protocol import Hello
 from nbcomm.world_dir import Home
 
 SIGKILL = -signal.SIGKILL

@@ -14,7 +14,7 @@ from nbcomm.notebook.display.area import RecordingArea, TerminalArea
 from nbcomm.notebook.widgets.as_text import wording
 from nbcomm.notebook.widgets.comm_ends import WidgetHalf
 from nbcomm.notebook.widgets.mirrors import Mirrors
-from nbcomm.protocol.messages import CommFromRank, CommToRank, Display, Item, Text
+from nbcomm.protocol import CommFromRank, CommToRank, Display, Item, Text
 
 from ..cells import Cell
 
@@ -329,7 +329,7 @@ def test_a_terminal_shows_text(known: Known) -> None:
 
 
 def test_a_cleared_cell_closes_its_blocks_and_not_the_ranks_widgets(known: Known) -> None:
-    from nbcomm.protocol.messages import Clear
+    from nbcomm.protocol import Clear
 
     cell = shown_in(known)
     for rank in range(2):

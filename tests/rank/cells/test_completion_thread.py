@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.protocol.messages import IntrospectReply, IntrospectRequest
+from nbcomm.protocol import IntrospectReply, IntrospectRequest
 from nbcomm.rank.cells import completion_thread as module
 from nbcomm.rank.cells.completion_thread import PATIENCE, Assistant
 from nbcomm.rank.output.capture import Capture, unheard

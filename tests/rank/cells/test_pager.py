@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from nbcomm.protocol.messages import Display, Text
+from nbcomm.protocol import Display, Text
 from nbcomm.rank.cells.pager import find_names, show_pages
 from nbcomm.rank.output.capture import Capture
 

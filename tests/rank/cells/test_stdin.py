@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from IPython.core.error import StdinNotImplementedError
 
-from nbcomm.protocol.messages import InputCancelled, InputReply, InputRequest
+from nbcomm.protocol import InputCancelled, InputReply, InputRequest
 from nbcomm.rank.cells.stdin import Asker
 from nbcomm.rank.collectives.flight_recorder import Record
 from nbcomm.rank.output.capture import Capture, follow_threads

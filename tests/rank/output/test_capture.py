@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.protocol.messages import Text
+from nbcomm.protocol import Text
 from nbcomm.rank.output.capture import Capture, _whole_characters, follow_threads
 
 

@@ -14,7 +14,7 @@ import comm
 import pytest
 from comm.base_comm import BaseComm
 
-from nbcomm.protocol.messages import Clear, CommFromRank, CommToRank, Display, Item, Text
+from nbcomm.protocol import Clear, CommFromRank, CommToRank, Display, Item, Text
 from nbcomm.rank.output import output_widget
 from nbcomm.rank.output.capture import Capture
 from nbcomm.rank.output.output_widget import Outlet

@@ -1,0 +1,117 @@
+"""What a rank says of its collectives, sends and receives: those that wait, and those that have been."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+
+class PendingCall(msgspec.Struct, array_like=True, frozen=True):
+    """A call on one rank that needs other ranks: a collective, a send, or a receive.
+
+    Attributes:
+        kind: "collective", "send" or "recv".
+        name: what was called: "all_reduce", "new_group", "send", …
+        group: the process group's name.
+        members: the group's global ranks.
+        seq: the position, from 1, among this rank's collectives in the group; of a send or receive, among
+            this rank's of the same kind, group, peer and tag.
+        what: shape, dtype and reduction in words: "float32 (4,), sum". Often empty.
+        line: the line of the cell that called: "line 3: all_reduce(x)". Empty where it is not known.
+        since: when, by the rank's clock (`time.time`), in seconds.
+        peer: of a send or receive the other global rank; None for a receive from whoever sends first.
+        tag: of a send or receive.
+        limited: the wait for it ends by itself, because the caller gave a timeout.
+        lost: it has failed, because a connection to another rank was lost; the rank waits to hear why.
+        begun: the line of the cell that began it, where it is waited for in another one.
+        thread: the name of the thread that waits, if that is not the main one.
+    """
+
+    kind: str
+    name: str
+    group: str
+    members: list[int]
+    seq: int
+    what: str
+    line: str
+    since: float
+    peer: int | None = None
+    tag: int = 0
+    limited: bool = False
+    lost: bool = False
+    begun: str = ""
+    thread: str = ""
+
+
+class MessageCount(msgspec.Struct, array_like=True, frozen=True):
+    """How many sends to (or receives from) one peer with one tag a rank has issued in a group.
+
+    ``peer`` None: receives from whoever sends first that have not ended; those that have count for who sent.
+    """
+
+    group: str
+    peer: int | None
+    tag: int
+    number: int
+
+
+class CollectiveState(msgspec.Struct, array_like=True, frozen=True):
+    """How far a rank is with what needs other ranks; all numbers count from the forming of the group.
+
+    Attributes:
+        issued: for each of its groups, how many collectives this rank has issued.
+        sent: its sends.
+        received: its receives.
+        waits: the main thread is stuck until one of these completes; empty where it is not stuck.
+        line: what the main thread executes: "line 3: time.sleep(60)".
+        threads: threads that run code of cells beside the main thread, and may issue something yet.
+        beside: what such threads wait in, while the main thread waits for a thread.
+    """
+
+    issued: dict[str, int] = {}
+    sent: list[MessageCount] = []
+    received: list[MessageCount] = []
+    waits: list[PendingCall] = []
+    line: str = ""
+    threads: int = 0
+    beside: list[PendingCall] = []
+
+
+class CallRecord(msgspec.Struct, array_like=True, frozen=True):
+    """A call that a cell made and that needed other ranks, as its journal has it.
+
+    Attributes:
+        name: what was called: "all_reduce".
+        kind: "collective", "send" or "recv".
+        group: the process group's name; empty where nothing moved.
+        members: its global ranks.
+        first: its sequence number; ``last`` that of the last of torch's calls that it took.
+        began: by the rank's clock (`time.time`), in seconds; so is ``ended``, 0 where that is not known.
+        failed: it raised.
+        peer: of a send or receive; so is ``tag``.
+        line: the line of the cell; often empty.
+        nbytes: bytes of data that the rank brought; 0 unless it was one tensor, or the cell was traced.
+        how: op, src, dst and so on; None unless the cell was drawn. So are ``before`` and ``after``: the values of the
+            rank, a text for each cell of the picture.
+        asked: when Python began to wait for it, where that was later; 0 where it did not, or that is not known.
+            Infinity for what was begun with ``async_op`` as long as nobody waits for it.
+    """
+
+    name: str
+    kind: str
+    group: str
+    members: list[int]
+    first: int
+    last: int
+    began: float
+    ended: float
+    failed: bool = False
+    peer: int | None = None
+    tag: int = 0
+    line: str = ""
+    nbytes: int = 0
+    how: dict[str, Any] | None = None
+    before: list[str] | None = None
+    after: list[str] | None = None
+    asked: float = 0.0

@@ -1,0 +1,45 @@
+"""What messages of both directions are made of."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Message(msgspec.Struct, tag=True, array_like=True, frozen=True):
+    """Encoded as an array, the class's name first: smaller than a map, and unknown types are refused."""
+
+
+class RankPlacement(msgspec.Struct, array_like=True, frozen=True):
+    """Where one rank sits; the numbers are torchrun's.
+
+    ``device`` is what `torch.device` takes: ``"cpu"`` or ``"cuda:1"``.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    node_rank: int
+    nodes: int
+    device: str
+    backend: str
+    threads: int
+
+
+class Failure(msgspec.Struct, array_like=True, frozen=True):
+    """An exception as its rank rendered it; ``traceback`` may hold ANSI colours."""
+
+    name: str
+    message: str
+    traceback: str
+
+
+class Payload(msgspec.Struct, array_like=True, frozen=True):
+    """A pickled value. Its out-of-band buffers travel as frames, or in a file when ``path`` is set.
+
+    ``sizes`` are the buffers' lengths in bytes, in order.
+    """
+
+    pickled: bytes
+    sizes: list[int] = []
+    path: str = ""
