@@ -11,7 +11,7 @@ import zmq
 from nbcomm.notebook.cluster.link import Link
 from nbcomm.protocol import Done, Hello, StatusRequest
 from nbcomm.protocol.codec import encode
-from nbcomm.world_dir import Home
+from nbcomm.world_dir import WorldDir
 
 from .rows import Row, interleaved
 
@@ -22,7 +22,7 @@ def measure(rounds: int, *, full: bool) -> list[Row]:  # noqa: ARG001 - as the o
 
 
 def _round_trip(n: int, rounds: int) -> Row:
-    home = Home.create()
+    home = WorldDir.create()
     received: queue.SimpleQueue[int] = queue.SimpleQueue()
     link = Link(home, 60.0, lambda rank, *_: received.put(rank))
     stopped = threading.Event()
@@ -49,7 +49,7 @@ def _await(received: queue.SimpleQueue[int], n: int) -> None:
         received.get()
 
 
-def _fake_ranks(home: Home, n: int, stopped: threading.Event) -> None:
+def _fake_ranks(home: WorldDir, n: int, stopped: threading.Event) -> None:
     info, context, poller = home.read_link(), zmq.Context(), zmq.Poller()
     sockets: list[zmq.Socket[Any]] = []
     for rank in range(n):

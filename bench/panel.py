@@ -7,7 +7,7 @@ import json
 import statistics
 import time
 
-from nbcomm.analysis.collective_log import Chronicle
+from nbcomm.analysis.collective_log import CollectiveLog
 from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import Feed
 from nbcomm.protocol import CallRecord
@@ -49,7 +49,7 @@ def measure(rounds: int, *, full: bool) -> list[Row]:  # noqa: ARG001 - as the o
 
 def _stories(rounds: int) -> list[float]:
     """How long it takes to pair the steps of a running cell and to make its ladder and timeline, several times."""
-    chronicle = Chronicle()
+    chronicle = CollectiveLog()
     chronicle.begin(5, range(RANKS))
     now, members = time.time(), list(range(RANKS))
     for rank in range(RANKS):

@@ -27,7 +27,7 @@ from .errors import CellError, StartError
 from .launch.placement import choose_size, usable_cores
 from .notebook.cluster.startup import TORCHS_OWN_GROUPS
 from .torch_versions import NEWEST, OLDEST, untested
-from .world_dir import Home
+from .world_dir import WorldDir
 
 _MB = 1 << 20
 _GB = 1 << 30
@@ -35,14 +35,14 @@ _MANY_RANKS = 64
 _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "firefox")
 
 
-class Verdict(NamedTuple):
+class CheckResult(NamedTuple):
     """What a check found: a full sentence, which says what to do unless all is well."""
 
     level: Literal["ok", "warn", "fail"]
     sentence: str
 
 
-def findings() -> Iterator[tuple[str, Verdict]]:
+def findings() -> Iterator[tuple[str, CheckResult]]:
     """Run every check, each when the next one is asked for: what was looked at, and the verdict."""
     yield "Python", _guarded(python)
     yield "packages", _guarded(packages)
@@ -68,28 +68,28 @@ def findings() -> Iterator[tuple[str, Verdict]]:
     yield "Slurm", _guarded(slurm)
 
 
-def _guarded(check: Callable[[], Verdict]) -> Verdict:
+def _guarded(check: Callable[[], CheckResult]) -> CheckResult:
     """Run a check; one that trips over the very thing that it looks for is a verdict, not a crash."""
     try:
         return check()
     except Exception as error:  # noqa: BLE001 - whatever it is, it is told
-        return Verdict("fail", f"The check itself failed: {type(error).__name__}: {error}")
+        return CheckResult("fail", f"The check itself failed: {type(error).__name__}: {error}")
 
 
 # ── Python and its packages ─────────────────────────────────────────────────────────────────────────
 
 
-def python(version: str = ".".join(map(str, sys.version_info[:3]))) -> Verdict:
+def python(version: str = ".".join(map(str, sys.version_info[:3]))) -> CheckResult:
     """Is this Python one that nbcomm's own metadata asks for?"""
     wanted = importlib.metadata.metadata("nbcomm")["Requires-Python"]
     if not SpecifierSet(wanted).contains(version):
-        return Verdict("fail", f"This is Python {version}; nbcomm needs {wanted}.")
-    return Verdict("ok", f"Python {version} at {sys.executable}.")
+        return CheckResult("fail", f"This is Python {version}; nbcomm needs {wanted}.")
+    return CheckResult("ok", f"Python {version} at {sys.executable}.")
 
 
 def packages(
     requirements: list[str] | None = None, installed: Callable[[str], str] = importlib.metadata.version
-) -> Verdict:
+) -> CheckResult:
     """Is every package that nbcomm's own metadata asks for here, in a version that it takes?"""
     missing = []
     found = []
@@ -105,9 +105,9 @@ def packages(
             missing.append(f"'{requirement}' (here: {version})")
     if missing:
         what = ", ".join(missing)
-        return Verdict("fail", f"Missing or too old: {what}. Run: {sys.executable} -m pip install -U nbcomm")
+        return CheckResult("fail", f"Missing or too old: {what}. Run: {sys.executable} -m pip install -U nbcomm")
     kernels = [package for package in found if package.startswith("ipy")]
-    return Verdict("ok", f"All {len(found)} are here, among them {', '.join(kernels)}.")
+    return CheckResult("ok", f"All {len(found)} are here, among them {', '.join(kernels)}.")
 
 
 def _requirements() -> list[str]:
@@ -118,75 +118,75 @@ def _requirements() -> list[str]:
 
 def load_torch(
     load: Callable[[str], Any] = importlib.import_module, clock: Callable[[], float] = time.perf_counter
-) -> tuple[Any, Verdict]:
+) -> tuple[Any, CheckResult]:
     """Import torch and say how long it took: no world starts faster. Returns None for it where it fails."""
     began = clock()
     try:
         torch = load("torch")
     except Exception as error:  # noqa: BLE001 - a broken shared library raises OSError, a broken build anything
-        return None, Verdict(
+        return None, CheckResult(
             "fail",
             f"import torch fails: {type(error).__name__}: {error}. See https://pytorch.org/get-started.",
         )
     seconds = clock() - began
     if seconds > 20:
         advice = "Every start waits as long: put the environment on a local disk."
-        return torch, Verdict("warn", f"torch {torch.__version__} took {seconds:.0f} s to import. {advice}")
-    return torch, Verdict("ok", f"torch {torch.__version__}, imported in {seconds:.1f} s.")
+        return torch, CheckResult("warn", f"torch {torch.__version__} took {seconds:.0f} s to import. {advice}")
+    return torch, CheckResult("ok", f"torch {torch.__version__}, imported in {seconds:.1f} s.")
 
 
 # ── torch's backends and devices ────────────────────────────────────────────────────────────────────
 
 
-def gloo(distributed: Any) -> Verdict:
+def gloo(distributed: Any) -> CheckResult:
     """Has this torch gloo, which carries CPU tensors and Python objects in every world?"""
     if distributed.is_available() and distributed.is_gloo_available():
-        return Verdict("ok", "gloo is built in: worlds on the CPU work.")
-    return Verdict("fail", "This torch is built without gloo; install one from https://pytorch.org/get-started.")
+        return CheckResult("ok", "gloo is built in: worlds on the CPU work.")
+    return CheckResult("fail", "This torch is built without gloo; install one from https://pytorch.org/get-started.")
 
 
-def tested(version: str) -> Verdict:
+def tested(version: str) -> CheckResult:
     """Is this a version of torch with which nbcomm was tested?"""
     if sentence := untested(version):
-        return Verdict("warn", f"{sentence} Look at what the check of a world says below.")
-    return Verdict("ok", f"nbcomm was tested with torch {OLDEST} to {NEWEST}.")
+        return CheckResult("warn", f"{sentence} Look at what the check of a world says below.")
+    return CheckResult("ok", f"nbcomm was tested with torch {OLDEST} to {NEWEST}.")
 
 
-def gpus(count: int, driver: str | None = shutil.which("nvidia-smi")) -> Verdict:
+def gpus(count: int, driver: str | None = shutil.which("nvidia-smi")) -> CheckResult:
     """How many GPUs does torch see, and is that what the machine has?"""
     if count:
-        return Verdict("ok", f"torch sees {count}: a world starts with one rank per GPU.")
+        return CheckResult("ok", f"torch sees {count}: a world starts with one rank per GPU.")
     if driver:
-        return Verdict(
+        return CheckResult(
             "warn",
             "nvidia-smi is here but torch sees no GPU: look at CUDA_VISIBLE_DEVICES, and that torch is a CUDA build "
             f"({sys.executable} -c 'import torch; print(torch.version.cuda)'). Ranks run on the CPU.",
         )
-    return Verdict("ok", "None here: ranks run on the CPU with gloo.")
+    return CheckResult("ok", "None here: ranks run on the CPU with gloo.")
 
 
-def nccl(count: int, distributed: Any) -> Verdict:
+def nccl(count: int, distributed: Any) -> CheckResult:
     """Has this torch NCCL, if there are GPUs to connect?"""
     if not count:
-        return Verdict("ok", "Not needed without GPUs.")
+        return CheckResult("ok", "Not needed without GPUs.")
     if distributed.is_available() and distributed.is_nccl_available():
-        return Verdict("ok", "NCCL is built in: tensors go from GPU to GPU.")
-    return Verdict("warn", "This torch is built without NCCL; start worlds with --backend gloo, which is slower.")
+        return CheckResult("ok", "NCCL is built in: tensors go from GPU to GPU.")
+    return CheckResult("warn", "This torch is built without NCCL; start worlds with --backend gloo, which is slower.")
 
 
-def room(ranks: int, cores: int | None = None, memory: int | None = None) -> Verdict:
+def room(ranks: int, cores: int | None = None, memory: int | None = None) -> CheckResult:
     """Are there cores and memory (bytes, available now) for the ranks of a default world?"""
     cores = usable_cores() if cores is None else cores
     memory = int(psutil.virtual_memory().available) if memory is None else memory
     each = memory / ranks
     facts = f"{cores} core{'s' if cores > 1 else ''} and {each / _GB:.1f} GB of free memory for each of {ranks} ranks"
     if each < 256 * _MB:
-        return Verdict("fail", f"{facts}: a rank needs 0.25 GB. Free some, or start with fewer ranks.")
+        return CheckResult("fail", f"{facts}: a rank needs 0.25 GB. Free some, or start with fewer ranks.")
     if each < _GB:
-        return Verdict("warn", f"{facts}: enough to start, tight for models. Start with fewer ranks.")
+        return CheckResult("warn", f"{facts}: enough to start, tight for models. Start with fewer ranks.")
     if cores < ranks:
-        return Verdict("warn", f"{facts}: ranks will take turns.")
-    return Verdict("ok", f"{facts}.")
+        return CheckResult("warn", f"{facts}: ranks will take turns.")
+    return CheckResult("ok", f"{facts}.")
 
 
 # ── a world ─────────────────────────────────────────────────────────────────────────────────────────
@@ -201,7 +201,7 @@ _TRIAL = (
 _HANG = "if rank == 0: barrier()"
 
 
-def world(start: Callable[[], Any] | None = None) -> Verdict:
+def world(start: Callable[[], Any] | None = None) -> CheckResult:
     """Do the ranks of a real world give right values, and go on after a wait that could never end?"""
     if start is None:
         from . import start as start_world
@@ -210,20 +210,24 @@ def world(start: Callable[[], Any] | None = None) -> Verdict:
     began = time.perf_counter()
     with start() as session:
         if wrong := _try_cells(session):
-            return Verdict("fail", f"In a world of two ranks {wrong}. Do not trust results here.")
+            return CheckResult("fail", f"In a world of two ranks {wrong}. Do not trust results here.")
         if session.plain:
-            return Verdict("warn", f"A world of two ranks gives right values. {TORCHS_OWN_GROUPS} {session.plain}")
+            return CheckResult("warn", f"A world of two ranks gives right values. {TORCHS_OWN_GROUPS} {session.plain}")
         try:
             session.run(_HANG, quiet=True)
         except CellError as error:
             if "HangError" not in str(error):
                 raise
         else:
-            return Verdict("fail", "In a world of two ranks a barrier ended on rank 0 although rank 1 never called it.")
+            return CheckResult(
+                "fail", "In a world of two ranks a barrier ended on rank 0 although rank 1 never called it."
+            )
         if wrong := _try_cells(session):
-            return Verdict("fail", f"Behind an abort, in a world of two ranks, {wrong}. Do not trust results here.")
+            return CheckResult("fail", f"Behind an abort, in a world of two ranks, {wrong}. Do not trust results here.")
     seconds = time.perf_counter() - began
-    return Verdict("ok", f"Two ranks gave right values, before and after a hang that was ended, in {seconds:.1f} s.")
+    return CheckResult(
+        "ok", f"Two ranks gave right values, before and after a hang that was ended, in {seconds:.1f} s."
+    )
 
 
 def _try_cells(session: Any) -> str:
@@ -239,70 +243,70 @@ def _try_cells(session: Any) -> str:
 # ── the system ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def fork(platform: str = sys.platform, *, can_fork: bool = hasattr(os, "fork")) -> Verdict:
+def fork(platform: str = sys.platform, *, can_fork: bool = hasattr(os, "fork")) -> CheckResult:
     """Can ranks be forked from a process that has torch imported already?"""
     if not can_fork:
-        return Verdict("fail", f"{platform} cannot fork processes; run nbcomm on Linux (on Windows, in WSL 2).")
+        return CheckResult("fail", f"{platform} cannot fork processes; run nbcomm on Linux (on Windows, in WSL 2).")
     if platform != "linux":
-        return Verdict("warn", f"On {platform} nbcomm is not tested; it is made for Linux.")
-    return Verdict("ok", "Ranks are forked from one process that has torch imported.")
+        return CheckResult("warn", f"On {platform} nbcomm is not tested; it is made for Linux.")
+    return CheckResult("ok", "Ranks are forked from one process that has torch imported.")
 
 
-def private_directory(create: Callable[[], Home] = Home.create) -> Verdict:
+def private_directory(create: Callable[[], WorldDir] = WorldDir.create) -> CheckResult:
     """Can a world make its directory, and a Unix socket in it?"""
     try:
         home = create()
     except StartError as error:
-        return Verdict("fail", str(error))
+        return CheckResult("fail", str(error))
     except OSError as error:
-        return Verdict("fail", f"{error}. Set TMPDIR to a directory that you can write to.")
+        return CheckResult("fail", f"{error}. Set TMPDIR to a directory that you can write to.")
     try:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(home.link_socket))
     except OSError as error:
         where = home.path.parent
-        return Verdict("fail", f"No Unix socket in {where}: {error}. Set TMPDIR to a local disk.")
+        return CheckResult("fail", f"No Unix socket in {where}: {error}. Set TMPDIR to a local disk.")
     else:
-        return Verdict("ok", f"{home.path.parent}, for you alone, takes Unix sockets.")
+        return CheckResult("ok", f"{home.path.parent}, for you alone, takes Unix sockets.")
     finally:
         home.remove()
 
 
 def loopback(
     resolve: Callable[..., list[Any]] = socket.getaddrinfo, listen: Callable[..., socket.socket] = socket.create_server
-) -> Verdict:
+) -> CheckResult:
     """Does localhost mean this machine, and can it be listened on?"""
     try:
         addresses = sorted({str(entry[4][0]) for entry in resolve("localhost", None, socket.AF_INET)})
     except OSError as error:
-        return Verdict("fail", f"localhost has no address ({error}); add '127.0.0.1 localhost' to /etc/hosts.")
+        return CheckResult("fail", f"localhost has no address ({error}); add '127.0.0.1 localhost' to /etc/hosts.")
     if not all(address.startswith("127.") for address in addresses):
-        return Verdict("fail", f"localhost is {', '.join(addresses)}; it must be 127.0.0.1 in /etc/hosts.")
+        return CheckResult("fail", f"localhost is {', '.join(addresses)}; it must be 127.0.0.1 in /etc/hosts.")
     try:
         listen(("127.0.0.1", 0)).close()
     except OSError as error:
-        return Verdict("fail", f"Nothing can listen on 127.0.0.1 ({error}); is the loopback interface up?")
-    return Verdict("ok", f"localhost is {', '.join(addresses)}.")
+        return CheckResult("fail", f"Nothing can listen on 127.0.0.1 ({error}); is the loopback interface up?")
+    return CheckResult("ok", f"localhost is {', '.join(addresses)}.")
 
 
 def shared_memory(
     path: Path = Path("/dev/shm"),  # noqa: S108 - a mount point, and only its size is asked for
     usage: Callable[[Path], Any] = shutil.disk_usage,
-) -> Verdict:
+) -> CheckResult:
     """Is there room where large values pass from process to process?"""
     try:
         free = usage(path).free
     except OSError:
-        return Verdict("warn", f"{path} is not here: large values go through the disk.")
+        return CheckResult("warn", f"{path} is not here: large values go through the disk.")
     if free < _GB:
-        return Verdict(
+        return CheckResult(
             "warn",
             f"{path} has {free // _MB} MB left: larger values take a slower way. In Docker, add --shm-size=2g.",
         )
-    return Verdict("ok", f"{path} has {free / _GB:.1f} GB left.")
+    return CheckResult("ok", f"{path} has {free / _GB:.1f} GB left.")
 
 
-def open_files(limits: tuple[int, int] | None = None) -> Verdict:
+def open_files(limits: tuple[int, int] | None = None) -> CheckResult:
     """May a process hold as many files and sockets as a world of 64 ranks needs?"""
     if limits is None:
         import resource
@@ -313,37 +317,37 @@ def open_files(limits: tuple[int, int] | None = None) -> Verdict:
     needed = 8 * _MANY_RANKS + 256
     if 0 <= soft < needed:
         remedy = f"ulimit -n {4096 if hard < 0 else min(hard, 4096)}"
-        return Verdict(
+        return CheckResult(
             "warn",
             f"A process may open {soft}; {_MANY_RANKS} ranks need about {needed}. Run {remedy} before Jupyter.",
         )
-    return Verdict("ok", f"A process may open {'any number' if soft < 0 else soft}.")
+    return CheckResult("ok", f"A process may open {'any number' if soft < 0 else soft}.")
 
 
-def encryption(has: Callable[[str], bool] = zmq.has) -> Verdict:
+def encryption(has: Callable[[str], bool] = zmq.has) -> CheckResult:
     """Has ZMQ CURVE, by which notebook and ranks know each other?"""
     if has("curve"):
-        return Verdict("ok", f"ZMQ {zmq.zmq_version()} has CURVE.")
-    return Verdict("fail", "ZMQ is built without CURVE; install the pyzmq wheel from PyPI.")
+        return CheckResult("ok", f"ZMQ {zmq.zmq_version()} has CURVE.")
+    return CheckResult("fail", "ZMQ is built without CURVE; install the pyzmq wheel from PyPI.")
 
 
 # ── the notebook's front end ────────────────────────────────────────────────────────────────────────
 
 
-def front_end(installed: Callable[[str], str] = importlib.metadata.version) -> Verdict:
+def front_end(installed: Callable[[str], str] = importlib.metadata.version) -> CheckResult:
     """Is there a Jupyter to open notebooks in?"""
     here = _versions(("jupyterlab", "notebook"), installed)
     if here:
-        return Verdict("ok", f"{', '.join(here)}.")
-    return Verdict("warn", "No JupyterLab or Notebook in this environment. Run: pip install jupyterlab")
+        return CheckResult("ok", f"{', '.join(here)}.")
+    return CheckResult("warn", "No JupyterLab or Notebook in this environment. Run: pip install jupyterlab")
 
 
-def widgets(installed: Callable[[str], str] = importlib.metadata.version) -> Verdict:
+def widgets(installed: Callable[[str], str] = importlib.metadata.version) -> CheckResult:
     """Can JupyterLab and Notebook show widgets, of which the panel is one?"""
     here = _versions(("jupyterlab_widgets",), installed)
     if here:
-        return Verdict("ok", f"{here[0]}.")
-    return Verdict("warn", "The panel will show as text only. Run: pip install jupyterlab_widgets")
+        return CheckResult("ok", f"{here[0]}.")
+    return CheckResult("warn", "The panel will show as text only. Run: pip install jupyterlab_widgets")
 
 
 def _versions(names: tuple[str, ...], installed: Callable[[str], str]) -> list[str]:
@@ -357,16 +361,16 @@ def _versions(names: tuple[str, ...], installed: Callable[[str], str]) -> list[s
     return here
 
 
-def browser(which: Callable[[str], str | None] = shutil.which) -> Verdict:
+def browser(which: Callable[[str], str | None] = shutil.which) -> CheckResult:
     """Is there a browser? A notebook server's machine needs none."""
     for name in _BROWSERS:
         if path := which(name):
-            return Verdict("ok", f"{path}.")
-    return Verdict("ok", "None here, and none is needed: open Jupyter's address from your own machine.")
+            return CheckResult("ok", f"{path}.")
+    return CheckResult("ok", "None here, and none is needed: open Jupyter's address from your own machine.")
 
 
-def slurm(which: Callable[[str], str | None] = shutil.which) -> Verdict:
+def slurm(which: Callable[[str], str | None] = shutil.which) -> CheckResult:
     """Is this a Slurm cluster?"""
     if path := which("sbatch"):
-        return Verdict("ok", f"{path}.")
-    return Verdict("ok", "Not here, and not needed on one machine.")
+        return CheckResult("ok", f"{path}.")
+    return CheckResult("ok", "Not here, and not needed on one machine.")

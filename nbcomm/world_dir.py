@@ -84,7 +84,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
     notebook: str = ""
 
 
-class Home:
+class WorldDir:
     """Paths inside one world's private directory.
 
     Args:
@@ -95,7 +95,7 @@ class Home:
         self.path = Path(path)
 
     @classmethod
-    def create(cls) -> Home:
+    def create(cls) -> WorldDir:
         """Make a fresh directory that only this user can enter.
 
         Raises:
@@ -120,7 +120,7 @@ class Home:
         return home
 
     @classmethod
-    def all(cls) -> list[Home]:
+    def all(cls) -> list[WorldDir]:
         """Every world's directory that this user has on this machine; some may be about to end."""
         parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
         try:

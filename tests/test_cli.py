@@ -281,7 +281,7 @@ def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
 def test_doctor_prints_a_line_a_check_and_fails_if_one_does(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], level: str, code: int
 ) -> None:
-    verdicts = [("fork", doctor.Verdict("ok", "It forks.")), ("gloo", doctor.Verdict(level, "So it is."))]
+    verdicts = [("fork", doctor.CheckResult("ok", "It forks.")), ("gloo", doctor.CheckResult(level, "So it is."))]
     monkeypatch.setattr(doctor, "findings", lambda: iter(verdicts))
     assert cli.main(["doctor"]) == code
     first, second, _, summary = capsys.readouterr().out.splitlines()

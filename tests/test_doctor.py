@@ -11,7 +11,7 @@ import pytest
 
 from nbcomm import doctor
 from nbcomm.errors import CellError, StartError
-from nbcomm.world_dir import Home
+from nbcomm.world_dir import WorldDir
 
 GB = 1 << 30
 
@@ -44,7 +44,7 @@ def test_a_check_that_trips_is_a_verdict() -> None:
 
 
 def test_nothing_is_asked_of_a_torch_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = None, doctor.Verdict("fail", "import torch fails.")
+    broken = None, doctor.CheckResult("fail", "import torch fails.")
     monkeypatch.setattr(doctor, "load_torch", lambda: broken)
     told = dict(doctor.findings())
     assert told["torch"].level == "fail"
@@ -178,7 +178,7 @@ def test_fork() -> None:
 
 
 def test_the_private_directory_is_tried_and_removed(tmp_path: Path) -> None:
-    home = Home(tmp_path / "short")
+    home = WorldDir(tmp_path / "short")
     home.path.mkdir()
     assert doctor.private_directory(lambda: home).level == "ok"
     assert not home.path.exists()
@@ -192,7 +192,7 @@ def test_a_directory_that_cannot_be_made_is_told_in_its_own_words() -> None:
 
 
 def test_a_directory_without_unix_sockets_is_a_failure(tmp_path: Path) -> None:
-    home = Home(tmp_path / ("x" * 120))  # longer than a socket's address may be
+    home = WorldDir(tmp_path / ("x" * 120))  # longer than a socket's address may be
     home.path.mkdir()
     verdict = doctor.private_directory(lambda: home)
     assert verdict.level == "fail"

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.world_dir import LARGEST_FILE, Home, LinkInfo, private_file, tail, telling_of_room
+from nbcomm.world_dir import LARGEST_FILE, LinkInfo, WorldDir, private_file, tail, telling_of_room
 
 
 @pytest.fixture(autouse=True)
@@ -32,7 +32,7 @@ def _mode(path: Path) -> int:
 def test_nobody_else_can_enter_whatever_the_umask() -> None:
     before = os.umask(0)
     try:
-        home = Home.create()
+        home = WorldDir.create()
         home.write_link(LinkInfo("ipc://x", "a", "b", "c", 60.0))
     finally:
         os.umask(before)
@@ -43,7 +43,7 @@ def test_nobody_else_can_enter_whatever_the_umask() -> None:
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
 def test_a_disk_without_room_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPatch, number: int) -> None:
-    home = Home.create()
+    home = WorldDir.create()
 
     def full(descriptor: int, *_: object) -> None:
         os.close(descriptor)
@@ -70,14 +70,14 @@ def test_a_page_of_the_board_is_not_larger_than_what_is_asked_for() -> None:
 
 
 def test_looking_for_room_leaves_nothing() -> None:
-    home = Home.create()
+    home = WorldDir.create()
     before = sorted(home.path.rglob("*"))
     home.check_room()
     assert sorted(home.path.rglob("*")) == before
 
 
 def test_each_world_has_its_own_and_removing_leaves_nothing() -> None:
-    first, second = Home.create(), Home.create()
+    first, second = WorldDir.create(), WorldDir.create()
     assert first.id != second.id
     first.remove()
     assert second.path.exists()
@@ -89,7 +89,7 @@ def test_each_world_has_its_own_and_removing_leaves_nothing() -> None:
 def test_a_world_may_begin_while_another_ends() -> None:
     def come_and_go() -> None:
         for _ in range(200):
-            Home.create().remove()
+            WorldDir.create().remove()
 
     with ThreadPoolExecutor(4) as pool:
         for done in [pool.submit(come_and_go) for _ in range(4)]:
@@ -98,26 +98,26 @@ def test_a_world_may_begin_while_another_ends() -> None:
 
 
 def test_a_directory_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    Home.create()
+    WorldDir.create()
     mine = os.getuid()
     parent = Path(tempfile.gettempdir()) / f"nbcomm-{mine}"
     parent.rename(parent.with_name(f"nbcomm-{mine + 1}"))
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)
     with pytest.raises(StartError, match="somebody else"):
-        Home.create()
+        WorldDir.create()
 
 
 def test_a_planted_link_is_refused(tmp_path: Path) -> None:
     (Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}").symlink_to(tmp_path)
     with pytest.raises(StartError, match="somebody else"):
-        Home.create()
+        WorldDir.create()
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_file_in_the_way_is_refused() -> None:
     (Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}").touch()
     with pytest.raises(StartError, match="remove it"):
-        Home.create()
+        WorldDir.create()
 
 
 def test_a_path_too_long_for_sockets_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_path_too_long_for_sockets_is_refused(monkeypatch: pytest.MonkeyPatch,
     deep.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(deep))
     with pytest.raises(StartError, match="shorter path"):
-        Home.create()
+        WorldDir.create()
 
 
 def test_a_private_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..protocol import CallRecord, Done
 from . import ladder, timeline
-from .matching import Meeting, meetings
+from .matching import MatchedCall, meetings
 from .story import Ladder, Past, Timeline
 
 _HEARD = 256
@@ -21,7 +21,7 @@ _CELLS = 20
 _Raw = tuple[int, dict[int, tuple[float, float]], dict[int, list[CallRecord]], float]
 
 
-class Chronicle:
+class CollectiveLog:
     """Collects steps while a cell runs; what the ranks tell at its end replaces them."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ class Chronicle:
         """From when on all that the ranks did is known; the lock is held."""
         return max(self._since.values(), default=0.0)
 
-    def meetings(self) -> list[Meeting]:
+    def meetings(self) -> list[MatchedCall]:
         """What the ranks have done together so far."""
         with self._lock:
             steps = {rank: list(own.values()) for rank, own in self._steps.items()}

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..rank_spec import named
-from .matching import Meeting
+from .matching import MatchedCall
 from .story import Ladder, Rung
 
 _RUNGS = 12
 
 
-def ladder(size: int, met: Sequence[Meeting], *, ended: bool) -> Ladder:
+def ladder(size: int, met: Sequence[MatchedCall], *, ended: bool) -> Ladder:
     """Make the ladder of the group that matters: the one in which somebody waits, else the one used last.
 
     Args:
@@ -42,7 +42,7 @@ def ladder(size: int, met: Sequence[Meeting], *, ended: bool) -> Ladder:
     return Ladder("world" if len(members) == size else named(members), rungs)
 
 
-def _mark(rank: int, meeting: Meeting, reached: int, *, ended: bool) -> str:
+def _mark(rank: int, meeting: MatchedCall, reached: int, *, ended: bool) -> str:
     if rank not in meeting.members:
         return "out"
     step = meeting.steps.get(rank)

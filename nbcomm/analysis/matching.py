@@ -12,7 +12,7 @@ from ..protocol import CallRecord
 
 
 @dataclass
-class Meeting:
+class MatchedCall:
     """One collective, or one message, with what each rank knows of it; once somebody looks, no step may be added.
 
     Attributes:
@@ -59,13 +59,13 @@ class Meeting:
         return next((step.line for step in self.steps.values() if step.line), "")
 
 
-def meetings(steps: Mapping[int, Sequence[CallRecord]]) -> list[Meeting]:
+def meetings(steps: Mapping[int, Sequence[CallRecord]]) -> list[MatchedCall]:
     """Pair the ranks' steps, in the order in which the first rank came to each.
 
     Args:
         steps: of each rank, in order.
     """
-    found: dict[Any, Meeting] = {}
+    found: dict[Any, MatchedCall] = {}
     for rank, own in steps.items():
         rings = 0
         for step in own:
@@ -82,7 +82,7 @@ def meetings(steps: Mapping[int, Sequence[CallRecord]]) -> list[Meeting]:
                 src, dst = (rank, step.peer) if step.kind == "send" else (step.peer, rank)
                 key, members, seq = ("message", step.group, src, dst, step.tag, step.first), [src, dst], step.first
             name = "send" if key[0] == "message" else step.name
-            meeting = found.setdefault(key, Meeting(name, step.group, members, seq))
+            meeting = found.setdefault(key, MatchedCall(name, step.group, members, seq))
             meeting.steps[rank] = step
     for key, meeting in found.items():
         if key[0] == "collective":  # where the ranks disagree, it is what most of them called

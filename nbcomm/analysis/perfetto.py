@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import SpecError
 from ..protocol import Done, RankPlacement
-from .matching import Meeting, meetings
+from .matching import MatchedCall, meetings
 
 _TOTAL = ("all_gather", "all_gather_into_tensor", "gather")
 """Of these the size is what a rank has at the end: every rank's data."""
@@ -89,7 +89,7 @@ def bandwidths(name: str, nbytes: int, seconds: float, n: int) -> tuple[float, f
     return algorithm, algorithm * factor
 
 
-def _step(meeting: Meeting, rank: int, done: Done, zero: float, track: dict[str, int]) -> list[dict[str, Any]]:
+def _step(meeting: MatchedCall, rank: int, done: Done, zero: float, track: dict[str, int]) -> list[dict[str, Any]]:
     step = meeting.steps[rank]
     ended = step.ended or done.began + done.seconds
     last = max((other.ended for other in meeting.steps.values()), default=0.0)

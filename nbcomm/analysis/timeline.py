@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from ..protocol import CallRecord
 from ..rank_spec import named
-from .matching import Meeting
+from .matching import MatchedCall
 from .story import Span, Timeline
 
 _MATTERS = 0.1
@@ -21,7 +21,7 @@ _MATTERS = 0.1
 def timeline(
     cell: int,
     windows: Mapping[int, tuple[float, float]],
-    met: Sequence[Meeting],
+    met: Sequence[MatchedCall],
     *,
     running: bool,
     since: float = 0.0,
@@ -47,7 +47,7 @@ def timeline(
     return Timeline(cell, max(0.0, end - zero), running, spans, sentence, late)
 
 
-def straggler(met: Sequence[Meeting], *, more: bool = False) -> tuple[int | None, str]:
+def straggler(met: Sequence[MatchedCall], *, more: bool = False) -> tuple[int | None, str]:
     """Name the rank for which the others waited longest, if it was long, and say so; else None and an empty text.
 
     Args:
@@ -76,7 +76,7 @@ def straggler(met: Sequence[Meeting], *, more: bool = False) -> tuple[int | None
 
 
 def _bar(
-    rank: int, window: tuple[float, float], met: Sequence[Meeting], zero: float, *, running: bool
+    rank: int, window: tuple[float, float], met: Sequence[MatchedCall], zero: float, *, running: bool
 ) -> tuple[Span, ...]:
     began, ended = window
     spans: list[Span] = []
@@ -111,7 +111,7 @@ def _asked(step: CallRecord) -> float:
     return step.asked or step.began
 
 
-def _until(meeting: Meeting, step: CallRecord, later: float | None, ended: float, *, running: bool) -> float:
+def _until(meeting: MatchedCall, step: CallRecord, later: float | None, ended: float, *, running: bool) -> float:
     """When a call has ended of which that is not known: it goes on, it failed, or C++ waited for it (DDP's)."""
     goes_on = later is None and (running or step.failed)
     return min(ended, ended if later is None else later, ended if goes_on else meeting.met)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from ..protocol import PendingCall
 from ..rank_spec import named, together
-from .wait_graph import ENDED, Need, Standing, World
+from .wait_graph import ENDED, Need, RankReport, WorldReport
 
 _SENTENCES = 3
 """So many calls are told of in a verdict; of the others their number."""
@@ -58,7 +58,7 @@ class Verdict:
         return bool(self.stuck)
 
 
-def judge(standings: Mapping[int, Standing]) -> Verdict:
+def judge(standings: Mapping[int, RankReport]) -> Verdict:
     """Judge what all ranks of a world report.
 
     Args:
@@ -71,7 +71,7 @@ def judge(standings: Mapping[int, Standing]) -> Verdict:
     """
     if not any(standing.waits for standing in standings.values()):
         return Verdict()
-    world = World(standings)
+    world = WorldReport(standings)
     waits = [
         Wait(rank, [need.op for need in needs], sorted(set().union(*(need.missing for need in needs))))
         for rank, needs in world.needs.items()
@@ -79,7 +79,7 @@ def judge(standings: Mapping[int, Standing]) -> Verdict:
     return Verdict(waits, list(world.vain), _why(world) if world.vain else _for_whom(world))
 
 
-def of_threads(standings: Mapping[int, Standing]) -> str:
+def of_threads(standings: Mapping[int, RankReport]) -> str:
     """Say which threads wait in vain, or may, where the main thread of their rank waits for a thread; often empty.
 
     There is no verdict: the main thread may have given its wait a timeout, and do anything after it.
@@ -89,7 +89,7 @@ def of_threads(standings: Mapping[int, Standing]) -> str:
     """
     if not any(standing.doing.beside for standing in standings.values()):
         return ""
-    world, parts = World(standings), []
+    world, parts = WorldReport(standings), []
     for rank, standing in sorted(standings.items()):
         for op in standing.doing.beside if standing.state == "running" else ():
             need = Need(op, world.missing(rank, op))
@@ -114,7 +114,7 @@ class _Knot:
     others: int
 
 
-def _why(world: World) -> str:
+def _why(world: WorldReport) -> str:
     """One sentence for each call in which ranks wait in vain, and for each cycle of such calls."""
     knots: dict[object, _Knot] = {}
     at: dict[int, _Knot] = {}
@@ -161,19 +161,19 @@ def _cycle(start: _Knot, leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[
     return path[-1:]
 
 
-def _never(world: World, knot: _Knot) -> list[int]:
+def _never(world: WorldReport, knot: _Knot) -> list[int]:
     """The missing ranks that can never arrive; first those whose part has ended, which needs no further reason."""
     return sorted(knot.need.missing - world.going, key=lambda rank: (rank in world.vain, rank))
 
 
-def _sentence(world: World, knot: _Knot) -> str:
+def _sentence(world: WorldReport, knot: _Knot) -> str:
     never = _never(world, knot)
     places = _places(world, never) + _places(world, sorted(knot.need.missing.difference(never)))
     nobody = "nobody can send it any more: " if knot.need.from_anyone else ""
     return f"{_in_vain(world, knot)}, but {nobody}{_listed(places)}."
 
 
-def _around(world: World, cycle: Sequence[_Knot]) -> str:
+def _around(world: WorldReport, cycle: Sequence[_Knot]) -> str:
     """Go around a cycle once: each call needs a rank that waits in the next one, and the last one in the first."""
     needed = [
         min(knot.need.missing.intersection(after.ranks))
@@ -189,14 +189,14 @@ def _around(world: World, cycle: Sequence[_Knot]) -> str:
     return f"{_in_vain(world, cycle[0])}, but {'; '.join(steps)}."
 
 
-def _in_vain(world: World, knot: _Knot) -> str:
+def _in_vain(world: WorldReport, knot: _Knot) -> str:
     waiting = f"{named(knot.ranks)} wait{'s' if len(knot.ranks) == 1 else ''} in it"
     if knot.others:
         waiting += f" or in {'another' if knot.others == 1 else f'one of {knot.others} others'} that cannot either"
     return f"{_call(world, knot.need.op, details=True)} can never complete: {waiting}"
 
 
-def _remedy(world: World, story: Sequence[_Knot]) -> str:
+def _remedy(world: WorldReport, story: Sequence[_Knot]) -> str:
     """What to do about the first that is told; empty where what a rank raised, or died of, says that."""
     op = story[0].need.op
     if len(story) > 1:
@@ -220,7 +220,7 @@ def _remedy(world: World, story: Sequence[_Knot]) -> str:
 # ── for whom a wait is that may still end ───────────────────────────────────────────────────────────
 
 
-def _for_whom(world: World) -> str:
+def _for_whom(world: WorldReport) -> str:
     """Name the free ranks at the ends of the chains, and what ends by itself."""
     everybody = [need for needs in world.needs.values() for need in needs]
     alone = next((need for need in everybody if need.by_itself), None)
@@ -240,7 +240,7 @@ def _for_whom(world: World) -> str:
     return f"waiting in {_call(world, everybody[0].op)}, where all have arrived"
 
 
-def _roots(world: World, *, certain: bool) -> list[int]:
+def _roots(world: WorldReport, *, certain: bool) -> list[int]:
     """The free ranks that the waits come down to; ``certain``: only where no other rank would do instead."""
     roots: set[int] = set()
     seen: set[int] = set()
@@ -259,7 +259,7 @@ def _roots(world: World, *, certain: bool) -> list[int]:
     return sorted(roots)
 
 
-def _culprits(world: World, ranks: Sequence[int]) -> str:
+def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
     """Free ranks and what they are at: ``rank 2, at line 3: time.sleep(60); ranks 4-5``."""
     places: dict[tuple[str, str], list[int]] = {}
     for rank in ranks:
@@ -277,7 +277,7 @@ def _culprits(world: World, ranks: Sequence[int]) -> str:
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _call(world: World, op: PendingCall, *, details: bool = False) -> str:
+def _call(world: WorldReport, op: PendingCall, *, details: bool = False) -> str:
     """A call by all that it is known by: ``all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x))``."""
     small = len(op.members) < world.size
     group = f"the group of {named(op.members)}" if small else "the world"
@@ -295,7 +295,7 @@ def _call(world: World, op: PendingCall, *, details: bool = False) -> str:
     return f"{name} ({about})" if about else name
 
 
-def _places(world: World, ranks: Sequence[int]) -> list[str]:
+def _places(world: WorldReport, ranks: Sequence[int]) -> list[str]:
     """Where these ranks are, those at one place together: ``ranks 1-2 have finished the cell``."""
     alike = together(ranks, [_where(world, rank) for rank in ranks])
     places = [f"{named(some)} {plural(place) if len(some) > 1 else place}" for place, some in alike.items()]
@@ -304,7 +304,7 @@ def _places(world: World, ranks: Sequence[int]) -> list[str]:
     return places[:_PLACES] + rest
 
 
-def _where(world: World, rank: int) -> str:
+def _where(world: WorldReport, rank: int) -> str:
     """Where a missing rank is, as the end of a sentence about one rank."""
     standing = world.ranks[rank]
     if standing.waits:

@@ -34,7 +34,7 @@ ENDED = {
 
 
 @dataclass(frozen=True)
-class Standing:
+class RankReport:
     """What is known of one rank.
 
     Attributes:
@@ -92,7 +92,7 @@ class Need:
         return not self.missing.isdisjoint(going) if self.from_anyone else self.missing.issubset(going)
 
 
-class World:
+class WorldReport:
     """All ranks, what those that are stuck need, who may go on, and who waits in vain.
 
     Attributes:
@@ -103,14 +103,14 @@ class World:
         vain: the needs of those that never will.
     """
 
-    def __init__(self, standings: Mapping[int, Standing]) -> None:
+    def __init__(self, standings: Mapping[int, RankReport]) -> None:
         self.size = len(standings)
         self.ranks = dict(sorted(standings.items()))
         self._messages: dict[tuple[int, str], dict[tuple[str, int | None, int], int]] = {}
         self._absent: dict[tuple[str, int, tuple[int, ...]], frozenset[int]] = {}
         for op in [op for standing in standings.values() for op in standing.waits]:
             for rank in {*op.members, *([] if op.peer is None else [op.peer])} - self.ranks.keys():
-                self.ranks[rank] = Standing(rank, "running")  # nothing is known of it, so it may do anything
+                self.ranks[rank] = RankReport(rank, "running")  # nothing is known of it, so it may do anything
         self.needs = {
             rank: [Need(op, self.missing(rank, op)) for op in standing.waits]
             for rank, standing in self.ranks.items()

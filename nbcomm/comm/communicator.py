@@ -17,10 +17,10 @@ and so does ``all_gather`` of nested data that is not alike on all ranks, or wit
 from __future__ import annotations
 
 from .journaling import journaled
-from .split_group import Division
+from .split_group import SplitGroup
 
 
-class Communicator(Division):
+class Communicator(SplitGroup):
     """The collectives of one rank, over the default group that somebody has initialized."""
 
 

@@ -14,11 +14,11 @@ import torch.distributed as dist
 from ..errors import CollectiveError
 from .algorithms import autograd, join
 from .algorithms.timed_barrier import barrier_with_timeout, limit_of
-from .rank_order import Turns
+from .rank_order import RankOrder
 from .transport import pytrees
 from .transport.async_lanes import Handle
-from .transport.exchange import Wire, own_error, wait
-from .transport.packets import Mail, pack, plain
+from .transport.exchange import GroupChannel, own_error, wait
+from .transport.packets import Packet, pack, plain
 
 if TYPE_CHECKING:
     from .transport.group_args import Group
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 Packed = TypeVar("Packed")
 
 
-class Movers(Turns):
+class DataMovement(RankOrder):
     """What ranks tell each other, for data of any kind."""
 
     # ---- from one to all, from all to one
@@ -103,7 +103,7 @@ class Movers(Turns):
         back = autograd.summed_on(lambda: self._wire("the backward of broadcast", group), src)
         return autograd.replaced(copy, flags, autograd.tie(results, inputs, back))
 
-    def _broadcast(self, wire: Wire, data: Any, src: int) -> Any:
+    def _broadcast(self, wire: GroupChannel, data: Any, src: int) -> Any:
         if self.rank != src:
             return wire.broadcast(src).open(self.device)
         mail, refused = packed(lambda: pack(data, wire.carries, alone=True))
@@ -157,7 +157,7 @@ class Movers(Turns):
         back = autograd.gathered_on(lambda: self._wire("the backward of scatter", group), src)
         return autograd.replaced(item, needs[wire.me], autograd.tie(results, inputs, back))
 
-    def _scatter(self, wire: Wire, items: Any, src: int) -> Any:
+    def _scatter(self, wire: GroupChannel, items: Any, src: int) -> Any:
         if self.rank != src:
             return wire.scatter(None, src).open(self.device)
         mails, refused = packed(lambda: [pack(item, wire.carries) for item in shares_of(items, wire.size, "scatter")])
@@ -218,7 +218,7 @@ class Movers(Turns):
         return self._joined_with_grad(wire, data, values, mode, back)
 
     def _joined_with_grad(
-        self, wire: Wire, data: Any, values: Sequence[Any] | None, mode: str, back: autograd.Back
+        self, wire: GroupChannel, data: Any, values: Sequence[Any] | None, mode: str, back: autograd.Back
     ) -> Any:
         """Join what all ranks gave, tied to what this one gave; ``values`` are None where they are not known."""
         needs = autograd.agree(wire, autograd.requires_grad(data))
@@ -277,7 +277,7 @@ class Movers(Turns):
         _check_walked(mode, sync_grads=sync_grads)
         return self._all_gather(wire, data, mode, group=group, grads=sync_grads)
 
-    def _all_gather(self, wire: Wire, data: Any, mode: str, *, group: Group = None, grads: bool = False) -> Any:
+    def _all_gather(self, wire: GroupChannel, data: Any, mode: str, *, group: Group = None, grads: bool = False) -> Any:
         # Three ways. One tensor on every rank: its rows arrive where they stay. Nested data that is alike on all ranks:
         # fused. Else everybody's whole value to everybody. The heads tell every rank which way all of them go.
         whole = plain(data) or mode == "object" or grads
@@ -352,12 +352,12 @@ class Movers(Turns):
         return [autograd.replaced(value, flags, tied[at * count : (at + 1) * count]) for at, value in enumerate(got)]
 
 
-def packed(make: Callable[[], Packed]) -> tuple[Packed | Mail, Exception | None]:
+def packed(make: Callable[[], Packed]) -> tuple[Packed | Packet, Exception | None]:
     """What ``make`` packs, or else the news for the others that it failed, and why."""
     try:
         return make(), None
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
-        return Mail.error(f"failed: {error}"), error
+        return Packet.error(f"failed: {error}"), error
 
 
 def _check_walked(mode: str, *, sync_grads: bool) -> None:

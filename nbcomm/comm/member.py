@@ -17,8 +17,8 @@ from ..torch_internals import process_groups
 from . import subset
 from .algorithms.gradient_sync import pause_gradient_sync
 from .transport import pytrees
-from .transport.async_lanes import Handle, Lanes
-from .transport.exchange import Wire
+from .transport.async_lanes import AsyncLanes, Handle
+from .transport.exchange import GroupChannel
 from .transport.group_args import OutsideGroup, lane_of, members_of, resolve
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class Member:
         self._node_rank = node_rank
         self._local_world_size = world_size if local_world_size is None else local_world_size
         self._device = device
-        self._wires: dict[Any, Wire] = {}
-        self.lanes = Lanes(device)
+        self._wires: dict[Any, GroupChannel] = {}
+        self.lanes = AsyncLanes(device)
         self._coming: list[Any] = []  # receives that may be under way
         self.cell_ranks = None if cell_ranks is None else list(cell_ranks)
         self.at_barrier: str | None = None
@@ -208,7 +208,7 @@ class Member:
 
     # ---- checks
 
-    def _wire(self, name: str, group: Any) -> Wire:
+    def _wire(self, name: str, group: Any) -> GroupChannel:
         """The wire of a group for a collective called ``name``, once it is sure that all members are here.
 
         What of the group goes on beside the cell was begun before, so it is done before.
@@ -229,7 +229,7 @@ class Member:
         self._check_present(name, self._wire_of(process_group).ranks)
         return self.lanes.begin(lane_of(process_group), job)
 
-    def _peer_wire(self, group: Any, peer: int | None, word: str) -> Wire:
+    def _peer_wire(self, group: Any, peer: int | None, word: str) -> GroupChannel:
         wire = self._wire_of(resolve(group))
         if peer is None:
             return wire
@@ -242,12 +242,14 @@ class Member:
             subset.check_peer("send to" if word == "dst" else "recv from", peer, self.cell_ranks)
         return wire
 
-    def _wire_of(self, process_group: dist.ProcessGroup | None) -> Wire:
+    def _wire_of(self, process_group: dist.ProcessGroup | None) -> GroupChannel:
         wire = self._wires.get(process_group)
         if wire is None:
             self._wires = {group: it for group, it in self._wires.items() if process_groups.is_known(group)}
             members = list(range(self.world_size)) if process_group is None else members_of(process_group)
-            wire = self._wires[process_group] = Wire(process_group, members, members.index(self.rank), self.device)
+            wire = self._wires[process_group] = GroupChannel(
+                process_group, members, members.index(self.rank), self.device
+            )
         return wire
 
     def _check_present(self, name: str, members: Sequence[int]) -> None:
@@ -256,7 +258,7 @@ class Member:
             subset.check_present(name, members, self.cell_ranks, self.world_size)
 
     @staticmethod
-    def _check_member(wire: Wire, rank: int, word: str) -> None:
+    def _check_member(wire: GroupChannel, rank: int, word: str) -> None:
         if not hasattr(rank, "__index__"):  # 1.0 is among the ranks, but no rank to torch
             raise CollectiveError(f"{word} must be a whole number, the global rank of a member, not {rank!r}.")
         if rank not in wire.ranks:

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CollectiveError
 from .point_to_point import PointToPoint
-from .transport.exchange import Wire
+from .transport.exchange import GroupChannel
 from .transport.group_args import resolve
-from .transport.packets import NOTICE, Mail
+from .transport.packets import NOTICE, Packet
 
 if TYPE_CHECKING:
     from .transport.group_args import Group
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
-class Turns(PointToPoint):
+class RankOrder(PointToPoint):
     """Ranks that take turns."""
 
     def rank_first(
@@ -119,7 +119,7 @@ class Turns(PointToPoint):
 
 
 @contextlib.contextmanager
-def _first(wire: Wire, name: str, *, first: bool) -> Iterator[None]:
+def _first(wire: GroupChannel, name: str, *, first: bool) -> Iterator[None]:
     where = f"its block of {name}"
     failure: Exception | None = None
     if not first:
@@ -136,12 +136,12 @@ def _first(wire: Wire, name: str, *, first: bool) -> Iterator[None]:
         raise failure
 
 
-def _meet(wire: Wire, call: str, failure: Exception | None, where: str) -> None:
+def _meet(wire: GroupChannel, call: str, failure: Exception | None, where: str) -> None:
     """Wait for the others, and learn whether they are well."""
     wire.call = call  # what failed in between may have begun another
-    mail = Mail(NOTICE)
+    mail = Packet(NOTICE)
     if failure is not None:
-        mail = Mail.error(f"failed in {where}: {type(failure).__name__}: {failure}")
+        mail = Packet.error(f"failed in {where}: {type(failure).__name__}: {failure}")
     try:
         wire.heads(mail)
     except CollectiveError:

@@ -10,15 +10,15 @@ import torch
 
 from ..errors import CollectiveError
 from .algorithms import autograd, reduce, reduce_ops, scan
-from .data_movement import Movers, shares_of
+from .data_movement import DataMovement, shares_of
 from .transport import pytrees
-from .transport.exchange import Wire
+from .transport.exchange import GroupChannel
 
 if TYPE_CHECKING:
     from .transport.group_args import Group
 
 
-class Reductions(Movers):
+class Reductions(DataMovement):
     """What ranks make of their data together, element by element."""
 
     def reduce(  # noqa: PLR0913  # by keyword
@@ -135,13 +135,13 @@ class Reductions(Movers):
             tied = [reduce_ops.fold(known, row) for row in self._rows_with_grad(wire, inputs, group)]
         return autograd.replaced(pytrees.fill(data, iter(results)), flags, tied)
 
-    def _rows_with_grad(self, wire: Wire, inputs: Sequence[torch.Tensor], group: Group) -> list[torch.Tensor]:
+    def _rows_with_grad(self, wire: GroupChannel, inputs: Sequence[torch.Tensor], group: Group) -> list[torch.Tensor]:
         # Which rank held the minimum, or by what the others multiply: only all values together can tell.
         rows: list[torch.Tensor] = self._all_gather(wire, list(inputs), "stack", group=group, grads=True)
         return rows
 
     @staticmethod
-    def _flags(wire: Wire, data: Any) -> list[bool]:
+    def _flags(wire: GroupChannel, data: Any) -> list[bool]:
         """Which leaves gradients flow back to; the same on every rank, or it is said."""
         needs = autograd.agree(wire, autograd.requires_grad(data))
         autograd.check_alike(wire, needs, "on every rank")
@@ -195,7 +195,7 @@ class Reductions(Movers):
         results = reduce.reduce_tree(wire, shares, known, None)
         return pytrees.fill(shares, iter(results))[wire.me]
 
-    def _reduce_scatter_with_grad(self, wire: Wire, shares: list[Any], op: reduce_ops.Op, group: Group) -> Any:
+    def _reduce_scatter_with_grad(self, wire: GroupChannel, shares: list[Any], op: reduce_ops.Op, group: Group) -> Any:
         needs = [autograd.requires_grad(share) for share in shares]
         self._flags(wire, shares)
         autograd.check_alike(wire, needs, "in every share")

@@ -23,7 +23,7 @@ from .transport.group_args import resolve
 _ARRAYS = (torch.Tensor, np.ndarray)
 
 
-class Shares(Reductions):
+class Sharding(Reductions):
     """Data that the ranks share out among themselves."""
 
     def split(

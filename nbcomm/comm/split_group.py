@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from ..errors import CollectiveError
-from .sharding import Shares
+from .sharding import Sharding
 from .transport.group_args import OutsideGroup, members_of
 
 if TYPE_CHECKING:
     from .transport.group_args import Group
 
 
-class Division(Shares):
+class SplitGroup(Sharding):
     """Groups that the ranks form by what each of them says."""
 
     def split_group(self, color: Any, key: float | None = None, *, group: Group = None) -> Any:

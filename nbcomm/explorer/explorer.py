@@ -397,7 +397,9 @@ def _spelled(choices: Choices) -> list[dict[str, Any]]:
 
 
 def _broken(choices: Choices) -> dict[str, Any]:
-    call = faults.Call(choices.name, choices.n, choices.op, choices.src, choices.dst, choices.mode, choices.exclusive)
+    call = faults.BrokenCall(
+        choices.name, choices.n, choices.op, choices.src, choices.dst, choices.mode, choices.exclusive
+    )
     return asdict(faults.broken(call, choices.how, choices.rank))
 
 

@@ -47,7 +47,7 @@ class Broken:
 
 
 @dataclass(frozen=True)
-class Call:
+class BrokenCall:
     """The call that the others make."""
 
     name: str
@@ -71,7 +71,7 @@ def breaks_of(name: str) -> list[str]:
     return [how for how in BREAKS if (how != "op" or name in REDUCING) and (how != "shape" or name != "barrier")]
 
 
-def broken(call: Call, how: str, rank: int) -> Broken:
+def broken(call: BrokenCall, how: str, rank: int) -> Broken:
     """Say what comes of it if one rank does something else.
 
     >>> broken(Call("all_reduce", 4), "absent", 2).text
@@ -80,7 +80,7 @@ def broken(call: Call, how: str, rank: int) -> Broken:
     return {"absent": _absent, "other": _other, "op": _op, "shape": _shape}[how](call, rank)
 
 
-def _absent(call: Call, rank: int) -> Broken:
+def _absent(call: BrokenCall, rank: int) -> Broken:
     others = _others(call, rank)
     # Who gives to each knows that one has not come; who gets from it has what it needs.
     waits = [call.src] if call.name in _ONE_GIVES and rank != call.src else others
@@ -100,7 +100,7 @@ def _absent(call: Call, rank: int) -> Broken:
     return Broken("HangError", text, remedy, tuple(waits), (rank,))
 
 
-def _other(call: Call, rank: int) -> Broken:
+def _other(call: BrokenCall, rank: int) -> Broken:
     instead = "all_reduce" if call.name == "all_gather" else "all_gather"
     said = [f"called {instead if other == rank else call.name}" for other in range(call.size)]
     parts = by_rank(range(call.size), said)
@@ -112,7 +112,7 @@ def _other(call: Call, rank: int) -> Broken:
     return _refused("MismatchError", text, remedy, call)
 
 
-def _op(call: Call, rank: int) -> Broken:
+def _op(call: BrokenCall, rank: int) -> Broken:
     instead = "min" if call.op == "max" else "max"
     rest = f", dst={call.dst}" if call.name == "reduce" else ", exclusive" if call.exclusive else ""
     said = [f"called {call.name} with {instead if other == rank else call.op}{rest}" for other in range(call.size)]
@@ -120,7 +120,7 @@ def _op(call: Call, rank: int) -> Broken:
     return _refused("MismatchError", text, f"Name the same op on every rank; here {call.op} on rank {rank}, too.", call)
 
 
-def _shape(call: Call, rank: int) -> Broken:
+def _shape(call: BrokenCall, rank: int) -> Broken:
     odd = f"Rank {rank} has a tensor of shape {_OTHER_SHAPE}, the others of shape {_SHAPE}"
     fine = {
         "broadcast": f"only the data of rank {call.src} counts, and its shape travels with it.",
@@ -154,9 +154,9 @@ def _shape(call: Call, rank: int) -> Broken:
     return _refused("CollectiveError", text, remedy, call)
 
 
-def _refused(error: str, text: str, remedy: str, call: Call) -> Broken:
+def _refused(error: str, text: str, remedy: str, call: BrokenCall) -> Broken:
     return Broken(error, text, remedy, refused=tuple(range(call.size)))
 
 
-def _others(call: Call, rank: int) -> Sequence[int]:
+def _others(call: BrokenCall, rank: int) -> Sequence[int]:
     return [other for other in range(call.size) if other != rank]

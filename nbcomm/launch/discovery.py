@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..node.forkserver_protocol import Report, Standing
-from ..world_dir import Home, WorldInfo
+from ..node.forkserver_protocol import Report, WorldStatus
+from ..world_dir import WorldDir, WorldInfo
 
 _PATIENCE = 2.0
 """Seconds that a fork server has to answer; it does nothing that takes longer, but may be importing."""
@@ -27,7 +27,7 @@ class FoundWorld:
         left: seconds that it will still live without one.
     """
 
-    home: Home
+    home: WorldDir
     info: WorldInfo
     holder: int
     left: float
@@ -40,14 +40,14 @@ class FoundWorld:
 def find_worlds() -> list[FoundWorld]:
     """Find the worlds of this user that live, the newest first; looking at them changes nothing."""
     found = []
-    for home in Home.all():
+    for home in WorldDir.all():
         with suppress(OSError, msgspec.DecodeError):  # it is ending, or has not begun
             info, standing = home.read_world(), _ask(home)
             found.append(FoundWorld(home, info, standing.holder, standing.lease - standing.alone))
     return sorted(found, key=lambda world: -world.info.started)
 
 
-def _ask(home: Home) -> Standing:
+def _ask(home: WorldDir) -> WorldStatus:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(_PATIENCE)
         connection.connect(os.fspath(home.forkserver_socket))
@@ -58,6 +58,6 @@ def _ask(home: Home) -> Standing:
                 raise ConnectionError("The fork server has hung up.")
             said += data
     standing = msgspec.json.decode(said.split(b"\n")[0], type=Report)
-    if not isinstance(standing, Standing):
+    if not isinstance(standing, WorldStatus):
         raise msgspec.DecodeError("This is no fork server of this version.")
     return standing

@@ -33,13 +33,13 @@ from ..node.forkserver_protocol import (
     Refused,
     Report,
     Shutdown,
-    Standing,
     Start,
     Started,
+    WorldStatus,
 )
 from ..rank_spec import capital
 from ..threads import keep
-from ..world_dir import HOME_VARIABLE, Home
+from ..world_dir import HOME_VARIABLE, WorldDir
 from .working_folder import to_start_in
 
 _GONE = "The fork server of this world is gone; type %distributed heal to start another, or %distributed restart."
@@ -58,7 +58,7 @@ class ForkServerClient:
         running: the fork server is there; connect to it instead of starting one.
     """
 
-    def __init__(self, home: Home, *, running: bool = False) -> None:
+    def __init__(self, home: WorldDir, *, running: bool = False) -> None:
         self.home = home
         self.pid = 0
         self.holder = 0
@@ -333,7 +333,7 @@ class ForkServerClient:
                 self.pids.update(report.children)
             elif isinstance(report, Adopted):
                 self._adopted.append(report.refused)
-            elif isinstance(report, Standing):
+            elif isinstance(report, WorldStatus):
                 self.pid = report.pid
             elif isinstance(report, Busy):
                 self.holder = report.holder

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from ..world_dir import Home
+from ..world_dir import WorldDir
 
 
 def here() -> str:
@@ -24,7 +24,7 @@ def written() -> str:
     return here().encode(errors="replace").decode()
 
 
-def to_start_in(home: Home) -> str:
+def to_start_in(home: WorldDir) -> str:
     """Where a world's processes are started: here, or else where the world was started, or in the user's own folder."""
     if place := here():
         return place
@@ -32,13 +32,13 @@ def to_start_in(home: Home) -> str:
     return next((place for place in known if place and Path(place).is_dir()), "/")
 
 
-def _of(home: Home) -> str:
+def _of(home: WorldDir) -> str:
     with suppress(OSError, msgspec.DecodeError):  # none has been started yet
         return home.read_world().cwd
     return ""
 
 
-def said_of_missing(home: Home) -> str:
+def said_of_missing(home: WorldDir) -> str:
     """A sentence where the notebook's folder is gone; else an empty text."""
     if here():
         return ""

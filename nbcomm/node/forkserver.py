@@ -35,7 +35,7 @@ from typing import Any
 import msgspec
 
 from ..faults import Faults
-from ..world_dir import HOME_VARIABLE, Home
+from ..world_dir import HOME_VARIABLE, WorldDir
 from . import child, oom
 from .forkserver_protocol import (
     Adopt,
@@ -49,9 +49,9 @@ from .forkserver_protocol import (
     Ready,
     Refused,
     Report,
-    Standing,
     Start,
     Started,
+    WorldStatus,
 )
 from .warmup import count_gpus, freeze, warm_up
 
@@ -96,7 +96,7 @@ class ForkServer:
         ready: what to tell a notebook that connects.
     """
 
-    def __init__(self, home: Home, ready: Ready, listener: socket.socket) -> None:
+    def __init__(self, home: WorldDir, ready: Ready, listener: socket.socket) -> None:
         self._home = home
         self._ready = ready
         self._lease = 0.0
@@ -204,7 +204,7 @@ class ForkServer:
         self._selector.register(connection, selectors.EVENT_READ)
         alone = 0.0 if self._alone_since is None else time.monotonic() - self._alone_since
         holder = self._holder[1] if self._holder else 0
-        self._tell(connection, Standing(os.getpid(), holder, alone, self._lease))
+        self._tell(connection, WorldStatus(os.getpid(), holder, alone, self._lease))
 
     def _claim(self, connection: socket.socket, pid: int) -> None:
         if self._holder is not None:
@@ -375,7 +375,7 @@ class ForkServer:
         self._home.remove()
 
 
-def _is_inhabited(home: Home) -> bool:
+def _is_inhabited(home: WorldDir) -> bool:
     """Whether ranks live here that a fork server before this one has started; they need the directory."""
     try:
         home.read_world()
@@ -386,7 +386,7 @@ def _is_inhabited(home: Home) -> bool:
 
 def main() -> None:
     """Serve the world whose directory is the first argument."""
-    home = Home(sys.argv[1])
+    home = WorldDir(sys.argv[1])
     os.environ[HOME_VARIABLE] = str(home.path)
     listener = socket.socket(socket.AF_UNIX)
     home.forkserver_socket.unlink(missing_ok=True)  # of one before this, that was killed

@@ -65,7 +65,7 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
     why: str
 
 
-class Standing(msgspec.Struct, tag=True, frozen=True):
+class WorldStatus(msgspec.Struct, tag=True, frozen=True):
     """What a visitor is told first: who steers the world.
 
     Attributes:
@@ -127,4 +127,4 @@ class Exited(msgspec.Struct, tag=True, frozen=True):
 
 
 Order = Start | Lease | Claim | Adopt | Shutdown
-Report = Ready | Standing | Claimed | Busy | Started | Adopted | Refused | Exited
+Report = Ready | WorldStatus | Claimed | Busy | Started | Adopted | Refused | Exited

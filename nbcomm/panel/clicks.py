@@ -36,7 +36,7 @@ def useful_buttons(*, busy: bool, hurt: bool) -> list[str]:
     return [*(["interrupt"] if busy else []), *(["heal"] if hurt else []), "stop", "restart"]
 
 
-class Presses:
+class ButtonClicks:
     """Turns what the page says into actions, and answers it: ``heard`` before acting, ``done`` with a sentence after.
 
     Args:

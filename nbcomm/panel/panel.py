@@ -29,7 +29,7 @@ from ..frontend.quietly import quietly
 from ..frontend.viewless import close_widget, in_kernel, open_widget
 from ..threads import after
 from . import saved_table
-from .clicks import Presses
+from .clicks import ButtonClicks
 from .feed import Feed
 from .output_views import open_views
 from .words import RankView, ladder_line
@@ -154,7 +154,7 @@ class Panel:
         if self._widget is not None or self._closed or not in_kernel():
             return
         self._widget = open_widget(_HERE / "js" / "panel.js", self._current)
-        presses = Presses(self._actions, functools.partial(quietly, self._widget.send))
+        presses = ButtonClicks(self._actions, functools.partial(quietly, self._widget.send))
         self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
         self._close_views = open_views()
 

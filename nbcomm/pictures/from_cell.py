@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..analysis.matching import Meeting, meetings
+from ..analysis.matching import MatchedCall, meetings
 from ..protocol import CallRecord
 from ..rank_spec import capital, named
 from ..short_repr import told_apart
@@ -61,11 +61,11 @@ def plans(
     return [], " ".join(rest) or "This cell made no collective, so there is nothing to draw."
 
 
-def _counted(met: Sequence[Meeting]) -> str:
+def _counted(met: Sequence[MatchedCall]) -> str:
     return f"{len(met)} collectives" if len(met) > 1 else met[0].name
 
 
-def _plan(meeting: Meeting, unknown: Sequence[int]) -> Plan:
+def _plan(meeting: MatchedCall, unknown: Sequence[int]) -> Plan:
     ranks, how, name = meeting.members, _how(meeting), _SPELLED.get(meeting.name, meeting.name)
     had = _told_apart({rank: step.before or [] for rank, step in meeting.steps.items()})
     # Where the shares are of several lengths no rank knew where one ends and the next begins.
@@ -98,7 +98,7 @@ def _got(step: CallRecord, *, whole: bool) -> Sequence[str]:
     return (step.how or {}).get("whole", texts) if whole else texts
 
 
-def _how(meeting: Meeting) -> How:
+def _how(meeting: MatchedCall) -> How:
     said = [(rank, step.how) for rank, step in meeting.steps.items() if step.how]
     how = said[0][1] if said else {}
     first = meeting.members[0]

@@ -13,7 +13,7 @@ _TRACK = 2.8
 """Pixels between the lines that leave the items of a lane."""
 
 
-class Lanes(Layout):
+class LaneLayout(Layout):
     """Before on the left, after on the right, lines between them."""
 
     def __init__(self, canvas: Canvas) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from .canvas import DARK, GROUND, LINE, QUIET, SANS, Canvas, xml
 from .description import describe
-from .lanes import Barrier, Lanes
+from .lanes import Barrier, LaneLayout
 from .layout import MOST_LANES, MOST_LINES, PAD, TOP, WIDEST, Layout
 from .matrix import Matrix
 from .plan import Plan
@@ -72,7 +72,7 @@ def _layout(plan: Plan) -> Layout:
         return Barrier(Canvas(plan, _LONGEST, 26))
     if len(plan.ranks) <= MOST_LANES and (plan.hub or len(plan.flows) <= MOST_LINES):
         for longest in range(_LONGEST, _SHORTEST - 1, -1):
-            lanes = Lanes(Canvas(plan, longest, 26))
+            lanes = LaneLayout(Canvas(plan, longest, 26))
             if lanes.wide <= WIDEST:
                 return lanes
     return Matrix(plan)

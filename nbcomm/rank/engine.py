@@ -15,8 +15,8 @@ from typing import Any
 
 from ipyparallel.engine.app import IPEngine
 
-from ..world_dir import HOME_VARIABLE, Home
-from .link import Agent
+from ..world_dir import HOME_VARIABLE, WorldDir
+from .link import RankLink
 from .output import progress_bars
 
 
@@ -42,13 +42,13 @@ progress_bars.watch_imports()
 class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
     """An ipyparallel engine whose id is its rank and whose cells come over nbcomm's link."""
 
-    agent: Agent
+    agent: RankLink
 
     def initialize(self, argv: list[str] | None = None) -> None:
         """Start the agent at once: it says hello while the engine is still registering."""
         super().initialize(argv)
         self.log.addFilter(_is_news)
-        self.agent = Agent(self.id, Home(os.environ[HOME_VARIABLE]))
+        self.agent = RankLink(self.id, WorldDir(os.environ[HOME_VARIABLE]))
 
     def init_signal(self) -> None:
         """Take SIGTERM as ipyparallel does; SIGINT is the cell runner's, set when the agent attaches."""

@@ -43,23 +43,23 @@ from ..protocol import (
 )
 from ..protocol.codec import decode_to_rank, encode
 from ..threads import keep
-from ..world_dir import Home, LinkInfo
+from ..world_dir import LinkInfo, WorldDir
 from .cells import debugger, script_runner
 from .cells.completer import Insight
-from .cells.completion_thread import Assistant
+from .cells.completion_thread import CompletionThread
 from .cells.notebook_magics import refuse_steering
 from .cells.pager import find_names, show_pages
 from .cells.runner import CellRunner, handle_interrupts
-from .cells.stdin import Asker
+from .cells.stdin import InputPrompter
 from .groups.environment import device_memory
 from .groups.world import World
-from .main_loop import CALLBACK, Duties, Parts, Standing
+from .main_loop import CALLBACK, MainLoop, MainThreadState, Parts
 from .output import progress_bars
 from .output.capture import Capture, follow_threads, route_displays
 from .output.widget_comms import Comms
 from .process_memory import Footprint
-from .replay import History
-from .termination import Ending
+from .replay import Replay
+from .termination import Termination
 
 _TRIES = 5
 """So many times in a row the link is made anew after a fault of its thread."""
@@ -71,7 +71,7 @@ _FLUSH_IDLE = 250
 """The same between cells, when only background threads can print."""
 
 
-class Agent:
+class RankLink:
     """One rank's end of the link.
 
     Args:
@@ -79,24 +79,24 @@ class Agent:
         home: the world's directory.
     """
 
-    def __init__(self, rank: int, home: Home) -> None:
+    def __init__(self, rank: int, home: WorldDir) -> None:
         self.rank = rank
         self.home = home
         self.world = World(self._send, self._scope)
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
         self._info = home.read_link()
-        self._standing = Standing()
+        self._standing = MainThreadState()
         self._outbox: deque[list[Any]] = deque()
         self._connected = False
-        self._history = History()
+        self._history = Replay()
         self._faults = Faults(lambda: home.add_to_log(rank, trace()))
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
-        self._duties: Duties | None = None
+        self._duties: MainLoop | None = None
         self._waiting: list[tuple[MainLoopRequest, Sequence[Any]]] = []
-        self._asker: Asker | None = None
+        self._asker: InputPrompter | None = None
         self._shell: Any = None
-        self._assistant: Assistant | None = None
-        self._ending: Ending | None = None
+        self._assistant: CompletionThread | None = None
+        self._ending: Termination | None = None
         self._footprint = Footprint()
         self._parent = os.getppid()
         self._heard_at_once: dict[type, Callable[[Any], None]] = {
@@ -128,15 +128,15 @@ class Agent:
         self._shell = shell
         runner = CellRunner(shell, self.capture, self.world.explain)
         handle_interrupts(runner)
-        self._assistant = Assistant(lambda: Insight(shell), self._send, self.world.apart)
-        self._asker = Asker(self.capture, self.world.record, runner.to_end, self._rouse)
+        self._assistant = CompletionThread(lambda: Insight(shell), self._send, self.world.apart)
+        self._asker = InputPrompter(self.capture, self.world.record, runner.to_end, self._rouse)
         self._asker.install()
         debugger.install(shell, runner, self.capture, self.world.record)
         progress_bars.of_cells(self.capture)
         comms = Comms(self.capture, getattr(shell, "kernel", None))
         comms.install()
         parts = Parts(self.rank, self.home, self.world, self.capture, self._history, self._send_output, self._faults)
-        duties = Duties(shell, runner, comms, parts, self._standing)
+        duties = MainLoop(shell, runner, comms, parts, self._standing)
         duties.begin(loop)
         self._duties = duties  # from here on the agent's thread hands over to them
         self._send(Attached(self.rank))
@@ -245,7 +245,7 @@ class Agent:
                 self._send(asking)
         looks = self._standing.looks
         if looks is not None and looks == self._standing.running:  # the notebook that wanted to know has gone
-            self._ending = Ending(looks, self.world.generation)
+            self._ending = Termination(looks, self.world.generation)
 
     def _receive(self, link: zmq.Socket[bytes]) -> None:
         while True:
@@ -268,7 +268,7 @@ class Agent:
                     self._send(Done(message.id, failure=failure(self.rank, error)))
                 elif isinstance(message, InputReply):  # what was typed is lost, and the cell waits for it
                     reason = errors.InternalError(failure(self.rank, error).message)
-                    self._ending = Ending(message.run, 0, reason)
+                    self._ending = Termination(message.run, 0, reason)
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
         if not isinstance(message, MainLoopRequest | CommToRank):
@@ -299,13 +299,13 @@ class Agent:
 
     def _interrupt(self, message: Interrupt) -> None:
         heard = self._duties.runner.interrupts() if self._duties is not None else (0, 0)
-        self._ending = Ending(message.run, self.world.generation, heard=heard)
+        self._ending = Termination(message.run, self.world.generation, heard=heard)
         self._press()
 
     def _abort(self, message: Abort) -> None:
         error = getattr(errors, message.error)(message.text)
         if message.generation == self.world.generation:
-            self._ending = Ending(message.run, message.generation, self.world.broken or error)
+            self._ending = Termination(message.run, message.generation, self.world.broken or error)
         self.world.abort(message.generation, error)
         self._press()
 

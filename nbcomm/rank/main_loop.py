@@ -38,14 +38,14 @@ from ..protocol import (
 )
 from ..protocol.payload import pack, unpack
 from ..torch_internals import compiling
-from ..world_dir import Home
+from ..world_dir import WorldDir
 from .cells import namespace, script_runner
 from .cells.runner import CellRunner
 from .collectives import call_site
 from .groups.world import World
 from .output.capture import Capture
 from .output.widget_comms import Comms
-from .replay import History
+from .replay import Replay
 from .variables import answers
 
 CALLBACK = -1
@@ -58,7 +58,7 @@ _REPLACED = (
 
 
 @dataclass
-class Standing:
+class MainThreadState:
     """What the main thread does; the agent's thread reads it.
 
     Attributes:
@@ -107,10 +107,10 @@ class Parts:
     """
 
     rank: int
-    home: Home
+    home: WorldDir
     world: World
     capture: Capture
-    history: History
+    history: Replay
     send_output: _SendOutput
     faults: Faults
 
@@ -118,7 +118,7 @@ class Parts:
 _Order = tuple[MainLoopRequest | CommToRank | None, Sequence[Any]]
 
 
-class Duties:
+class MainLoop:
     """The duties of one rank.
 
     Args:
@@ -129,7 +129,7 @@ class Duties:
         standing: what it does.
     """
 
-    def __init__(self, shell: Any, runner: CellRunner, comms: Comms, parts: Parts, standing: Standing) -> None:
+    def __init__(self, shell: Any, runner: CellRunner, comms: Comms, parts: Parts, standing: MainThreadState) -> None:
         self.runner = runner
         self.standing = standing
         self._shell = shell

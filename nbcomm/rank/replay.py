@@ -13,7 +13,7 @@ _MOST = 64 << 20
 """Bytes that are kept of one request's output."""
 
 
-class History:
+class Replay:
     """The messages about one request, in order; any thread.
 
     Args:

@@ -22,7 +22,7 @@ _INSIST, _HURRY = 0.3, 0.05
 
 
 @dataclass
-class Ending:
+class Termination:
     """A request that is to end.
 
     Attributes:

@@ -16,7 +16,7 @@ _NOTHING = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
 
 
 @dataclass
-class Cell:
+class ScriptCell:
     """A cell that was read.
 
     Attributes:
@@ -99,7 +99,7 @@ class Cell:
         return f"async def {name}():\n{shared}{indent(edits.apply())}\n\n\n{loop}.run_until_complete({name}())"
 
 
-def read(code: str, known: Collection[str]) -> Cell:
+def read(code: str, known: Collection[str]) -> ScriptCell:
     """Read a cell.
 
     Args:
@@ -111,7 +111,7 @@ def read(code: str, known: Collection[str]) -> Cell:
     """
     made = plain(code, known)
     tree = parse(made.text)
-    return Cell(made, tree, names_of(*tree.body))
+    return ScriptCell(made, tree, names_of(*tree.body))
 
 
 def _is_future(node: ast.stmt) -> bool:

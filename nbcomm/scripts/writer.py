@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 from ..rank_spec import fold, named
 from . import injected_names
-from .cell import Cell, read
+from .cell import ScriptCell, read
 from .history import Called, Entry, Pushed, Ran, RanFile, Replaced
 from .source import EVERYWHERE, bound_for_sure, commented, compiles, indent, names_of
 from .star_imports import names_in
@@ -59,7 +59,7 @@ class _Part:
     """An entry on its way into the script."""
 
     entry: Entry
-    cell: Cell | None = None
+    cell: ScriptCell | None = None
     why_not: str = ""
     again: bool = False
     brings: frozenset[str] = frozenset()
@@ -141,7 +141,7 @@ class _Writer:
         self._modules |= part.cell.plain.modules
         self._futures.update(dict.fromkeys(part.cell.futures))
 
-    def _note_names(self, cell: Cell, sure: set[str], *, everywhere: bool) -> None:
+    def _note_names(self, cell: ScriptCell, sure: set[str], *, everywhere: bool) -> None:
         """Note which names a cell takes from nbcomm: those that it reads before anything of its own is there."""
         for statement in cell.tree.body:
             found = names_of(statement)
@@ -197,7 +197,7 @@ class _Writer:
         return "\n".join([title, *told, self._on_ranks(body, entry.ranks) if part.cell.tree.body else body])
 
     @staticmethod
-    def _text(cell: Cell, comm: str, loop: str, function: str, given: Collection[str]) -> str:
+    def _text(cell: ScriptCell, comm: str, loop: str, function: str, given: Collection[str]) -> str:
         return cell.coroutine(function, loop, comm, given) if cell.asynchronous else cell.statements(comm, given)
 
     def _function(self, number: int) -> str:
@@ -361,7 +361,7 @@ def _beside(entry: Called | RanFile | Replaced) -> str:
     return f"{_title(entry)} ran the script {_one_line(entry.file)}{how}; that is not in this one."
 
 
-def _all_names(cell: Cell) -> frozenset[str]:
+def _all_names(cell: ScriptCell) -> frozenset[str]:
     return cell.names.loads | cell.names.binds | cell.names.deletes
 
 

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from nbcomm.analysis import perfetto
-from nbcomm.analysis.collective_log import Chronicle
+from nbcomm.analysis.collective_log import CollectiveLog
 from nbcomm.analysis.ladder import ladder
-from nbcomm.analysis.matching import Meeting, meetings
+from nbcomm.analysis.matching import MatchedCall, meetings
 from nbcomm.analysis.story import Timeline
 from nbcomm.analysis.timeline import straggler, timeline
 from nbcomm.errors import SpecError
@@ -161,7 +161,7 @@ def test_a_meeting_is_looked_through_once_and_not_once_for_each_rank() -> None:
 
     size = 64
     own = {rank: step("barrier", 1, 1.0 + rank, 70.0, members=list(range(size)), line="line 1") for rank in range(size)}
-    meeting = Meeting("barrier", "world", list(range(size)), 1, Counted(own))
+    meeting = MatchedCall("barrier", "world", list(range(size)), 1, Counted(own))
     made = timeline(1, dict.fromkeys(range(size), (0.0, 80.0)), [meeting], running=False)
     assert made.late == 63
     assert looks < 5
@@ -210,7 +210,7 @@ def test_what_is_long_past_counts_as_done() -> None:
 
 
 def test_a_chronicle_hears_the_last_steps_and_the_end_replaces_them() -> None:
-    chronicle = Chronicle()
+    chronicle = CollectiveLog()
     chronicle.begin(3, [0, 1])
     began = chronicle._began[0]
     members = {"members": [0, 1]}
@@ -229,7 +229,7 @@ def test_a_chronicle_hears_the_last_steps_and_the_end_replaces_them() -> None:
 
 
 def test_the_last_cells_are_told_oldest_first_each_once_and_no_more_than_twenty() -> None:
-    chronicle = Chronicle()
+    chronicle = CollectiveLog()
     assert chronicle.past() == ()
     for number in range(1, 31):
         late = met_at((0.0, 0.0, 1.0) if number % 2 else (0.0, 0.0, 0.0))
@@ -265,7 +265,7 @@ def test_a_stretch_has_the_line_and_the_data_of_its_call() -> None:
 
 
 def test_of_a_long_loop_the_end_is_told_and_said_to_be_the_end() -> None:
-    chronicle = Chronicle()
+    chronicle = CollectiveLog()
     chronicle.begin(3, [0, 1])
     began = chronicle._began[0] - 1000
     chronicle._began = dict.fromkeys(range(2), began)

@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nbcomm.analysis.verdict import judge, of_threads
-from nbcomm.analysis.wait_graph import Standing
+from nbcomm.analysis.wait_graph import RankReport
 from nbcomm.protocol import CollectiveState, MessageCount, PendingCall
 
 from ..notebook.programs import Play, Tape, any_play
 
 # ── situations ──────────────────────────────────────────────────────────────────────────────────────
 
-Rank = Callable[[int, int], Standing]
+Rank = Callable[[int, int], RankReport]
 """Makes the standing of a rank in a world of some size."""
 
 
@@ -46,7 +46,7 @@ def at(
 ) -> Rank:
     """A rank; what it waits for it has issued, and so it has what it did before."""
 
-    def make(rank: int, size: int) -> Standing:
+    def make(rank: int, size: int) -> RankReport:
         calls = [*waits, *did]
         issued: dict[str, int] = {}
         counts: dict[str, dict[tuple[str, int | None, int], int]] = {"send": {}, "recv": {}}
@@ -58,7 +58,7 @@ def at(
                 counts[op.kind][key] = max(op.seq, counts[op.kind].get(key, 0))
         sent, received = ([MessageCount(*key, number) for key, number in some.items()] for some in counts.values())
         ops = [msgspec.structs.replace(op, members=op.members or list(range(size))) for op in waits]
-        return Standing(rank, state, note, CollectiveState(issued, sent, received, ops, **doing))
+        return RankReport(rank, state, note, CollectiveState(issued, sent, received, ops, **doing))
 
     return make
 
@@ -87,7 +87,7 @@ def idle(*did: PendingCall) -> Rank:
     return at("idle", did=did)
 
 
-def world(*ranks: Rank) -> dict[int, Standing]:
+def world(*ranks: Rank) -> dict[int, RankReport]:
     return {rank: make(rank, len(ranks)) for rank, make in enumerate(ranks)}
 
 
@@ -406,8 +406,8 @@ def test_a_receive_from_anyone_that_has_found_its_sender_is_on_its_way():
     doing = CollectiveState(
         received=[MessageCount("g", 1, 0, 1)], waits=[PendingCall("recv", "recv", "g", [0, 1], 1, "", "", 0.0)]
     )
-    sender = Standing(1, "finished", doing=CollectiveState(sent=[MessageCount("g", 0, 0, 1)]))
-    assert not judge({0: Standing(0, "running", doing=doing), 1: sender}).hopeless
+    sender = RankReport(1, "finished", doing=CollectiveState(sent=[MessageCount("g", 0, 0, 1)]))
+    assert not judge({0: RankReport(0, "running", doing=doing), 1: sender}).hopeless
 
 
 def test_what_a_rank_said_before_its_part_ended_is_no_wait():
@@ -417,9 +417,9 @@ def test_what_a_rank_said_before_its_part_ended_is_no_wait():
 def joins(op: PendingCall) -> Rank:
     """The main thread waits for a thread that waits in a call."""
 
-    def make(rank: int, size: int) -> Standing:
+    def make(rank: int, size: int) -> RankReport:
         waits = [msgspec.structs.replace(op, members=list(range(size)), thread="mine")]
-        return Standing(
+        return RankReport(
             rank, "running", doing=CollectiveState({op.group: op.seq}, line="line 5: t.join()", threads=1, beside=waits)
         )
 
@@ -472,7 +472,7 @@ def test_64_ranks_are_judged_in_milliseconds(ranks):
 # ── programs ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def glances(play: Play, tape: Tape, *, torn: bool) -> tuple[dict[int, Standing], list[int]]:
+def glances(play: Play, tape: Tape, *, torn: bool) -> tuple[dict[int, RankReport], list[int]]:
     """Each rank's report at a moment of its own, and how often it had moved by then.
 
     ``torn``: a rank looks what it waits for, has threads, and has issued at three moments, one after the other.
@@ -485,7 +485,7 @@ def glances(play: Play, tape: Tape, *, torn: bool) -> tuple[dict[int, Standing],
         doing = CollectiveState(
             counts.issued, counts.sent, counts.received, standing.doing.waits, standing.doing.line, threads
         )
-        standings[rank] = Standing(rank, standing.state, standing.note, doing)
+        standings[rank] = RankReport(rank, standing.state, standing.note, doing)
         moves.append(first.moves)
     return standings, moves
 

@@ -11,12 +11,12 @@ import pytest
 import nbcomm
 from nbcomm.errors import CellError
 from nbcomm.explorer.algorithms import ALGORITHMS
-from nbcomm.explorer.faults import BREAKS, Call, breaks_of, broken
+from nbcomm.explorer.faults import BREAKS, BrokenCall, breaks_of, broken
 from nbcomm.notebook.session.session import Session
 from nbcomm.rank_spec import parse
 
-CASES = [(Call(name, 4), how) for name in ALGORITHMS for how in breaks_of(name)]
-CASES += [(Call(name, 4, op=op), "shape") for name in ("all_reduce", "reduce", "scan") for op in ("mean", "band")]
+CASES = [(BrokenCall(name, 4), how) for name in ALGORITHMS for how in breaks_of(name)]
+CASES += [(BrokenCall(name, 4, op=op), "shape") for name in ("all_reduce", "reduce", "scan") for op in ("mean", "band")]
 
 
 WAITING = re.compile(r"ranks? ([\d,-]+) waits? in it")
@@ -37,7 +37,7 @@ def four() -> Iterator[Session]:
         yield session
 
 
-def cell(call: Call, how: str, rank: int) -> str:
+def cell(call: BrokenCall, how: str, rank: int) -> str:
     """Break it for real."""
     many = call.name in ("scatter", "reduce_scatter", "all_to_all")
     line = call.line.replace("x", "[x] * world_size", 1) if many else call.line
@@ -61,7 +61,7 @@ def said(session: Session, code: str) -> str:
 
 
 @pytest.mark.parametrize(("call", "how"), CASES, ids=[f"{call.name} {call.op} {how}" for call, how in CASES])
-def test_the_words_are_nbcomms(four: Session, call: Call, how: str) -> None:
+def test_the_words_are_nbcomms(four: Session, call: BrokenCall, how: str) -> None:
     told = broken(call, how, 2)
     real = said(four, cell(call, how, 2))
     assert bool(told.error) == bool(real), real
@@ -91,20 +91,20 @@ def test_the_words_are_nbcomms(four: Session, call: Call, how: str) -> None:
 
 @pytest.mark.parametrize("name", ["broadcast", "scatter"])
 def test_without_the_rank_that_gives_all_others_wait(name: str) -> None:
-    told = broken(Call(name, 4, src=2), "absent", 2)
+    told = broken(BrokenCall(name, 4, src=2), "absent", 2)
     assert told.waits == (0, 1, 3)
     assert "ranks 0-1,3 wait in it, but rank 2 has finished the cell." in told.text
 
 
 def test_a_group_without_the_root_is_no_remedy() -> None:
-    for call in (Call("broadcast", 4, src=2), Call("reduce", 4, dst=2)):
+    for call in (BrokenCall("broadcast", 4, src=2), BrokenCall("reduce", 4, dst=2)):
         assert broken(call, "absent", 2).remedy == "Let every rank call it: take it out of the if."
         assert "g = new_group([0, 2, 3])" in broken(call, "absent", 1).remedy
 
 
 @pytest.mark.parametrize("mode", ["cat", "list"])
 def test_other_modes_take_other_shapes(four: Session, mode: str) -> None:
-    call = Call("all_gather", 4, mode=mode)
+    call = BrokenCall("all_gather", 4, mode=mode)
     assert broken(call, "shape", 1).error == ""
     assert said(four, cell(call, "shape", 1)) == ""
 
@@ -115,7 +115,7 @@ def test_every_break_of_every_call_is_told_in_sentences() -> None:
             for how in breaks_of(name):
                 for rank in range(size):
                     options: dict[str, Any] = {"op": "max", "src": size - 1, "dst": size - 1, "exclusive": True}
-                    told = broken(Call(name, size, **options), how, rank)
+                    told = broken(BrokenCall(name, size, **options), how, rank)
                     assert told.text.endswith((".", "anything."))
                     assert bool(told.remedy) == bool(told.error)
                     assert not set(told.waits) & set(told.missing)
@@ -124,5 +124,5 @@ def test_every_break_of_every_call_is_told_in_sentences() -> None:
 
 
 def test_the_ops_words_with_other_arguments(four: Session) -> None:
-    for call in (Call("reduce", 4, dst=3), Call("scan", 4, exclusive=True)):
+    for call in (BrokenCall("reduce", 4, dst=3), BrokenCall("scan", 4, exclusive=True)):
         assert broken(call, "op", 1).text in said(four, cell(call, "op", 1))

@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from nbcomm.launch import discovery
-from nbcomm.node.forkserver_protocol import Report, Shutdown, Standing
-from nbcomm.world_dir import Home, WorldInfo
+from nbcomm.node.forkserver_protocol import Report, Shutdown, WorldStatus
+from nbcomm.world_dir import WorldDir, WorldInfo
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return made
 
 
-Serve = Callable[..., Home]
+Serve = Callable[..., WorldDir]
 
 
 @pytest.fixture
@@ -33,8 +33,8 @@ def serve(parent: Path) -> Iterator[Serve]:
     """Make a world whose fork server says one thing to whoever comes."""
     with ExitStack() as stack:
 
-        def make(name: str, says: bytes, started: float = 1.0) -> Home:
-            home = Home(parent / name)
+        def make(name: str, says: bytes, started: float = 1.0) -> WorldDir:
+            home = WorldDir(parent / name)
             home.path.mkdir()
             home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, started, "/home/me"))
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
@@ -55,7 +55,7 @@ def serve(parent: Path) -> Iterator[Serve]:
 
 
 def standing(holder: int = 0, alone: float = 12.0) -> bytes:
-    return msgspec.json.encode(Standing(1, holder, alone, 60.0)) + b"\n"
+    return msgspec.json.encode(WorldStatus(1, holder, alone, 60.0)) + b"\n"
 
 
 def test_without_worlds_there_are_none(parent: Path) -> None:
@@ -89,7 +89,7 @@ def test_directories_of_worlds_that_have_ended_are_passed_by(parent: Path, serve
 
 
 def test_one_whose_fork_server_is_gone_is_passed_by(parent: Path) -> None:
-    home = Home(parent / "aaaa")
+    home = WorldDir(parent / "aaaa")
     home.path.mkdir()
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
     with socket.socket(socket.AF_UNIX) as listener:
@@ -99,7 +99,7 @@ def test_one_whose_fork_server_is_gone_is_passed_by(parent: Path) -> None:
 
 def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_PATIENCE", 0.2)
-    home = Home(parent / "aaaa")
+    home = WorldDir(parent / "aaaa")
     home.path.mkdir()
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
     with socket.socket(socket.AF_UNIX) as listener:
@@ -109,4 +109,4 @@ def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, mon
 
 
 def test_reports_are_what_a_fork_server_says() -> None:
-    assert msgspec.json.decode(standing(), type=Report) == Standing(1, 0, 12.0, 60.0)
+    assert msgspec.json.decode(standing(), type=Report) == WorldStatus(1, 0, 12.0, 60.0)

@@ -19,8 +19,19 @@ import pytest
 
 from nbcomm.errors import StartError, StateError
 from nbcomm.launch.forkserver_client import ForkServerClient
-from nbcomm.node.forkserver_protocol import Adopt, Busy, Claim, Exited, Lease, Order, Report, Shutdown, Standing, Start
-from nbcomm.world_dir import HOME_VARIABLE, Home, WorldInfo
+from nbcomm.node.forkserver_protocol import (
+    Adopt,
+    Busy,
+    Claim,
+    Exited,
+    Lease,
+    Order,
+    Report,
+    Shutdown,
+    Start,
+    WorldStatus,
+)
+from nbcomm.world_dir import HOME_VARIABLE, WorldDir, WorldInfo
 
 from ..world import lies
 
@@ -57,7 +68,7 @@ class Served:
     def __init__(self, pythonpath: str = os.environ.get("PYTHONPATH", "")) -> None:
         self.pythonpath = pythonpath
         self.exits: queue.Queue[Exited] = queue.Queue()
-        self.home = Home.create()
+        self.home = WorldDir.create()
         self.client = ForkServerClient(self.home)
         self.client.report_to(self.exits.put, lambda _: None)
         self.ready = self.client.wait_ready(PATIENCE)
@@ -181,7 +192,7 @@ def test_shutdown_ends_all_at_once(light: Served) -> None:
 
 
 def test_a_shutdown_does_not_wait_for_imports() -> None:
-    home = Home.create()
+    home = WorldDir.create()
     client = ForkServerClient(home)
     began = time.monotonic()
     client.shutdown()
@@ -210,7 +221,7 @@ def test_where_forks_are_unwanted_children_are_started_plainly(light: Served) ->
 def test_a_server_that_cannot_import_tells_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "ipyparallel.py").write_text("raise ImportError('broken on purpose')")
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    home = Home.create()
+    home = WorldDir.create()
     client = ForkServerClient(home)
     with pytest.raises(StartError, match="broken on purpose"):
         client.wait_ready(PATIENCE)
@@ -237,7 +248,7 @@ def said_to(served: Served, *orders: Order) -> list[Report]:
 
 def test_a_visitor_is_told_whose_the_world_is(lasting: Served) -> None:
     (standing,) = said_to(lasting)
-    assert isinstance(standing, Standing)
+    assert isinstance(standing, WorldStatus)
     assert (standing.pid, standing.holder, standing.alone) == (lasting.process.pid, os.getpid(), 0)
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 
 import msgspec
 
-from nbcomm.analysis.wait_graph import Standing
+from nbcomm.analysis.wait_graph import RankReport
 from nbcomm.protocol import CollectiveState, MessageCount, PendingCall
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class Strand:
 class Report(NamedTuple):
     """What a rank's main thread is at, and how often it has moved."""
 
-    standing: Standing
+    standing: RankReport
     moves: int
 
 
@@ -235,7 +235,7 @@ class Play:
             alive,
         )
         return Report(
-            Standing(rank, state, "was killed by SIGKILL" if state == "dead" else "", doing), self.moves[rank]
+            RankReport(rank, state, "was killed by SIGKILL" if state == "dead" else "", doing), self.moves[rank]
         )
 
     def stuck(self) -> list[int]:

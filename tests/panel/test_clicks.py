@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.panel.clicks import PATIENCE, Presses
+from nbcomm.panel.clicks import PATIENCE, ButtonClicks
 
 
 def pressing(action: str = "heal", at: float = 100.0) -> dict[str, Any]:
@@ -20,7 +20,7 @@ class Page:
 
     def __init__(self, now: float = 100.0) -> None:
         self.log: list[Any] = []
-        self.presses = Presses(
+        self.presses = ButtonClicks(
             {"heal": self.heal, "fail": self.fail, "break": self.interrupted}, self.log.append, wall=lambda: now
         )
 
@@ -97,7 +97,7 @@ def test_what_is_no_press_is_ignored(content: object) -> None:
 
 def test_its_age_is_judged_when_the_main_thread_is_free() -> None:
     now, later, log = [100.0], [], []
-    presses = Presses({"heal": lambda: "healed"}, log.append, on_main=later.append, wall=lambda: now[0])
+    presses = ButtonClicks({"heal": lambda: "healed"}, log.append, on_main=later.append, wall=lambda: now[0])
     presses.hear(pressing())
     assert log == []
     now[0] = 200.0
@@ -113,7 +113,7 @@ def test_what_another_thread_hears_is_done_on_the_kernels_main_thread(monkeypatc
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: Shell)
     page = Page()
-    page.presses = Presses({"heal": page.heal}, page.log.append, wall=lambda: 100.0)
+    page.presses = ButtonClicks({"heal": page.heal}, page.log.append, wall=lambda: 100.0)
     thread = threading.Thread(target=page.presses.hear, args=[pressing()])
     thread.start()
     thread.join(10)

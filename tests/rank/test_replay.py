@@ -6,25 +6,25 @@ from typing import Any
 
 from nbcomm.protocol import Done, FromRank, Output, Resume, Text
 from nbcomm.protocol.codec import decode_from_rank, encode
-from nbcomm.rank.replay import History
+from nbcomm.rank.replay import Replay
 
 
 def said(text: str, run: int = 5) -> list[Any]:
     return [encode(Output(run, [Text("stdout", text)]))]
 
 
-def replayed(history: History) -> list[FromRank]:
+def replayed(history: Replay) -> list[FromRank]:
     return [decode_from_rank(frames[0]) for frames in history.replay()]
 
 
 def test_nothing_is_repeated_before_a_request() -> None:
-    history = History()
+    history = Replay()
     history.add(said("early"))
     assert history.replay() == []
 
 
 def test_a_request_is_repeated_in_order_with_its_answer() -> None:
-    history = History()
+    history = Replay()
     history.begin(5, [0, 2])
     history.add(said("a"))
     history.add(said("b"))
@@ -40,7 +40,7 @@ def test_a_request_is_repeated_in_order_with_its_answer() -> None:
 
 
 def test_what_has_been_heard_is_let_go_and_not_before() -> None:
-    history = History()
+    history = Replay()
     history.begin(5, [0])
     history.seen(5)  # it has not ended
     assert history.replay()
@@ -52,7 +52,7 @@ def test_what_has_been_heard_is_let_go_and_not_before() -> None:
 
 
 def test_the_next_request_takes_its_place() -> None:
-    history = History()
+    history = Replay()
     history.begin(5, [0])
     history.add(said("old"))
     history.begin(6, [0])
@@ -60,7 +60,7 @@ def test_the_next_request_takes_its_place() -> None:
 
 
 def test_beyond_the_limit_the_oldest_goes_and_it_says_so() -> None:
-    history = History(most=200)
+    history = Replay(most=200)
     history.begin(5, [0])
     for number in range(100):
         history.add(said(f"line {number}\n"))
@@ -75,7 +75,7 @@ def test_beyond_the_limit_the_oldest_goes_and_it_says_so() -> None:
 
 
 def test_what_an_answer_carries_counts_and_the_answer_stays() -> None:
-    history = History(most=1000)
+    history = Replay(most=1000)
     history.begin(5, [0])
     history.add(said("x" * 500))
     history.add([encode(Done(5)), memoryview(b"v" * 5000)], last=True)

@@ -58,14 +58,14 @@ TABLE = (
     Boundary(
         "a duty failed", "rank", "nbcomm.rank.collectives.journal:Journal.begin", CELL, thread="main", told=_ITSELF
     ),
-    Boundary("", "rank", "nbcomm.rank.replay:History.begin", CELL, thread="main", told="spoiled"),
+    Boundary("", "rank", "nbcomm.rank.replay:Replay.begin", CELL, thread="main", told="spoiled"),
     Boundary("", "rank", "nbcomm.rank.groups.world:World.begin", CELL, thread="main", told="spoiled"),
     Boundary("", "rank", "nbcomm.rank.cells.runner:CellRunner.run", CELL, thread="main", told="spoiled"),
     Boundary("its end could not be noted", "rank", "nbcomm.rank.groups.world:World.end", SENTENCE, thread="main"),
     Boundary(
         "its collectives could not be told",
         "rank",
-        "nbcomm.rank.collectives.flight_recorder:Record.close_journal",
+        "nbcomm.rank.collectives.flight_recorder:FlightRecorder.close_journal",
         SENTENCE,
         thread="main",
     ),
@@ -79,7 +79,7 @@ TABLE = (
     Boundary(
         "its collectives could not be told",
         "rank",
-        "nbcomm.rank.collectives.flight_recorder:Record.tidy",
+        "nbcomm.rank.collectives.flight_recorder:FlightRecorder.tidy",
         SENTENCE,
         thread="main",
     ),
@@ -96,7 +96,7 @@ TABLE = (
     Boundary(
         "what it has left under way is not known",
         "rank",
-        "nbcomm.rank.collectives.flight_recorder:Record.doing",
+        "nbcomm.rank.collectives.flight_recorder:FlightRecorder.doing",
         SENTENCE,
         thread="main",
     ),
@@ -120,12 +120,12 @@ TABLE = (
         )
     ),
     # What its agent's thread does.
-    Boundary("a {} failed", "rank", "nbcomm.rank.main_loop:Duties.put", CELL, of="Run", told=_ITSELF),
-    Boundary("a {} failed", "rank", "nbcomm.rank.link:Agent._snapshot", NOTHING),
-    Boundary("a {} failed", "rank", "nbcomm.rank.cells.completion_thread:Assistant.ask", NOTHING, action="ask"),
-    Boundary("a {} failed", "rank", "nbcomm.rank.cells.stdin:Asker.hear", CELL, action="input", told=_ITSELF),
-    Boundary("a {} failed", "rank", "nbcomm.rank.link:Agent._press", NOTHING, action="interrupt"),
-    Boundary("a {} failed", "rank", "nbcomm.rank.groups.generation:Life.abort", NOTHING, action="hang"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.main_loop:MainLoop.put", CELL, of="Run", told=_ITSELF),
+    Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._snapshot", NOTHING),
+    Boundary("a {} failed", "rank", "nbcomm.rank.cells.completion_thread:CompletionThread.ask", NOTHING, action="ask"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.cells.stdin:InputPrompter.hear", CELL, action="input", told=_ITSELF),
+    Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._press", NOTHING, action="interrupt"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.groups.generation:Generation.abort", NOTHING, action="hang"),
     Boundary(
         "a message could not be read",
         "rank",
@@ -138,18 +138,20 @@ TABLE = (
     Boundary(
         "an interrupt could not be passed on",
         "rank",
-        "nbcomm.rank.termination:Ending.press",
+        "nbcomm.rank.termination:Termination.press",
         NOTHING,
         action="interrupt",
     ),
     Boundary(
         "an answer to what was typed could not be ended",
         "rank",
-        "nbcomm.rank.cells.completion_thread:Assistant.look",
+        "nbcomm.rank.cells.completion_thread:CompletionThread.look",
         NOTHING,
     ),
-    Boundary("output could not be sent", "rank", "nbcomm.rank.link:Agent._send_output", NOTHING, thread="nbcomm-agent"),
-    Boundary("what the notebook has heard could not be forgotten", "rank", "nbcomm.rank.replay:History.seen", NOTHING),
+    Boundary(
+        "output could not be sent", "rank", "nbcomm.rank.link:RankLink._send_output", NOTHING, thread="nbcomm-agent"
+    ),
+    Boundary("what the notebook has heard could not be forgotten", "rank", "nbcomm.rank.replay:Replay.seen", NOTHING),
     # What the notebook's threads do.
     Boundary("the link failed", "notebook", "nbcomm.notebook.cluster.link:Link._send_waiting", NOTHING),
     Boundary("the link failed", "notebook", "nbcomm.notebook.cluster.link:Link._take_arrived", NOTHING),
@@ -181,14 +183,18 @@ TABLE = (
     Boundary(
         "a {} could not be taken",
         "notebook",
-        "nbcomm.notebook.execution.dispatcher:Desk.hear",
+        "nbcomm.notebook.execution.dispatcher:Dispatcher.hear",
         CELL,
         of="Done",
         thread="nbcomm-link",
         told="its answer was lost on the way",
     ),
     Boundary(
-        "a {} could not be taken", "notebook", "nbcomm.notebook.execution.cell_run:Stage.show", REST, action="printing"
+        "a {} could not be taken",
+        "notebook",
+        "nbcomm.notebook.execution.cell_run:CellExecutor.show",
+        REST,
+        action="printing",
     ),
     Boundary("a {} could not be taken", "notebook", "nbcomm.notebook.cluster.roster:Roster.note", NOTHING),
     Boundary(
@@ -207,7 +213,7 @@ TABLE = (
     Boundary(
         "what is lost could not be looked for",
         "notebook",
-        "nbcomm.notebook.execution.dispatcher:Desk.open",
+        "nbcomm.notebook.execution.dispatcher:Dispatcher.open",
         NOTHING,
         thread="nbcomm-watch",
     ),
@@ -217,7 +223,7 @@ TABLE = (
     Boundary(
         "collectives could not be kept",
         "notebook",
-        "nbcomm.analysis.collective_log:Chronicle.hear",
+        "nbcomm.analysis.collective_log:CollectiveLog.hear",
         NOTHING,
         action="waiting",
     ),
@@ -290,7 +296,10 @@ TABLE = (
     ),
     # What it does at the end of a cell.
     Boundary(
-        "a question could not be closed", "notebook", "nbcomm.notebook.execution.input_prompts:Questions.end", NOTHING
+        "a question could not be closed",
+        "notebook",
+        "nbcomm.notebook.execution.input_prompts:InputPrompts.end",
+        NOTHING,
     ),
     Boundary(
         "the end of its output could not be shown",
@@ -298,8 +307,10 @@ TABLE = (
         "nbcomm.notebook.output.cell_output:CellOutput.close",
         SENTENCE,
     ),
-    Boundary("its collectives could not be kept", "notebook", "nbcomm.analysis.collective_log:Chronicle.end", SENTENCE),
-    Boundary("", "notebook", "nbcomm.analysis.collective_log:Chronicle.end", NOTHING, how="slow"),
+    Boundary(
+        "its collectives could not be kept", "notebook", "nbcomm.analysis.collective_log:CollectiveLog.end", SENTENCE
+    ),
+    Boundary("", "notebook", "nbcomm.analysis.collective_log:CollectiveLog.end", NOTHING, how="slow"),
     Boundary("the panel could not be saved", "notebook", "nbcomm.notebook.session.session:Panel.settle", SENTENCE),
     Boundary(
         "its pictures or its trace could not be made",
@@ -310,7 +321,7 @@ TABLE = (
     Boundary(
         "its collectives could not be kept",
         "notebook",
-        "nbcomm.analysis.collective_log:Chronicle.end",
+        "nbcomm.analysis.collective_log:CollectiveLog.end",
         SENTENCE,
         how="huge",
     ),

@@ -31,7 +31,7 @@ from jupyter_client.session import Session
 
 from nbcomm.protocol import Hello, Output, Text
 from nbcomm.protocol.codec import encode
-from nbcomm.world_dir import Home
+from nbcomm.world_dir import WorldDir
 
 from .notebook import Notebook
 
@@ -113,7 +113,7 @@ class World:
         assert "Rank 2 is back" in self.run("%distributed heal 2")
         self.run(PREPARE)
         where = self.run("from nbcomm.notebook import worlds\nprint(worlds.current().home.path)")
-        self.home = Home(where.strip())
+        self.home = WorldDir(where.strip())
 
     def run(self, code: str) -> str:
         """Run a cell, and return what it showed."""

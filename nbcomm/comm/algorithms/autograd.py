@@ -31,7 +31,7 @@ from torch.autograd.function import once_differentiable
 from ...errors import CollectiveError
 from ...rank_spec import by_rank
 from ..transport import pytrees
-from ..transport.exchange import Wire
+from ..transport.exchange import GroupChannel
 from ..transport.packets import pack
 from . import reduce_ops
 from .reduce import exchange, reduce_many
@@ -39,7 +39,7 @@ from .reduce import exchange, reduce_many
 Grads = Sequence[torch.Tensor]
 Back = Callable[[Grads], Sequence["torch.Tensor | None"]]
 """From the gradients of a collective's results to those of its data, on one rank."""
-Wired = Callable[[], Wire]
+Wired = Callable[[], GroupChannel]
 """Asks for the wire when it is needed: backward is another call, perhaps of another cell."""
 
 
@@ -97,12 +97,12 @@ def replaced(data: Any, flags: Iterable[bool], new: Grads) -> Any:
     )
 
 
-def agree(wire: Wire, flags: Any) -> list[Any]:
+def agree(wire: GroupChannel, flags: Any) -> list[Any]:
     """Every rank's word about which of its tensors require grad."""
     return exchange(wire, pack(flags, wire.carries))
 
 
-def check_alike(wire: Wire, needs: Sequence[Sequence[bool]], what: str) -> None:
+def check_alike(wire: GroupChannel, needs: Sequence[Sequence[bool]], what: str) -> None:
     """Raise unless the same tensors require grad everywhere.
 
     Args:
@@ -231,5 +231,5 @@ def summed_from_here(wire: Wired, scale: float, *, exclusive: bool) -> Back:
     return back
 
 
-def _sums(wire: Wire, grads: Grads) -> list[torch.Tensor]:
+def _sums(wire: GroupChannel, grads: Grads) -> list[torch.Tensor]:
     return reduce_many(wire, grads, reduce_ops.parse("sum"))

@@ -12,7 +12,7 @@ import torch
 from ...errors import CollectiveError
 from ...rank_spec import by_rank
 from ..transport import pytrees
-from ..transport.exchange import Wire
+from ..transport.exchange import GroupChannel
 from ..transport.fusion import fused
 from ..transport.packets import ALONE_FROM, Spec, plain
 
@@ -25,7 +25,7 @@ def check_mode(mode: str) -> None:
         raise CollectiveError(f"There is no mode {mode!r}; write {', '.join(map(repr, MODES[:-1]))} or {MODES[-1]!r}.")
 
 
-def check_bare(wire: Wire, specs: Sequence[Spec | None], mode: str) -> bool:
+def check_bare(wire: GroupChannel, specs: Sequence[Spec | None], mode: str) -> bool:
     """Look at the heads: can their tensors be joined without looking further?
 
     Returns:
@@ -52,7 +52,7 @@ def summary(data: Any) -> tuple[bytes, list[Any]]:
     return digest, [leaf for leaf in pytrees.flat(data) if not plain(leaf)]
 
 
-def gather_fused(wire: Wire, data: Any, others: Sequence[Sequence[Any]], mode: str) -> Any:
+def gather_fused(wire: GroupChannel, data: Any, others: Sequence[Sequence[Any]], mode: str) -> Any:
     """Gather nested data whose tensors are alike on every rank: one collective for each dtype and device.
 
     Args:
@@ -86,7 +86,7 @@ def gather_fused(wire: Wire, data: Any, others: Sequence[Sequence[Any]], mode: s
     return pytrees.fill(data, iter([joined(path, leaf) for path, leaf in zip(paths, leaves, strict=True)]))
 
 
-def join(wire: Wire, values: Sequence[Any], mode: str, own: int) -> Any:
+def join(wire: GroupChannel, values: Sequence[Any], mode: str, own: int) -> Any:
     """Combine the values of all ranks, leaf by leaf.
 
     Args:

@@ -20,13 +20,13 @@ import torch.distributed as dist
 from ...errors import CollectiveError, MismatchError, OpError
 from ...rank_spec import by_rank, named
 from ..transport import pytrees
-from ..transport.exchange import Wire, own_error, reduce_scatter_single
+from ..transport.exchange import GroupChannel, own_error, reduce_scatter_single
 from ..transport.fusion import fused
-from ..transport.packets import ALONE_FROM, Mail, as_bytes, pack, plain
+from ..transport.packets import ALONE_FROM, Packet, as_bytes, pack, plain
 from . import reduce_ops
 
 
-def reduce_tree(wire: Wire, data: Any, op: reduce_ops.Op, dst: int | None, *, grads: bool = False) -> list[Any]:
+def reduce_tree(wire: GroupChannel, data: Any, op: reduce_ops.Op, dst: int | None, *, grads: bool = False) -> list[Any]:
     """Reduce every leaf of ``data``; the results are in walking order.
 
     Args:
@@ -50,7 +50,7 @@ def reduce_tree(wire: Wire, data: Any, op: reduce_ops.Op, dst: int | None, *, gr
     return [next(combined) if is_number(leaf) else like(leaf, next(reduced)) for leaf in found]
 
 
-def reduce_into(wire: Wire, data: Any, op: reduce_ops.Op, out: Any) -> Any:
+def reduce_into(wire: GroupChannel, data: Any, op: reduce_ops.Op, out: Any) -> Any:
     """Reduce every leaf of ``data`` into those of ``out``, which may be ``data``, and return ``out``.
 
     Raises:
@@ -77,7 +77,7 @@ def reduce_into(wire: Wire, data: Any, op: reduce_ops.Op, out: Any) -> Any:
 
 
 def compare(  # noqa: PLR0913  # by keyword
-    wire: Wire, data: Any, found: Sequence[Any], op: reduce_ops.Op, *, grads: bool = False, how: str = ""
+    wire: GroupChannel, data: Any, found: Sequence[Any], op: reduce_ops.Op, *, grads: bool = False, how: str = ""
 ) -> list[tuple[Any, ...]]:
     """Compare the ranks' data before any tensor moves; return the Python numbers in it, one tuple of all ranks' each.
 
@@ -101,7 +101,7 @@ def compare(  # noqa: PLR0913  # by keyword
         digest = hashlib.blake2b(f"{call} {outline}".encode(), digest_size=16).digest()
         mail = pack((digest, [leaf for leaf in found if is_number(leaf)]), wire.carries)
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
-        refused, mail = error, Mail.error(f"failed: {error}")
+        refused, mail = error, Packet.error(f"failed: {error}")
     rows = exchange(wire, mail, refused)
     if len({digest for digest, _ in rows}) > 1:
         said = [(path, _word(leaf, grads=grads)) for path, leaf in pytrees.leaves(data)]
@@ -113,7 +113,7 @@ def compare(  # noqa: PLR0913  # by keyword
     return list(zip(*(numbers for _, numbers in rows), strict=True))
 
 
-def exchange(wire: Wire, mail: Mail, refused: Exception | None = None) -> list[Any]:
+def exchange(wire: GroupChannel, mail: Packet, refused: Exception | None = None) -> list[Any]:
     """Everybody's value to everybody.
 
     Raises:
@@ -125,7 +125,7 @@ def exchange(wire: Wire, mail: Mail, refused: Exception | None = None) -> list[A
 
 
 def reduce_many(
-    wire: Wire, tensors: Sequence[torch.Tensor], op: reduce_ops.Op, dst: int | None = None
+    wire: GroupChannel, tensors: Sequence[torch.Tensor], op: reduce_ops.Op, dst: int | None = None
 ) -> list[torch.Tensor]:
     """Reduce tensors, small ones fused: one collective for each dtype and device."""
     return fused(
@@ -137,7 +137,7 @@ def reduce_many(
 
 
 def reduce_one(
-    wire: Wire,
+    wire: GroupChannel,
     tensor: torch.Tensor,
     op: reduce_ops.Op,
     dst: int | None = None,
@@ -168,7 +168,7 @@ def reduce_one(
     return _finished(wire, values, op, rule).to(tensor.device)
 
 
-def reduce_scatter_one(wire: Wire, tensor: torch.Tensor, op: reduce_ops.Op) -> torch.Tensor:
+def reduce_scatter_one(wire: GroupChannel, tensor: torch.Tensor, op: reduce_ops.Op) -> torch.Tensor:
     """Reduce one detached tensor, whose first dimension the group divides, and return this rank's share of it."""
     rule = reduce_ops.rule(op, tensor.dtype, bitwise=wire.bitwise(tensor.device))
     length = tensor.shape[0] // wire.size
@@ -181,7 +181,7 @@ def reduce_scatter_one(wire: Wire, tensor: torch.Tensor, op: reduce_ops.Op) -> t
     return _finished(wire, share, op, rule).to(tensor.device)
 
 
-def carried(wire: Wire, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def carried(wire: GroupChannel, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """The values in order, in the dtype and on the device in which the group can combine them."""
     check_dense("data", tensor, wire.call)
     if not wire.carries(tensor) or (tensor.is_cpu and wire.host.type != "cpu"):
@@ -189,7 +189,7 @@ def carried(wire: Wire, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tenso
     return tensor.to(dtype).resolve_conj().resolve_neg().contiguous()
 
 
-def _finished(wire: Wire, values: torch.Tensor, op: reduce_ops.Op, rule: reduce_ops.Rule) -> torch.Tensor:
+def _finished(wire: GroupChannel, values: torch.Tensor, op: reduce_ops.Op, rule: reduce_ops.Rule) -> torch.Tensor:
     if op.name == "mean":
         if not (values.is_floating_point() or values.is_complex()):
             values = values.to(torch.float64)  # the sum is exact so far; divide it with as little loss
@@ -228,7 +228,7 @@ def like(leaf: Any, result: torch.Tensor) -> Any:
     return array[()] if isinstance(leaf, np.generic) else array
 
 
-def _check_leaves(wire: Wire, data: Any, found: Sequence[Any], op: reduce_ops.Op) -> None:
+def _check_leaves(wire: GroupChannel, data: Any, found: Sequence[Any], op: reduce_ops.Op) -> None:
     """Check every leaf, and each kind of tensor once."""
     known = set()
     for place, leaf in enumerate(found):
@@ -243,7 +243,7 @@ def _check_leaves(wire: Wire, data: Any, found: Sequence[Any], op: reduce_ops.Op
                 known.add(kind)
 
 
-def _check_leaf(wire: Wire, path: str, leaf: Any, op: reduce_ops.Op) -> None:
+def _check_leaf(wire: GroupChannel, path: str, leaf: Any, op: reduce_ops.Op) -> None:
     if is_number(leaf):
         return
     if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "biufc":
@@ -276,7 +276,7 @@ def check_dense(path: str, tensor: torch.Tensor, name: str) -> None:
     raise OpError(f"{name} is not defined for {path}, {kind}: pass {path}{remedy}.")
 
 
-def _pairs(wire: Wire, data: Any, out: Any, op: reduce_ops.Op) -> list[tuple[Any, Any]]:
+def _pairs(wire: GroupChannel, data: Any, out: Any, op: reduce_ops.Op) -> list[tuple[Any, Any]]:
     """The leaves of ``data`` beside those of ``out``, if the results can be written there."""
     here, there = pytrees.flat(data), pytrees.flat(out)
     if pytrees.outline(data, lambda _: "leaf") != pytrees.outline(out, lambda _: "leaf"):

@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from ..transport import pytrees
-from ..transport.exchange import Wire
+from ..transport.exchange import GroupChannel
 from ..transport.fusion import fused
 from . import reduce_ops
 from .reduce import as_tensor, carried, compare, is_number, like
@@ -21,7 +21,7 @@ _TAG = 0x5CA0
 """Keeps its messages apart from those that a cell sends."""
 
 
-def scan_tree(wire: Wire, data: Any, op: reduce_ops.Op, *, exclusive: bool) -> list[Any]:
+def scan_tree(wire: GroupChannel, data: Any, op: reduce_ops.Op, *, exclusive: bool) -> list[Any]:
     """Scan every leaf of ``data``; the results are in walking order.
 
     Raises:
@@ -36,7 +36,7 @@ def scan_tree(wire: Wire, data: Any, op: reduce_ops.Op, *, exclusive: bool) -> l
     return [next(numbers) if is_number(leaf) else like(leaf, next(tensors)) for leaf in found]
 
 
-def _scan(wire: Wire, flat: torch.Tensor, op: reduce_ops.Op, count: int) -> torch.Tensor:
+def _scan(wire: GroupChannel, flat: torch.Tensor, op: reduce_ops.Op, count: int) -> torch.Tensor:
     rule = reduce_ops.rule(op, flat.dtype, bitwise=True)  # no backend combines anything here
     values = carried(wire, flat, rule.wire)
     combine = reduce_ops.parse("sum") if op.name == "mean" else op
@@ -59,7 +59,7 @@ def _scan(wire: Wire, flat: torch.Tensor, op: reduce_ops.Op, count: int) -> torc
     return values.to(flat.device, rule.result)
 
 
-def _pass_on(wire: Wire, values: torch.Tensor, distance: int) -> torch.Tensor | None:
+def _pass_on(wire: GroupChannel, values: torch.Tensor, distance: int) -> torch.Tensor | None:
     """Send to the rank so far behind; return what comes from the one so far before, if there is one."""
     work = got = None
     moved = torch.view_as_real(values) if values.is_complex() else values

@@ -9,7 +9,7 @@ import torch.distributed as dist
 
 from ...errors import CollectiveError
 from ...rank_spec import named
-from ..transport.exchange import Wire
+from ..transport.exchange import GroupChannel
 
 _EVER = timedelta(days=3650)
 """From here on there is no limit; and gloo counts in nanoseconds, of which it has not many more."""
@@ -34,7 +34,7 @@ def limit_of(timeout: float | timedelta | None) -> timedelta | None:
     return None if timeout >= _EVER else timeout
 
 
-def barrier_with_timeout(wire: Wire, name: str | None, limit: timedelta) -> None:
+def barrier_with_timeout(wire: GroupChannel, name: str | None, limit: timedelta) -> None:
     """Wait for every rank of the group, for ``limit`` at most.
 
     The group's first rank counts who has come, so it is the one that can name the others.

@@ -25,7 +25,7 @@ _LOOK = 0.05
 """Seconds between two looks of whoever waits; a signal handler may raise in between."""
 
 
-class Watch(Protocol):
+class WaitWatch(Protocol):
     """Is told who waits for whom, and so can tell others."""
 
     def beside(self, *, issues: bool) -> AbstractContextManager[None]:
@@ -50,7 +50,7 @@ class Watch(Protocol):
 class Handle:
     """Something that was begun and may still go on. Its data must be left alone until it is done."""
 
-    def __init__(self, job: Callable[[], Any], lane: Lane) -> None:
+    def __init__(self, job: Callable[[], Any], lane: AsyncLane) -> None:
         self._job: Callable[[], Any] | None = job
         self._lane = lane
         self._said = lane.called()
@@ -114,10 +114,10 @@ class Handle:
         self._gate.release()
 
 
-class Lane:
+class AsyncLane:
     """Does one thing after the other, on a thread that lives while there is something to do."""
 
-    def __init__(self, lanes: Lanes, key: Hashable, *, issues: bool) -> None:
+    def __init__(self, lanes: AsyncLanes, key: Hashable, *, issues: bool) -> None:
         self._lanes = lanes
         self._key = key
         self._issues = issues
@@ -203,7 +203,7 @@ class Lane:
             self._end()
 
 
-class Lanes:
+class AsyncLanes:
     """All lanes of one rank.
 
     Args:
@@ -212,10 +212,10 @@ class Lanes:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.watch: Watch | None = None
+        self.watch: WaitWatch | None = None
         self.lock = threading.Lock()
         self.threads: set[int] = set()
-        self._lanes: dict[Hashable, Lane] = {}
+        self._lanes: dict[Hashable, AsyncLane] = {}
 
     @property
     def any(self) -> bool:
@@ -231,7 +231,7 @@ class Lanes:
             issues: it makes calls, and does not only wait for those that are made.
         """
         with self.lock:
-            lane = self._lanes.setdefault(key, Lane(self, key, issues=issues))
+            lane = self._lanes.setdefault(key, AsyncLane(self, key, issues=issues))
             if self.watch is not None:
                 self.watch.look_beside(busy=True)
             return lane.begin(job)

@@ -18,7 +18,7 @@ import torch.distributed as dist
 
 from ...errors import CollectiveError, MismatchError
 from ...rank_spec import by_rank
-from .packets import ERROR, HEAD_BYTES, NOTICE, Mail, Side, as_bytes
+from .packets import ERROR, HEAD_BYTES, NOTICE, Packet, Side, as_bytes
 
 # torch 2.13 renamed these two and warns of the old names.
 all_gather_single: Callable[..., None] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -32,7 +32,7 @@ _ROUNDS: dict[Side, int] = {"host": 1, "device": 2}  # the bits of Mail.rounds
 _PAD_UP_TO = 1 << 16  # uneven parts up to this size are padded; beyond, that would waste memory on every rank
 
 
-class Wire:
+class GroupChannel:
     """One group, as this rank uses it.
 
     Attributes:
@@ -65,23 +65,23 @@ class Wire:
 
     # ---- collectives
 
-    def broadcast(self, src: int) -> Mail:
+    def broadcast(self, src: int) -> Packet:
         """Receive what ``src`` posts: one message if it fits in the head, else one more for each part."""
         head = self._on_host(_empty_head())
         dist.broadcast(head, src, group=self.group)
-        got = Mail.from_head(head.cpu())
+        got = Packet.from_head(head.cpu())
         self._refuse([got], [src])
         for part in self._arriving(got):
             dist.broadcast(part, src, group=self.group)
         return got
 
-    def post_broadcast(self, mail: Mail) -> list[Posted]:
+    def post_broadcast(self, mail: Packet) -> list[Posted]:
         """Begin to send mail to every rank, all parts at once; see `broadcast`."""
         parts = [self._on_host(mail.head()), *self._departing(mail)]
         src = self.ranks[self.me]
         return [(dist.broadcast(part, src, group=self.group, async_op=True), part) for part in parts]
 
-    def heads(self, mail: Mail) -> list[Mail]:
+    def heads(self, mail: Packet) -> list[Packet]:
         """Everybody's head to everybody, in group order.
 
         Raises:
@@ -91,12 +91,12 @@ class Wire:
         mail.call = _code(self.call)
         blocks = torch.empty(self.size * HEAD_BYTES, dtype=torch.uint8, device=self.host)
         all_gather_single(blocks, self._on_host(mail.head()), group=self.group)
-        heads = [Mail.from_head(block) for block in blocks.cpu().split(HEAD_BYTES)]
+        heads = [Packet.from_head(block) for block in blocks.cpu().split(HEAD_BYTES)]
         self._check_calls([head.call for head in heads])
         self._refuse(heads, self.ranks)
         return heads
 
-    def all_gather(self, mail: Mail, heads: list[Mail]) -> list[Mail]:
+    def all_gather(self, mail: Packet, heads: list[Packet]) -> list[Packet]:
         """The rest of everybody's mail to everybody, after `heads`."""
         for side in SIDES:
             sizes = [head.size(side) for head in heads]
@@ -125,7 +125,7 @@ class Wire:
         flat = self.rows(as_bytes(values)).view(data.dtype)
         return flat.view(self.size, data.numel()).to(data.device)
 
-    def gather(self, mail: Mail, heads: list[Mail], dst: int) -> list[Mail] | None:
+    def gather(self, mail: Packet, heads: list[Packet], dst: int) -> list[Packet] | None:
         """The rest of everybody's mail to ``dst``, after `heads`; None elsewhere. No part travels alone."""
         at = self.ranks.index(dst)
         for side in SIDES:
@@ -142,7 +142,7 @@ class Wire:
                 self._deliver(heads if self.me == at else [], got, side)  # elsewhere nothing has come
         return heads if self.me == at else None
 
-    def scatter(self, mails: Sequence[Mail] | None, src: int) -> Mail:
+    def scatter(self, mails: Sequence[Packet] | None, src: int) -> Packet:
         """One piece of mail for each rank from ``src``, which gives them in group order. No part travels alone."""
         head = self._on_host(_empty_head())
         if mails is not None:
@@ -153,7 +153,7 @@ class Wire:
             dist.scatter(head, [self._on_host(mail.head()) for mail in mails], src, group=self.group)
         else:
             dist.scatter(head, src=src, group=self.group)
-        got = Mail.from_head(head.cpu())
+        got = Packet.from_head(head.cpu())
         self._refuse([got], [src])
         at = self.ranks.index(src)
         for side in _in_rounds(got.rounds):
@@ -163,18 +163,18 @@ class Wire:
             self._deliver([got], [self._exchange(out, expected, side)[at]], side)
         return got
 
-    def all_to_all(self, mails: Sequence[Mail] | Mail) -> list[Mail]:
+    def all_to_all(self, mails: Sequence[Packet] | Packet) -> list[Packet]:
         """One piece of mail for each rank from each rank, or one error for all. No part travels alone."""
-        if isinstance(mails, Mail):
+        if isinstance(mails, Packet):
             self.heads(mails)
             return []  # not reached: the error has been raised
         rounds = 0
-        for head in self.heads(Mail(NOTICE, rounds=_rounds(mails))):
+        for head in self.heads(Packet(NOTICE, rounds=_rounds(mails))):
             rounds |= head.rounds
         out_heads = self._on_host(torch.cat([mail.head() for mail in mails]))
         in_heads = torch.empty_like(out_heads)
         dist.all_to_all_single(in_heads, out_heads, group=self.group)
-        got = [Mail.from_head(head) for head in in_heads.cpu().split(HEAD_BYTES)]
+        got = [Packet.from_head(head) for head in in_heads.cpu().split(HEAD_BYTES)]
         for side in _in_rounds(rounds):
             out = [mail.part(side) for mail in mails]
             expected = [mail.size(side) for mail in got]
@@ -183,16 +183,16 @@ class Wire:
 
     # ---- from one rank to one other
 
-    def post(self, mail: Mail, dst: int, tag: int) -> list[Posted]:
+    def post(self, mail: Packet, dst: int, tag: int) -> list[Posted]:
         """Begin to send mail to one rank, all parts at once."""
         parts = [self._on_host(mail.head()), *self._departing(mail)]
         return [(dist.isend(part, dst, group=self.group, tag=tag), part) for part in parts]
 
-    def recv(self, src: int | None, tag: int) -> Mail:
+    def recv(self, src: int | None, tag: int) -> Packet:
         """Receive mail from ``src``, or from whoever sends first; its further parts come from the same rank."""
         head = self._on_host(_empty_head())
         sender = dist.recv(head, src, group=self.group, tag=tag)
-        got = Mail.from_head(head.cpu())
+        got = Packet.from_head(head.cpu())
         for part in self._arriving(got):
             dist.recv(part, sender, group=self.group, tag=tag)
         self._refuse([got], [sender])
@@ -200,7 +200,7 @@ class Wire:
 
     # ---- parts
 
-    def _departing(self, mail: Mail) -> Iterator[torch.Tensor]:
+    def _departing(self, mail: Packet) -> Iterator[torch.Tensor]:
         """What follows the head, as buffers to send from."""
         for side in SIDES:
             part = mail.part(side)
@@ -209,7 +209,7 @@ class Wire:
         for spec, part in zip(mail.expected_alone(), mail.alone, strict=True):
             yield self._sent(part, spec.side)
 
-    def _arriving(self, mail: Mail) -> Iterator[torch.Tensor]:
+    def _arriving(self, mail: Packet) -> Iterator[torch.Tensor]:
         """What follows the head, as buffers to receive into; filled when the next one is asked for."""
         for side in SIDES:
             if mail.size(side):
@@ -221,7 +221,7 @@ class Wire:
             yield part
             mail.alone.append(part if spec.side == "device" else part.cpu())
 
-    def _deliver(self, mails: Sequence[Mail], parts: Sequence[torch.Tensor | None], side: Side) -> None:
+    def _deliver(self, mails: Sequence[Packet], parts: Sequence[torch.Tensor | None], side: Side) -> None:
         for mail, part in zip(mails, parts, strict=False):
             if part is not None and mail.size(side):
                 mail.take(part if side == "device" else part.cpu(), side)
@@ -276,7 +276,7 @@ class Wire:
             said = by_rank(self.ranks, [f"called {names.get(code, 'something else')}" for code in codes])
             raise MismatchError(f"The ranks are not in the same collective: {said}. Nothing was moved.")
 
-    def _refuse(self, mails: Sequence[Mail], ranks: Sequence[int]) -> None:
+    def _refuse(self, mails: Sequence[Packet], ranks: Sequence[int]) -> None:
         failed = {rank: mail.text for rank, mail in zip(ranks, mails, strict=True) if mail.kind == ERROR}
         if failed:
             raise CollectiveError(f"Nothing was moved: {by_rank(list(failed), list(failed.values()))}")
@@ -313,7 +313,7 @@ def _empty_head() -> torch.Tensor:
     return torch.empty(HEAD_BYTES, dtype=torch.uint8)
 
 
-def _rounds(mails: Sequence[Mail]) -> int:
+def _rounds(mails: Sequence[Packet]) -> int:
     return sum(flag for side, flag in _ROUNDS.items() if any(mail.size(side) for mail in mails))
 
 

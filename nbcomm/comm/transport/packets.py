@@ -1,6 +1,6 @@
 """Any Python value as bytes that a collective can carry, and back.
 
-A value becomes a `Mail`: a *head* of fixed size, so that every rank can receive it without having been told anything,
+A value becomes a `Packet`: a *head* of fixed size, so that every rank can receive it without having been told anything,
 and beside it what did not fit in. Tensors, wherever in the value they are, and pickle's out-of-band buffers (numpy
 arrays) are never copied into the pickle: small ones are packed into one buffer, big ones travel from where they lie.
 
@@ -74,7 +74,7 @@ class Spec(NamedTuple):
 
 
 @dataclass
-class Mail:
+class Packet:
     """A value on its way; see the module's text for the four parts."""
 
     kind: int
@@ -92,7 +92,7 @@ class Mail:
     payload: tuple[int, bytes] = (0, b"")  # how many of the specs are tensors; the pickle itself
 
     @classmethod
-    def error(cls, text: str) -> Mail:
+    def error(cls, text: str) -> Packet:
         """The news that this rank has nothing to send; the others raise it, too."""
         meta = text.encode(errors="replace")[:ROOM]
         return cls(ERROR, meta, inline=meta)
@@ -108,7 +108,7 @@ class Mail:
         return torch.frombuffer(block, dtype=torch.uint8)
 
     @classmethod
-    def from_head(cls, block: torch.Tensor) -> Mail:
+    def from_head(cls, block: torch.Tensor) -> Packet:
         """Begin to receive: what fitted into the head is there; `size` says what is still to come."""
         raw = block.numpy().tobytes()
         kind, rounds, call, inline, meta, host, device = _HEAD.unpack_from(raw)
@@ -200,7 +200,7 @@ class Mail:
         return _Unpickler(io.BytesIO(payload), tensor, raw).load()
 
 
-def pack(value: Any, carries: Callable[[torch.Tensor], bool], *, alone: bool = False) -> Mail:
+def pack(value: Any, carries: Callable[[torch.Tensor], bool], *, alone: bool = False) -> Packet:
     """Make a value ready to travel. Nothing is copied but what is packed together.
 
     Args:
@@ -221,7 +221,7 @@ def pack(value: Any, carries: Callable[[torch.Tensor], bool], *, alone: bool = F
     data = [as_bytes(tensor, spec) for tensor, spec in zip([*tensors, *buffers], specs, strict=True)]
     meta = pickle.dumps(([tuple(spec) for spec in specs], len(tensors), payload), protocol=5)
     on_host, on_device, single = _places(specs)
-    mail = Mail(OBJECT, meta, specs, alone=[data[place] for place in single], payload=(len(tensors), payload))
+    mail = Packet(OBJECT, meta, specs, alone=[data[place] for place in single], payload=(len(tensors), payload))
     size = sum(data[place].numel() for place in on_host) + len(meta)
     letter = torch.cat([*(data[place] for place in on_host), torch.frombuffer(bytearray(meta), dtype=torch.uint8)])
     if size <= ROOM:
@@ -234,12 +234,12 @@ def pack(value: Any, carries: Callable[[torch.Tensor], bool], *, alone: bool = F
     return mail
 
 
-def _pack_bare(tensor: torch.Tensor, carries: Callable[[torch.Tensor], bool]) -> Mail:
+def _pack_bare(tensor: torch.Tensor, carries: Callable[[torch.Tensor], bool]) -> Packet:
     spec = _spec(tensor, carries, alone=False)
     spec = spec._replace(flags=spec.flags & ~_PARAMETER)  # its values are wanted, not the module's slot
     meta = struct.pack(f"<BB{len(spec.shape)}q", spec.code, spec.flags, *spec.shape)
     data = as_bytes(tensor, spec)
-    mail = Mail(BARE, meta, [spec], inline=meta)
+    mail = Packet(BARE, meta, [spec], inline=meta)
     if spec.side == "device":
         mail.device, mail.device_bytes = data, data.numel()
     elif data.numel() + len(meta) <= ROOM:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted, StateError
 from ...protocol import Abort, CollectiveState, Done, FormGroups, Interrupt, RankPlacement, StatusReply
-from ...world_dir import Home
-from .pending import Request
+from ...world_dir import WorldDir
+from .pending import PendingRequest
 from .roster import Roster
 
 if TYPE_CHECKING:
@@ -47,7 +47,11 @@ class Generations:
     """
 
     def __init__(
-        self, home: Home, roster: Roster, link: Callable[[], Link], expect: Callable[[Iterable[int]], Request]
+        self,
+        home: WorldDir,
+        roster: Roster,
+        link: Callable[[], Link],
+        expect: Callable[[Iterable[int]], PendingRequest],
     ) -> None:
         self.number = 0
         self.port = 0
@@ -77,7 +81,7 @@ class Generations:
         # Or a cell had just failed, and its answer has told another notebook what it has left.
         self.stale |= not plain and any(snapshot.state in {"failed", "interrupted"} for snapshot in snapshots)
 
-    def order(self) -> Request:
+    def order(self) -> PendingRequest:
         """Tell every living rank to form the next generation; return the request, unanswered."""
         self.number += 1
         roster = self._roster
@@ -105,7 +109,7 @@ class Generations:
             plain=self.plain,
         )
 
-    def abort(self, request: Request, error: str, text: str) -> None:
+    def abort(self, request: PendingRequest, error: str, text: str) -> None:
         """End the present generation: every rank that has not answered the request fails with this error."""
         self.stale = request.aborted = True
         if (self.number, request.id) == self._aborted:  # the first reason is the one that all ranks are told
@@ -113,7 +117,7 @@ class Generations:
         self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
         self._link().send(request.waiting_for(), Abort(request.id, self.number, error, text))
 
-    def ending_for(self, request: Request) -> float:
+    def ending_for(self, request: PendingRequest) -> float:
         """Seconds since a request was aborted; 0 if it was not."""
         return time.monotonic() - self._aborted_at if self._aborted == (self.number, request.id) else 0.0
 
@@ -168,7 +172,7 @@ class Generations:
         self.newcomers.clear()
         self._home.store_socket(self.number - 1).unlink(missing_ok=True)
 
-    def _end(self, request: Request, why: str) -> None:
+    def _end(self, request: PendingRequest, why: str) -> None:
         """End a forming, and give the ranks time to notice, or they were busy for the next cell."""
         self.abort(request, "HangError", why)
         deadline = time.monotonic() + _END

@@ -23,7 +23,7 @@ from ...faults import Faults
 from ...protocol import FromRank, ToRank
 from ...protocol.codec import decode_from_rank, encode
 from ...threads import keep
-from ...world_dir import Home, LinkInfo
+from ...world_dir import LinkInfo, WorldDir
 
 Receiver = Callable[[int, FromRank, Sequence[Any]], None]
 """Called with the rank, its message, and the raw frames behind it."""
@@ -43,7 +43,7 @@ class Link:
         receive: called on the link's thread with everything that arrives.
     """
 
-    def __init__(self, home: Home, lease: float, receive: Receiver) -> None:
+    def __init__(self, home: WorldDir, lease: float, receive: Receiver) -> None:
         self._receive = receive
         self._faults = Faults()
         self._outbox: deque[list[Any]] = deque()
@@ -56,7 +56,7 @@ class Link:
         self._router = self._bind(home, lease)
         self._thread = keep("nbcomm-link", self._serve, self._faults)
 
-    def _bind(self, home: Home, lease: float) -> zmq.Socket[bytes]:
+    def _bind(self, home: WorldDir, lease: float) -> zmq.Socket[bytes]:
         address = f"ipc://{self._path}"
         if home.link_file.exists():
             info, server_secret = home.read_link(), home.read_secret()

@@ -10,7 +10,7 @@ from typing import Any
 from ...protocol import Done, Failure, Payload
 
 
-class Request:
+class PendingRequest:
     """Collects one `Done` from each rank that was asked; threads meet here.
 
     Args:

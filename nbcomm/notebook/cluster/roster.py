@@ -13,7 +13,7 @@ from ...node.exit_status import how_it_ended
 from ...panel import RankView
 from ...protocol import Attached, CollectiveState, Failure, FromRank, Hello, RankPlacement, StatusReply
 from ...rank_spec import named, together
-from ...world_dir import Home, tail
+from ...world_dir import WorldDir, tail
 from ..output.failures import first_line
 
 
@@ -24,7 +24,7 @@ class Roster:
         home: the world's directory, where the logs are.
     """
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: WorldDir) -> None:
         self.places: list[RankPlacement] = []
         self.hellos: dict[int, Hello] = {}
         self.attached: set[int] = set()

@@ -52,7 +52,7 @@ class _Output:
         self.body = b""
 
 
-class Slot:
+class SharedDisplay:
     """One place on the screen, shared by the ranks of ``parts``.
 
     Attributes:
@@ -183,7 +183,7 @@ def _label_for(group: _Group) -> str:
     return label(group.ranks) if group.value.data else ""
 
 
-class Registry:
+class DisplayRegistry:
     """The displays that ranks can update: the newest ones of this process, of all cells.
 
     Args:

@@ -147,7 +147,7 @@ def size_of(piece: Piece) -> int:
     return len(piece.text) if isinstance(piece, Line) else piece.first.size
 
 
-class Entry:
+class FoldedItem:
     """Pieces that are shown once, with the ranks that agree on them.
 
     ``parts`` are the ranks' own `Rich` objects. ``forced``: it came out before all ranks were heard, and

@@ -35,7 +35,7 @@ def new_display_id() -> str:
     return f"nbcomm-{uuid4().hex}"
 
 
-class Picture:
+class ScreenPicture:
     """A display that does not change once it is shown, and its label.
 
     Args:
@@ -112,7 +112,7 @@ class _Content(NamedTuple):
     """What goes into one frame."""
 
     above: str
-    picture: Picture | None
+    picture: ScreenPicture | None
 
     @property
     def text(self) -> str:
@@ -141,8 +141,8 @@ class Live:
 
     def __init__(self, area: Area, clock: Callable[[], float], blank: int = 0) -> None:
         self.blank = blank
-        self.settled: list[tuple[str, str] | Picture] = []
-        self.tail: Sequence[str | Picture] = ()
+        self.settled: list[tuple[str, str] | ScreenPicture] = []
+        self.tail: Sequence[str | ScreenPicture] = ()
         self.chars = 0
         self.opened = clock()
         self._area = area
@@ -166,7 +166,7 @@ class Live:
         self.settled.append((stream, text))
         self.chars += len(text)
 
-    def settle(self, picture: Picture) -> None:
+    def settle(self, picture: ScreenPicture) -> None:
         """Settle a display, which may be shown already."""
         self.settled.append(picture)
         self._pending -= Counter([picture.value.digest])
@@ -192,7 +192,7 @@ class Live:
 
     def end(self) -> list[tuple[str, str]]:
         """Let what is settled stay and the rest vanish; returns the lines that are to be shown as streams below."""
-        pictures = [i for i, part in enumerate(self.settled) if isinstance(part, Picture)]
+        pictures = [i for i, part in enumerate(self.settled) if isinstance(part, ScreenPicture)]
         below = pictures[-1] + 1 if pictures else 0
         lines = cast("list[tuple[str, str]]", self.settled[below:])
         stay = next((i for i, (stream, _) in enumerate(lines) if stream != "stdout"), len(lines))
@@ -229,7 +229,7 @@ class Live:
 
     def _seal(self, contents: list[_Content], places: list[int]) -> None:
         """What is settled, down to its last display, changes no more."""
-        pictures = [i for i, part in enumerate(self.settled) if isinstance(part, Picture)]
+        pictures = [i for i, part in enumerate(self.settled) if isinstance(part, ScreenPicture)]
         if not pictures:
             return
         for content, at in zip(contents[: len(pictures)], places, strict=False):
@@ -242,12 +242,12 @@ class Live:
         self.chars = sum(len(part[1]) for part in self.settled if isinstance(part, tuple))
 
 
-def _contents(parts: Sequence[tuple[str, str] | str | Picture]) -> list[_Content]:
+def _contents(parts: Sequence[tuple[str, str] | str | ScreenPicture]) -> list[_Content]:
     """Each display with the text above it, and in the end the text below the last one, if there is any."""
     contents: list[_Content] = []
     texts: list[str] = []
     for part in parts:
-        if isinstance(part, Picture):
+        if isinstance(part, ScreenPicture):
             contents.append(_Content("".join(texts), part))
             texts.clear()
         else:

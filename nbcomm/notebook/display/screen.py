@@ -14,7 +14,7 @@ from typing import Any
 
 from .area import Area
 from .items import Place
-from .live import BYTES_PER_SECOND, Live, Picture
+from .live import BYTES_PER_SECOND, Live, ScreenPicture
 
 _FULL_LINES = 100
 _FULL_CHARS = 8_000
@@ -52,7 +52,7 @@ class Screen:
             self.freeze()
             self._next_update = max(self._next_update, now + self._backoff)
 
-    def live(self, tail: Sequence[str | Picture]) -> None:
+    def live(self, tail: Sequence[str | ScreenPicture]) -> None:
         """Show what may still change after all that is settled."""
         if not self.area.updates:
             self.flush()
@@ -90,7 +90,7 @@ class Screen:
         self._ready()
         self.area.display(data, metadata, display_id)
 
-    def picture(self, picture: Picture, *, joinable: bool = False) -> None:
+    def picture(self, picture: ScreenPicture, *, joinable: bool = False) -> None:
         """Show a display under its label after all that is settled.
 
         Args:

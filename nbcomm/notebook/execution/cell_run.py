@@ -12,27 +12,27 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from ... import rank_spec as rank_specs
-from ...analysis.collective_log import Chronicle
+from ...analysis.collective_log import CollectiveLog
 from ...errors import Interrupted, StateError
 from ...faults import Faults
 from ...protocol import Call, Done, Output, Run
-from ..cluster.pending import Request
+from ..cluster.pending import PendingRequest
 from ..output.cell_output import CellOutput, cell_error
 from ..output.last_cell import CellRun
 from ..output.past_cells import PastOutputs
-from .interrupts import Presses
+from .interrupts import InterruptCounter
 
 if TYPE_CHECKING:
     from ...protocol import Failure
     from ..cluster.generations import Generations
     from ..widgets.mirrors import Mirrors
-    from .dispatcher import Desk
+    from .dispatcher import Dispatcher
 
 Aftermath = Callable[[Mapping[int, Done]], None]
 """Called with the ranks' answers when a cell has ended, well or not."""
 
 
-class Stage:
+class CellExecutor:
     """Where cells are performed.
 
     Args:
@@ -51,15 +51,15 @@ class Stage:
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a cell touches
         self,
-        desk: Desk,
+        desk: Dispatcher,
         generations: Generations,
         size: Callable[[], int],
         widgets: Mirrors,
         settle: Callable[[bool], None],
         hurry: Callable[[], None],
     ) -> None:
-        self.cell: tuple[Request, CellOutput | None] | None = None
-        self.chronicle = Chronicle()
+        self.cell: tuple[PendingRequest, CellOutput | None] | None = None
+        self.chronicle = CollectiveLog()
         self.last: CellRun | None = None
         self._desk = desk
         self._generations = generations
@@ -92,9 +92,9 @@ class Stage:
         output: CellOutput,
         aftermath: Aftermath = lambda _: None,
         buffers: Sequence[Any] = (),
-    ) -> Request:
+    ) -> PendingRequest:
         """Run something on ranks, between two fences, and show what it shows; raise what it raised."""
-        with Presses() as presses:
+        with InterruptCounter() as presses:
             busy = sorted(self._desk.busy())
             if busy and self._generations.due:  # it takes all of them
                 who = rank_specs.named(busy)
@@ -114,7 +114,7 @@ class Stage:
             self.finish(request, output, presses, aftermath)
         return request
 
-    def begin(self, request: Request, output: CellOutput, number: int | None = 0) -> None:
+    def begin(self, request: PendingRequest, output: CellOutput, number: int | None = 0) -> None:
         """Be ready for whatever a rank says of it; a cell has a number, 0 if that is not known."""
         self.chronicle.begin(number or 0, request.ranks)
         self._run = CellRun(number or 0, request.ranks, output.area)
@@ -127,7 +127,11 @@ class Stage:
         self._hurry()
 
     def finish(
-        self, request: Request, output: CellOutput, presses: Presses, aftermath: Aftermath = lambda _: None
+        self,
+        request: PendingRequest,
+        output: CellOutput,
+        presses: InterruptCounter,
+        aftermath: Aftermath = lambda _: None,
     ) -> None:
         """Show it until it has ended on all ranks.
 
@@ -138,7 +142,9 @@ class Stage:
         with self._run.ending():
             self._finish(request, output, presses, aftermath)
 
-    def _finish(self, request: Request, output: CellOutput, presses: Presses, aftermath: Aftermath) -> None:
+    def _finish(
+        self, request: PendingRequest, output: CellOutput, presses: InterruptCounter, aftermath: Aftermath
+    ) -> None:
         failures: dict[int, Failure] = {}
         try:
             self._desk.wait(request, presses, partial(self._desk.questions.tick, request, output, presses))

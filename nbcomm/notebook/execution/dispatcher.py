@@ -15,9 +15,9 @@ from ... import rank_spec as rank_specs
 from ...errors import Interrupted
 from ...faults import failure
 from ...protocol import Done, Failure, Interrupt
-from ..cluster.pending import Request
-from .input_prompts import Questions
-from .interrupts import Presses
+from ..cluster.pending import PendingRequest
+from .input_prompts import InputPrompts
+from .interrupts import InterruptCounter
 
 if TYPE_CHECKING:
     from ...protocol import MainLoopRequest as Order
@@ -37,7 +37,7 @@ _IDS_APART = 1000
 """How far the ids of a notebook's requests begin from those of the notebook before it."""
 
 
-class Desk:
+class Dispatcher:
     """The requests of one world.
 
     Args:
@@ -52,12 +52,12 @@ class Desk:
         self._addressed = addressed
         self.seen = 0
         """The last request of which all has been heard; ranks need not keep what they said of it."""
-        self.questions = Questions(link, roster)
+        self.questions = InputPrompts(link, roster)
         """What the ranks ask a person."""
         self._link = link
         self._roster = roster
         self._ids = itertools.count(1)
-        self._open: dict[int, Request] = {}
+        self._open: dict[int, PendingRequest] = {}
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -65,13 +65,13 @@ class Desk:
         """The id of a new request."""
         return next(self._ids)
 
-    def expect(self, ranks: Iterable[int], identity: int | None = None) -> Request:
+    def expect(self, ranks: Iterable[int], identity: int | None = None) -> PendingRequest:
         """Take note of a request that the caller sends, or that another notebook has sent."""
-        request = Request(self.next_id() if identity is None else identity, ranks)
+        request = PendingRequest(self.next_id() if identity is None else identity, ranks)
         self._open[request.id] = request
         return request
 
-    def ask(self, request: Request, message: Order, buffers: Sequence[Any] = ()) -> Request:
+    def ask(self, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> PendingRequest:
         """Send a request that is noted already."""
         try:
             self._link().send(request.ranks, message, buffers)
@@ -92,7 +92,7 @@ class Desk:
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────
 
-    def open(self) -> list[Request]:
+    def open(self) -> list[PendingRequest]:
         """The requests that lack an answer."""
         return list(self._open.values())
 
@@ -126,7 +126,7 @@ class Desk:
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
 
-    def wait(self, request: Request, presses: Presses, tick: Callable[[], None] = lambda: None) -> None:
+    def wait(self, request: PendingRequest, presses: InterruptCounter, tick: Callable[[], None] = lambda: None) -> None:
         """Wait for all answers. An interrupt is passed on to the ranks, and waited for.
 
         Raises:
@@ -140,7 +140,7 @@ class Desk:
         if presses.pressed and not request.failures():
             raise Interrupted  # it ended well in the last moment: the notebook is still to stop here
 
-    def _wait_interrupted(self, request: Request, tick: Callable[[], None], presses: Presses) -> None:
+    def _wait_interrupted(self, request: PendingRequest, tick: Callable[[], None], presses: InterruptCounter) -> None:
         request.interrupted = True
         self._link().send(request.waiting_for(), Interrupt(request.id))
         began = time.monotonic()

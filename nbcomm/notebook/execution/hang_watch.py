@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
 from ...analysis.verdict import judge, of_threads
-from ...analysis.wait_graph import Standing
+from ...analysis.wait_graph import RankReport
 from ...faults import Faults
 from ...protocol import CollectiveState, Done, PendingCall, StatusRequest
 from ...threads import keep
@@ -21,10 +21,10 @@ from ..cluster.roster import ends_of
 from ..output.failures import first_line
 
 if TYPE_CHECKING:
-    from ...analysis.collective_log import Chronicle
+    from ...analysis.collective_log import CollectiveLog
     from ..cluster.generations import Generations
     from ..cluster.link import Link
-    from ..cluster.pending import Request
+    from ..cluster.pending import PendingRequest
     from ..cluster.roster import Roster
     from ..output.cell_output import CellOutput
 
@@ -38,7 +38,7 @@ _SHOW_AFTER = 5.0
 """Seconds that ranks wait before the cell says for whom."""
 
 
-class Watch:
+class HangWatch:
     """Polls the agents of a world until closed.
 
     Args:
@@ -64,12 +64,12 @@ class Watch:
         roster: Roster,
         generations: Generations,
         *,
-        cell: Callable[[], tuple[Request, CellOutput | None] | None],
+        cell: Callable[[], tuple[PendingRequest, CellOutput | None] | None],
         tell_panel: Callable[[], None],
-        chronicle: Chronicle,
+        chronicle: CollectiveLog,
         seen: Callable[[], int],
         look: Callable[[], None],
-        open_requests: Callable[[], list[Request]],
+        open_requests: Callable[[], list[PendingRequest]],
         lose: Callable[[int, int, str], None],
         addressed: Callable[[str], str],
     ) -> None:
@@ -192,38 +192,38 @@ class Watch:
                 news.append(f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell runs on")
             output.notice("; ".join(news) if not verdict.hopeless else "")
 
-    def _kept_from(self, request: Request) -> list[int]:
+    def _kept_from(self, request: PendingRequest) -> list[int]:
         """The ranks that have heard of a request long ago, and do something else of which nothing is known."""
         if request.sent is None or time.monotonic() - request.sent[1] < _SHOW_AFTER:
             return []
         said = {rank: self._roster.snapshot(rank) for rank in request.waiting_for()}
         return [rank for rank, it in said.items() if it and it.run is None and it.begun < request.id <= it.heard]
 
-    def _standing(self, rank: int, request: Request, answers: dict[int, Done]) -> Standing:
+    def _standing(self, rank: int, request: PendingRequest, answers: dict[int, Done]) -> RankReport:
         roster, number = self._roster, self._generations.number
         done = answers.get(rank)
         if rank in roster.dead:
-            return Standing(rank, "dead", roster.dead[rank])
+            return RankReport(rank, "dead", roster.dead[rank])
         if rank not in request.ranks:
-            return Standing(rank, "idle", doing=roster.doing(rank, number))
+            return RankReport(rank, "idle", doing=roster.doing(rank, number))
         if done is None:
             snapshot = roster.snapshot(rank)
             known = snapshot is not None and snapshot.run == request.id and snapshot.generation == number
-            return Standing(
+            return RankReport(
                 rank, "running", doing=snapshot.doing if snapshot is not None and known else CollectiveState()
             )
         state, note = "finished", ""
         if done.failure is not None:
             state = "interrupted" if done.interrupted else "failed"
             note = first_line(done.failure)
-        return Standing(rank, state, note, roster.doing(rank, number))  # of now: a thread of its may have ended since
+        return RankReport(rank, state, note, roster.doing(rank, number))  # of now: a thread of its may have ended since
 
 
 def _old(ops: Sequence[PendingCall]) -> bool:
     return bool(ops) and time.time() - min(op.since for op in ops) > _SHOW_AFTER
 
 
-def _cut_off(standings: dict[int, Standing]) -> str:
+def _cut_off(standings: dict[int, RankReport]) -> str:
     """Say whose death cut off a call that was under way; an empty text if none was."""
     for standing in standings.values():
         for op in standing.doing.waits if standing.state == "running" else ():

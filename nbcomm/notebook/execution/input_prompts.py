@@ -22,10 +22,10 @@ from ..display.displays import label
 
 if TYPE_CHECKING:
     from ..cluster.link import Link
-    from ..cluster.pending import Request
+    from ..cluster.pending import PendingRequest
     from ..cluster.roster import Roster
     from ..output.cell_output import CellOutput
-    from .interrupts import Presses
+    from .interrupts import InterruptCounter
 
 _TICK = 0.05
 """Seconds between two looks at the output, and at whether the question still stands."""
@@ -63,7 +63,7 @@ class _Dialogue:
     asked: int
 
 
-class Questions:
+class InputPrompts:
     """The questions of the cell that runs.
 
     Args:
@@ -123,7 +123,7 @@ class Questions:
         prompt = " ".join(question.asking.prompt.split())
         return f"rank {question.rank} asks in the cell" + (f": {prompt}" if prompt else "")
 
-    def tick(self, request: Request, output: CellOutput, presses: Presses) -> None:
+    def tick(self, request: PendingRequest, output: CellOutput, presses: InterruptCounter) -> None:
         """Show what is new; if a question is due, put it to the person, and wait for the answer."""
         with self._faults.beside("output could not be shown"):  # the ranks run on, and are waited for
             output.render()
@@ -139,7 +139,7 @@ class Questions:
             dialogue = _Dialogue(question.rank, self._clock(), self._roster.question)
             self._talking = dialogue if question.asking.dialogue else None
 
-    def _due(self, request: Request) -> _Question | None:
+    def _due(self, request: PendingRequest) -> _Question | None:
         """The question to be put now, if there is one."""
         running = set(request.waiting_for())
         with self._lock:
@@ -162,7 +162,7 @@ class Questions:
             return None
         return question
 
-    def _waits(self, rank: int, request: Request) -> bool:
+    def _waits(self, rank: int, request: PendingRequest) -> bool:
         """Whether a rank is known to wait for other ranks, so that it does not ask before they go on."""
         snapshot = self._roster.snapshot(rank)
         return snapshot is not None and snapshot.run == request.id and bool(snapshot.doing.waits)
@@ -172,7 +172,9 @@ class Questions:
         snapshot = self._roster.snapshot(dialogue.rank)
         return snapshot is not None and snapshot.question > dialogue.asked
 
-    def _put(self, question: _Question, request: Request, output: CellOutput, presses: Presses) -> InputReply | None:
+    def _put(
+        self, question: _Question, request: PendingRequest, output: CellOutput, presses: InterruptCounter
+    ) -> InputReply | None:
         """Open the box; None if it was broken off."""
         asking = question.asking
         if not presses.heard:
@@ -194,7 +196,9 @@ class Questions:
         return InputReply(asking.run, asking.number, text, error)
 
     @contextmanager
-    def _attended(self, question: _Question, request: Request, output: CellOutput, presses: Presses) -> Iterator[None]:
+    def _attended(
+        self, question: _Question, request: PendingRequest, output: CellOutput, presses: InterruptCounter
+    ) -> Iterator[None]:
         """While a box is open: show output, and close it when nobody waits for the answer any more."""
         answered = threading.Event()
 
@@ -214,7 +218,7 @@ class Questions:
             thread.join()
             presses.settle()
 
-    def _stands(self, question: _Question, request: Request) -> bool:
+    def _stands(self, question: _Question, request: PendingRequest) -> bool:
         with self._lock:
             known = (question.rank, question.asking.number) in self._open
         return known and not request.aborted and question.rank in request.waiting_for()

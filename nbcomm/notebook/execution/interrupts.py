@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 
-class Presses:
+class InterruptCounter:
     """Handles SIGINT for as long as the block runs, where that can be done: on the main thread."""
 
     def __init__(self) -> None:

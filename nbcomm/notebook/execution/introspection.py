@@ -26,7 +26,7 @@ Answer = Future[dict[str, Any] | None]
 """What the rank has told; None where it cannot."""
 
 
-class Inquiries:
+class Introspections:
     """The questions of one world; any thread.
 
     Args:

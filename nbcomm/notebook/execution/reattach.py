@@ -20,7 +20,7 @@ from ...protocol import (
 
 if TYPE_CHECKING:
     from ..cluster.link import Link
-    from ..cluster.pending import Request
+    from ..cluster.pending import PendingRequest
     from ..cluster.roster import Roster
 
 _PATIENCE = 5.0
@@ -29,7 +29,7 @@ _PATIENCE = 5.0
 _TICK = 0.05
 
 
-class Resumption:
+class Reattachment:
     """Keeps what the ranks repeat until there is a cell to show it in."""
 
     def __init__(self) -> None:
@@ -37,7 +37,7 @@ class Resumption:
         """The request that was under way, or ended unheard; 0 if there is none."""
         self.ranks: list[int] = []
         """All that run it."""
-        self.request: Request | None = None
+        self.request: PendingRequest | None = None
         """Collects their answers."""
         self._repeating: set[int] = set()
         self._kept: list[tuple[int, FromRank, Sequence[Any]]] = []

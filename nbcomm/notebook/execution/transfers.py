@@ -11,13 +11,13 @@ from ...errors import Interrupted, TransferError
 from ...protocol import Call, Done, Pull, Push
 from ...protocol.payload import pack, release, unpack
 from ..output.cell_output import CellOutput
-from .interrupts import Presses
+from .interrupts import InterruptCounter
 
 if TYPE_CHECKING:
     from ...protocol import MainLoopRequest as Order
-    from ..cluster.pending import Request
-    from .cell_run import Stage
-    from .dispatcher import Desk
+    from ..cluster.pending import PendingRequest
+    from .cell_run import CellExecutor
+    from .dispatcher import Dispatcher
 
 
 class Transfers:
@@ -29,7 +29,7 @@ class Transfers:
         bulk: where large buffers pass from process to process.
     """
 
-    def __init__(self, desk: Desk, stage: Stage, bulk: Path) -> None:
+    def __init__(self, desk: Dispatcher, stage: CellExecutor, bulk: Path) -> None:
         self._desk = desk
         self._stage = stage
         self._bulk = bulk
@@ -77,7 +77,7 @@ class Transfers:
             return {name: [value[name] for value in values] for name in names}
 
 
-def transfer(desk: Desk, request: Request, message: Order, buffers: Sequence[Any] = ()) -> None:
+def transfer(desk: Dispatcher, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> None:
     """Ask, and wait until values have gone over, to the ranks or from them.
 
     Args:
@@ -90,7 +90,7 @@ def transfer(desk: Desk, request: Request, message: Order, buffers: Sequence[Any
         TransferError: on some rank they could not be sent, or rebuilt.
         Interrupted: ■ was pressed.
     """
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         try:
             desk.wait(desk.ask(request, message, buffers), presses)
         except Interrupted:
@@ -114,7 +114,7 @@ def _let_go(answers: Mapping[int, Done]) -> None:
             release(done.blob)
 
 
-def unpack_answer(request: Request, rank: int) -> Any:
+def unpack_answer(request: PendingRequest, rank: int) -> Any:
     """The value that a rank has answered with.
 
     Raises:

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from ...faults import Faults
 from ...protocol import Clear, Display, Failure, Item, Result, Text
 from ..display.area import Area
-from ..display.displays import Registry, Slot, label, prefixed
-from ..display.items import Entry, Line, Piece, Place, Rich, View, version
-from ..display.live import Picture, text_bundle
+from ..display.displays import DisplayRegistry, SharedDisplay, label, prefixed
+from ..display.items import FoldedItem, Line, Piece, Place, Rich, View, version
+from ..display.live import ScreenPicture, text_bundle
 from ..display.terminal_lines import Reader, piece_of
-from ..widgets.rows import Block, Blocks, as_view
+from ..widgets.rows import CellWidgets, WidgetRows, as_view
 from .execute_result import ResultScreen, Values, cell_area
 from .failures import cell_error
-from .folding import WINDOW, Lane, Merger, Order
+from .folding import WINDOW, Merger, Order, RankLane
 from .last_cell import KeptArea
 from .late import LateText, is_late, late_label
 from .unfolded import PIECES, waiting
@@ -65,7 +65,7 @@ class CellOutput:
         widgets: those of the ranks; None if there is nobody who knows them.
     """
 
-    _registry: ClassVar[Registry] = Registry()
+    _registry: ClassVar[DisplayRegistry] = DisplayRegistry()
     _faults: ClassVar[Faults] = Faults()
     _shared: ClassVar[threading.RLock] = threading.RLock()  # slots and closed screens; taken after `_lock`
 
@@ -89,8 +89,8 @@ class CellOutput:
         self._ended: set[int] = set()
         self._screen = ResultScreen(area if area is not None else KeptArea(cell_area()), clock)
         self._values = Values(ranks)
-        self._joinable: list[tuple[Entry, Picture]] = []
-        self._blocks = Blocks(self._screen)
+        self._joinable: list[tuple[FoldedItem, ScreenPicture]] = []
+        self._blocks = CellWidgets(self._screen)
         self._prefixes: dict[tuple[int, ...], str] = {}
         self._late = LateText()
         self._late_lines: list[tuple[int, str, str]] = []
@@ -98,7 +98,7 @@ class CellOutput:
         self._unfinished_since: dict[int, float] = {}
         self._started = clock()
         self._notice = ""
-        self._tail: list[str | Picture] = []
+        self._tail: list[str | ScreenPicture] = []
         self._most = max(20, PIECES // len(self._readers))  # pieces of a rank that are seen before they are settled
         self._stale = False  # whether the live part must be made anew
         self._lock = threading.RLock()  # all that is shown
@@ -301,14 +301,14 @@ class CellOutput:
 
     # ── showing ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _impatience(self, now: float) -> Callable[[Lane], bool]:
+    def _impatience(self, now: float) -> Callable[[RankLane], bool]:
         """Which lanes wait no longer for the others."""
         if self._order == "by_rank":
             return lambda _: False
         early = now - self._started < _QUICK
         updates = self._screen.area.updates
 
-        def impatient(lane: Lane) -> bool:
+        def impatient(lane: RankLane) -> bool:
             since = lane.since
             if since is None or early:
                 return len(lane) > _FAR_AHEAD
@@ -323,7 +323,7 @@ class CellOutput:
 
         return impatient
 
-    def _settle(self, entries: list[Entry]) -> None:
+    def _settle(self, entries: list[FoldedItem]) -> None:
         """Show entries for good, and who joined those that are there."""
         write, prefix, has_results = self._screen.write, self._prefix, self._screen.has_results
         for entry in entries:
@@ -347,13 +347,13 @@ class CellOutput:
             prefix = self._prefixes[ranks] = label(ranks)
         return prefix
 
-    def _show_rich(self, entry: Entry, piece: Rich) -> None:
+    def _show_rich(self, entry: FoldedItem, piece: Rich) -> None:
         if isinstance(piece, View):
             self._blocks.show(entry, self.widgets)
             return
         if piece.display_id:
             with self._shared:
-                slot = Slot(self._screen, dict(entry.parts), self._clock())
+                slot = SharedDisplay(self._screen, dict(entry.parts), self._clock())
                 if slot.patient:
                     self._restless.add(slot)
             return
@@ -362,12 +362,12 @@ class CellOutput:
             self._screen.write("stdout", prefix + "\n")
             self._screen.result(piece.first.data, piece.first.metadata)
             return
-        picture = Picture(prefix, piece.first)
+        picture = ScreenPicture(prefix, piece.first)
         self._screen.picture(picture, joinable=entry.forced)
         if entry.forced:
             self._joinable.append((entry, picture))
 
-    def _show_joined(self, entry: Entry) -> None:
+    def _show_joined(self, entry: FoldedItem) -> None:
         slot = next((part.slot for part in entry.parts.values() if part.slot is not None), None)
         if slot is not None:
             with self._shared:
@@ -408,7 +408,7 @@ class CellOutput:
         else:
             self._screen.flush()
 
-    def _live_parts(self) -> list[str | Picture]:
+    def _live_parts(self) -> list[str | ScreenPicture]:
         """What is not settled, as it would be if the ranks ended now; the notice last."""
         unfinished = {rank: self._readers[rank].unfinished for rank in self._unfinished_since}
         hidden, entries = self._merger.preview(unfinished, self._most)
@@ -433,13 +433,13 @@ class CellOutput:
             return
         view = as_view(piece, self.widgets)
         if isinstance(view, View):
-            Block(self._screen, self.widgets, {rank: view}, "(late)")
+            WidgetRows(self._screen, self.widgets, {rank: view}, "(late)")
             return
         self._write_late(rank, "stdout", late_label(rank) + "\n")
         self._register(rank, piece)
         if piece.display_id:
             with self._shared:
-                Slot(self._screen, {rank: piece}, self._clock())
+                SharedDisplay(self._screen, {rank: piece}, self._clock())
         else:
             self._screen.display(piece.first.data, piece.first.metadata)
 

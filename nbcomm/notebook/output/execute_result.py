@@ -13,7 +13,7 @@ from typing import Any, Protocol, cast
 
 from ...protocol import Item, Result
 from ..display.area import Area, current_area
-from ..display.items import Entry, Line, Piece, Rich
+from ..display.items import FoldedItem, Line, Piece, Rich
 from ..display.screen import Screen
 
 
@@ -80,7 +80,7 @@ class Values:
             return TextValue(*piece)
         return RichValue(piece.first) if type(piece) is Rich else piece
 
-    def are_all(self, entry: Entry) -> bool:
+    def are_all(self, entry: FoldedItem) -> bool:
         """Whether all ranks gave this as their value, and none was heard too late to be shown with the others."""
         if entry.forced or entry.ranks != self._ranks:
             return False

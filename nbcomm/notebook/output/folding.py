@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
-from ..display.items import Entry, Line, Piece, Rich, size_of
+from ..display.items import FoldedItem, Line, Piece, Rich, size_of
 
 WINDOW = 400
 """How many pieces of a lane are looked through for a line that another rank shows now."""
@@ -33,7 +33,7 @@ _REMEMBERED_LETTERS = 16 << 20
 Order = Literal["fold", "each", "by_rank"]
 
 
-class Lane:
+class RankLane:
     """One rank's pieces that are not out yet: the window that is looked through, and what lies beyond."""
 
     __slots__ = (
@@ -102,7 +102,7 @@ class Merger:
     """
 
     def __init__(self, ranks: Iterable[int], *, order: Order = "fold", window: int = WINDOW) -> None:
-        self._lanes = [Lane(rank, 1 << i) for i, rank in enumerate(sorted(ranks))]
+        self._lanes = [RankLane(rank, 1 << i) for i, rank in enumerate(sorted(ranks))]
         self._by_rank = {lane.rank: lane for lane in self._lanes}
         self._order = order
         self._size = window
@@ -114,12 +114,12 @@ class Merger:
         self._moved = 0  # the ranks that moved in this round
         self._remember, self._letters = _REMEMBERED, _REMEMBERED_LETTERS
         self._count = 0
-        self._joinable: dict[Piece, list[tuple[int, Entry]]] = {}
-        self.joined: list[Entry] = []
+        self._joinable: dict[Piece, list[tuple[int, FoldedItem]]] = {}
+        self.joined: list[FoldedItem] = []
         """Entries already out that a rank joined since this list was last emptied."""
 
     @property
-    def lanes(self) -> Sequence[Lane]:
+    def lanes(self) -> Sequence[RankLane]:
         """The lanes, to read."""
         return self._lanes
 
@@ -143,14 +143,14 @@ class Merger:
         lane.ended = True
         self._unsure &= ~lane.bit
 
-    def settle(self) -> list[Entry]:
+    def settle(self) -> list[FoldedItem]:
         """The next entries that nothing can change any more."""
         entries = []
         while (entry := self._next(sure=True)) is not None:
             entries.append(entry)
         return entries
 
-    def force(self, impatient: Callable[[Lane], bool], *, joinable: bool = True) -> list[Entry]:
+    def force(self, impatient: Callable[[RankLane], bool], *, joinable: bool = True) -> list[FoldedItem]:
         """The next entries, as if nothing more came, until no lane is impatient.
 
         Args:
@@ -168,7 +168,7 @@ class Merger:
             entries.append(entry)
         return entries
 
-    def preview(self, unfinished: Mapping[int, Sequence[Line]], limit: int) -> tuple[int, list[Entry]]:
+    def preview(self, unfinished: Mapping[int, Sequence[Line]], limit: int) -> tuple[int, list[FoldedItem]]:
         """What would come out if the ranks ended now, of each rank's last ``limit`` pieces; unfinished lines last.
 
         Returns:
@@ -208,7 +208,7 @@ class Merger:
                 again.end(lane.rank)
         return again
 
-    def _next(self, *, sure: bool) -> Entry | None:
+    def _next(self, *, sure: bool) -> FoldedItem | None:
         """The next entry; None if there is none, or, with ``sure``, if a later piece could change it."""
         if self._order == "by_rank":
             return self._next_by_rank(sure=sure)
@@ -230,7 +230,7 @@ class Merger:
                 return None
             self._at += 1
 
-    def _next_by_rank(self, *, sure: bool) -> Entry | None:
+    def _next_by_rank(self, *, sure: bool) -> FoldedItem | None:
         for lane in self._lanes:
             if lane.window:
                 return self._out(lane.bit)
@@ -238,7 +238,7 @@ class Merger:
                 break
         return None
 
-    def _agreeing(self, lane: Lane) -> int:
+    def _agreeing(self, lane: RankLane) -> int:
         """The ranks that can show the lane's head now, together; 0 if it waits for one of them."""
         if self._order == "each":
             return lane.bit
@@ -246,13 +246,13 @@ class Merger:
         agreeing = self._heads[head]
         return agreeing if self._within[head] == agreeing and not agreeing & self._moved else 0
 
-    def _crossed(self) -> Entry | None:
+    def _crossed(self) -> FoldedItem | None:
         """All heads wait for each other, or there are none: the lowest rank goes first."""
         # No rank that still runs is without a head here: we would have stopped at it.
         lane = next((lane for lane in self._lanes if lane.window), None)
         return None if lane is None else self._out(self._heads[lane.window[0]])
 
-    def _out(self, bits: int) -> Entry:
+    def _out(self, bits: int) -> FoldedItem:
         """Take the heads of these lanes out as one entry."""
         ranks = self._groups.get(bits)
         if ranks is None:
@@ -268,9 +268,9 @@ class Merger:
         if self._joinable:
             for rank in ranks:
                 self._join(self._by_rank[rank])
-        return Entry(ranks, piece, parts)
+        return FoldedItem(ranks, piece, parts)
 
-    def _join(self, lane: Lane) -> None:
+    def _join(self, lane: RankLane) -> None:
         """Let the lane's head join an equal entry that is out already, if that keeps the rank's order."""
         while lane.window and isinstance(head := lane.window[0], Rich):
             for number, entry in self._joinable.get(head, ()):
@@ -284,7 +284,7 @@ class Merger:
             else:
                 return
 
-    def _fill(self, lane: Lane) -> None:
+    def _fill(self, lane: RankLane) -> None:
         """Move pieces into the lane's window, as far as it has room."""
         window, beyond = lane.window, lane.beyond
         fold, counts, within, bit = self._order == "fold", lane.counts, self._within, lane.bit
@@ -301,7 +301,7 @@ class Merger:
         if len(window) >= self._size or lane.ended:
             self._unsure &= ~bit
 
-    def _pop(self, lane: Lane) -> Piece:
+    def _pop(self, lane: RankLane) -> Piece:
         """Take the lane's head out and keep all counts right."""
         window, bit = lane.window, lane.bit
         piece = window.popleft()
@@ -353,7 +353,7 @@ def merge(
     return [(entry.ranks, entry.piece) for entry in _merged(sequences, order, window)]
 
 
-def _merged(sequences: Mapping[int, Iterable[Piece]], order: Order, window: int) -> list[Entry]:
+def _merged(sequences: Mapping[int, Iterable[Piece]], order: Order, window: int) -> list[FoldedItem]:
     merger = Merger(sequences, order=order, window=window)
     for rank, pieces in sequences.items():
         merger.push(rank, pieces)

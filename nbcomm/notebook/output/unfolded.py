@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..display.displays import prefixed
-from ..display.items import Entry, Line
-from ..display.live import Picture
+from ..display.items import FoldedItem, Line
+from ..display.live import ScreenPicture
 from .execute_result import RichValue
 
 PIECES = 1600
@@ -18,8 +18,8 @@ _WIDTH = 1000
 
 
 def waiting(
-    hidden: int, entries: Sequence[Entry], prefix: Callable[[tuple[int, ...]], str], missing: Sequence[int]
-) -> list[str | Picture]:
+    hidden: int, entries: Sequence[FoldedItem], prefix: Callable[[tuple[int, ...]], str], missing: Sequence[int]
+) -> list[str | ScreenPicture]:
     """What is not settled: the last lines, and the displays that can be shown before their place is sure.
 
     Args:
@@ -28,7 +28,7 @@ def waiting(
         prefix: the label of ranks.
         missing: ranks that may show a display and have none that waits.
     """
-    parts: list[str | Picture] = []
+    parts: list[str | ScreenPicture] = []
     room, lines = _CHARS, 0
     for entry, above in zip(reversed(entries), reversed(_rooms(entries, missing)), strict=True):
         piece = entry.piece
@@ -38,7 +38,7 @@ def waiting(
             text = piece.text
         else:
             if not piece.fixed:
-                parts.append(Picture(prefix(entry.ranks), piece.first, above))
+                parts.append(ScreenPicture(prefix(entry.ranks), piece.first, above))
             continue
         if len(text) > _WIDTH:
             text = text[:_WIDTH] + "…"
@@ -55,7 +55,7 @@ def waiting(
     return parts[::-1]
 
 
-def _rooms(entries: Sequence[Entry], missing: Sequence[int]) -> list[int]:
+def _rooms(entries: Sequence[FoldedItem], missing: Sequence[int]) -> list[int]:
     """For how many displays there must be room above each: one of each missing rank between it and the last one."""
     rooms: list[int] = []
     last = -1

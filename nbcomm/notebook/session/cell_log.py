@@ -16,7 +16,7 @@ _ASIDE = "%debug"
 """A cell that looks at what another has left behind: no part of what a script does."""
 
 
-class Manuscript:
+class CellLog:
     """Notes what one session does; a world that starts anew has a new one.
 
     Args:

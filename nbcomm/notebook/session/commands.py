@@ -18,19 +18,19 @@ from ...protocol import Run
 from ..cluster.roster import ends_of
 from ..display.area import current_area
 from ..execution.after_cell import Aftermath
-from ..execution.introspection import Answer, Inquiries
+from ..execution.introspection import Answer, Introspections
 from ..execution.transfers import Transfers
 from ..output.cell_output import CellOutput
-from ..variables.queries import Surveys
+from ..variables.queries import VariableQueries
 from . import script_cells
-from .cell_log import Manuscript
+from .cell_log import CellLog
 
 if TYPE_CHECKING:
-    from ...world_dir import Home
+    from ...world_dir import WorldDir
     from ..cluster.link import Link
     from ..cluster.roster import Roster
-    from ..execution.cell_run import Stage
-    from ..execution.dispatcher import Desk
+    from ..execution.cell_run import CellExecutor
+    from ..execution.dispatcher import Dispatcher
     from ..variables.comparison import Comparison
     from ..variables.table import Variable
 
@@ -52,15 +52,17 @@ class Commands:
     link: Link
     _stopped: bool
 
-    def __init__(self, home: Home, roster: Roster, desk: Desk, stage: Stage, *, attached: bool) -> None:
+    def __init__(
+        self, home: WorldDir, roster: Roster, desk: Dispatcher, stage: CellExecutor, *, attached: bool
+    ) -> None:
         self._roster = roster
         self._desk = desk
         self._stage = stage
         self._numbers = itertools.count(1)
         self._transfers = Transfers(desk, stage, home.bulk)
-        self._surveys = Surveys(desk, stage)
-        self._inquiries = Inquiries(lambda: self.link)
-        self._manuscript = Manuscript(attached=attached)
+        self._surveys = VariableQueries(desk, stage)
+        self._inquiries = Introspections(lambda: self.link)
+        self._manuscript = CellLog(attached=attached)
 
     @property
     def ranks(self) -> list[int]:

@@ -16,7 +16,7 @@ from ...errors import StartError, StateError
 from ...launch.discovery import FoundWorld, find_worlds
 from ...launch.forkserver_client import ForkServerClient
 from ...launch.working_folder import here, written
-from ...world_dir import Home, telling_of_room
+from ...world_dir import WorldDir, telling_of_room
 from ..cluster.wishes import Progress, Wishes
 from . import buttons
 from .session import Session
@@ -37,7 +37,7 @@ def warm_up() -> None:
     """Start the fork server that the next world will use, so that its imports run while a person still types."""
     global _warm
     if _warm is None:
-        _warm = ForkServerClient(Home.create())
+        _warm = ForkServerClient(WorldDir.create())
         atexit.register(cool_down)
 
 

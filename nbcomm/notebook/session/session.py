@@ -32,11 +32,11 @@ from ..cluster.processes import Processes
 from ..cluster.roster import Roster
 from ..cluster.startup import Startup
 from ..cluster.wishes import Progress, Wishes
-from ..execution.cell_run import Stage
-from ..execution.dispatcher import TICK, Desk
-from ..execution.hang_watch import Watch
-from ..execution.interrupts import Presses
-from ..execution.reattach import Resumption
+from ..execution.cell_run import CellExecutor
+from ..execution.dispatcher import TICK, Dispatcher
+from ..execution.hang_watch import HangWatch
+from ..execution.interrupts import InterruptCounter
+from ..execution.reattach import Reattachment
 from ..output.cell_output import CellOutput
 from ..widgets.mirrors import Mirrors
 from .commands import Commands
@@ -81,17 +81,17 @@ class Session(Commands):
         self.home = forkserver.home
         self.panel: Panel | None = None
         self._roster = Roster(self.home)
-        self._desk = Desk(lambda: self.link, self._roster, self.addressed)
+        self._desk = Dispatcher(lambda: self.link, self._roster, self.addressed)
         self._stopped = False
         self._folder = ""
-        self._watch: Watch | None = None
+        self._watch: HangWatch | None = None
         self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
-        self._stage = Stage(
+        self._stage = CellExecutor(
             self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
         )
         super().__init__(self.home, self._roster, self._desk, self._stage, attached=attached)
-        self._resumption = Resumption() if attached else None
+        self._resumption = Reattachment() if attached else None
         # Behind all that it tells: a process may have ended already.
         self._processes = Processes(forkserver, self._roster, self._process_ended)
 
@@ -168,7 +168,7 @@ class Session(Commands):
     def _look_after(self, actions: Actions) -> None:
         """The ranks are up: show them, and watch over them."""
         self.panel = Panel(self.title, self.backend, self.status(), actions=actions(self))
-        self._watch = Watch(
+        self._watch = HangWatch(
             self.link,
             self._roster,
             self._generations,
@@ -210,7 +210,7 @@ class Session(Commands):
         if resumption is None or resumption.request is None:
             self._resumption = None
             return
-        with self._stage.alone(), Presses() as presses:
+        with self._stage.alone(), InterruptCounter() as presses:
             request = resumption.request
             output = CellOutput(resumption.ranks)
             self._stage.begin(request, output)
@@ -252,7 +252,7 @@ class Session(Commands):
         """Hang up, and then leave the processes, whatever happens meanwhile."""
         if self._stopped:
             return
-        with Presses() as presses:  # half of it would leave a world that nobody can reach
+        with InterruptCounter() as presses:  # half of it would leave a world that nobody can reach
             try:
                 self._hang_up(last)
             finally:
@@ -378,7 +378,7 @@ class Session(Commands):
         """
         self._check_running()
         wanted = self._dead() if ranks is None else self._resolve(ranks)
-        with self._stage.alone(), Presses() as presses:
+        with self._stage.alone(), InterruptCounter() as presses:
             replaced = self._processes.heal(wanted, lambda: presses.pressed)
             if wanted:
                 self._generations.newcomers.update(wanted)

@@ -18,7 +18,7 @@ _WORLD = re.compile(r"--world[= ](\S+)")
 Names = Literal["", "here", "on ranks", "of worlds"]
 
 
-class Line(NamedTuple):
+class TypedLine(NamedTuple):
     """A line up to the cursor.
 
     Attributes:
@@ -46,7 +46,7 @@ class Choice(NamedTuple):
     world: str = ""
 
 
-def line_at(code: str, cursor: int) -> Line | None:
+def line_at(code: str, cursor: int) -> TypedLine | None:
     r"""The line that the cursor is in, if it is one of ours.
 
     >>> line_at("x = 1\n%distributed start -n 4 --de", 34)
@@ -56,10 +56,10 @@ def line_at(code: str, cursor: int) -> Line | None:
     if found is None:
         return None
     *words, token = re.split(r"[ \t]+", found["rest"])
-    return Line(found[1], words, token)
+    return TypedLine(found[1], words, token)
 
 
-def choices(line: Line) -> Choice | None:
+def choices(line: TypedLine) -> Choice | None:
     """What may follow; None for what is IPython's to complete, as files are."""
     if line.magic == "%%distributed":
         script = "--file" in line.words or line.token.startswith("--file=")  # with what is the script's own

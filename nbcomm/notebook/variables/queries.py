@@ -15,12 +15,12 @@ from .table import Variable, absence, merge
 
 if TYPE_CHECKING:
     from ...protocol import MainLoopRequest as Order
-    from ..cluster.pending import Request
-    from ..execution.cell_run import Stage
-    from ..execution.dispatcher import Desk
+    from ..cluster.pending import PendingRequest
+    from ..execution.cell_run import CellExecutor
+    from ..execution.dispatcher import Dispatcher
 
 
-class Surveys:
+class VariableQueries:
     """Questions to ranks that are there.
 
     Args:
@@ -28,7 +28,7 @@ class Surveys:
         stage: one thing at a time.
     """
 
-    def __init__(self, desk: Desk, stage: Stage) -> None:
+    def __init__(self, desk: Dispatcher, stage: CellExecutor) -> None:
         self._desk = desk
         self._stage = stage
 
@@ -69,7 +69,7 @@ class Surveys:
         finally:
             release(blob)
 
-    def _ask(self, ranks: list[int], order: Any, buffers: Sequence[Any] = ()) -> Request:
+    def _ask(self, ranks: list[int], order: Any, buffers: Sequence[Any] = ()) -> PendingRequest:
         request = self._desk.expect(ranks)
         message: Order = order(request.id)
         transfer(self._desk, request, message, buffers)

@@ -21,7 +21,7 @@ OnClosed = Callable[[str], None]
 """Told that the comm of this id has closed."""
 
 
-class Half(BaseComm):
+class CommEnd(BaseComm):
     """One comm."""
 
     def __init__(self, tell: Tell, on_closed: OnClosed, rank: int, area: Area, item: CommFromRank) -> None:
@@ -71,7 +71,7 @@ class Half(BaseComm):
         comm.get_comm_manager().comms.pop(self.comm_id, None)
 
 
-class WidgetHalf(Half):
+class WidgetCommEnd(CommEnd):
     """The comm of a widget."""
 
     def __init__(self, tell: Tell, on_closed: OnClosed, rank: int, area: Area, item: CommFromRank) -> None:
@@ -129,7 +129,7 @@ class Mirror(ipywidgets.Widget):  # type: ignore[misc]  # it has no types
     _model_module_version = traitlets.Unicode().tag(sync=True)
     _view_name = traitlets.Unicode(None, allow_none=True).tag(sync=True)
 
-    def __init__(self, half: WidgetHalf) -> None:
+    def __init__(self, half: WidgetCommEnd) -> None:
         self._half = half
         names = ("_model_name", "_model_module", "_model_module_version", "_view_name")
         super().__init__(comm=half, **{name: half.state[name] for name in names if name in half.state})

@@ -24,7 +24,7 @@ from ...threads import after
 from ..display.area import Area, current_area
 
 if TYPE_CHECKING:
-    from .comm_ends import Half
+    from .comm_ends import CommEnd
 
 _MOST = 10_000
 """Widgets that are kept; ipywidgets gives each two more, for its layout and its style. Beyond, the oldest stay in the
@@ -64,7 +64,7 @@ class Mirrors:
         self._tell = tell
         self._clock = clock
         self._home = current_area()
-        self._halves: OrderedDict[str, Half] = OrderedDict()
+        self._halves: OrderedDict[str, CommEnd] = OrderedDict()
         self._blocks: list[Shown] = []
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._held: dict[str, dict[str, Any]] = {}
@@ -125,9 +125,9 @@ class Mirrors:
 
     def _open(self, rank: int, item: CommFromRank, area: Area) -> None:
         self.release()
-        from .comm_ends import Half, WidgetHalf  # with ipywidgets, which takes long to import
+        from .comm_ends import CommEnd, WidgetCommEnd  # with ipywidgets, which takes long to import
 
-        kind = WidgetHalf if item.target == "jupyter.widget" and "state" in item.data else Half
+        kind = WidgetCommEnd if item.target == "jupyter.widget" and "state" in item.data else CommEnd
         half = self._halves[item.comm] = kind(self._tell, self.note_closed, rank, area, item)
         half.open(item.data, item.metadata, item.buffers)
         while len(self._halves) > _MOST:

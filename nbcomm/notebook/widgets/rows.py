@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ...frontend.quietly import quietly
 from ..display.area import Area
 from ..display.displays import label, prefixed
-from ..display.items import VIEW, Entry, Piece, Rich, View
+from ..display.items import VIEW, FoldedItem, Piece, Rich, View
 from ..display.live import new_display_id, text_bundle
 from ..display.screen import Screen
 from .as_text import bundle_text, wording
@@ -27,7 +27,7 @@ _GRID = {
 _LIKE_TEXT = {"font_family": "var(--jp-code-font-family, monospace)", "font_size": "var(--jp-code-font-size, inherit)"}
 
 
-class Blocks:
+class CellWidgets:
     """The blocks of one cell.
 
     Args:
@@ -36,13 +36,13 @@ class Blocks:
 
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
-        self._shown: list[tuple[Entry, Block]] = []
+        self._shown: list[tuple[FoldedItem, WidgetRows]] = []
 
-    def show(self, entry: Entry, widgets: Mirrors | None) -> None:
+    def show(self, entry: FoldedItem, widgets: Mirrors | None) -> None:
         """Show what ranks show at one place."""
-        self._shown.append((entry, Block(self._screen, widgets, _views(entry))))
+        self._shown.append((entry, WidgetRows(self._screen, widgets, _views(entry))))
 
-    def join(self, entry: Entry) -> None:
+    def join(self, entry: FoldedItem) -> None:
         """More ranks show theirs at a place that is there."""
         for known, block in self._shown:
             if known is entry:
@@ -60,7 +60,7 @@ class Blocks:
         self._shown.clear()
 
 
-def _views(entry: Entry) -> dict[int, View]:
+def _views(entry: FoldedItem) -> dict[int, View]:
     return {rank: part for rank, part in entry.parts.items() if isinstance(part, View)}
 
 
@@ -75,7 +75,7 @@ def as_view(piece: Piece, widgets: Mirrors | None) -> Piece:
     return View(piece.first, model, widgets.kind(model) if widgets is not None else "")
 
 
-class Block:
+class WidgetRows:
     """One place on the screen.
 
     The output is the view of a grid that is made here: labels, and the ranks' widgets beside them. Without its widgets

@@ -33,7 +33,7 @@ _MOST_LOST = 3
 """So many threads may be lost; then there are no answers until one of them comes back."""
 
 
-class Assistant:
+class CompletionThread:
     """Answers one question after the other; "nothing", at once, while an earlier one takes too long.
 
     Args:

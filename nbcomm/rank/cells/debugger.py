@@ -24,7 +24,7 @@ from typing import Any, ClassVar
 from IPython.core import debugger as ipython
 
 from ...errors import HangError, MismatchError
-from ..collectives.flight_recorder import Record
+from ..collectives.flight_recorder import FlightRecorder
 from ..output.capture import Capture
 from .runner import CellRunner
 
@@ -70,7 +70,7 @@ class Debugger(ipython.Pdb):
     """
 
     runner: ClassVar[CellRunner]
-    record: ClassVar[Record]
+    record: ClassVar[FlightRecorder]
     _why = _QUIT
     _asked_in: frozenset[CodeType] | set[CodeType] = frozenset()
 
@@ -177,7 +177,7 @@ def _ends_the_cell(error: BaseException | None) -> bool:
     return isinstance(error, HangError | MismatchError)
 
 
-def install(shell: Any, runner: CellRunner, capture: Capture, record: Record) -> None:
+def install(shell: Any, runner: CellRunner, capture: Capture, record: FlightRecorder) -> None:
     """Put the debugger in the places of pdb's and IPython's, as ipykernel does with its own.
 
     Args:

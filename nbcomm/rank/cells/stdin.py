@@ -23,7 +23,7 @@ from typing import Any, TextIO
 from IPython.core.error import StdinNotImplementedError
 
 from ...protocol import InputCancelled, InputReply, InputRequest
-from ..collectives.flight_recorder import Record
+from ..collectives.flight_recorder import FlightRecorder
 from ..output.capture import Capture, Side
 
 _LOOK = 0.1
@@ -32,7 +32,7 @@ _LOOK = 0.1
 _ERRORS = {"EOFError": EOFError, "StdinNotImplementedError": StdinNotImplementedError}
 
 
-class Asker:
+class InputPrompter:
     """Asks for the cells of one rank.
 
     Args:
@@ -45,7 +45,7 @@ class Asker:
     def __init__(
         self,
         capture: Capture,
-        record: Record,
+        record: FlightRecorder,
         to_end: Callable[[], BaseException | None],
         rouse: Callable[[], None],
     ) -> None:
@@ -158,7 +158,7 @@ class Asker:
 class _Stdin(Side):
     """Python's side of stdin: every line is a question."""
 
-    def __init__(self, asker: Asker, capture: Capture, otherwise: TextIO) -> None:
+    def __init__(self, asker: InputPrompter, capture: Capture, otherwise: TextIO) -> None:
         super().__init__(capture, "stdin", otherwise)
         self._asker = asker
         self._rest = ""

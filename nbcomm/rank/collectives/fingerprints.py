@@ -30,7 +30,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from ...world_dir import HOME_VARIABLE, Home
+from ...world_dir import HOME_VARIABLE, WorldDir
 
 _SLOTS = 1024
 _SLOT = 512
@@ -50,7 +50,7 @@ _PATIENCE, _LOOK = 0.2, 0.001
 """Seconds to wait at most for those who are about to say what they do, and between two looks."""
 
 
-class Entry(NamedTuple):
+class Fingerprint(NamedTuple):
     """What is said of a call.
 
     Attributes:
@@ -67,9 +67,9 @@ class Entry(NamedTuple):
         return self.block[_TEXT.size :].decode(errors="replace")
 
 
-def entry(number: int, words: str) -> Entry:
+def entry(number: int, words: str) -> Fingerprint:
     """What is said of a call, ready to be written."""
-    return Entry(number, _block(words, LONGEST))
+    return Fingerprint(number, _block(words, LONGEST))
 
 
 def place(words: str) -> bytes:
@@ -101,7 +101,7 @@ def in_child(method: Callable[[], None]) -> None:
     os.register_at_fork(after_in_child=forked)
 
 
-class Board:
+class FingerprintBoard:
     """This rank's page, and those of the others on this machine.
 
     Args:
@@ -165,7 +165,7 @@ class Board:
         return {rank: self._peers[rank] for rank in ranks if rank in self._peers}
 
     def compare(
-        self, ring: int, group: int, position: int, said: Entry, pages: Mapping[int, memoryview]
+        self, ring: int, group: int, position: int, said: Fingerprint, pages: Mapping[int, memoryview]
     ) -> Sequence[int]:
         """Write what this rank is about to do, and return the peers that do something else there.
 
@@ -248,7 +248,7 @@ class Board:
 def _own_page(folder: Path, rank: int) -> mmap.mmap:
     """Make a page that the peers find in the folder; one that nobody sees if there is room for it nowhere."""
     page = folder / f"board{rank}"
-    home = Home(os.environ[HOME_VARIABLE]) if HOME_VARIABLE in os.environ else None
+    home = WorldDir(os.environ[HOME_VARIABLE]) if HOME_VARIABLE in os.environ else None
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         try:

@@ -22,7 +22,7 @@ from ...protocol import CollectiveState, MessageCount, PendingCall
 from ..output.capture import NOBODY, run_of_thread
 from . import call_site
 from .any_source import AnyoneReceive
-from .fingerprints import Board, Entry
+from .fingerprints import Fingerprint, FingerprintBoard
 from .journal import Journal
 from .stacks import is_timer_of, may_join, of_all_threads
 
@@ -65,7 +65,7 @@ class Log:
         self.members = members
         self.timeout = timeout
         self.stuck = False
-        self.board: Board | None = None
+        self.board: FingerprintBoard | None = None
         self.life = 0
         self.begin()
         self.lock = threading.Lock()  # a receive from anyone becomes one by name, on a thread of its own
@@ -77,7 +77,7 @@ class Log:
         self.positions = itertools.count(1)
         self.issued = 0
 
-    def take_back(self, call: Call) -> None:
+    def take_back(self, call: RecordedCall) -> None:
         """Torch has refused a call that was counted: this rank has not come there, and others may wait for it."""
         if call.kind == "collective":
             following = next(self.positions)
@@ -91,13 +91,13 @@ class Log:
                 counts[call.peer, call.tag] -= 1
 
 
-class Call:
+class RecordedCall:
     """One call that is under way."""
 
     __slots__ = ("entry", "kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag", "where")
 
     def __init__(  # noqa: PLR0913, PLR0917 - a call has these
-        self, kind: str, name: str, log: Log, seq: int, said: Entry | None, peer: int | None = None, tag: int = 0
+        self, kind: str, name: str, log: Log, seq: int, said: Fingerprint | None, peer: int | None = None, tag: int = 0
     ) -> None:
         self.kind = kind
         self.name = name
@@ -122,7 +122,7 @@ class Call:
             self.entry.place = where.place
 
 
-class Record:
+class FlightRecorder:
     """What this process has issued and waits for.
 
     Args:
@@ -141,7 +141,7 @@ class Record:
         self.main = threading.main_thread().ident
         self._logs: dict[str, Log] = {}
         self._formed: dict[str, int] = {}
-        self._live: dict[int, tuple[Any, Call]] = {}
+        self._live: dict[int, tuple[Any, RecordedCall]] = {}
         self._enough = _MANY
         self._waiting: list[tuple[Any, bool]] = []
         self._beside: dict[int, list[tuple[Any, bool]]] = {}
@@ -154,9 +154,9 @@ class Record:
         """Threads that run a user's code, but can issue nothing."""
         self.busy_beside = False
         """Whether anything goes on beside the cell, in an order that other calls must keep."""
-        self._inside: Call | None = None
-        self._last: Call | None = None
-        self._lost: Call | None = None
+        self._inside: RecordedCall | None = None
+        self._last: RecordedCall | None = None
+        self._lost: RecordedCall | None = None
         self._meetings = Log(_NEW_GROUP, [])
         self._left = False
         self._still: tuple[Any, float] = (None, 0.0)
@@ -190,7 +190,7 @@ class Record:
         self._inside = self._last = self._lost = self._lent = None
 
     @contextmanager
-    def within(self, call: Call) -> Iterator[None]:
+    def within(self, call: RecordedCall) -> Iterator[None]:
         """While torch's own method runs; few of them block, but they do so in C++."""
         before, self._inside = self._inside, call
         try:
@@ -198,7 +198,7 @@ class Record:
         finally:
             self._inside = before
 
-    def follow(self, work: Any, call: Call, *, failed: bool = False) -> None:
+    def follow(self, work: Any, call: RecordedCall, *, failed: bool = False) -> None:
         """Keep what a handle stands for until it is waited for, or has ended.
 
         The handle itself is kept: C++ often holds no more than its future.
@@ -231,7 +231,7 @@ class Record:
         """The groups of which a call is under way."""
         return {call.log.name for call in self._under_way()}
 
-    def _under_way(self) -> list[Call]:
+    def _under_way(self) -> list[RecordedCall]:
         unheld = self._unheld()
         return [call for key, (work, call) in list(self._live.items()) if key not in unheld and not work.is_completed()]
 
@@ -303,7 +303,7 @@ class Record:
         ours = self._beside.get(ident)
         return self._elsewhere.setdefault(ident, []) if ours is None else ours
 
-    def _go_on(self, call: Call, *, first: bool) -> None:
+    def _go_on(self, call: RecordedCall, *, first: bool) -> None:
         """A slice of a wait is over."""
         if first and call.where is None:  # else it was begun earlier, and told then
             call.tell_place(self.scope())
@@ -381,7 +381,7 @@ class Record:
         log = self._meetings
         if counted:
             log.issued, self._left = next(log.positions), False
-        call = Call("collective", _NEW_GROUP, Log(_NEW_GROUP, members), log.issued, None)
+        call = RecordedCall("collective", _NEW_GROUP, Log(_NEW_GROUP, members), log.issued, None)
         call.limited = not counted
         try:
             with self.within(call):
@@ -437,7 +437,7 @@ class Record:
         waits = [_op(call, line, call.where or asked, lost=call is lost) for call in stuck]
         return CollectiveState(issued, sent, received, waits, line, threads, beside)
 
-    def _waits(self, main: FrameType | None) -> list[Call]:
+    def _waits(self, main: FrameType | None) -> list[RecordedCall]:
         lent = self._lent
         waiting = self._waiting if lent is None else self._beside.get(lent, ())
         awaited = self._awaited(waiting)
@@ -460,7 +460,7 @@ class Record:
             return []
         return self._under_way()
 
-    def _awaited(self, waiting: Sequence[tuple[Any, bool]]) -> list[Call]:
+    def _awaited(self, waiting: Sequence[tuple[Any, bool]]) -> list[RecordedCall]:
         try:
             work, limited = waiting[-1]
         except IndexError:
@@ -501,7 +501,7 @@ _ALONE = _holders({0: (object(), None)})[0]
 """What is counted where nobody but that dict holds a work: torch holds it by Python's count, too."""
 
 
-def _op(call: Call, line: str, where: call_site.Said, *, lost: bool, thread: str = "") -> PendingCall:
+def _op(call: RecordedCall, line: str, where: call_site.Said, *, lost: bool, thread: str = "") -> PendingCall:
     # "all_reduce(float32 (3,), sum)", or "send of float32 (3,)"
     words = call.said.words if call.said is not None else ""
     collective = call.kind == "collective"

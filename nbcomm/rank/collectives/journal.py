@@ -34,7 +34,7 @@ _RECENT = 16
 """How many of them are told while the cell runs."""
 
 
-class Entry:
+class JournalEntry:
     """One call that a cell made."""
 
     __slots__ = (
@@ -84,10 +84,10 @@ class Journal:
     def __init__(self, scope: Callable[[], dict[str, Any] | None]) -> None:
         self.drawing = self.tracing = False
         self._scope = scope
-        self._entries: deque[Entry] = deque(maxlen=_KEPT)
+        self._entries: deque[JournalEntry] = deque(maxlen=_KEPT)
         self._count = 0
-        self._current: dict[int, Entry] = {}
-        self._carried: dict[int, Entry | None] = {}  # by the threads that carry out what a cell has begun
+        self._current: dict[int, JournalEntry] = {}
+        self._carried: dict[int, JournalEntry | None] = {}  # by the threads that carry out what a cell has begun
         self._awaited: int | None = None
         self._faults = Faults()
         self.notes: list[str] = []
@@ -122,7 +122,7 @@ class Journal:
         frame = sys._getframe(2)  # noqa: SLF001 - who called, at no cost; `inspect` reads files
         own = frame.f_globals is self._scope()
         place = (frame.f_code.co_filename, frame.f_lineno) if own else call_site.carried().place
-        entry = Entry(name, _KINDS.get(name, "collective"), place)
+        entry = JournalEntry(name, _KINDS.get(name, "collective"), place)
         self._current[ident] = entry
         if self._carried:
             self._notice(entry, ident)
@@ -142,7 +142,9 @@ class Journal:
         entry.ended = time.time()
         return result
 
-    def _closely(self, entry: Entry, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _closely(
+        self, entry: JournalEntry, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         comm, *given = args
         asked: dict[str, Any] = {}
         with suppress(TypeError):  # they do not fit: the method itself will say so
@@ -159,7 +161,7 @@ class Journal:
         self.finish(entry, result)
         return result
 
-    def finish(self, entry: Entry, result: Any = None) -> None:
+    def finish(self, entry: JournalEntry, result: Any = None) -> None:
         """It is done: look at what it gave, if it is drawn."""
         if entry.drawn is not None:
             with self._beside():
@@ -184,7 +186,7 @@ class Journal:
         """Torch has been called, or is not since it would fail: within a Communicator's method, or by somebody else."""
         entry = self._current.get(threading.get_ident())
         if entry is None:
-            entry = Entry(call.name, call.kind, None)
+            entry = JournalEntry(call.name, call.kind, None)
             entry.began = call.since
             entry.peer, entry.tag = call.peer, call.tag
             entry.first = entry.last = call.seq
@@ -200,7 +202,7 @@ class Journal:
         else:
             entry.last = call.seq
 
-    def complete(self, entry: Entry | None, drawn: Drawn | None, args: tuple[Any, ...], work: Any) -> None:
+    def complete(self, entry: JournalEntry | None, drawn: Drawn | None, args: tuple[Any, ...], work: Any) -> None:
         """Torch has been called, not within a Communicator's method: keep what is asked for beside the times."""
         if entry is None or not self.curious:
             return
@@ -230,14 +232,14 @@ class Journal:
         if entry is not None and entry.asked == math.inf:
             entry.asked = time.time()
 
-    def _notice(self, entry: Entry, ident: int) -> None:
+    def _notice(self, entry: JournalEntry, ident: int) -> None:
         if ident in self._carried:
             entry.asked = math.inf
             self._carried[ident] = entry  # from now on `wait_for` sees it
             if ident == self._awaited:
                 entry.asked = 0.0
 
-    def _add(self, entry: Entry) -> None:
+    def _add(self, entry: JournalEntry) -> None:
         self._count += 1
         # Where nbcomm's own groups are not in use nobody counts; all ranks make the same calls in the same order.
         entry.first = entry.last = entry.first or self._count
@@ -276,7 +278,7 @@ def _signature(method: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(method)
 
 
-def _told(entry: Entry, drawn: Drawn | None) -> CallRecord:
+def _told(entry: JournalEntry, drawn: Drawn | None) -> CallRecord:
     """The step, with its values where they are asked for: they may be long."""
     log = entry.log
     return CallRecord(

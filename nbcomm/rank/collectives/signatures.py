@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ...torch_internals.c10d import hash_of
-from .fingerprints import Entry, entry
+from .fingerprints import Fingerprint, entry
 
 NAMES = {
     "_allgather_base": "all_gather_into_tensor",
@@ -43,7 +43,7 @@ def returns_at_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(getattr(options, "asyncOp", True))
 
 
-def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
+def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
     """What is said of a call, from a cache: the same call is made over and over."""
     try:
         key = name, _KEYS[name](*args, **kwargs)
@@ -57,7 +57,7 @@ def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Entry:
         return _cache.setdefault(key, _entry(*key))
 
 
-def message(kind: str, tensors: Sequence[Any]) -> Entry:
+def message(kind: str, tensors: Sequence[Any]) -> Fingerprint:
     """What is said of a message: sender and receiver agree if the bytes and their type do."""
     (tensor,) = tensors
     return entry(hash_of(f"{tensor.dtype} {tensor.numel()}"), f"{kind} of {_dtype(tensor.dtype)} {tuple(tensor.shape)}")
@@ -79,10 +79,10 @@ def _split(tensor: Any, rows: Sequence[int], size: int) -> list[int]:
 
 
 _CACHED = 4096
-_cache: dict[tuple[str, tuple[Any, ...]], Entry] = {}
+_cache: dict[tuple[str, tuple[Any, ...]], Fingerprint] = {}
 
 
-def _entry(name: str, parts: tuple[Any, ...]) -> Entry:
+def _entry(name: str, parts: tuple[Any, ...]) -> Fingerprint:
     words = []
     for part in parts:
         if part and isinstance(part, tuple) and isinstance(part[0], tuple):

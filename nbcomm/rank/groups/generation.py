@@ -24,8 +24,8 @@ from ...torch_internals import process_groups
 from ...torch_internals.c10d import hash_of
 from ...torch_internals.gloo_sockets import GlooDevice
 from ..collectives import call_site
-from ..collectives.fingerprints import Board, entry, words_of
-from ..collectives.flight_recorder import Record
+from ..collectives.fingerprints import FingerprintBoard, entry, words_of
+from ..collectives.flight_recorder import FlightRecorder
 from .process_group import RankGroup
 from .rendezvous import UnixStore
 
@@ -43,7 +43,7 @@ PATIENCE = 2.0
 """Seconds to wait for the notebook to say why a connection was lost: it sees more than one rank does."""
 
 
-class Life:
+class Generation:
     """The groups of this process while they live, and why they do no more.
 
     Args:
@@ -61,8 +61,8 @@ class Life:
         self.place: RankPlacement | None = None
         self.comm: Communicator | None = None
         self.generation = 0
-        self.record = Record(scope, self.explain)
-        self.board: Board | None = None
+        self.record = FlightRecorder(scope, self.explain)
+        self.board: FingerprintBoard | None = None
         self.rank = 0
         self.alert = False
         self.plain = ""

@@ -26,13 +26,13 @@ from ...torch_internals.gloo_sockets import GlooDevice
 from ..collectives import call_site, signatures
 from ..collectives.any_source import AnyoneReceive
 from ..collectives.fingerprints import LONGEST, entry, words_of
-from ..collectives.flight_recorder import Call, Log
+from ..collectives.flight_recorder import Log, RecordedCall
 from . import selftest
 from .identity import Identity
 
 if TYPE_CHECKING:
-    from ..collectives.fingerprints import Board, Entry
-    from ..collectives.flight_recorder import Record
+    from ..collectives.fingerprints import Fingerprint, FingerprintBoard
+    from ..collectives.flight_recorder import FlightRecorder
 
 
 class Hub(Protocol):
@@ -40,8 +40,8 @@ class Hub(Protocol):
 
     rank: int
     generation: int
-    record: Record
-    board: Board | None
+    record: FlightRecorder
+    board: FingerprintBoard | None
     gloo: GlooDevice
     alert: bool
     """Whether `object` has something to say."""
@@ -186,14 +186,14 @@ class RankGroup(Identity):
         said, where = signatures.message(kind, args[0]), None
         if kind == "send" or other in self._seen:  # who is not seen may see us
             where = self._compare_message(kind, (other, tag), seq, said)
-        call = Call(kind, kind, self._log, seq, said, other, tag)
+        call = RecordedCall(kind, kind, self._log, seq, said, other, tag)
         call.where = where
         drawn = hub.record.journal.look_at(kind, args, self.members, hub.rank)
         work = self._pass_on(kind, args, {}, call)
         hub.record.journal.complete(call.entry, drawn, args, None)
         return work
 
-    def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: Call) -> Any:
+    def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: RecordedCall) -> Any:
         record = self._hub.record
         outer = threading.get_ident() == record.main  # what another thread is in says nothing of the main one
         if outer:
@@ -208,7 +208,7 @@ class RankGroup(Identity):
         record.follow(work, call)
         return work
 
-    def _refused(self, error: Exception, call: Call) -> BaseException:
+    def _refused(self, error: Exception, call: RecordedCall) -> BaseException:
         """What to raise in place of an error of torch's with which a call has not even begun.
 
         Where torch has refused the call itself (a wrong size, for instance), this rank has not come there. Not so where
@@ -232,17 +232,17 @@ class RankGroup(Identity):
             self._note_refused(method, args, self._log.issued + 1, None)
             raise
 
-    def _note_refused(self, method: str, args: tuple[Any, ...], seq: int, said: Entry | None) -> None:
+    def _note_refused(self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint | None) -> None:
         """The journal has what was refused, in the place where it would have been: the others may be there."""
         journal = self._hub.record.journal
-        call = Call("collective", signatures.NAMES.get(method, method), self._log, seq, said)
+        call = RecordedCall("collective", signatures.NAMES.get(method, method), self._log, seq, said)
         drawn = journal.look_at(method, args, self.members, self._hub.rank)
         journal.follow(call, failed=True)
         journal.complete(call.entry, drawn, args, None)
 
-    def _compare_uneven(self, method: str, seq: int, said: Entry, args: tuple[Any, ...]) -> Entry:
+    def _compare_uneven(self, method: str, seq: int, said: Fingerprint, args: tuple[Any, ...]) -> Fingerprint:
         """Compare an all-to-all, whose parts differ from rank to rank; return what was said of it."""
-        board: Board = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
+        board: FingerprintBoard = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
         splits = signatures.splits_of(method, args, self.size())
         said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
         different = board.compare(0, self._id, seq, said, self._seen) or self._uneven(seq, splits)
@@ -251,13 +251,13 @@ class RankGroup(Identity):
             raise self._mismatch(seq, said, different)
         return said
 
-    def _tell_place(self, call: Call) -> None:
+    def _tell_place(self, call: RecordedCall) -> None:
         """Tell the others what the cell has called, for the message of whoever does something else there."""
         call.tell_place(self._hub.record.scope())
 
-    def _mismatch(self, seq: int, said: Entry, different: Sequence[int]) -> BaseException:
+    def _mismatch(self, seq: int, said: Fingerprint, different: Sequence[int]) -> BaseException:
         hub = self._hub
-        board: Board = hub.board  # type: ignore[assignment]  # nothing is seen without one
+        board: FingerprintBoard = hub.board  # type: ignore[assignment]  # nothing is seen without one
         block = call_site.here(hub.record.scope()).block
         board.put_place(self._id, seq, block)
         heard = board.hear(0, self._id, seq, self._seen, hub.ended)
@@ -281,7 +281,7 @@ class RankGroup(Identity):
         return wrong
 
     def _compare_message(
-        self, kind: str, to: tuple[int, int], seq: int, said: Entry, where: call_site.Said | None = None
+        self, kind: str, to: tuple[int, int], seq: int, said: Fingerprint, where: call_site.Said | None = None
     ) -> call_site.Said:
         board, me = self._hub.board, self._hub.rank
         other, tag = to
@@ -393,7 +393,7 @@ class RankGroup(Identity):
         received = self._log.received
         with self._log.lock:
             seq = received[None, tag] = received.get((None, tag), 0) + 1
-        call = Call("recv", "recv", self._log, seq, signatures.message("recv", tensors), None, tag)
+        call = RecordedCall("recv", "recv", self._log, seq, signatures.message("recv", tensors), None, tag)
         call.where = call_site.here(self._hub.record.scope())
         generation = self._hub.generation
         with record_function("c10d::recv_any_source_"):  # what torch's own says to a profiler
@@ -401,7 +401,7 @@ class RankGroup(Identity):
         self._hub.record.follow(work, call)
         return work
 
-    def _find_sender(self, tensors: list[torch.Tensor], call: Call, generation: int) -> tuple[int, Any] | None:
+    def _find_sender(self, tensors: list[torch.Tensor], call: RecordedCall, generation: int) -> tuple[int, Any] | None:
         """Begin to receive from a member that has announced a message with this tag; None if there is none."""
         hub, log, tag = self._hub, call.log, call.tag
         inner = self._inner
@@ -476,7 +476,7 @@ def _passing(method: str) -> Callable[..., Any]:
         curious = journal.curious
         drawn = journal.look_at(method, args, self.members, hub.rank) if curious else None
         if blocking or self._may_block:
-            entered = Call("collective", name, log, seq, said)
+            entered = RecordedCall("collective", name, log, seq, said)
             entered.limited = blocking
             self._tell_place(entered)
             work = self._pass_on(method, args, kwargs, entered)
@@ -486,10 +486,10 @@ def _passing(method: str) -> Callable[..., Any]:
         try:
             work = getattr(self._inner, method)(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
-            refused = Call("collective", name, log, seq, said)
+            refused = RecordedCall("collective", name, log, seq, said)
             hub.record.follow(None, refused, failed=True)
             raise self._refused(error, refused) from None
-        made = Call("collective", name, log, seq, said)
+        made = RecordedCall("collective", name, log, seq, said)
         hub.record.follow(work, made)
         if curious or rooted or returns_at_once(args, kwargs):  # else there is time while it is waited for
             self._tell_place(made)

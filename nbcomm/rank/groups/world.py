@@ -28,10 +28,10 @@ from ...protocol import FormGroups, Mismatch, RankPlacement
 from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
 from ...torch_internals.check import self_check
 from ...torch_internals.gloo_sockets import GlooDevice
-from ..collectives.fingerprints import Board, in_child
+from ..collectives.fingerprints import FingerprintBoard, in_child
 from . import selftest
 from .environment import seed_differently, torchrun_environment
-from .generation import PATIENCE, Life
+from .generation import PATIENCE, Generation
 from .membership import Groups, hold, without
 from .process_group import RankGroup
 from .rendezvous import StoreServer, UnixStore
@@ -41,7 +41,7 @@ _WORLD = "0"
 _ANEW = "The process groups have been formed anew since this was begun; begin it again."
 
 
-class World(Life):
+class World(Generation):
     """The groups of this process, and what is known to be wrong with them.
 
     Args:
@@ -115,7 +115,7 @@ class World(Life):
             self._server = StoreServer(path)
         self._store = UnixStore(path, order.timeout)
         if order.board:
-            self.board = Board(Path(order.board), place.rank)
+            self.board = FingerprintBoard(Path(order.board), place.rank)
         self._patches.callback(lending.lend(lambda: not self.replaced, "This cell"))
         if not self.plain:
             noting = partial(self.gloo.noting, elsewhere=True)

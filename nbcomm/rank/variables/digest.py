@@ -11,7 +11,18 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-from .structure import BLOCK, IncomparableError, Parts, blocks, bytes_of, data_of, dtype_of, is_plain, name_of, parts_of
+from .structure import (
+    BLOCK,
+    IncomparableError,
+    ValueParts,
+    blocks,
+    bytes_of,
+    data_of,
+    dtype_of,
+    is_plain,
+    name_of,
+    parts_of,
+)
 
 _SIZE = 16
 
@@ -80,7 +91,7 @@ class _Digester:
             hasher.update(bytes_of(data[place]).data)
         return hasher.digest()
 
-    def _of_parts(self, parts: Parts) -> bytes:
+    def _of_parts(self, parts: ValueParts) -> bytes:
         hashes = [self.of(label) + self.of(item) for label, item in parts.items]
         hasher = _hasher(parts.kind, len(hashes))
         for one in hashes if parts.ordered else sorted(hashes):

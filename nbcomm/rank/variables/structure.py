@@ -34,7 +34,7 @@ _MADE = {
 """What Python keeps in a class for itself."""
 
 
-class Parts(NamedTuple):
+class ValueParts(NamedTuple):
     """What a value consists of.
 
     Attributes:
@@ -116,7 +116,7 @@ def bytes_of(block: torch.Tensor | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 
-def parts_of(value: Any) -> Parts:  # noqa: C901, PLR0911 - a table of kinds
+def parts_of(value: Any) -> ValueParts:  # noqa: C901, PLR0911 - a table of kinds
     """Take a value apart that is neither plain nor dense data.
 
     Raises:
@@ -124,27 +124,27 @@ def parts_of(value: Any) -> Parts:  # noqa: C901, PLR0911 - a table of kinds
     """
     kind = name_of(type(value))
     if type(value) in (list, tuple):
-        return Parts(kind, [(f"[{place}]", item) for place, item in enumerate(value)])
+        return ValueParts(kind, [(f"[{place}]", item) for place, item in enumerate(value)])
     if type(value) in _DICTS:
-        return Parts(kind, _items(value.items()), ordered=False)
+        return ValueParts(kind, _items(value.items()), ordered=False)
     if type(value) in _SETS:
-        return Parts(kind, [("{…}", item) for item in value], ordered=False)
+        return ValueParts(kind, [("{…}", item) for item in value], ordered=False)
     if isinstance(value, torch.nn.Module):
         tensors = (*value.named_parameters(), *value.named_buffers())
-        return Parts(kind, [(f"[{name!r}]", tensor) for name, tensor in tensors], ordered=False)
+        return ValueParts(kind, [(f"[{name!r}]", tensor) for name, tensor in tensors], ordered=False)
     if isinstance(value, torch.Tensor):
-        return Parts(kind, _tensor(value))
+        return ValueParts(kind, _tensor(value))
     if isinstance(value, np.ndarray) and value.dtype.hasobject and value.dtype.names is None:
         places = [(str(list(place)), value[place]) for place in np.ndindex(value.shape)]
-        return Parts(f"{kind} {value.shape}", places)
+        return ValueParts(f"{kind} {value.shape}", places)
     if isinstance(value, types.FunctionType):
         return _function(value)
     if isinstance(value, type):
         return _class(value)
     if isinstance(value, types.ModuleType):
-        return Parts(f"module {value.__name__}", [], sealed=True)
+        return ValueParts(f"module {value.__name__}", [], sealed=True)
     if dataclasses.is_dataclass(value):
-        return Parts(kind, [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)])
+        return ValueParts(kind, [(f".{field.name}", getattr(value, field.name)) for field in dataclasses.fields(value)])
     return _reduced(kind, value)
 
 
@@ -192,14 +192,14 @@ def _is_found_by_name(value: Any) -> bool:
     return found is value
 
 
-def _function(function: types.FunctionType) -> Parts:
+def _function(function: types.FunctionType) -> ValueParts:
     kind = f"function {name_of(function)}"
     if _is_found_by_name(function):
-        return Parts(kind, [], sealed=True)
+        return ValueParts(kind, [], sealed=True)
     closure = [cell.cell_contents for cell in function.__closure__ or () if cell != types.CellType()]
     defaults = function.__defaults__, function.__kwdefaults__
     items = [(" (code)", _code(function.__code__)), (" (defaults)", defaults), (" (closure)", closure)]
-    return Parts(kind, items, sealed=True)
+    return ValueParts(kind, items, sealed=True)
 
 
 def _code(code: types.CodeType) -> list[Any]:
@@ -209,9 +209,9 @@ def _code(code: types.CodeType) -> list[Any]:
     return [code.co_code, constants, names, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
 
 
-def _class(kind: type) -> Parts:
+def _class(kind: type) -> ValueParts:
     if _is_found_by_name(kind):
-        return Parts(f"class {name_of(kind)}", [], sealed=True)
+        return ValueParts(f"class {name_of(kind)}", [], sealed=True)
     members: list[tuple[str, Any]] = [(" (bases)", list(kind.__bases__))]
     for name, member in sorted(vars(kind).items()):
         if isinstance(member, staticmethod | classmethod):
@@ -220,10 +220,10 @@ def _class(kind: type) -> Parts:
             members.append((name, (member.fget, member.fset, member.fdel)))
         elif name not in _MADE and not isinstance(member, types.GetSetDescriptorType | types.MemberDescriptorType):
             members.append((name, member))
-    return Parts(f"class {name_of(kind)}", members, sealed=True)
+    return ValueParts(f"class {name_of(kind)}", members, sealed=True)
 
 
-def _reduced(kind: str, value: Any) -> Parts:
+def _reduced(kind: str, value: Any) -> ValueParts:
     """Take any other object apart as pickle does."""
     try:
         reduce = copyreg.dispatch_table.get(type(value))
@@ -231,7 +231,7 @@ def _reduced(kind: str, value: Any) -> Parts:
     except TypeError as error:  # Python's own words: cannot pickle '_thread.lock' object
         raise IncomparableError(str(error)) from error
     if isinstance(reduced, str):
-        return Parts(f"{kind} {getattr(value, '__module__', '')}.{reduced}", [], sealed=True)
+        return ValueParts(f"{kind} {getattr(value, '__module__', '')}.{reduced}", [], sealed=True)
     function, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
     if function is copyreg.__newobj__:  # type: ignore[attr-defined]  # pickle's own name for cls.__new__
         arguments = arguments[1:]
@@ -245,4 +245,4 @@ def _reduced(kind: str, value: Any) -> Parts:
         elif one is not None:
             found.append((" (state)", one))
     found += [(f"[{place}]", item) for place, item in enumerate(items or ())]
-    return Parts(kind, [*found, *_items(pairs or ())])
+    return ValueParts(kind, [*found, *_items(pairs or ())])

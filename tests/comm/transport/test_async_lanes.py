@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from nbcomm.comm.transport.async_lanes import Lanes
+from nbcomm.comm.transport.async_lanes import AsyncLanes
 from nbcomm.errors import CollectiveError
 
 from ...worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
@@ -292,7 +292,7 @@ class _Unwell:
 
 
 def test_a_thread_that_fails_is_told_to_who_waits():
-    lanes = Lanes(torch.device("cpu"))
+    lanes = AsyncLanes(torch.device("cpu"))
     lanes.watch = _Unwell()
     handle = lanes.begin("key", lambda: 1)
     with pytest.raises(CollectiveError, match=r"nbcomm itself failed in what goes on beside the cell \(TypeError: sp"):
@@ -306,7 +306,7 @@ def test_where_no_thread_can_be_had_nothing_is_begun(monkeypatch):
     def refuse(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
-    lanes = Lanes(torch.device("cpu"))
+    lanes = AsyncLanes(torch.device("cpu"))
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", refuse)
         with pytest.raises(RuntimeError, match="new thread"):

@@ -12,7 +12,7 @@ from nbcomm.errors import Interrupted, StateError
 from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.generations import Generations, left_over
 from nbcomm.notebook.cluster.roster import Roster
-from nbcomm.notebook.execution.dispatcher import Desk
+from nbcomm.notebook.execution.dispatcher import Dispatcher
 from nbcomm.protocol import (
     Abort,
     CollectiveState,
@@ -24,7 +24,7 @@ from nbcomm.protocol import (
     MessageCount,
     StatusReply,
 )
-from nbcomm.world_dir import Home
+from nbcomm.world_dir import WorldDir
 
 
 class Link:
@@ -43,13 +43,13 @@ class Link:
 class Played:
     """Three ranks that form groups whenever they are told to."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: WorldDir) -> None:
         self.roster = Roster(home)
         for rank in range(3):
             self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
         self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0)
         self.link = Link()
-        self.desk = Desk(lambda: self.link, self.roster)  # type: ignore[arg-type, return-value]
+        self.desk = Dispatcher(lambda: self.link, self.roster)  # type: ignore[arg-type, return-value]
         self.generations = Generations(home, self.roster, lambda: self.link, self.desk.expect)  # type: ignore[arg-type, return-value]
         self.link.answer = lambda rank, form: self.desk.hear(rank, Done(form.id))
 
@@ -59,7 +59,7 @@ class Played:
 
 @pytest.fixture
 def played(tmp_path: Path) -> Played:
-    return Played(Home(tmp_path))
+    return Played(WorldDir(tmp_path))
 
 
 def test_groups_that_are_sound_are_left_alone(played: Played) -> None:

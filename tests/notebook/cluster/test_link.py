@@ -32,7 +32,7 @@ from nbcomm.protocol import (
     ToRank,
 )
 from nbcomm.protocol.codec import decode_to_rank, encode
-from nbcomm.world_dir import Home
+from nbcomm.world_dir import WorldDir
 
 PATIENCE = 10_000
 """Milliseconds that a test waits for a message that must come."""
@@ -49,7 +49,7 @@ _REFUSED = (
 class FakeRank:
     """Speaks to the link as a rank's agent does."""
 
-    def __init__(self, home: Home, rank: int, **keys: bytes) -> None:
+    def __init__(self, home: WorldDir, rank: int, **keys: bytes) -> None:
         info = home.read_link()
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
@@ -85,7 +85,7 @@ class World:
     """A link in a home of its own, what it received, and its fake ranks."""
 
     def __init__(self) -> None:
-        self.home = Home.create()
+        self.home = WorldDir.create()
         self.received: queue.Queue[tuple[int, FromRank, list[bytes]]] = queue.Queue()
         self.link = Link(self.home, 60.0, self._receive)
         self.ranks: list[FakeRank] = []
@@ -263,7 +263,7 @@ def test_who_has_the_keys_but_no_rank_is_not_heard(world: World, name: bytes) ->
 
 
 def test_a_callback_that_fails_does_not_end_the_link(capsys: pytest.CaptureFixture[str]) -> None:
-    home = Home.create()
+    home = WorldDir.create()
     heard = threading.Event()
 
     def receive(rank: int, message: FromRank, frames: Any) -> None:

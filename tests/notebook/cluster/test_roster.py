@@ -11,12 +11,12 @@ from nbcomm.launch.placement import assign_places
 from nbcomm.node.exit_status import how_it_ended
 from nbcomm.notebook.cluster.roster import Roster, ends_of
 from nbcomm.protocol import Failure, Hello, StatusReply
-from nbcomm.world_dir import Home
+from nbcomm.world_dir import WorldDir
 
 
 @pytest.fixture
 def roster(tmp_path: Path) -> Roster:
-    made = Roster(Home(tmp_path))
+    made = Roster(WorldDir(tmp_path))
     for rank in range(3):
         made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
         made.attach(rank)

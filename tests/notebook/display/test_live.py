@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from nbcomm.notebook.display.area import RecordingArea
 from nbcomm.notebook.display.items import version
-from nbcomm.notebook.display.live import BYTES_PER_SECOND, Live, Picture
+from nbcomm.notebook.display.live import BYTES_PER_SECOND, Live, ScreenPicture
 
 
 class Column:
@@ -20,7 +20,7 @@ class Column:
         self.area = RecordingArea()
         self.live = Live(self.area, lambda: self.now)
 
-    def show(self, *tail: str | Picture) -> list[str]:
+    def show(self, *tail: str | ScreenPicture) -> list[str]:
         self.live.tail = tail
         self.live.refresh()
         return self.area.shown
@@ -36,9 +36,9 @@ class Column:
         return sum(call[0] in {"display", "update"} and "text/html" in call[1] for call in self.area.calls)
 
 
-def picture(text: str, label: str = "[0]", room: int = 0) -> Picture:
+def picture(text: str, label: str = "[0]", room: int = 0) -> ScreenPicture:
     data: dict[str, Any] = {"text/html": text}
-    return Picture(label, version(data, {}), room)
+    return ScreenPicture(label, version(data, {}), room)
 
 
 def html(text: str) -> str:

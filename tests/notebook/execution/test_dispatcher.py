@@ -14,8 +14,8 @@ import pytest
 
 from nbcomm.errors import Interrupted, TransferError
 from nbcomm.notebook.execution import dispatcher as module
-from nbcomm.notebook.execution.dispatcher import Desk
-from nbcomm.notebook.execution.interrupts import Presses
+from nbcomm.notebook.execution.dispatcher import Dispatcher
+from nbcomm.notebook.execution.interrupts import InterruptCounter
 from nbcomm.notebook.execution.transfers import transfer, unpack_answer
 from nbcomm.protocol import Call, Done, Failure, Interrupt, Pull
 from nbcomm.protocol.payload import FILE_FROM, pack
@@ -56,15 +56,15 @@ def roster() -> Roster:
 
 
 @pytest.fixture
-def desk(link: Link, roster: Roster) -> Desk:
-    return Desk(lambda: link, roster)  # type: ignore[arg-type, return-value]
+def desk(link: Link, roster: Roster) -> Dispatcher:
+    return Dispatcher(lambda: link, roster)  # type: ignore[arg-type, return-value]
 
 
 def failed(identity: int, name: str = "KeyboardInterrupt") -> Done:
     return Done(identity, failure=Failure(name, "no", "no"), interrupted=name == "KeyboardInterrupt")
 
 
-def test_a_request_is_open_until_all_have_answered(desk: Desk) -> None:
+def test_a_request_is_open_until_all_have_answered(desk: Dispatcher) -> None:
     request = desk.expect([0, 2])
     assert desk.busy() == {0, 2}
     desk.hear(0, Done(request.id))
@@ -75,50 +75,50 @@ def test_a_request_is_open_until_all_have_answered(desk: Desk) -> None:
     assert desk.seen == request.id
 
 
-def test_an_answer_that_nobody_waits_for_is_no_error(desk: Desk) -> None:
+def test_an_answer_that_nobody_waits_for_is_no_error(desk: Dispatcher) -> None:
     desk.hear(0, Done(77))
     assert desk.seen == 0
 
 
-def test_what_has_been_heard_never_goes_back(desk: Desk) -> None:
+def test_what_has_been_heard_never_goes_back(desk: Dispatcher) -> None:
     first, second = desk.expect([0]), desk.expect([0])
     desk.hear(0, Done(second.id))
     desk.hear(0, Done(first.id))
     assert desk.seen == second.id
 
 
-def test_ids_begin_far_from_those_of_the_notebook_before(desk: Desk) -> None:
+def test_ids_begin_far_from_those_of_the_notebook_before(desk: Dispatcher) -> None:
     desk.take_up(41)
     assert desk.next_id() > 541
 
 
-def test_a_request_of_another_notebook_keeps_its_id(desk: Desk) -> None:
+def test_a_request_of_another_notebook_keeps_its_id(desk: Dispatcher) -> None:
     assert desk.expect([0, 1], 41).id == 41
     desk.hear(0, Done(41))
     assert desk.busy() == {1}
 
 
-def test_a_dead_rank_answers_with_its_cause(desk: Desk) -> None:
+def test_a_dead_rank_answers_with_its_cause(desk: Dispatcher) -> None:
     with_it, without = desk.expect([0, 1]), desk.expect([0])
     desk.lose(1, "was killed by SIGKILL")
     assert "Rank 1 was killed by SIGKILL. Type %distributed heal" in with_it.failures()[1].message
     assert with_it.waiting_for() == without.waiting_for() == [0]
 
 
-def test_a_world_that_is_left_answers_everything(desk: Desk) -> None:
+def test_a_world_that_is_left_answers_everything(desk: Dispatcher) -> None:
     request = desk.expect([0, 1])
     desk.close("was stopped")
     assert list(request.failures()) == [0, 1]
 
 
-def test_one_that_ends_well_is_waited_for(desk: Desk) -> None:
+def test_one_that_ends_well_is_waited_for(desk: Dispatcher) -> None:
     request, ticks = desk.expect([0]), []
 
     def tick() -> None:
         ticks.append(1)
         desk.hear(0, Done(request.id))
 
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         desk.wait(request, presses, tick)
     assert ticks
 
@@ -127,27 +127,27 @@ def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_press_goes_to_those_who_have_not_answered(desk: Desk, link: Link) -> None:
+def test_a_press_goes_to_those_who_have_not_answered(desk: Dispatcher, link: Link) -> None:
     request = desk.expect([0, 1])
     desk.hear(0, Done(request.id))
     link.answer = lambda _, message: desk.hear(1, failed(message.run))
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         press()
         desk.wait(request, presses)
     assert link.sent == [([1], Interrupt(request.id))]
     assert request.interrupted
 
 
-def test_a_press_at_the_very_end_still_stops_the_notebook(desk: Desk, link: Link) -> None:
+def test_a_press_at_the_very_end_still_stops_the_notebook(desk: Dispatcher, link: Link) -> None:
     request = desk.expect([0])
     link.answer = lambda _, message: desk.hear(0, Done(message.run))
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         press()
         with pytest.raises(Interrupted):
             desk.wait(request, presses)
 
 
-def test_a_second_press_is_sent_on(desk: Desk, link: Link) -> None:
+def test_a_second_press_is_sent_on(desk: Dispatcher, link: Link) -> None:
     request = desk.expect([0])
 
     def answer(_ranks: Sequence[int], message: Any) -> None:
@@ -157,7 +157,7 @@ def test_a_second_press_is_sent_on(desk: Desk, link: Link) -> None:
             desk.hear(0, failed(message.run))
 
     link.answer = answer
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         press()
         desk.wait(request, presses)
     assert len(link.sent) == 2
@@ -165,7 +165,7 @@ def test_a_second_press_is_sent_on(desk: Desk, link: Link) -> None:
 
 @pytest.mark.parametrize(("silent", "why"), [([1], "holds Python's lock"), ([], "goes on in spite of it")])
 def test_one_that_does_not_react_is_given_up_and_named(
-    desk: Desk,
+    desk: Dispatcher,
     roster: Roster,
     silent: list[int],
     why: str,
@@ -177,7 +177,7 @@ def test_one_that_does_not_react_is_given_up_and_named(
     roster.silent = silent
     request = desk.expect([0, 1])
     desk.hear(0, failed(request.id))
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         press()
         with pytest.raises(Interrupted):
             desk.wait(request, presses)
@@ -187,14 +187,14 @@ def test_one_that_does_not_react_is_given_up_and_named(
     assert "%distributed heal 1" in said
 
 
-def test_an_interrupt_from_elsewhere_goes_to_all_that_run(desk: Desk, link: Link) -> None:
+def test_an_interrupt_from_elsewhere_goes_to_all_that_run(desk: Dispatcher, link: Link) -> None:
     first, second = desk.expect([0, 1]), desk.expect([2])
     desk.hear(1, Done(first.id))
     desk.interrupt()
     assert link.sent == [([0], Interrupt(first.id)), ([2], Interrupt(second.id))]
 
 
-def test_a_request_is_sent_to_its_ranks(desk: Desk, link: Link) -> None:
+def test_a_request_is_sent_to_its_ranks(desk: Dispatcher, link: Link) -> None:
     request = desk.expect([1, 3])
     desk.ask(request, Pull(request.id, ["x"]))
     assert link.sent == [([1, 3], Pull(request.id, ["x"]))]
@@ -202,7 +202,7 @@ def test_a_request_is_sent_to_its_ranks(desk: Desk, link: Link) -> None:
     assert request.sent[0] == Roster.question, "what is asked later comes behind it"
 
 
-def test_values_come_back_and_what_could_not_is_told_once(desk: Desk, tmp_path: Any) -> None:
+def test_values_come_back_and_what_could_not_is_told_once(desk: Dispatcher, tmp_path: Any) -> None:
     request = desk.expect([0, 1, 2])
     blob, frames = pack({"x": 1}, tmp_path)
     desk.hear(0, Done(request.id, blob=blob), frames)
@@ -214,13 +214,13 @@ def test_values_come_back_and_what_could_not_is_told_once(desk: Desk, tmp_path: 
 
 
 def test_what_came_of_an_interrupted_transfer_is_let_go(
-    desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    desk: Dispatcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     request = desk.expect([0, 1])
     blob, frames = pack(np.zeros(FILE_FROM), tmp_path / "bulk")
     assert Path(blob.path).exists()
     desk.hear(0, Done(request.id, blob=blob), frames)
-    monkeypatch.setattr(Presses, "pressed", True)
+    monkeypatch.setattr(InterruptCounter, "pressed", True)
     interrupted = Failure("KeyboardInterrupt", "", "…")
     threading.Timer(0.05, desk.hear, (1, Done(request.id, failure=interrupted, interrupted=True))).start()
     with pytest.raises(Interrupted):
@@ -228,7 +228,7 @@ def test_what_came_of_an_interrupted_transfer_is_let_go(
     assert not Path(blob.path).exists()
 
 
-def test_an_answer_on_another_thread_ends_the_wait(desk: Desk) -> None:
+def test_an_answer_on_another_thread_ends_the_wait(desk: Dispatcher) -> None:
     request = desk.expect([0])
     thread = threading.Timer(0.05, desk.hear, (0, Done(request.id)))
     thread.start()
@@ -237,7 +237,7 @@ def test_an_answer_on_another_thread_ends_the_wait(desk: Desk) -> None:
     assert not desk.open()
 
 
-def test_what_is_asked_is_what_ranks_know(desk: Desk, link: Link, tmp_path: Any) -> None:
+def test_what_is_asked_is_what_ranks_know(desk: Dispatcher, link: Link, tmp_path: Any) -> None:
     blob, _ = pack(1, tmp_path)
     request = desk.expect([0])
     desk.ask(request, Call(request.id, blob, [0]))

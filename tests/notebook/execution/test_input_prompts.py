@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 from IPython.core.error import StdinNotImplementedError
 
-from nbcomm.notebook.cluster.pending import Request
-from nbcomm.notebook.execution.input_prompts import Questions
-from nbcomm.notebook.execution.interrupts import Presses
+from nbcomm.notebook.cluster.pending import PendingRequest
+from nbcomm.notebook.execution.input_prompts import InputPrompts
+from nbcomm.notebook.execution.interrupts import InterruptCounter
 from nbcomm.protocol import (
     CollectiveState,
     Done,
@@ -75,8 +75,8 @@ class Cell:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.ranks = Ranks()
         self.output = Output()
-        self.request = Request(RUN, range(4))
-        self.questions = Questions(lambda: self.ranks, self.ranks, lambda: self.ranks.now)  # type: ignore[arg-type, return-value]
+        self.request = PendingRequest(RUN, range(4))
+        self.questions = InputPrompts(lambda: self.ranks, self.ranks, lambda: self.ranks.now)  # type: ignore[arg-type, return-value]
         self.questions.begin(RUN)
         self.boxes: list[str] = []
         self.answers: list[Any] = []
@@ -97,12 +97,12 @@ class Cell:
         for rank in ranks:
             self.request.answer(rank, Done(RUN))
 
-    def tick(self, presses: Presses | None = None, seconds: float = 0.0) -> None:
+    def tick(self, presses: InterruptCounter | None = None, seconds: float = 0.0) -> None:
         self.ranks.now += seconds
         if presses is not None:
             self.questions.tick(self.request, self.output, presses)  # type: ignore[arg-type]
             return
-        with Presses() as own:
+        with InterruptCounter() as own:
             self.questions.tick(self.request, self.output, own)  # type: ignore[arg-type]
 
     @property
@@ -191,7 +191,7 @@ def test_a_debugger_whose_rank_waits_for_another_lets_that_one_go_on(cell: Cell)
         cell.ask(rank, 1, "ipdb> ", dialogue=True)
     cell.end(2, 3)
     cell.answers = ["n", "n"]
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         cell.tick(presses)
         assert cell.boxes == ["[0] ipdb> "]
         cell.ranks.waits = {0}
@@ -204,7 +204,7 @@ def test_that_its_rank_waited_before_it_was_answered_says_nothing(cell: Cell) ->
         cell.ask(rank, 1, "ipdb> ", dialogue=True)
     cell.end(2, 3)
     cell.answers = ["p rank", "c"]
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         cell.ranks.waits, cell.ranks.fresh = {0}, False
         cell.tick(presses)
         cell.tick(presses)
@@ -279,7 +279,7 @@ def test_a_box_is_left_when_nobody_waits_for_the_answer(cell: Cell, what: str) -
     cell.answers = [signal.pause]
     cell.ranks.waits = {1, 2, 3}
     cell.ask(0)
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         cell.tick(presses)
         assert not presses.pressed, "it was not ■ that broke it off"
         assert not presses.again()
@@ -292,7 +292,7 @@ def test_a_press_breaks_the_box_and_counts_and_no_other_box_opens(cell: Cell) ->
     cell.answers = [signal.pause]
     for rank in range(4):
         cell.ask(rank)
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         cell.tick(presses)
         assert presses.pressed
         cell.tick(presses)

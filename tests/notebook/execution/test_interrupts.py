@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from nbcomm.notebook.execution.interrupts import Presses
+from nbcomm.notebook.execution.interrupts import InterruptCounter
 
 
 def press() -> None:
@@ -17,7 +17,7 @@ def press() -> None:
 
 def test_a_press_counts_and_raises_nothing() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         assert not presses.pressed
         press()
         assert presses.pressed
@@ -26,7 +26,7 @@ def test_a_press_counts_and_raises_nothing() -> None:
 
 
 def test_each_further_press_is_told_once() -> None:
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         press()
         press()
         press()
@@ -38,15 +38,15 @@ def test_each_further_press_is_told_once() -> None:
 
 
 def test_afterwards_a_press_is_pythons_again() -> None:
-    with Presses():
+    with InterruptCounter():
         press()
     with pytest.raises(KeyboardInterrupt):
         press()
 
 
 def test_blocks_within_blocks_each_give_back_what_they_found() -> None:
-    with Presses() as outer:
-        with Presses() as inner:
+    with InterruptCounter() as outer:
+        with InterruptCounter() as inner:
             press()
         press()
         assert (inner.pressed, outer.pressed) == (True, True)
@@ -57,7 +57,7 @@ def test_on_another_thread_nothing_is_changed() -> None:
     before, seen = signal.getsignal(signal.SIGINT), []
 
     def work() -> None:
-        with Presses() as presses:
+        with InterruptCounter() as presses:
             seen.append((signal.getsignal(signal.SIGINT), presses.pressed))
 
     thread = threading.Thread(target=work)
@@ -67,7 +67,7 @@ def test_on_another_thread_nothing_is_changed() -> None:
 
 
 def test_a_wait_in_other_hands_is_broken_by_a_press_which_counts() -> None:
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         pressing = threading.Timer(0.1, press)
         pressing.start()
         with pytest.raises(KeyboardInterrupt), presses.breakable():
@@ -79,7 +79,7 @@ def test_a_wait_in_other_hands_is_broken_by_a_press_which_counts() -> None:
 
 
 def test_and_by_another_thread_which_counts_not() -> None:
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         breaking = threading.Timer(0.1, presses.break_off)
         breaking.start()
         with pytest.raises(KeyboardInterrupt), presses.breakable():
@@ -90,7 +90,7 @@ def test_and_by_another_thread_which_counts_not() -> None:
 
 
 def test_a_wait_that_ended_as_it_was_broken_off_leaves_nothing_behind() -> None:
-    with Presses() as presses:
+    with InterruptCounter() as presses:
         with presses.breakable():
             pass
         presses.break_off()

@@ -6,15 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from nbcomm.notebook.execution import introspection
-from nbcomm.notebook.execution.introspection import Inquiries
+from nbcomm.notebook.execution.introspection import Introspections
 from nbcomm.protocol import IntrospectReply, IntrospectRequest
 
 
-def made() -> tuple[Inquiries, list[tuple[list[int], IntrospectRequest]]]:
+def made() -> tuple[Introspections, list[tuple[list[int], IntrospectRequest]]]:
     """Inquiries, and what was sent."""
     sent: list[tuple[list[int], IntrospectRequest]] = []
     link: Any = SimpleNamespace(send=lambda ranks, message: sent.append((ranks, message)))
-    return Inquiries(lambda: link), sent
+    return Introspections(lambda: link), sent
 
 
 def test_an_answer_goes_to_who_has_asked() -> None:

@@ -9,9 +9,9 @@ import pytest
 
 from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.roster import Roster
-from nbcomm.notebook.execution.reattach import Resumption
+from nbcomm.notebook.execution.reattach import Reattachment
 from nbcomm.protocol import Done, Hello, Output, Resume, StatusReply, StatusRequest, Text
-from nbcomm.world_dir import Home
+from nbcomm.world_dir import WorldDir
 
 
 class Link:
@@ -31,7 +31,7 @@ class Link:
 
 @pytest.fixture
 def roster(tmp_path: Path) -> Roster:
-    made = Roster(Home(tmp_path))
+    made = Roster(WorldDir(tmp_path))
     for rank in range(3):
         made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
     made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0)
@@ -43,7 +43,7 @@ def shown(text: str, run: int = 7) -> Output:
 
 
 def test_a_cell_that_runs_is_found_with_its_ranks_and_output(roster: Roster) -> None:
-    resumption, delivered = Resumption(), []
+    resumption, delivered = Reattachment(), []
     for rank in (0, 2):
         assert resumption.take(rank, Resume(7, [0, 2]), [])
         assert resumption.take(rank, shown(f"from {rank}"), [])
@@ -56,7 +56,7 @@ def test_a_cell_that_runs_is_found_with_its_ranks_and_output(roster: Roster) -> 
 
 
 def test_a_cell_that_has_ended_unheard_is_found_too(roster: Roster) -> None:
-    resumption, answers = Resumption(), []
+    resumption, answers = Reattachment(), []
     for rank in range(3):
         resumption.take(rank, Resume(7, [0, 1, 2]), [])
         assert not resumption.take(rank, Done(7), [])  # it counts at once
@@ -67,20 +67,20 @@ def test_a_cell_that_has_ended_unheard_is_found_too(roster: Roster) -> None:
 
 
 def test_who_was_told_that_all_was_heard_repeats_nothing(roster: Roster) -> None:
-    resumption = Resumption()
+    resumption = Reattachment()
     resumption.take(0, Resume(7, [0, 1]), [])  # the word had not reached it
     resumption.await_ranks(roster, Link(roster, dict.fromkeys(range(3))))  # type: ignore[arg-type]
     assert resumption.run == 0
 
 
 def test_an_idle_world_has_nothing_to_take_up(roster: Roster) -> None:
-    resumption = Resumption()
+    resumption = Reattachment()
     resumption.await_ranks(roster, Link(roster, dict.fromkeys(range(3))))  # type: ignore[arg-type]
     assert (resumption.run, resumption.ranks) == (0, [])
 
 
 def test_the_latest_request_counts(roster: Roster) -> None:
-    resumption, delivered = Resumption(), []
+    resumption, delivered = Reattachment(), []
     resumption.take(0, Resume(6, [0]), [])
     resumption.take(0, shown("old", 6), [])
     resumption.take(1, Resume(7, [1]), [])
@@ -93,7 +93,7 @@ def test_the_latest_request_counts(roster: Roster) -> None:
 
 
 def test_a_dead_rank_has_no_part_in_what_has_ended(roster: Roster) -> None:
-    resumption = Resumption()
+    resumption = Reattachment()
     roster.note_death(2, -9)
     for rank in (0, 1):
         resumption.take(rank, Resume(7, [0, 1, 2]), [])
@@ -103,11 +103,11 @@ def test_a_dead_rank_has_no_part_in_what_has_ended(roster: Roster) -> None:
 
 def test_a_rank_that_is_deaf_is_not_waited_for_for_ever(roster: Roster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nbcomm.notebook.execution.reattach._PATIENCE", 0.3)
-    resumption = Resumption()
+    resumption = Reattachment()
     resumption.take(0, Resume(7, [0, 1, 2]), [])
     snapshots = resumption.await_ranks(roster, Link(roster, {0: 7, 1: None}))  # type: ignore[arg-type]
     assert [snapshot.rank for snapshot in snapshots] == [0, 1]
 
 
 def test_what_is_no_cells_matter_passes() -> None:
-    assert not Resumption().take(0, StatusReply(0, 1, "idle", 0.0, None, 0, 0, 0), [])
+    assert not Reattachment().take(0, StatusReply(0, 1, "idle", 0.0, None, 0, 0, 0), [])

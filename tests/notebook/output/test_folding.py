@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.notebook.display.items import Entry, Line, Piece, Rich, version
+from nbcomm.notebook.display.items import FoldedItem, Line, Piece, Rich, version
 from nbcomm.notebook.output.folding import Merger, Order, merge
 
 SEQUENCES = st.lists(st.lists(st.sampled_from("abcd"), max_size=12), min_size=1, max_size=4)
@@ -28,7 +28,7 @@ def written(entries: Sequence[tuple[tuple[int, ...], Piece]]) -> str:
     return " ".join(f"{''.join(map(str, ranks))}:{piece.text}" for ranks, piece in entries if isinstance(piece, Line))
 
 
-def pairs(entries: list[Entry]) -> list[tuple[tuple[int, ...], Piece]]:
+def pairs(entries: list[FoldedItem]) -> list[tuple[tuple[int, ...], Piece]]:
     return [(entry.ranks, entry.piece) for entry in entries]
 
 
@@ -88,7 +88,7 @@ def test_what_comes_out_early_is_what_comes_out_at_the_end(texts, order, window,
     expected = merge(sequences, order=order, window=window)
     merger = Merger(sequences, order=order, window=window)
     left = {rank: list(pieces) for rank, pieces in sequences.items()}
-    entries: list[Entry] = []
+    entries: list[FoldedItem] = []
     while left:
         rank = data.draw(st.sampled_from(sorted(left)))
         count = data.draw(st.integers(1, 5))
@@ -105,7 +105,7 @@ def test_what_comes_out_early_is_what_comes_out_at_the_end(texts, order, window,
 def test_nothing_is_lost_or_out_of_order_when_it_is_forced(texts, data):
     sequences = {rank: [Line("stdout", word) for word in words] for rank, words in enumerate(texts)}
     merger = Merger(sequences, window=4)
-    entries: list[Entry] = []
+    entries: list[FoldedItem] = []
     for rank, pieces in sequences.items():
         merger.push(rank, pieces)
         most = data.draw(st.integers(0, 6))

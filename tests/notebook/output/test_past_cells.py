@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from nbcomm.notebook.display.displays import Registry
+from nbcomm.notebook.display.displays import DisplayRegistry
 from nbcomm.notebook.display.items import Rich, version
 from nbcomm.notebook.output.past_cells import PastOutputs
 from nbcomm.protocol import Clear, Display, Text
@@ -47,7 +47,7 @@ def test_numbers_and_lists_count_as_what_they_take() -> None:
 
 
 def test_displays_that_hold_much_can_be_updated_no_longer() -> None:
-    registry = Registry(held=100)
+    registry = DisplayRegistry(held=100)
     for number in range(3):
         registry.add(0, Rich(version({"text/html": "x" * 60}, {}), f"d{number}"))
     new = version({"text/html": "y"}, {})

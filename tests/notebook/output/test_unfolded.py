@@ -5,27 +5,27 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from nbcomm.notebook.display.displays import label
-from nbcomm.notebook.display.items import Entry, Line, Rich, View, version
-from nbcomm.notebook.display.live import Picture
+from nbcomm.notebook.display.items import FoldedItem, Line, Rich, View, version
+from nbcomm.notebook.display.live import ScreenPicture
 from nbcomm.notebook.output.execute_result import RichValue
 from nbcomm.notebook.output.unfolded import waiting
 
 VALUE = version({"text/html": "<b>x</b>", "text/plain": "<X>"}, {})
 
 
-def line(text: str, *ranks: int) -> Entry:
-    return Entry(ranks, Line("stdout", text), {})
+def line(text: str, *ranks: int) -> FoldedItem:
+    return FoldedItem(ranks, Line("stdout", text), {})
 
 
-def rich(*ranks: int, piece: Rich | None = None) -> Entry:
+def rich(*ranks: int, piece: Rich | None = None) -> FoldedItem:
     piece = Rich(VALUE) if piece is None else piece
-    return Entry(ranks, piece, dict.fromkeys(ranks, piece))
+    return FoldedItem(ranks, piece, dict.fromkeys(ranks, piece))
 
 
-def parts(*entries: Entry, hidden: int = 0, missing: Sequence[int] = ()) -> list[object]:
+def parts(*entries: FoldedItem, hidden: int = 0, missing: Sequence[int] = ()) -> list[object]:
     """The parts; of a display its label, and the room above it."""
     shown = waiting(hidden, entries, label, missing)
-    return [(part.label, part.room) if isinstance(part, Picture) else part for part in shown]
+    return [(part.label, part.room) if isinstance(part, ScreenPicture) else part for part in shown]
 
 
 def test_lines_and_displays_keep_their_order():

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from nbcomm.errors import CellError, Interrupted, StateError
-from nbcomm.notebook.session.cell_log import Manuscript
+from nbcomm.notebook.session.cell_log import CellLog
 
 
-def run(manuscript: Manuscript, number: int, code: str, ends: BaseException | None = None, ranks: int = 4) -> None:
+def run(manuscript: CellLog, number: int, code: str, ends: BaseException | None = None, ranks: int = 4) -> None:
     """A cell, and how it ends."""
     with manuscript.cell(number, code, range(ranks), 4):
         if ends is not None:
@@ -18,7 +18,7 @@ def run(manuscript: Manuscript, number: int, code: str, ends: BaseException | No
 
 
 def test_cells_are_noted_with_how_they_ended(tmp_path: Path) -> None:
-    manuscript = Manuscript()
+    manuscript = CellLog()
     run(manuscript, 1, "x = rank")
     for number, error in enumerate((CellError("No.", {}), Interrupted(), StateError("Busy.")), 2):
         with pytest.raises(type(error)):
@@ -40,7 +40,7 @@ def test_cells_are_noted_with_how_they_ended(tmp_path: Path) -> None:
 
 
 def test_a_debugger_that_was_opened_afterwards_is_no_part_of_it(tmp_path: Path) -> None:
-    manuscript = Manuscript()
+    manuscript = CellLog()
     run(manuscript, 1, "%debug\n", ranks=1)
     with pytest.raises(StateError, match="nothing to save"):
         manuscript.save(str(tmp_path / "t.py"), 4, force=False, everything=False)
@@ -50,7 +50,7 @@ def test_a_debugger_that_was_opened_afterwards_is_no_part_of_it(tmp_path: Path) 
 
 
 def test_nothing_is_saved_where_nothing_has_run(tmp_path: Path) -> None:
-    manuscript = Manuscript()
+    manuscript = CellLog()
     with pytest.raises(CellError):
         run(manuscript, 1, "x", CellError("No.", {}))
     with pytest.raises(StateError, match="nothing was written"):
@@ -59,6 +59,6 @@ def test_nothing_is_saved_where_nothing_has_run(tmp_path: Path) -> None:
 
 
 def test_who_came_later_says_so(tmp_path: Path) -> None:
-    manuscript = Manuscript(attached=True)
+    manuscript = CellLog(attached=True)
     run(manuscript, 1, "x = 1")
     assert "attached" in manuscript.save(str(tmp_path / "t.py"), 4, force=False, everything=False)

@@ -11,17 +11,17 @@ import pytest
 from nbcomm.errors import RankDiedError
 from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.roster import Roster
-from nbcomm.notebook.execution.dispatcher import Desk
+from nbcomm.notebook.execution.dispatcher import Dispatcher
 from nbcomm.notebook.session.commands import Commands
 from nbcomm.protocol import Hello
-from nbcomm.world_dir import Home
+from nbcomm.world_dir import WorldDir
 
 SIGKILL = -signal.SIGKILL
 
 
 @pytest.fixture
 def roster(tmp_path: Path) -> Roster:
-    made = Roster(Home(tmp_path))
+    made = Roster(WorldDir(tmp_path))
     for rank in range(4):
         made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
     made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0)
@@ -31,7 +31,7 @@ def roster(tmp_path: Path) -> Roster:
 @pytest.fixture
 def commands(roster: Roster, tmp_path: Path) -> Commands:
     nobody: Any = None
-    made = Commands(Home(tmp_path), roster, Desk(lambda: nobody, roster), nobody, attached=False)
+    made = Commands(WorldDir(tmp_path), roster, Dispatcher(lambda: nobody, roster), nobody, attached=False)
     made._stopped = False
     return made
 

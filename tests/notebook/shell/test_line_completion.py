@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from nbcomm.notebook.shell.line_completion import Choice, Line, choices, line_at
+from nbcomm.notebook.shell.line_completion import Choice, TypedLine, choices, line_at
 
 
 @pytest.mark.parametrize(
     ("code", "line"),
     [
-        ("%distributed st", Line("%distributed", [], "st")),
-        ("%distributed ", Line("%distributed", [], "")),
-        ("%distributed  start   -n 4 ", Line("%distributed", ["start", "-n", "4"], "")),
-        ("x\n  %%distributed -r 2 --", Line("%%distributed", ["-r", "2"], "--")),
+        ("%distributed st", TypedLine("%distributed", [], "st")),
+        ("%distributed ", TypedLine("%distributed", [], "")),
+        ("%distributed  start   -n 4 ", TypedLine("%distributed", ["start", "-n", "4"], "")),
+        ("x\n  %%distributed -r 2 --", TypedLine("%%distributed", ["-r", "2"], "--")),
         ("%distributed", None),
         ("distributed st", None),
         ("%distribute st", None),
@@ -21,14 +21,14 @@ from nbcomm.notebook.shell.line_completion import Choice, Line, choices, line_at
         ("", None),
     ],
 )
-def test_the_line_up_to_the_cursor(code: str, line: Line | None) -> None:
+def test_the_line_up_to_the_cursor(code: str, line: TypedLine | None) -> None:
     assert line_at(code, len(code)) == line
 
 
 def test_what_stands_behind_the_cursor_does_not_count() -> None:
-    assert line_at("%distributed st\nx = 1", 15) == Line("%distributed", [], "st")
+    assert line_at("%distributed st\nx = 1", 15) == TypedLine("%distributed", [], "st")
     assert line_at("%distributed st\nx = 1", 21) is None
-    assert line_at("%distributed start", 14) == Line("%distributed", [], "s")
+    assert line_at("%distributed start", 14) == TypedLine("%distributed", [], "s")
 
 
 def follows(line: str) -> Choice | None:

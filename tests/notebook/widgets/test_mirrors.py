@@ -12,7 +12,7 @@ import pytest
 
 from nbcomm.notebook.display.area import RecordingArea, TerminalArea
 from nbcomm.notebook.widgets.as_text import wording
-from nbcomm.notebook.widgets.comm_ends import WidgetHalf
+from nbcomm.notebook.widgets.comm_ends import WidgetCommEnd
 from nbcomm.notebook.widgets.mirrors import Mirrors
 from nbcomm.protocol import CommFromRank, CommToRank, Display, Item, Text
 
@@ -181,9 +181,9 @@ def test_a_held_back_value_that_cannot_be_sent_is_lost_alone(
     known: Known, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("CRITICAL")
-    plain, failed, sent = WidgetHalf.send, threading.Event(), threading.Event()
+    plain, failed, sent = WidgetCommEnd.send, threading.Event(), threading.Event()
 
-    def send(half: WidgetHalf, data: dict[str, Any]) -> None:
+    def send(half: WidgetCommEnd, data: dict[str, Any]) -> None:
         if threading.current_thread().name == "nbcomm-widgets" and not failed.is_set():
             failed.set()
             raise SystemExit
@@ -192,7 +192,7 @@ def test_a_held_back_value_that_cannot_be_sent_is_lost_alone(
             sent.set()
 
     known.hear(0, opened("w0"), opened("w1"))
-    monkeypatch.setattr(WidgetHalf, "send", send)
+    monkeypatch.setattr(WidgetCommEnd, "send", send)
     for value in range(1000):
         known.hear(0, updated("w0", value=value), updated("w1", value=value))
     assert failed.wait(20)

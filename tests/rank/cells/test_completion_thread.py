@@ -16,7 +16,7 @@ import pytest
 
 from nbcomm.protocol import IntrospectReply, IntrospectRequest
 from nbcomm.rank.cells import completion_thread as module
-from nbcomm.rank.cells.completion_thread import PATIENCE, Assistant
+from nbcomm.rank.cells.completion_thread import PATIENCE, CompletionThread
 from nbcomm.rank.output.capture import Capture, unheard
 
 DEADLINE = 20.0
@@ -42,11 +42,11 @@ class Clock:
         return self.now
 
 
-def made(act: Callable[[str], Any], **how: Any) -> tuple[Assistant, Queue[IntrospectReply], Clock]:
+def made(act: Callable[[str], Any], **how: Any) -> tuple[CompletionThread, Queue[IntrospectReply], Clock]:
     """An assistant, what it tells, and its clock."""
     told: Queue[IntrospectReply] = Queue()
     clock = Clock()
-    return Assistant(lambda: Knows(act), told.put, clock=clock, **how), told, clock  # type: ignore[arg-type, return-value]
+    return CompletionThread(lambda: Knows(act), told.put, clock=clock, **how), told, clock  # type: ignore[arg-type, return-value]
 
 
 def test_each_question_has_its_answer() -> None:

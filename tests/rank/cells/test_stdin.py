@@ -17,8 +17,8 @@ import pytest
 from IPython.core.error import StdinNotImplementedError
 
 from nbcomm.protocol import InputCancelled, InputReply, InputRequest
-from nbcomm.rank.cells.stdin import Asker
-from nbcomm.rank.collectives.flight_recorder import Record
+from nbcomm.rank.cells.stdin import InputPrompter
+from nbcomm.rank.collectives.flight_recorder import FlightRecorder
 from nbcomm.rank.output.capture import Capture, follow_threads
 
 RUN = 7
@@ -29,8 +29,8 @@ class Person:
 
     def __init__(self, folder: Path) -> None:
         self.capture = Capture({name: folder / name for name in ("stdout", "stderr")})
-        self.record = Record()
-        self.asker = Asker(self.capture, self.record, lambda: self.reason, self._roused)
+        self.record = FlightRecorder()
+        self.asker = InputPrompter(self.capture, self.record, lambda: self.reason, self._roused)
         self.reason: BaseException | None = None
         self.answers: list[InputReply | str | None] = []
         self.said: list[InputRequest | InputCancelled] = []

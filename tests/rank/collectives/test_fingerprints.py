@@ -21,8 +21,8 @@ from nbcomm.rank.collectives.fingerprints import (
     _PLACES_AT,
     _SLOTS,
     LONGEST,
-    Board,
-    Entry,
+    Fingerprint,
+    FingerprintBoard,
     entry,
     place,
 )
@@ -31,13 +31,15 @@ from nbcomm.world_dir import HOME_VARIABLE
 SUM, PROD = entry(1, "all_reduce(sum)"), entry(2, "all_reduce(prod)")
 
 
-def compare(board: Board, ring: int, group: int, position: int, said: Entry, peers: list[int]) -> list[int]:
+def compare(
+    board: FingerprintBoard, ring: int, group: int, position: int, said: Fingerprint, peers: list[int]
+) -> list[int]:
     return list(board.compare(ring, group, position, said, board.seen(peers)))
 
 
 @pytest.fixture
-def boards(tmp_path: Path) -> Iterator[list[Board]]:
-    made = [Board(tmp_path / "board", rank) for rank in range(3)]
+def boards(tmp_path: Path) -> Iterator[list[FingerprintBoard]]:
+    made = [FingerprintBoard(tmp_path / "board", rank) for rank in range(3)]
     with ExitStack() as stack:
         for board in made:
             board.meet(range(3))
@@ -45,13 +47,13 @@ def boards(tmp_path: Path) -> Iterator[list[Board]]:
         yield made
 
 
-def test_the_first_sees_nothing_and_the_last_sees_all_who_differ(boards: list[Board]) -> None:
+def test_the_first_sees_nothing_and_the_last_sees_all_who_differ(boards: list[FingerprintBoard]) -> None:
     assert compare(boards[0], 0, 7, 1, SUM, [1, 2]) == []
     assert compare(boards[1], 0, 7, 1, PROD, [0, 2]) == [0]
     assert compare(boards[2], 0, 7, 1, SUM, [0, 1]) == [1]
 
 
-def test_groups_positions_and_rings_do_not_meet(boards: list[Board]) -> None:
+def test_groups_positions_and_rings_do_not_meet(boards: list[FingerprintBoard]) -> None:
     compare(boards[0], 0, 7, 1, SUM, [1])
     assert compare(boards[1], 0, 8, 1, PROD, [0]) == []
     assert compare(boards[1], 0, 7, 2, PROD, [0]) == []
@@ -59,14 +61,14 @@ def test_groups_positions_and_rings_do_not_meet(boards: list[Board]) -> None:
     assert compare(boards[1], 0, 7, 1, PROD, [0]) == [0]
 
 
-def test_who_ran_ahead_is_compared_at_the_same_position(boards: list[Board]) -> None:
+def test_who_ran_ahead_is_compared_at_the_same_position(boards: list[FingerprintBoard]) -> None:
     for position in range(1, 501):
         compare(boards[0], 0, 7, position, SUM, [1])
     for position in range(1, 501):
         assert compare(boards[1], 0, 7, position, PROD if position == 321 else SUM, [0]) == [0] * (position == 321)
 
 
-def test_an_overwritten_slot_is_no_difference(boards: list[Board]) -> None:
+def test_an_overwritten_slot_is_no_difference(boards: list[FingerprintBoard]) -> None:
     compare(boards[0], 0, 7, 1, SUM, [1])
     compare(boards[0], 0, 7, 1 + _SLOTS, SUM, [1])
     assert compare(boards[1], 0, 7, 1, PROD, [0]) == []
@@ -80,7 +82,7 @@ def test_an_overwritten_slot_is_no_difference(boards: list[Board]) -> None:
 @settings(max_examples=30)
 def test_ranks_that_do_the_same_never_differ(tmp_path_factory: pytest.TempPathFactory, calls: list) -> None:
     folder = tmp_path_factory.mktemp("boards") / "board"
-    first, second = Board(folder, 0), Board(folder, 1)
+    first, second = FingerprintBoard(folder, 0), FingerprintBoard(folder, 1)
     first.meet([1])
     second.meet([0])
     for at, (ring, group, position) in enumerate(calls):
@@ -91,7 +93,7 @@ def test_ranks_that_do_the_same_never_differ(tmp_path_factory: pytest.TempPathFa
     second.leave()
 
 
-def test_words_are_read_whole_or_not_at_all(boards: list[Board]) -> None:
+def test_words_are_read_whole_or_not_at_all(boards: list[FingerprintBoard]) -> None:
     compare(boards[0], 0, 7, 1, entry(1, "größer"), [])
     assert boards[1].text(0, 0, 7, 1) == "größer"
     compare(boards[0], 0, 7, 2, entry(1, "x" * 10_000), [])
@@ -100,16 +102,16 @@ def test_words_are_read_whole_or_not_at_all(boards: list[Board]) -> None:
     assert boards[1].text(0, 0, 7, 2) == ""  # torn
 
 
-def test_who_is_on_another_machine_is_not_seen(boards: list[Board]) -> None:
+def test_who_is_on_another_machine_is_not_seen(boards: list[FingerprintBoard]) -> None:
     boards[0].meet([1, 2, 9])
     assert list(boards[0].seen([1, 2, 9])) == [1, 2]
     assert compare(boards[0], 0, 7, 1, SUM, [9]) == []
     assert boards[0].text(9, 0, 7, 1) == ""
 
 
-def test_a_new_process_has_a_new_page(boards: list[Board], tmp_path: Path) -> None:
+def test_a_new_process_has_a_new_page(boards: list[FingerprintBoard], tmp_path: Path) -> None:
     compare(boards[0], 0, 7, 1, SUM, [])
-    again = Board(tmp_path / "board", 0)
+    again = FingerprintBoard(tmp_path / "board", 0)
     boards[1].meet([0])
     assert boards[1].text(0, 0, 7, 1) == ""
     again.leave()
@@ -117,14 +119,14 @@ def test_a_new_process_has_a_new_page(boards: list[Board], tmp_path: Path) -> No
     assert {page.stat().st_mode & 0o777 for page in (tmp_path / "board").iterdir()} == {0o600}
 
 
-def test_nobody_is_seen_after_leaving(boards: list[Board]) -> None:
+def test_nobody_is_seen_after_leaving(boards: list[FingerprintBoard]) -> None:
     compare(boards[0], 0, 7, 1, SUM, [])
     boards[1].leave()
     assert boards[1].seen([0, 2]) == {}
     assert compare(boards[1], 0, 7, 1, PROD, [0]) == []
 
 
-def test_who_compares_while_pages_are_left_sees_no_difference(boards: list[Board]) -> None:
+def test_who_compares_while_pages_are_left_sees_no_difference(boards: list[FingerprintBoard]) -> None:
     boards[0].compare(0, 7, 1, SUM, {})
     pages = boards[1].seen([0])
     before = len(list(Path("/proc/self/fd").iterdir()))
@@ -136,7 +138,7 @@ def test_who_compares_while_pages_are_left_sees_no_difference(boards: list[Board
 # ── what cells called, and who is waited for ────────────────────────────────────────────────────────
 
 
-def test_a_place_is_read_where_it_belongs_or_not_at_all(boards: list[Board]) -> None:
+def test_a_place_is_read_where_it_belongs_or_not_at_all(boards: list[FingerprintBoard]) -> None:
     boards[0].put_place(7, 1, place("all_gather of a dict|4"))
     assert boards[1].place_of(0, 7, 1) == "all_gather of a dict|4"
     assert boards[1].place_of(0, 7, 2) is None
@@ -149,7 +151,7 @@ def test_a_place_is_read_where_it_belongs_or_not_at_all(boards: list[Board]) -> 
     assert boards[1].place_of(0, 7, 1 + _PLACES) is None  # torn
 
 
-def test_the_last_place_and_the_last_slot_do_not_touch(boards: list[Board]) -> None:
+def test_the_last_place_and_the_last_slot_do_not_touch(boards: list[FingerprintBoard]) -> None:
     for position in range(2 * _SLOTS):
         boards[0].put_place(0, position, place("p" * 1000))
         boards[0].compare(1, 0, position, entry(1, "e" * 1000), {})
@@ -160,7 +162,7 @@ def test_the_last_place_and_the_last_slot_do_not_touch(boards: list[Board]) -> N
 
 
 def test_whoever_hears_waits_until_all_have_come_and_no_longer(
-    boards: list[Board], monkeypatch: pytest.MonkeyPatch
+    boards: list[FingerprintBoard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(board_module, "_PATIENCE", 60.0)
     came: list[int] = []
@@ -181,7 +183,7 @@ def test_whoever_hears_waits_until_all_have_come_and_no_longer(
     assert (came, steps) == ([2, 1], [])
 
 
-def test_nobody_waits_for_ever_or_in_vain(boards: list[Board], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nobody_waits_for_ever_or_in_vain(boards: list[FingerprintBoard], monkeypatch: pytest.MonkeyPatch) -> None:
     compare(boards[1], 0, 7, 1, SUM, [])
     began = time.monotonic()
     assert boards[0].hear(0, 7, 1, [1, 2]) == {1: ("all_reduce(sum)", ""), 2: ("", "")}
@@ -198,7 +200,7 @@ def test_nobody_waits_for_ever_or_in_vain(boards: list[Board], monkeypatch: pyte
     assert boards[0].hear(0, 7, 1, [1, 2], left) == {1: ("", ""), 2: ("", "")}
 
 
-def test_a_forked_child_neither_writes_on_the_page_nor_sees_others(boards: list[Board]) -> None:
+def test_a_forked_child_neither_writes_on_the_page_nor_sees_others(boards: list[FingerprintBoard]) -> None:
     compare(boards[0], 0, 7, 1, SUM, [])
     compare(boards[1], 0, 7, 2, SUM, [])
     pages = boards[0].seen([1])
@@ -239,7 +241,7 @@ def fill(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., None]
     return fill
 
 
-def see_each_other(*boards: Board) -> bool:
+def see_each_other(*boards: FingerprintBoard) -> bool:
     """Whether each of ranks 0 and 1 sees what the other says."""
     for board in boards:
         board.meet(range(2))
@@ -250,7 +252,7 @@ def see_each_other(*boards: Board) -> bool:
     return texts == ["a call"] * 2
 
 
-def test_a_page_has_all_its_blocks_before_anybody_writes(boards: list[Board], tmp_path: Path) -> None:
+def test_a_page_has_all_its_blocks_before_anybody_writes(boards: list[FingerprintBoard], tmp_path: Path) -> None:
     for page in (tmp_path / "board").iterdir():
         assert page.stat().st_blocks * 512 >= _BYTES == page.stat().st_size
 
@@ -266,7 +268,7 @@ def test_where_blocks_cannot_be_asked_for_they_are_written(
         monkeypatch.delattr(os, "posix_fallocate")
     else:
         monkeypatch.setattr(os, "posix_fallocate", refuse)
-    assert see_each_other(*(Board(tmp_path / "board", rank) for rank in range(2)))
+    assert see_each_other(*(FingerprintBoard(tmp_path / "board", rank) for rank in range(2)))
     page = (tmp_path / "board" / "board0").stat()
     assert page.st_blocks * 512 >= _BYTES == page.st_size
 
@@ -275,9 +277,9 @@ def test_a_page_without_room_goes_to_the_worlds_own_directory_and_is_seen(
     fill: Callable[..., None], tmp_path: Path
 ) -> None:
     folder = tmp_path / "board"
-    first = Board(folder, 0)
+    first = FingerprintBoard(folder, 0)
     fill(folder)
-    second = Board(folder, 1)
+    second = FingerprintBoard(folder, 1)
     assert (folder / "board1").resolve() == tmp_path / "home" / "board" / "board1"
     assert see_each_other(first, second)
     assert [page.name for page in (*folder.glob("*.part"), *(tmp_path / "home" / "board").glob("*.part"))] == []
@@ -288,12 +290,12 @@ def test_a_page_without_room_goes_to_the_worlds_own_directory_and_is_seen(
 
 def test_a_new_process_finds_room_again(fill: Callable[..., None], tmp_path: Path) -> None:
     folder = tmp_path / "board"
-    first = Board(folder, 0)
+    first = FingerprintBoard(folder, 0)
     fill(folder)
     for _ in range(2):
-        Board(folder, 1)
+        FingerprintBoard(folder, 1)
     fill()
-    second = Board(folder, 1)
+    second = FingerprintBoard(folder, 1)
     assert not (folder / "board1").is_symlink()
     assert see_each_other(first, second)
 
@@ -302,9 +304,9 @@ def test_without_any_room_a_rank_is_not_seen_and_its_log_says_so_once(
     fill: Callable[..., None], tmp_path: Path
 ) -> None:
     folder = tmp_path / "board"
-    boards = [Board(folder, rank) for rank in range(2)]
+    boards = [FingerprintBoard(folder, rank) for rank in range(2)]
     fill(folder, tmp_path / "home" / "board")
-    boards[1] = Board(folder, 1)  # another process in the place of the first
+    boards[1] = FingerprintBoard(folder, 1)  # another process in the place of the first
     said = (tmp_path / "home" / "rank1.log").read_text()
     assert said.count("\n") == 1
     assert "Rank 1 could not make its page of the board ([Errno 28] No space left on device)" in said

@@ -13,7 +13,7 @@ import pytest
 import torch.distributed as dist
 
 from nbcomm.rank.collectives.fingerprints import entry
-from nbcomm.rank.collectives.flight_recorder import _MANY, Call, Log, Record
+from nbcomm.rank.collectives.flight_recorder import _MANY, FlightRecorder, Log, RecordedCall
 
 
 class Work:
@@ -44,7 +44,7 @@ class Gate(threading.Event):
         return super().wait(timeout)
 
 
-def told_meanwhile(record: Record, wait: Any, release: Any) -> Any:
+def told_meanwhile(record: FlightRecorder, wait: Any, release: Any) -> Any:
     """What the record tells while the main thread is in ``wait``."""
     seen: list[Any] = []
 
@@ -63,17 +63,17 @@ def told_meanwhile(record: Record, wait: Any, release: Any) -> Any:
 
 
 @pytest.fixture
-def group() -> tuple[Record, Log]:
-    record = Record()
+def group() -> tuple[FlightRecorder, Log]:
+    record = FlightRecorder()
     return record, record.begin_group("pair", [1, 3])
 
 
-def collective(log: Log, name: str = "all_reduce") -> Call:
+def collective(log: Log, name: str = "all_reduce") -> RecordedCall:
     log.issued = next(log.positions)
-    return Call("collective", name, log, log.issued, entry(1, "all_reduce(float32 (3,), sum)"))
+    return RecordedCall("collective", name, log, log.issued, entry(1, "all_reduce(float32 (3,), sum)"))
 
 
-def test_a_wait_for_a_handle_is_told_whole(group: tuple[Record, Log]) -> None:
+def test_a_wait_for_a_handle_is_told_whole(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     call, work = collective(log), Work()
     record.follow(work, call)
@@ -87,7 +87,7 @@ def test_a_wait_for_a_handle_is_told_whole(group: tuple[Record, Log]) -> None:
     assert not record.doing().waits
 
 
-def test_a_wait_with_a_timeout_is_a_limited_one(group: tuple[Record, Log]) -> None:
+def test_a_wait_with_a_timeout_is_a_limited_one(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     call, work = collective(log), Work()
     record.follow(work, call)
@@ -95,31 +95,31 @@ def test_a_wait_with_a_timeout_is_a_limited_one(group: tuple[Record, Log]) -> No
     assert doing.waits[0].limited
 
 
-def test_a_call_that_was_refused_is_counted_no_more(group: tuple[Record, Log]) -> None:
+def test_a_call_that_was_refused_is_counted_no_more(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     collective(log)
     log.take_back(collective(log))
     assert record.doing().issued == {"pair": 1}
     assert collective(log).seq == 2
     log.sent[3, 0], log.received[3, 7] = 2, 1
-    log.take_back(Call("send", "send", log, 2, None, 3, 0))
-    log.take_back(Call("recv", "recv", log, 1, None, 3, 7))
+    log.take_back(RecordedCall("send", "send", log, 2, None, 3, 0))
+    log.take_back(RecordedCall("recv", "recv", log, 1, None, 3, 7))
     assert [count.number for count in record.doing().sent] == [1]
     assert record.doing().received == []
 
 
-def test_a_call_is_not_taken_back_from_under_another_threads(group: tuple[Record, Log]) -> None:
+def test_a_call_is_not_taken_back_from_under_another_threads(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     refused = collective(log)
     behind = next(log.positions)  # it has its place, and is about to be issued
     log.take_back(refused)
     assert (behind, next(log.positions), record.doing().issued) == (2, 3, {"pair": 1})
     log.sent[3, 0] = 2
-    log.take_back(Call("send", "send", log, 1, None, 3, 0))
+    log.take_back(RecordedCall("send", "send", log, 1, None, 3, 0))
     assert log.sent[3, 0] == 2
 
 
-def test_a_call_that_blocks_by_itself_is_told(group: tuple[Record, Log]) -> None:
+def test_a_call_that_blocks_by_itself_is_told(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     gate = threading.Event()
 
@@ -130,7 +130,7 @@ def test_a_call_that_blocks_by_itself_is_told(group: tuple[Record, Log]) -> None
     assert told_meanwhile(record, block, gate.set).waits[0].name == "monitored_barrier"
 
 
-def test_a_wait_of_another_thread_is_no_wait_of_the_cell(group: tuple[Record, Log]) -> None:
+def test_a_wait_of_another_thread_is_no_wait_of_the_cell(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     work = Work()
     record.follow(work, collective(log))
@@ -141,7 +141,7 @@ def test_a_wait_of_another_thread_is_no_wait_of_the_cell(group: tuple[Record, Lo
     thread.join()
 
 
-def test_a_thread_that_waits_is_told_while_the_main_one_waits_for_it(group: tuple[Record, Log]) -> None:
+def test_a_thread_that_waits_is_told_while_the_main_one_waits_for_it(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     work = Work()
     record.follow(work, collective(log))
@@ -167,7 +167,7 @@ def test_a_thread_that_waits_is_told_while_the_main_one_waits_for_it(group: tupl
     assert not record.doing().beside
 
 
-def test_a_thread_that_waits_is_told_while_the_cell_awaits_it(group: tuple[Record, Log]) -> None:
+def test_a_thread_that_waits_is_told_while_the_cell_awaits_it(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     work, seen = Work(), []
     record.follow(work, collective(log))
@@ -188,10 +188,10 @@ def test_a_thread_that_waits_is_told_while_the_cell_awaits_it(group: tuple[Recor
     assert not waits
 
 
-def test_a_timer_that_will_call_something_of_the_cells_counts_as_its_thread(group: tuple[Record, Log]) -> None:
+def test_a_timer_that_will_call_something_of_the_cells_counts_as_its_thread(group: tuple[FlightRecorder, Log]) -> None:
     scope: dict[str, Any] = {"done": threading.Event()}
     exec("def late(): pass", scope)  # noqa: S102 - that is what a cell is
-    record = Record(lambda: scope)
+    record = FlightRecorder(lambda: scope)
     for function, counted in (
         (scope["late"], 1),
         (functools.partial(scope["late"]), 1),
@@ -212,7 +212,7 @@ def test_a_timer_that_will_call_something_of_the_cells_counts_as_its_thread(grou
 
 def test_the_line_is_that_of_the_cell() -> None:
     scope: dict[str, Any] = {}
-    record = Record(lambda: scope)
+    record = FlightRecorder(lambda: scope)
     log, work = record.begin_group("", [0, 1]), Work()
     record.follow(work, collective(log))
     scope["wait"] = lambda: record.wait(Work.wait, work, (), {})
@@ -221,7 +221,7 @@ def test_the_line_is_that_of_the_cell() -> None:
     assert doing.waits[0].line == doing.line == "line 2"
 
 
-def test_messages_are_counted_by_peer_and_tag(group: tuple[Record, Log]) -> None:
+def test_messages_are_counted_by_peer_and_tag(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     log.sent[3, 7] = 2
     log.received[None, 0] = 1
@@ -231,7 +231,7 @@ def test_messages_are_counted_by_peer_and_tag(group: tuple[Record, Log]) -> None
     assert [(count.peer, count.tag, count.number) for count in doing.received] == [(None, 0, 1)]
 
 
-def test_handles_that_have_ended_are_let_go(group: tuple[Record, Log]) -> None:
+def test_handles_that_have_ended_are_let_go(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     works = [Work() for _ in range(_MANY + 1)]
     for work in works[:-1]:
@@ -242,7 +242,7 @@ def test_handles_that_have_ended_are_let_go(group: tuple[Record, Log]) -> None:
     assert [work for work, _ in record._live.values()] == works[-1:]
 
 
-def test_what_does_not_tell_its_end_has_ended_where_nobody_holds_it_any_more(group: tuple[Record, Log]) -> None:
+def test_what_does_not_tell_its_end_has_ended_where_nobody_holds_it_any_more(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     held = Work()
     record.follow(held, collective(log, "reduce_scatter_tensor"))
@@ -255,7 +255,7 @@ def test_what_does_not_tell_its_end_has_ended_where_nobody_holds_it_any_more(gro
     assert [call.seq for call in record._under_way()] == [3]
 
 
-def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[Record, Log]) -> None:
+def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     works = [Work() for _ in range(64 * _MANY)]
     for work in works:
@@ -267,7 +267,7 @@ def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[Reco
     test_handles_that_have_ended_are_let_go(group)
 
 
-def test_a_cell_begins_without_what_an_interrupt_left(group: tuple[Record, Log]) -> None:
+def test_a_cell_begins_without_what_an_interrupt_left(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     work = Work()
     record.follow(work, collective(log))
@@ -277,7 +277,7 @@ def test_a_cell_begins_without_what_an_interrupt_left(group: tuple[Record, Log])
     assert not record.doing().waits
 
 
-def test_groups_formed_anew_count_from_one(group: tuple[Record, Log]) -> None:
+def test_groups_formed_anew_count_from_one(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     collective(log)
     record.forget()
@@ -287,7 +287,7 @@ def test_groups_formed_anew_count_from_one(group: tuple[Record, Log]) -> None:
 
 
 def test_making_groups_is_counted_where_all_take_part() -> None:
-    record = Record()
+    record = FlightRecorder()
     with record.meeting([0, 1], counted=True) as number:
         assert number == 1
         (op,) = record.doing().waits
