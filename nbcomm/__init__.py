@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
     from .comm import Communicator
+    from .fabric import Fabric as Fabric
     from .notebook.session.session import Session
     from .pictures.picture import Picture
 
@@ -190,6 +191,15 @@ def init() -> Communicator:
     from .comm.torchrun import init as join
 
     return join()
+
+
+def __getattr__(name: str) -> Any:
+    """Return `nbcomm.Fabric`, for saved scripts. It loads torch, so no ``import *`` brings it."""
+    if name == "Fabric":
+        from .fabric import Fabric
+
+        return Fabric
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

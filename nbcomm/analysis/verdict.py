@@ -64,9 +64,13 @@ def judge(standings: Mapping[int, RankReport]) -> Verdict:
     Args:
         standings: every rank of the world, by rank, all in one generation.
 
-    >>> from nbcomm.protocol import Doing
-    >>> stuck = Doing({"0": 1}, waits=[Op("collective", "barrier", "0", [0, 1], 1, "", "line 1: barrier()", 0.0)])
-    >>> print(judge({0: Standing(0, "running", doing=stuck), 1: Standing(1, "finished")}).text)  # doctest: +ELLIPSIS
+    >>> from nbcomm.protocol import CollectiveState
+    >>> barrier = PendingCall("collective", "barrier", "0", [0, 1], 1, "", "line 1: barrier()", 0.0)
+    >>> reports = {
+    ...     0: RankReport(0, "running", doing=CollectiveState({"0": 1}, waits=[barrier])),
+    ...     1: RankReport(1, "finished"),
+    ... }
+    >>> print(judge(reports).text)  # doctest: +ELLIPSIS
     barrier #1 of the world (line 1: barrier()) can never complete: rank 0 waits in it, but rank 1 has finished ...
     """
     if not any(standing.waits for standing in standings.values()):

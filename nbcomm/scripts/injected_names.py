@@ -28,7 +28,7 @@ def returns_nothing(function: str) -> bool:
 def imports(wanted: Collection[str]) -> list[str]:
     """The import lines that bind these names."""
     lines = [line for name, line in MODULES.items() if name in wanted]
-    return lines + (["from nbcomm.fabric import Fabric"] if "fabric" in wanted else [])
+    return lines + (["from nbcomm import Fabric"] if "fabric" in wanted else [])
 
 
 def lines(name: str, comm: str) -> list[str]:

@@ -71,7 +71,7 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
 
     They meet in the store first, for as long as the timeout says: a wait there can be aborted. Gloo's wait for a
     connection cannot, so it is given seconds; all are there by then, and only a death could make it last. (What gloo
-    is given here is also its limit for messages, but not for collectives: see `Record.wait`.)
+    is given here is also its limit for messages, but not for collectives: see `FlightRecorder.wait`.)
     """
     store.set(f"here/{rank}", b"")
     store.wait([f"here/{other}" for other in range(size)], timeout)

@@ -160,7 +160,7 @@ def test_only_the_names_that_cells_use_are_bound(cells: tuple[str, ...], wanted:
         assert text == "import nbcomm\nimport torch\nimport torch.distributed as dist\n\ncomm = nbcomm.init()"
         return
     if "Fabric" in wanted:
-        imports += "\nfrom nbcomm.fabric import Fabric"
+        imports += "\nfrom nbcomm import Fabric"
     assert text == "\n".join([imports, "", "comm = nbcomm.init()", *([wanted] if wanted else [])])
 
 

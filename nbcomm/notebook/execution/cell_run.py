@@ -106,7 +106,7 @@ class CellExecutor:
             self._generations.renew(lambda: presses.pressed)
             if presses.pressed:
                 raise Interrupted
-            # Ids are in the order of the asking, and the forming of groups has had one: see `Watch._find_lost`.
+            # Ids are in the order of the asking, and the forming of groups has had one: see `HangWatch._find_lost`.
             message = structs.replace(message, id=self._desk.next_id())
             request = self._desk.expect(message.ranks, message.id)
             self.begin(request, output, message.number if isinstance(message, Run) else None)

@@ -1,6 +1,6 @@
 """Questions to one rank that a person asks while typing, and who waits for the answers.
 
-They go beside the `Desk`: a rank answers them while it runs a cell, and nobody waits long.
+They go beside the `Dispatcher`: a rank answers them while it runs a cell, and nobody waits long.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which collectives a cell has made, when, and, where that is asked for, of which values.
 
-`Record` knows what is under way; the journal keeps what has been, for pictures, timelines and traces. What the cell
-itself called counts: within a Communicator's method, torch's own calls are only its means.
+`FlightRecorder` knows what is under way; the journal keeps what has been, for pictures, timelines and traces. What the
+cell itself called counts: within a Communicator's method, torch's own calls are only its means.
 
 It is written on every collective, so what nobody may ask for is not even looked at.
 """
