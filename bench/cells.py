@@ -66,8 +66,8 @@ def _run(client: BlockingKernelClient, code: str) -> list[str]:
 
 
 _PX = """
-from nbcomm.notebook import worlds
-client = worlds.current().client
+from nbcomm.notebook.session import registry
+client = registry.current().client
 _ = client.wait_for_engines({n})
 view = client[:]
 view.block = True

@@ -7,8 +7,8 @@ from .rows import Row, seconds
 
 _BUSY = """
 import threading
-from nbcomm.notebook import worlds
-session = worlds.current()
+from nbcomm.notebook.session import registry
+session = registry.current()
 threading.Thread(target=lambda: session.run("while True: pass"), daemon=True).start()
 while not session.busy: pass
 """

@@ -21,8 +21,8 @@ HANG = "%%distributed\\nif rank == 1:\\n    print('on my way')\\n    time.sleep(
 @pytest.fixture
 def two(tmp_path):
     with with_ranks(tmp_path, 2) as notebook:
-        notebook.run("from nbcomm.notebook import worlds\\n"
-                     "worlds.current().home.add_to_log(1, 'a word in the log of rank 1\\\\n')")
+        notebook.run("from nbcomm.notebook.session import registry\\n"
+                     "registry.current().home.add_to_log(1, 'a word in the log of rank 1\\\\n')")
         notebook.run("%%distributed\\nimport time")
         cell = notebook.submit(HANG)
         notebook.until(lambda: "on my way" in cell.text, 20, "it did not begin", cell)

@@ -77,7 +77,7 @@ def test_a_prediction_is_compared_with_all_digits(explorer: Explorer) -> None:
     assert set(state(answer)[0]) == {"2092…8000"}
 
 
-@pytest.mark.parametrize("how", module.breaking.BREAKS)
+@pytest.mark.parametrize("how", module.faults.BREAKS)
 def test_every_way_to_break_it_gives_a_sentence(explorer: Explorer, how: str) -> None:
     for name in ALGORITHMS:
         answer = choose(explorer, name=name, how=how, rank=3, view="break")

@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.protocol import FromRank, ToRank, messages
+from nbcomm import protocol
+from nbcomm.protocol import FromRank, ToRank
 from nbcomm.protocol.codec import decode_from_rank, decode_to_rank, encode
 
-PLACE = messages.RankPlacement(1, 4, 1, 4, 0, 1, "cuda:1", "cpu:gloo,cuda:nccl", 2)
-BLOB = messages.Payload(b"\x80\x05N.", [3, 0], "where/it/lies")
-DOING = messages.CollectiveState(
+PLACE = protocol.RankPlacement(1, 4, 1, 4, 0, 1, "cuda:1", "cpu:gloo,cuda:nccl", 2)
+BLOB = protocol.Payload(b"\x80\x05N.", [3, 0], "where/it/lies")
+DOING = protocol.CollectiveState(
     {"": 3, "pair": 1},
-    [messages.MessageCount("", 2, 7, 1)],
-    [messages.MessageCount("", None, 0, 2)],
+    [protocol.MessageCount("", 2, 7, 1)],
+    [protocol.MessageCount("", None, 0, 2)],
     [
-        messages.PendingCall(
+        protocol.PendingCall(
             "collective", "all_reduce", "", [0, 1], 3, "float32 (4,), sum", "cell 5 line 2", 1e9, None, 0
         )
     ],
@@ -26,53 +27,53 @@ DOING = messages.CollectiveState(
 )
 
 TO_RANK: list[ToRank] = [
-    messages.FormGroups(1, PLACE, "store0.sock", True, 2, "127.0.0.1", 29500, 1800.0, "board", [3], [1]),
-    messages.Run(2, "x = 1\n", [0, 1], 7),
-    messages.Push(3, BLOB),
-    messages.Pull(4, ["x", "ünïcode"]),
-    messages.Call(5, BLOB, [0]),
-    messages.IntrospectRequest(6, "complete", "x.ünïcode", 9, 1),
-    messages.InputReply(2, 1, "Ünï", ""),
-    messages.CommToRank("msg", "c0ffee", {"method": "update", "state": {"value": 3}}, {"version": "2"}, [b"\x00"]),
-    messages.DescribeVariables(6, ["x", "model.fc.weight"], hashes=False),
-    messages.SendVariable(7, "grads[0]"),
-    messages.CompareVariable(8, "grads[0]", BLOB, 1e-6),
-    messages.Interrupt(2),
-    messages.Abort(2, 1, "HangError", "all_reduce can never complete."),
-    messages.StatusRequest(9, 3),
-    messages.Stop(),
+    protocol.FormGroups(1, PLACE, "store0.sock", True, 2, "127.0.0.1", 29500, 1800.0, "board", [3], [1]),
+    protocol.Run(2, "x = 1\n", [0, 1], 7),
+    protocol.Push(3, BLOB),
+    protocol.Pull(4, ["x", "ünïcode"]),
+    protocol.Call(5, BLOB, [0]),
+    protocol.IntrospectRequest(6, "complete", "x.ünïcode", 9, 1),
+    protocol.InputReply(2, 1, "Ünï", ""),
+    protocol.CommToRank("msg", "c0ffee", {"method": "update", "state": {"value": 3}}, {"version": "2"}, [b"\x00"]),
+    protocol.DescribeVariables(6, ["x", "model.fc.weight"], hashes=False),
+    protocol.SendVariable(7, "grads[0]"),
+    protocol.CompareVariable(8, "grads[0]", BLOB, 1e-6),
+    protocol.Interrupt(2),
+    protocol.Abort(2, 1, "HangError", "all_reduce can never complete."),
+    protocol.StatusRequest(9, 3),
+    protocol.Stop(),
 ]
 FROM_RANK: list[FromRank] = [
-    messages.Hello(1, 4242, "node-a", 2, "2.13.0"),
-    messages.Attached(1),
-    messages.Resume(2, [0, 1]),
-    messages.Output(
+    protocol.Hello(1, 4242, "node-a", 2, "2.13.0"),
+    protocol.Attached(1),
+    protocol.Resume(2, [0, 1]),
+    protocol.Output(
         2,
         [
-            messages.Text("stdout", "hello\n"),
-            messages.Text("stderr", "late\n", late=True),
-            messages.Display({"text/plain": "<Figure>"}, {"isolated": True}, "id-1", update=True),
-            messages.Result({"text/plain": "6"}),
-            messages.Clear(wait=True),
-            messages.CommFromRank(
+            protocol.Text("stdout", "hello\n"),
+            protocol.Text("stderr", "late\n", late=True),
+            protocol.Display({"text/plain": "<Figure>"}, {"isolated": True}, "id-1", update=True),
+            protocol.Result({"text/plain": "6"}),
+            protocol.Clear(wait=True),
+            protocol.CommFromRank(
                 "open", "c0ffee", {"state": {}}, {"version": "2"}, "jupyter.widget", [b"\x00"], late=True
             ),
         ],
     ),
-    messages.InputRequest(2, 1, "ipdb> ", hidden=True, dialogue=True),
-    messages.InputCancelled(2, 1),
-    messages.Done(
+    protocol.InputRequest(2, 1, "ipdb> ", hidden=True, dialogue=True),
+    protocol.InputCancelled(2, 1),
+    protocol.Done(
         2,
         0.5,
-        messages.Failure("ValueError", "no", "Traceback …"),
+        protocol.Failure("ValueError", "no", "Traceback …"),
         interrupted=True,
         blob=BLOB,
         broken=True,
         doing=DOING,
     ),
-    messages.Mismatch(2, 1, "all_reduce #3 is not the same on all ranks."),
-    messages.IntrospectReply(6, {"matches": ["x.ünïcode"], "cursor_start": 0, "metadata": {"types": []}}),
-    messages.StatusReply(1, 4242, "waiting", 1e9, None, 10**11, 0, 0, 2, DOING),
+    protocol.Mismatch(2, 1, "all_reduce #3 is not the same on all ranks."),
+    protocol.IntrospectReply(6, {"matches": ["x.ünïcode"], "cursor_start": 0, "metadata": {"types": []}}),
+    protocol.StatusReply(1, 4242, "waiting", 1e9, None, 10**11, 0, 0, 2, DOING),
 ]
 
 
@@ -92,7 +93,7 @@ def test_every_message_is_among_those_tried_here() -> None:
 
 
 def test_a_frame_is_read_from_a_view_as_well() -> None:
-    assert decode_to_rank(memoryview(encode(messages.StatusRequest()))) == messages.StatusRequest()
+    assert decode_to_rank(memoryview(encode(protocol.StatusRequest()))) == protocol.StatusRequest()
 
 
 @pytest.mark.parametrize("message", FROM_RANK, ids=lambda message: type(message).__name__)
@@ -136,16 +137,16 @@ def test_noise_is_a_message_or_a_decode_error(noise: bytes) -> None:
 
 @given(st.text(), st.booleans())
 def test_text_keeps_every_character(text: str, late: bool) -> None:
-    sent = messages.Output(1, [messages.Text("stdout", text, late)])
+    sent = protocol.Output(1, [protocol.Text("stdout", text, late)])
     assert decode_from_rank(encode(sent)) == sent
 
 
 def test_what_has_no_place_in_msgpack_is_replaced_and_never_lost() -> None:
     data = {"text/plain": "x", "n": 2**70, "o": {1j}}
-    items = [messages.Text("stdout", "half \ud800 character"), messages.Result(data)]
-    output = decode_from_rank(encode(messages.Output(1, items)))
-    assert isinstance(output, messages.Output)
+    items = [protocol.Text("stdout", "half \ud800 character"), protocol.Result(data)]
+    output = decode_from_rank(encode(protocol.Output(1, items)))
+    assert isinstance(output, protocol.Output)
     assert output.items == [
-        messages.Text("stdout", "half ? character"),
-        messages.Result({"text/plain": "x", "n": str(2**70), "o": ["1j"]}),
+        protocol.Text("stdout", "half ? character"),
+        protocol.Result({"text/plain": "x", "n": str(2**70), "o": ["1j"]}),
     ]

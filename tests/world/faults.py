@@ -178,8 +178,8 @@ def run(notebook: Notebook, fault: Fault) -> Outcome:
 
 
 _PIDS = """\
-from nbcomm.notebook import worlds
-s = worlds.current()
+from nbcomm.notebook.session import registry
+s = registry.current()
 p = s._processes.forkserver
 print(*[view.pid for view in s.status()], p.pid, p.pids['controller'])
 """

@@ -102,10 +102,10 @@ def test_an_interrupt_at_the_box_ends_the_cell_everywhere(four: Notebook, code: 
 
 def test_an_interrupt_from_the_panel_ends_it_too(four: Notebook) -> None:
     four.run(
-        "import threading\nfrom nbcomm.notebook import worlds\n"
+        "import threading\nfrom nbcomm.notebook.session import registry\n"
         "def press():\n"
-        "    while 'asks' not in worlds.current()._desk.questions.waiting: pass\n"
-        "    worlds.current().interrupt()\n"
+        "    while 'asks' not in registry.current()._desk.questions.waiting: pass\n"
+        "    registry.current().interrupt()\n"
         "threading.Thread(target=press).start()"
     )
     cell = four.submit("%%distributed\ninput('Name? ') if rank == 3 else barrier()")
@@ -154,7 +154,7 @@ def test_a_thread_may_ask_while_its_cell_runs(four: Notebook) -> None:
 
 
 def test_ipyparallels_own_cells_ask_nobody(four: Notebook) -> None:
-    four.run("from nbcomm.notebook import worlds\nview = worlds.current().client[1]")
+    four.run("from nbcomm.notebook.session import registry\nview = registry.current().client[1]")
     failed = four.run("view.execute('input()', block=True)", fails=True)
     assert "EOFError: EOF when reading a line" in failed.error_text, "as it was without us"
 

@@ -83,8 +83,8 @@ def test_a_cell_that_ended_unseen_is_shown_with_its_error(notebook: Notebook, tm
 %%distributed
 import gc, os, time
 from pathlib import Path
-from nbcomm.rank.link import Agent
-(agent,) = [each for each in gc.get_objects() if isinstance(each, Agent)]
+from nbcomm.rank.link import RankLink
+(agent,) = [each for each in gc.get_objects() if isinstance(each, RankLink)]
 print('on', flush=True)
 while agent._connected: time.sleep(0.05)
 for i in range(20): print(i, flush=True); time.sleep(0.1)
@@ -138,7 +138,7 @@ def test_a_rank_that_died_meanwhile_is_named_and_healed(notebook: Notebook) -> N
 
 
 def test_two_notebooks_never_share_a_world(notebook: Notebook, open_notebook: Open, elsewhere: str) -> None:
-    where = notebook.run("from nbcomm.notebook import worlds\nprint(worlds.current().home.id)").text.strip()
+    where = notebook.run("from nbcomm.notebook.session import registry\nprint(registry.current().home.id)").text.strip()
     other = open_notebook(TMPDIR=elsewhere)
     assert "No world without a notebook lives" in other.run("%distributed attach", fails=True).error_text
     refused = other.run(f"%distributed attach {where}", fails=True).error_text
@@ -154,8 +154,9 @@ def test_of_two_that_attach_at_once_the_loser_touches_nothing(
 ) -> None:
     other = open_notebook(TMPDIR=elsewhere)
     # Both have found it free; then the first one claims it.
-    other.run("from nbcomm.launch.discovery import find_worlds\nfrom nbcomm.notebook import worlds\nw, = find_worlds()")
-    refused = other.run("worlds._take_up(w, '')", fails=True)
+    other.run("from nbcomm.launch.discovery import find_worlds\nfrom nbcomm.notebook.session import registry")
+    other.run("w, = find_worlds()")
+    refused = other.run("registry._take_up(w, '')", fails=True)
     assert refused.error_text == f"StateError: This world is in use by the notebook of process {notebook.pid}."
     began = time.monotonic()
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
@@ -177,7 +178,7 @@ def _lost(*notebooks: Notebook) -> None:
 
 
 def _id(notebook: Notebook) -> str:
-    return notebook.run("from nbcomm.notebook import worlds\nprint(worlds.current().home.id)").text.strip()
+    return notebook.run("from nbcomm.notebook.session import registry\nprint(registry.current().home.id)").text.strip()
 
 
 START = "%distributed start -n 1 --grace 60"
@@ -241,7 +242,8 @@ def test_of_several_worlds_of_others_that_of_the_folder_is_taken_or_one_must_be_
 
 
 def test_a_killed_controller_and_a_killed_fork_server_are_named_and_replaced(notebook: Notebook) -> None:
-    notebook.run("import os, time\nfrom nbcomm.notebook import worlds\ns = worlds.current()\np = s._processes")
+    notebook.run("import os, time\nfrom nbcomm.notebook.session import registry")
+    notebook.run("s = registry.current()\np = s._processes")
     for kill, said in (
         ("p.forkserver.pids['controller']", "controller was killed by SIGKILL"),
         ("p.forkserver.pid", "The fork server"),
@@ -261,9 +263,9 @@ def test_an_attach_that_is_interrupted_before_the_cell_is_shown_leaves_it_runnin
     cell = notebook.submit("%%distributed\nimport time\nprint('on', flush=True); time.sleep(60)")
     notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
     _kill(notebook)
-    notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook import worlds\nworlds.use(worlds.attach())")
+    notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nworlds.use(registry.attach())")
     assert "still runs an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
-    notebook.run("%distributed interrupt\ns = worlds.current()\nwhile s.busy: s._roster.wait(0.01)")
+    notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._roster.wait(0.01)")
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
 
 
@@ -271,9 +273,9 @@ def test_no_process_is_replaced_for_a_script_while_any_rank_runs_a_cell(notebook
     cell = notebook.submit("%%distributed -r 2\nimport time\nprint('on', flush=True); time.sleep(60)")
     notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
     _kill(notebook)
-    notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook import worlds\nworlds.use(worlds.attach())")
+    notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nworlds.use(registry.attach())")
     notebook.run("open('x.py', 'w').write('kept')")
     refused = notebook.run("%distributed run --fresh -r 0 x.py", fails=True)
     assert "Rank 2 still runs an earlier cell; nothing was run." in refused.error_text
-    notebook.run("%distributed interrupt\ns = worlds.current()\nwhile s.busy: s._roster.wait(0.01)")
+    notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._roster.wait(0.01)")
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"

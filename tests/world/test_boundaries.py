@@ -47,16 +47,16 @@ def spoil(module, attribute, how, thread, of):
 ON_RANK = (
     SPOIL
     + """
-from nbcomm.rank.main_loop import Duties
+from nbcomm.rank.main_loop import MainLoop
 def at_the_next_cell(put):
     # The request that puts it there must not meet it, nor one of the notebook's between two cells.
-    plain = Duties.put
+    plain = MainLoop.put
     def armed(self, message, *args):
         if type(message).__name__ == "Run":
-            Duties.put = plain
+            MainLoop.put = plain
             put()
-        return Duties.put(self, message, *args)
-    Duties.put = armed
+        return MainLoop.put(self, message, *args)
+    MainLoop.put = armed
 """
 )
 
@@ -67,7 +67,7 @@ RIGHT = "[0-3] 6\n"
 @pytest.fixture(scope="module")
 def spoilable(four: Notebook) -> Notebook:
     """A world into which faults can be put."""
-    four.run("from nbcomm.notebook import worlds\nsession = worlds.current()")
+    four.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
     four.run(f"%%distributed -r 2\n{_apart(ON_RANK)}")
     four.run(_apart(SPOIL))
     four.run("import ctypes\nctypes.CDLL(None).mallopt(-3, 1 << 20);")  # what is large and freed is given back at once

@@ -113,10 +113,10 @@ def test_pressing_interrupt_again_and_again_is_harmless(two: Notebook) -> None:
 def _until_free(notebook: Notebook) -> None:
     code = """\
         import time
-        from nbcomm.notebook import worlds
+        from nbcomm.notebook.session import registry
         end = time.monotonic() + 20
-        while worlds.current().busy and time.monotonic() < end: time.sleep(0.01)
-        worlds.current().busy"""
+        while registry.current().busy and time.monotonic() < end: time.sleep(0.01)
+        registry.current().busy"""
     assert notebook.run(textwrap.dedent(code)).text == "False\n"
 
 

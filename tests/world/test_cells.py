@@ -159,8 +159,8 @@ def test_exit_ends_no_rank(four: Notebook) -> None:
 
 def test_ipyparallels_own_client_works_beside(four: Notebook) -> None:
     code = """\
-        from nbcomm.notebook import worlds
-        client = worlds.current().client
+        from nbcomm.notebook.session import registry
+        client = registry.current().client
         client.wait_for_engines(4, timeout=30)
         client[:].apply_sync(lambda: __import__("os").environ["RANK"]), client.ids"""
     assert four.run(textwrap.dedent(code)).lines == ["(['0', '1', '2', '3'], [0, 1, 2, 3])"]
@@ -168,8 +168,8 @@ def test_ipyparallels_own_client_works_beside(four: Notebook) -> None:
 
 def test_ipyparallels_own_cells_keep_their_output(four: Notebook) -> None:
     code = """\
-        from nbcomm.notebook import worlds
-        client = worlds.current().client
+        from nbcomm.notebook.session import registry
+        client = registry.current().client
         _ = client.wait_for_engines(4, timeout=30)
         view = client[:]
         view.activate()"""
@@ -195,9 +195,9 @@ def test_a_forked_child_that_leaves_the_cell_ends_there(four: Notebook) -> None:
     cell = four.run("%%distributed -r 1\nif os.fork() == 0: raise ValueError('in the child')\nos.wait()[1] >> 8")
     assert re.search(r"ValueError\S*: in the child", cell.text)
     assert cell.lines[-1] == "[1] 1"
-    four.run("from nbcomm.notebook import worlds\nimport os")
+    four.run("from nbcomm.notebook.session import registry\nimport os")
     four.run("def fork():\n    return os.fork() and os.wait()[1] >> 8")
-    assert four.run("worlds.current().call(fork)").text == "[1, 1, 1, 1]\n"
+    assert four.run("registry.current().call(fork)").text == "[1, 1, 1, 1]\n"
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 

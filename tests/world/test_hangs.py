@@ -402,8 +402,8 @@ UNSEEN = """\
 %%distributed
 def lose():
     import gc
-    from nbcomm.rank.collectives.fingerprints import Board
-    page, = [found for found in gc.get_objects() if type(found) is Board]
+    from nbcomm.rank.collectives.fingerprints import FingerprintBoard
+    page, = [found for found in gc.get_objects() if type(found) is FingerprintBoard]
     (page._folder / f"board{rank}").unlink()
 
 if rank == 1: lose()

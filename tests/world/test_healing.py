@@ -30,7 +30,7 @@ def prepared(four: Notebook) -> Notebook:
 
 
 def _pids(notebook: Notebook) -> list[int]:
-    code = "from nbcomm.notebook import worlds\n[view.pid for view in worlds.current().status()]"
+    code = "from nbcomm.notebook.session import registry\n[view.pid for view in registry.current().status()]"
     return [int(word) for word in notebook.run(code).text.strip(" []\n").split(",")]
 
 
@@ -140,7 +140,7 @@ def test_a_heal_that_is_interrupted_can_be_repeated(prepared: Notebook, pause: f
     prepared.run("%%distributed\nall_reduce(1, group=pair if rank < 2 else rest)")
 
 
-FORKSERVER = "from nbcomm.notebook import worlds\nworlds.current()._processes.forkserver.pid"
+FORKSERVER = "from nbcomm.notebook.session import registry\nworlds.current()._processes.forkserver.pid"
 
 
 def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(prepared: Notebook) -> None:
@@ -166,7 +166,7 @@ def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeate
 def test_a_start_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(
     open_notebook: Callable[..., Notebook],
 ) -> None:
-    notebook = open_notebook("from nbcomm.notebook import worlds\nworlds.warm_up(); warm = worlds._warm")
+    notebook = open_notebook("from nbcomm.notebook.session import registry\nworlds.warm_up(); warm = registry._warm")
     server = psutil.Process(int(notebook.run("warm.wait_ready(60); warm.pid").text))
     home = notebook.run("print(warm.home.path)").text.strip()
     server.suspend()
@@ -187,7 +187,7 @@ def test_a_start_whose_fork_server_does_not_answer_can_be_interrupted_and_repeat
 CONNECT = """
 import threading, gc, zmq
 from ipyparallel import Client
-from nbcomm.notebook import worlds
+from nbcomm.notebook.session import registry
 def made():
     gc.collect()
     return [it for it in gc.get_objects() if isinstance(it, Client) and not it._closed]
@@ -200,7 +200,7 @@ before = sockets(), threading.active_count()
 @pytest.mark.parametrize("busy", ["engines", "controller"])
 def test_a_client_that_is_interrupted_while_it_connects_is_closed(prepared: Notebook, busy: str) -> None:
     prepared.run(CONNECT)
-    controller = psutil.Process(int(prepared.run("worlds.current()._processes.forkserver.pids['controller']").text))
+    controller = psutil.Process(int(prepared.run("registry.current()._processes.forkserver.pids['controller']").text))
     if busy == "controller":
         controller.suspend()
     else:
@@ -216,8 +216,8 @@ def test_a_client_that_is_interrupted_while_it_connects_is_closed(prepared: Note
     assert cell.error is not None
     assert cell.error["ename"] == "KeyboardInterrupt"
     assert prepared.run("print(made(), (sockets(), threading.active_count()) == before)").text == "[] True\n"
-    assert prepared.run("worlds.current().client[0].apply_sync(lambda: 7)", timeout=90).text == "7\n"
-    prepared.run("worlds.current().client.close(); worlds.current()._processes._cluster._client = None")
+    assert prepared.run("registry.current().client[0].apply_sync(lambda: 7)", timeout=90).text == "7\n"
+    prepared.run("registry.current().client.close(); registry.current()._processes._cluster._client = None")
 
 
 # ── replacements that fail ──────────────────────────────────────────────────────────────────────────

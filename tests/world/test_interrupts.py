@@ -92,7 +92,8 @@ patch(later)"""
 def test_the_magic_interrupts_too_and_is_harmless_between_cells(prepared: Notebook) -> None:
     prepared.run("%distributed interrupt")
     code = (
-        "import threading\nfrom nbcomm.notebook import worlds\nthreading.Timer(1.0, worlds.current().interrupt).start()"
+        "import threading\nfrom nbcomm.notebook.session import registry\n"
+        "threading.Timer(1.0, registry.current().interrupt).start()"
     )
     prepared.run(code)
     cell = prepared.run("%%distributed\nbarrier() if rank else time.sleep(60)", timeout=20, fails=True)
@@ -159,8 +160,8 @@ def test_the_forming_of_groups_can_be_interrupted_and_waits_for_nobody_who_is_bu
     # Rank 1 is frozen, so that the forming would wait for it for long; ■ comes as soon as all have been told.
     prepared.run("""\
 import os, signal
-from nbcomm.notebook import worlds
-session = worlds.current()
+from nbcomm.notebook.session import registry
+session = registry.current()
 generations, frozen = session._generations, session.status()[1].pid
 def pressed(_order=generations.order):
     request = _order()

@@ -17,8 +17,8 @@ import pytest
 from .notebook import Notebook
 
 _WHERE = (
-    "from nbcomm.notebook import worlds\n"
-    "s = worlds.current()\n"
+    "from nbcomm.notebook.session import registry\n"
+    "s = registry.current()\n"
     "print(s.home.path, s.home.bulk, s._processes.forkserver.pid, *[v.pid for v in s.status()])"
 )
 
@@ -165,7 +165,8 @@ def test_kill_of_the_fork_server_and_the_kernel(notebook: Notebook) -> None:
 
 def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignore[no-untyped-def]
     notebook = open_notebook()
-    where = notebook.run("from nbcomm.notebook import worlds\nprint(worlds._warm.pid, worlds._warm.home.path)")
+    notebook.run("from nbcomm.notebook.session import registry")
+    where = notebook.run("print(registry._warm.pid, registry._warm.home.path)")
     pid, home = where.text.split()
     server = psutil.Process(int(pid))
     os.kill(notebook.pid, signal.SIGKILL)

@@ -9,7 +9,7 @@ import pytest
 
 from .notebook import Notebook
 
-PATIENT = "%%distributed\nfrom nbcomm.rank import board\nboard._PATIENCE = 30"
+PATIENT = "%%distributed\nfrom nbcomm.rank.collectives import fingerprints\nfingerprints._PATIENCE = 30"
 """However busy the machine is: all ranks come in the end, and nobody waits longer than for that."""
 
 

@@ -19,7 +19,7 @@ import errno, os
 def full(*_):
     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 ''', lie := {})
-from nbcomm.world_dir import Home
+from nbcomm.world_dir import WorldDir
 """
 """What fails as on a full disk, in names of its own."""
 
@@ -61,31 +61,31 @@ def test_a_full_disk_is_told_at_a_start_which_leaves_nothing(
     notebook = open_notebook(FULL, TMPDIR=str(place))
     for step in ("create", "check_room", "write_secret", "write_link", "write_world"):
         if step == "create":
-            notebook.run("from nbcomm.notebook import worlds\nworlds.cool_down()")
-        notebook.run(f"plain = Home.__dict__[{step!r}]\nHome.{step} = staticmethod(lie['full'])")
+            notebook.run("from nbcomm.notebook.session import registry\nworlds.cool_down()")
+        notebook.run(f"plain = WorldDir.__dict__[{step!r}]\nHome.{step} = staticmethod(lie['full'])")
         cell = notebook.run("%distributed start -n 2", fails=True, timeout=120)
         assert cell.error_text.strip() == (
             f"StartError: There is no room for the files of a world in {place} (No space left on device); free some, "
             "or set TMPDIR to a directory on another disk before you start Jupyter."
         )
         assert not list(place.glob("nbcomm-*/*"))
-        notebook.run(f"Home.{step} = plain")
+        notebook.run(f"WorldDir.{step} = plain")
     _started(notebook)
 
 
 def test_the_extension_loads_on_a_full_disk(open_notebook: Callable[..., Notebook], place: Path) -> None:
     notebook = Notebook(str(place), TMPDIR=str(place))
     try:
-        notebook.run(f"{FULL}\nplain = Home.__dict__['create']\nHome.create = staticmethod(lie['full'])")
+        notebook.run(f"{FULL}\nplain = WorldDir.__dict__['create']\nHome.create = staticmethod(lie['full'])")
         notebook.run("%load_ext nbcomm")
-        notebook.run("Home.create = plain")
+        notebook.run("WorldDir.create = plain")
         _started(notebook)
     finally:
         notebook.close()
 
 
 def test_a_world_goes_on_where_no_file_can_grow_any_more(four: Notebook) -> None:
-    four.run("import numpy as np\nfrom nbcomm.notebook import worlds\nsession = worlds.current()")
+    four.run("import numpy as np\nfrom nbcomm.notebook.session import registry\nsession = registry.current()")
     four.run("%%distributed\nbig = torch.full((300_000,), float(rank))")
     before = four.run("print(sorted(path.name for path in session.home.bulk.iterdir()))").text
     four.run(LIMIT.format(4096))

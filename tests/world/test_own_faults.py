@@ -19,7 +19,7 @@ def _all_is_well_again(four: Notebook) -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def _session(four: Notebook) -> None:
-    four.run("from nbcomm.notebook import worlds\nsession = worlds.current()")
+    four.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
 
 
 pytestmark = pytest.mark.usefixtures("_session")
@@ -36,14 +36,14 @@ def test_a_function_that_exits_is_answered(four: Notebook) -> None:
 
 
 ANSWER = """
-import nbcomm.notebook.execution.dispatcher as desk
-plain = desk.Desk.hear
+from nbcomm.notebook.execution import dispatcher
+plain = dispatcher.Dispatcher.hear
 def deaf(self, rank, done, frames=()):
     if rank == 2 and done.failure is None:
-        desk.Desk.hear = plain
+        dispatcher.Dispatcher.hear = plain
         return
     plain(self, rank, done, frames)
-desk.Desk.hear = deaf
+dispatcher.Dispatcher.hear = deaf
 """
 
 REQUEST = """

@@ -236,7 +236,7 @@ def test_a_script_fails_and_says_why(notebook: Notebook, folder: Path, code: str
     (folder / "bad.py").write_text(code)
     cell = notebook.run("%%distributed --file bad.py", fails=True)
     assert said in cell.error_text + cell.text, cell.error_text
-    assert "program.py" not in cell.error_text
+    assert "script_runner.py" not in cell.error_text
     assert "__import__" not in cell.error_text
     if "argparse" in code:
         assert "the following arguments are required: x" in cell.text
@@ -249,13 +249,14 @@ def test_what_calls_a_script_is_not_shown_as_a_line_of_it(notebook: Notebook, fo
     )
     # Rank 2 has not come to the script's first line yet.
     late = (
-        "import time; from nbcomm.rank import program; keep = program._keep; program._keep = lambda _: time.sleep(60)"
+        "import time; from nbcomm.rank.cells import script_runner; keep = script_runner._keep; "
+        "script_runner._keep = lambda _: time.sleep(60)"
     )
     notebook.run(f"%%distributed -r 2\nlate = {{}}\nexec({late!r}, late)")
     cell = notebook.run("%%distributed --file meets.py", fails=True)
     assert "rank 2 is still running" in cell.error_text, cell.error_text
     assert "__import__" not in cell.error_text
-    notebook.run("%%distributed -r 2\nexec('program._keep = keep', late)")
+    notebook.run("%%distributed -r 2\nexec('script_runner._keep = keep', late)")
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 
@@ -384,8 +385,8 @@ def test_a_fresh_run_that_is_refused_replaces_nothing(notebook: Notebook, line: 
 def test_a_fresh_run_waits_for_no_cell_and_ends_none(notebook: Notebook, folder: Path) -> None:
     wait = "import os, time; open(f'on{rank}', 'w'); stays = rank\nwhile not os.path.exists('go'): time.sleep(0.01)"
     notebook.run(
-        "import os, threading, time\nfrom nbcomm.notebook import worlds\n"
-        f"thread = threading.Thread(target=worlds.current().run, args=({wait!r},))\nthread.start()\n"
+        "import os, threading, time\nfrom nbcomm.notebook.session import registry\n"
+        f"thread = threading.Thread(target=registry.current().run, args=({wait!r},))\nthread.start()\n"
         "while not all(os.path.exists(f'on{rank}') for rank in range(4)): time.sleep(0.01)"
     )
     refused = notebook.run("%distributed run --fresh uses.py no", fails=True).error_text

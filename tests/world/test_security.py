@@ -112,7 +112,7 @@ class World:
         assert "HangError" in self.notebook.run("%%distributed\nif rank: barrier()", fails=True).error_text
         assert "Rank 2 is back" in self.run("%distributed heal 2")
         self.run(PREPARE)
-        where = self.run("from nbcomm.notebook import worlds\nprint(worlds.current().home.path)")
+        where = self.run("from nbcomm.notebook.session import registry\nprint(registry.current().home.path)")
         self.home = WorldDir(where.strip())
 
     def run(self, code: str) -> str:
@@ -168,7 +168,7 @@ class World:
 
     def pids(self) -> list[int]:
         """The ranks' processes."""
-        return [int(word) for word in re.findall(r"\d+", self.run("[v.pid for v in worlds.current().status()]"))]
+        return [int(word) for word in re.findall(r"\d+", self.run("[v.pid for v in registry.current().status()]"))]
 
     def works(self) -> None:
         """See that collectives are right, that groups can form, and that nothing has died or was replaced."""
@@ -644,7 +644,7 @@ def test_nobody_without_keys_is_let_in_at_a_port_of_ipyparallels(world: World) -
 
 def test_a_strangers_word_that_is_too_short_does_not_stop_ipyparallels_queues(world: World) -> None:
     # Its queues swap the first two parts of a message, and then wait for a third.
-    code = "import ipyparallel\nprint(worlds.current().client[:].apply_async(lambda: 6 * 7).get(timeout=10))"
+    code = "import ipyparallel\nprint(registry.current().client[:].apply_async(lambda: 6 * 7).get(timeout=10))"
     assert world.run(code) == "[42, 42, 42, 42]\n"
     for name, door in world.houses.items():
         if name.startswith("curve "):

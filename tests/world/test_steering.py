@@ -17,7 +17,9 @@ def three(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield notebook
 
 
-IN_BULK = "from nbcomm.notebook import worlds\n[p for p in worlds.current().home.bulk.iterdir() if p.is_file()]"
+IN_BULK = (
+    "from nbcomm.notebook.session import registry\n[p for p in registry.current().home.bulk.iterdir() if p.is_file()]"
+)
 """A cell that shows the files in which values travel."""
 
 
@@ -93,7 +95,7 @@ large = torch.zeros(1 << 20), Odd() if rank == 1 else None""")
     assert "cannot be rebuilt here" in four.run("%distributed pull large", fails=True).error_text
     assert four.run(IN_BULK).text.rstrip() == "[]"
     fails = "lambda: torch.zeros(1 << 20) if rank != 1 else 1 / 0"
-    assert "ZeroDivisionError" in four.run(f"worlds.current().call({fails})", fails=True).error_text
+    assert "ZeroDivisionError" in four.run(f"registry.current().call({fails})", fails=True).error_text
     assert four.run(IN_BULK).text.rstrip() == "[]"
 
 
@@ -137,7 +139,7 @@ def test_interrupt_ends_a_cell_and_keeps_variables(four: Notebook) -> None:
 
 
 def test_a_called_function_is_interrupted_and_guarded_as_a_cell_is(four: Notebook) -> None:
-    four.run("import time\nfrom nbcomm.notebook import worlds\nsession = worlds.current()")
+    four.run("import time\nfrom nbcomm.notebook.session import registry\nsession = registry.current()")
     four.run("def long():\n    print('on')\n    time.sleep(60)")
     four.interrupted("session.call(long)")
     assert "SubsetError" in four.run("session.call(lambda: barrier(), ranks='0-1')", fails=True).error_text

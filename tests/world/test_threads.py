@@ -31,7 +31,7 @@ def _apart(code: str) -> str:
 @pytest.fixture(scope="module")
 def world(four: Notebook) -> Notebook:
     """A world whose threads can be ended."""
-    four.run("from nbcomm.notebook import worlds\nsession = worlds.current()")
+    four.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
     four.run(_apart(END))
     four.run(f"%%distributed\n{_apart(END)}\nimport os\npid = os.getpid()")
     return four

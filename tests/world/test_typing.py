@@ -14,8 +14,8 @@ from .notebook import Notebook
 DEADLINE = 30.0
 BESIDE = """
 import threading
-from nbcomm.notebook import worlds
-beside = threading.Thread(target=lambda: worlds.current().run({code!r}, quiet=True))
+from nbcomm.notebook.session import registry
+beside = threading.Thread(target=lambda: registry.current().run({code!r}, quiet=True))
 beside.start()
 """
 
@@ -56,7 +56,7 @@ def running(notebook: Notebook, code: str) -> Iterator[None]:
     try:
         yield
     finally:
-        notebook.run("worlds.current().interrupt(); beside.join(30); assert not beside.is_alive()")
+        notebook.run("registry.current().interrupt(); beside.join(30); assert not beside.is_alive()")
 
 
 def test_names_of_ranks(four: Notebook, tmp_path: Path) -> None:

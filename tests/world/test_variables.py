@@ -248,8 +248,8 @@ def test_of_shards_each_rank_has_its_own(filled: Notebook) -> None:
 
 def test_from_python(filled: Notebook) -> None:
     code = """\
-from nbcomm.notebook import worlds
-session = worlds.current()
+from nbcomm.notebook.session import registry
+session = registry.current()
 rows = {row.name: row for row in session.who(["x", "only"])}
 found = session.diff("x", ranks=[0, 1, 2])
 print(rows["x"].verdict, rows["x"].groups, rows["x"].seen[0].shape, rows["only"].absent[1], len(session.who()) > 15)
@@ -286,7 +286,8 @@ def test_a_large_tensor_is_hashed_where_it_lies_and_nothing_of_it_stays(filled: 
     assert grown.text == "[0-1] True\n"
     assert "first at [5, 7]: 1.0 here, 0.0 on rank 0" in filled.run("%distributed diff turned_big -r 0,1").text
     code = (
-        "from nbcomm.notebook import worlds\n[file for file in worlds.current().home.bulk.iterdir() if file.is_file()]"
+        "from nbcomm.notebook.session import registry\n"
+        "[file for file in registry.current().home.bulk.iterdir() if file.is_file()]"
     )
     assert filled.run(code).text == "[]\n"
     filled.run("%%distributed -r 0,1\ndel big, turned_big, peak")
@@ -331,7 +332,8 @@ def test_broken_groups_a_lost_rank_a_lost_notebook_and_a_world_of_one(
     assert notebook.run("%distributed diff x").text == "x (int), compared with rank 0:\nrank 1: x is not defined.\n"
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
     notebook.run("%%distributed\nlong = torch.zeros(1).expand(1 << 44)")
-    identity = notebook.run("from nbcomm.notebook import worlds\nprint(worlds.current().home.id)").text.strip()
+    notebook.run("from nbcomm.notebook.session import registry")
+    identity = notebook.run("print(registry.current().home.id)").text.strip()
     begin(notebook, "%distributed who long")
     os.kill(notebook.pid, signal.SIGKILL)
     notebook.begin_again()

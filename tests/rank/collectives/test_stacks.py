@@ -10,7 +10,7 @@ from nbcomm.rank.collectives import stacks
 
 STRESS = """
 import contextlib, gc, sys, threading, time
-from nbcomm.rank import frames
+from nbcomm.rank.collectives import stacks
 
 main = threading.get_ident()
 
@@ -33,7 +33,7 @@ for thread in threads:
 gc.callbacks.append(let_others_go_on)
 gc.set_threshold(1)
 while time.monotonic() < until:
-    with frames.of_all_threads() as found:
+    with stacks.of_all_threads() as found:
         for frame in found.values():
             while frame is not None:
                 frame = frame.f_back
@@ -63,7 +63,7 @@ def test_the_collector_is_as_it_was() -> None:
 
 LOOK = """
 import gc, threading, weakref
-from nbcomm.rank import frames
+from nbcomm.rank.collectives import stacks
 
 class Large:
     pass
@@ -81,7 +81,7 @@ thread.start()
 begun.wait()
 
 def look():
-    with frames.of_all_threads() as found:
+    with stacks.of_all_threads() as found:
         assert found[thread.ident].f_back is not None
 
 look()
