@@ -71,7 +71,7 @@ def test_an_interrupt_in_mid_stop_or_in_the_last_step_of_a_start_leaves_nothing(
     traces = _Traces(notebook)
     notebook.run("""\
 import signal
-from nbcomm.notebook import session
+from nbcomm.notebook.session import session
 def pressed(step):
     def press(*args, **options):
         signal.raise_signal(signal.SIGINT)
