@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from nbcomm.notebook.display.area import RecordingArea
+from nbcomm.notebook.output.cell_options import CellOptions
 from nbcomm.notebook.output.cell_output import CellOutput
 from nbcomm.protocol import Display, Item, Text
 
@@ -17,7 +18,7 @@ class Cell:
     def __init__(self, ranks: Sequence[int] = range(4), *, updates: bool = True, **options: Any) -> None:
         self.now = 0.0
         self.area = RecordingArea(updates=updates)
-        self.output = CellOutput(ranks, area=self.area, clock=lambda: self.now, **options)
+        self.output = CellOutput(ranks, CellOptions(**options), area=self.area, clock=lambda: self.now)
 
     def write(self, rank: int, text: str, stream: str = "stdout") -> None:
         self.output.feed(rank, [Text(stream, text)])

@@ -25,6 +25,7 @@ from ..display.items import FoldedItem, Line, Piece, Place, Rich, View, version
 from ..display.live import ScreenPicture, text_bundle
 from ..display.terminal_lines import Reader, piece_of
 from ..widgets.rows import CellWidgets, WidgetRows, as_view
+from .cell_options import CellOptions
 from .execute_result import ResultScreen, Values, cell_area
 from .failures import cell_error
 from .folding import WINDOW, Merger, Order, RankLane
@@ -55,9 +56,7 @@ class CellOutput:
 
     Args:
         ranks: the ranks that run the cell.
-        fold: show what ranks agree on once.
-        by_rank: all of the lowest rank's output first, and so on.
-        quiet: show nothing.
+        options: how it is shown.
         area: where to show it; by default the cell that runs now.
         clock: the time in seconds, for tests.
 
@@ -69,20 +68,18 @@ class CellOutput:
     _faults: ClassVar[Faults] = Faults()
     _shared: ClassVar[threading.RLock] = threading.RLock()  # slots and closed screens; taken after `_lock`
 
-    def __init__(  # noqa: PLR0913 - each is an option of %%distributed, or a test's
+    def __init__(
         self,
         ranks: Sequence[int],
+        options: CellOptions = CellOptions(),  # noqa: B008 - it is frozen
         *,
-        fold: bool = True,
-        by_rank: bool = False,
-        quiet: bool = False,
         area: Area | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        order: Order = "by_rank" if by_rank else "fold" if fold else "each"
+        order: Order = "by_rank" if options.by_rank else "fold" if options.fold else "each"
         self.widgets: Mirrors | None = None
         self._order = order
-        self._quiet = quiet
+        self._quiet = options.quiet
         self._clock = clock
         self._merger = Merger(ranks, order=order)
         self._readers = {rank: Reader() for rank in sorted(ranks)}

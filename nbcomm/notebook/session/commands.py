@@ -20,6 +20,7 @@ from ..display.area import current_area
 from ..execution.after_cell import Aftermath
 from ..execution.introspection import Answer, Introspections
 from ..execution.transfers import Transfers
+from ..output.cell_options import CellOptions
 from ..output.cell_output import CellOutput
 from ..variables.queries import VariableQueries
 from . import script_cells
@@ -69,17 +70,13 @@ class Commands:
         """All ranks, ascending."""
         return self._roster.ranks
 
-    def run(  # noqa: PLR0913 - each is an option of %%distributed
+    def run(
         self,
         code: str,
         ranks: str | Iterable[int] | None = None,
         *,
         number: int | None = None,
-        fold: bool = True,
-        by_rank: bool = False,
-        quiet: bool = False,
-        draw: bool = False,
-        trace: str | None = None,
+        **options: Any,
     ) -> None:
         """Run a cell and show what it shows; returns when it has ended on every rank.
 
@@ -87,11 +84,7 @@ class Commands:
             code: the cell, as in a notebook: magics, ``!cmd`` and top-level ``await`` included.
             ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
             number: what the ranks call the cell in tracebacks and history; counted by default.
-            fold: show lines on which ranks agree once.
-            by_rank: show all of rank 0's output, then rank 1's, and so on.
-            quiet: show nothing; failures are raised all the same.
-            draw: show a picture of each collective that the cell made, with the ranks' values before and after.
-            trace: write a trace to this file, for https://ui.perfetto.dev: when each rank did what.
+            **options: ``fold``, ``by_rank``, ``quiet``, ``draw`` and ``trace``: see `CellOptions`.
 
         Raises:
             CellError: it failed on some rank.
@@ -99,7 +92,7 @@ class Commands:
             StateError: the world is stopped, or still busy. Nothing was run.
             KeyboardInterrupt: it was interrupted.
         """
-        self._run(code, None, ranks, number, fold=fold, by_rank=by_rank, quiet=quiet, draw=draw, trace=trace)
+        self._run(code, None, ranks, number, CellOptions(**options))
 
     def run_file(
         self,
@@ -107,6 +100,7 @@ class Commands:
         args: Iterable[object] = (),
         ranks: str | Iterable[int] | None = None,
         *,
+        number: int | None = None,
         fresh: bool = False,
         **options: Any,
     ) -> None:
@@ -116,6 +110,7 @@ class Commands:
             path: the script.
             args: its arguments.
             ranks: which ranks run it; all by default.
+            number: as of `run`.
             fresh: put new processes in the places of these ranks before: their variables are lost, and so is what
                 libraries remember in a process.
             **options: as of `run`.
@@ -126,33 +121,30 @@ class Commands:
             CellError: it failed on some rank, or ended with an exit status other than 0.
         """
         words = [str(arg) for arg in args]
-        self._run(script_cells.order(path, words), " ".join([path, *words]), ranks, fresh=fresh, **options)
+        script = " ".join([path, *words])
+        self._run(script_cells.order(path, words), script, ranks, number, CellOptions(**options), fresh=fresh)
 
-    def _run(  # noqa: PLR0913 - each is an option of %%distributed
+    def _run(  # noqa: PLR0913 - what `run` and `run_file` have
         self,
         code: str,
         script: str | None,
         ranks: str | Iterable[int] | None,
-        number: int | None = None,
+        number: int | None,
+        options: CellOptions,
         *,
-        fold: bool = True,
-        by_rank: bool = False,
-        quiet: bool = False,
-        draw: bool = False,
-        trace: str | None = None,
         fresh: bool = False,
     ) -> None:
         chosen = self._choose(ranks, replacing=fresh)
-        file = None if trace is None else tracing.check(trace)
+        file = None if options.trace is None else tracing.check(options.trace)
         if fresh:  # behind all that can be refused
             self.heal(chosen)
             self._manuscript.replaced(chosen, len(self.ranks))
-            if not quiet:
+            if not options.quiet:
                 sys.stdout.write(f"{_fresh(chosen, len(self.ranks))}\n")
         number = next(self._numbers) if number is None else number
-        output = CellOutput(chosen, fold=fold, by_rank=by_rank, quiet=quiet)
+        output = CellOutput(chosen, options)
         with self._stage.alone(), self._manuscript.cell(number, code, chosen, len(self.ranks), script):
-            order = Run(self._desk.next_id(), code, chosen, number, draw, file is not None, script is not None)
+            order = Run(self._desk.next_id(), code, chosen, number, options.draw, file is not None, script is not None)
             self._stage.perform(order, output, Aftermath(order, output, file, self._roster.places))
 
     def replay(self) -> None:

@@ -152,7 +152,9 @@ def _add_fresh(parser: argparse.ArgumentParser) -> None:
 def _add_cell_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-r", "--ranks", metavar="SPEC", help="on these ranks only: 0 | 0,2 | 0-3 | 0:8:2 | !1 | all")
     parser.add_argument("--by-rank", action="store_true", help="show all of rank 0's output, then rank 1's, and so on")
-    parser.add_argument("--no-fold", action="store_true", help="show each rank's lines even where ranks agree")
+    parser.add_argument(
+        "--no-fold", dest="fold", action="store_false", help="show each rank's lines even where ranks agree"
+    )
     parser.add_argument("--quiet", action="store_true", help="show no output; failures are still raised")
     parser.add_argument("--draw", action="store_true", help="show a picture of each collective, with its real values")
     parser.add_argument("--trace", metavar="FILE", help="write a trace of the cell, for https://ui.perfetto.dev")

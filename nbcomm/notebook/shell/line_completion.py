@@ -50,7 +50,7 @@ def line_at(code: str, cursor: int) -> TypedLine | None:
     r"""The line that the cursor is in, if it is one of ours.
 
     >>> line_at("x = 1\n%distributed start -n 4 --de", 34)
-    Line(magic='%distributed', words=['start', '-n', '4'], token='--de')
+    TypedLine(magic='%distributed', words=['start', '-n', '4'], token='--de')
     """
     found = _LINE.fullmatch(code[code.rfind("\n", 0, cursor) + 1 : cursor])
     if found is None:

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import fields
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from ...errors import CellSyntaxError, Interrupted, NbcommError, SpecError, Stat
 from ...faults import Faults
 from ...rank_spec import capital
 from ..cluster.wishes import Wishes
+from ..output.cell_options import CellOptions
 from ..session import buttons, kernel_restart, registry, script_cells
 from ..session.session import Session
 from ..session.world_names import addressed
@@ -108,11 +110,7 @@ class DistributedMagics(Magics):
                 what(session)(
                     options.ranks,
                     number=number,
-                    fold=not options.no_fold,
-                    by_rank=options.by_rank,
-                    quiet=options.quiet,
-                    draw=options.draw,
-                    trace=options.trace,
+                    **{field.name: getattr(options, field.name) for field in fields(CellOptions)},
                 )
             finally:
                 if self._timing and not options.quiet:

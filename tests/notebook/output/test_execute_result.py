@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from nbcomm.notebook.display.area import Area, RecordingArea
+from nbcomm.notebook.output.cell_options import CellOptions
 from nbcomm.notebook.output.cell_output import CellOutput
 from nbcomm.notebook.output.execute_result import cell_area, placing
 from nbcomm.protocol import Clear, Result, Text
@@ -30,7 +31,7 @@ class InKernel(Cell):
     def __init__(self, ranks=range(3), **options: Any) -> None:
         super().__init__(ranks, **options)
         self.area = Results()
-        self.output = CellOutput(ranks, area=self.area, clock=lambda: self.now, **options)
+        self.output = CellOutput(ranks, CellOptions(**options), area=self.area, clock=lambda: self.now)
 
 
 def types(cell: Cell) -> list[str]:
