@@ -43,7 +43,7 @@ _log = logging.getLogger(__name__)
 
 
 class Shown(Protocol):
-    """A place in the page that shows widgets; see `rows.Block`."""
+    """A place in the page that shows widgets; see `rows.WidgetRows`."""
 
     def drop(self, model: str) -> None:
         """The widget of this id has closed: it goes."""
