@@ -31,7 +31,7 @@ def test_its_files_are_one_module_without_imports(tmp_path: Path, name: str) -> 
     assert (done.stdout, done.stderr) == ("function 0-1\n", "")
 
 
-@pytest.mark.parametrize("name", ["panel", "views", "../pictures/explorer"])
+@pytest.mark.parametrize("name", ["panel", "views", "../../explorer/js/explorer"])
 def test_every_file_is_in_it(name: str) -> None:
     main = PANEL / f"{name}.js"
     text = viewless.module(main)

@@ -67,7 +67,12 @@ def test_a_widget_is_opened_among_what_its_cell_prints() -> None:
 
     run, kinds, target, value, last, same = in_child(body)
     assert run == 1
-    assert kinds == ["Text", "Comm", "Comm", "Comm", "Text", "Comm"]  # its layout, its style, itself; a new value
+    assert kinds == [
+        "Text",
+        *["CommFromRank"] * 3,
+        "Text",
+        "CommFromRank",
+    ]  # its layout, style, itself; a new value
     assert (target, value) == ("jupyter.widget", "text")
     assert last == {"method": "update", "state": {"value": "new"}, "buffer_paths": []}
     assert same
