@@ -263,7 +263,7 @@ def test_an_attach_that_is_interrupted_before_the_cell_is_shown_leaves_it_runnin
     cell = notebook.submit("%%distributed\nimport time\nprint('on', flush=True); time.sleep(60)")
     notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
     _kill(notebook)
-    notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nworlds.use(registry.attach())")
+    notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nregistry.use(registry.attach())")
     assert "still runs an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
     notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._roster.wait(0.01)")
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
@@ -273,7 +273,7 @@ def test_no_process_is_replaced_for_a_script_while_any_rank_runs_a_cell(notebook
     cell = notebook.submit("%%distributed -r 2\nimport time\nprint('on', flush=True); time.sleep(60)")
     notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
     _kill(notebook)
-    notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nworlds.use(registry.attach())")
+    notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nregistry.use(registry.attach())")
     notebook.run("open('x.py', 'w').write('kept')")
     refused = notebook.run("%distributed run --fresh -r 0 x.py", fails=True)
     assert "Rank 2 still runs an earlier cell; nothing was run." in refused.error_text

@@ -140,7 +140,7 @@ def test_a_heal_that_is_interrupted_can_be_repeated(prepared: Notebook, pause: f
     prepared.run("%%distributed\nall_reduce(1, group=pair if rank < 2 else rest)")
 
 
-FORKSERVER = "from nbcomm.notebook.session import registry\nworlds.current()._processes.forkserver.pid"
+FORKSERVER = "from nbcomm.notebook.session import registry\nregistry.current()._processes.forkserver.pid"
 
 
 def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(prepared: Notebook) -> None:
@@ -166,7 +166,7 @@ def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeate
 def test_a_start_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(
     open_notebook: Callable[..., Notebook],
 ) -> None:
-    notebook = open_notebook("from nbcomm.notebook.session import registry\nworlds.warm_up(); warm = registry._warm")
+    notebook = open_notebook("from nbcomm.notebook.session import registry\nregistry.warm_up(); warm = registry._warm")
     server = psutil.Process(int(notebook.run("warm.wait_ready(60); warm.pid").text))
     home = notebook.run("print(warm.home.path)").text.strip()
     server.suspend()
@@ -206,7 +206,7 @@ def test_a_client_that_is_interrupted_while_it_connects_is_closed(prepared: Note
     else:
         prepared.run("%%distributed\nimport asyncio, time\nasyncio.get_running_loop().call_later(0.1, time.sleep, 15);")
         time.sleep(0.5)
-    cell = prepared.submit("print('on', flush=True)\nworlds.current().client;")
+    cell = prepared.submit("print('on', flush=True)\nregistry.current().client;")
     prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)
     time.sleep(2.0)  # in one of its waits
     assert not cell.idle
