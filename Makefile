@@ -24,7 +24,7 @@ help:
 	@echo '             finds the CPU build; not a part of make test). PYTHON=python3.13 names its Python, SUITES="world comm" some suites'
 	@echo 'make test-lowest   the same with the oldest torch that nbcomm allows, and the lowest version of everything else'
 	@echo 'make bench   the speed table'
-	@echo 'make faults  break a world in every way of docs/reliability.md, and write that page anew'
+	@echo 'make faults  break a world in every way of docs/reliability.md, and write its rows'
 	@echo 'make soak    one world through 500 random cells with random faults, checked after each'
 	@echo 'make screenshots   take the pictures of docs/ anew, in a real browser'
 	@echo 'make clean   remove the environment, caches and builds'

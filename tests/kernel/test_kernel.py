@@ -106,9 +106,7 @@ def test_displays_and_values_of_ranks_stand_in_the_order_of_the_ranks_whichever_
 
 
 def test_what_ranks_give_to_a_local_cell_is_not_its_result(cluster: Notebook) -> None:
-    cell = cluster.run(
-        "%%local\nfrom nbcomm.notebook.session import registry\nregistry.current().run('1')\n'its own'"
-    )
+    cell = cluster.run("%%local\nfrom nbcomm.notebook.session import registry\nregistry.current().run('1')\n'its own'")
     assert kinds(cell) == ["stdout", "execute_result"]
     assert cell.text == f"{ALL} 1\n'its own'\n"
 

@@ -240,47 +240,17 @@ def _sentence(shown: str, fault: Fault) -> str:
 
 # ── the page ────────────────────────────────────────────────────────────────────────────────────────
 
-_HEAD = """\
-# What happens when something breaks
+_TABLE = "| fault | while the ranks are in |"
+"""How the table begins; it ends with an empty line."""
 
-Written by `make faults`: each row was done to a world of four CPU ranks behind a real Jupyter kernel, and each is a
-test (`tests/world/test_faults.py`). The ranks held a variable, a subgroup and a DDP model. *Told* is the time from the
-fault to the end of the cell (or to the status that names it); *good again* is what passes until the next good
-cell, with a collective and a backward in it, has ended, `heal` or `attach` included. Times are of one run on {cores}
-cores; they say how things compare, and no more.
 
-| fault | while the ranks are in | what you see | told | then you type | good again | lost |
-|---|---|---|---|---|---|---|
-"""
-
-_TAIL = """
-Nothing else is lost: variables, subgroups, DeviceMesh, DTensor, DDP and FSDP2 objects made before go on working
-(`tests/world/test_hangs.py` does the same to FSDP2, DTensor and DeviceMesh). What an interrupted in-place collective
-has left in its own tensor is not defined, as in torch.
-
-A cell that calls `dist.destroy_process_group()`, as scripts do at their end, leaves the next one a new world; groups
-that it destroyed say so when they are used (`tests/world/test_destroy.py`). A rank that dies while the world starts is
-named, and nothing is left of that start (`tests/world/test_breaking.py`). And `make soak` sends one world through 500
-random cells and faults, and checks each rank's variables after each.
-
-A kernel that is *restarted* while a cell runs interrupts that cell first, because Jupyter does; one that is killed
-leaves it running, and `attach` shows all of its output and its end.
-
-Limits, said plainly:
-
-- **C code that holds Python's lock** cannot be interrupted by anybody; you are told within two seconds, and can
-  replace that rank.
-- **Memory that runs out** for the whole machine makes the system kill a process. Ranks offer themselves, so that it is
-  neither the notebook nor the fork server; where the control group counts such kills, the cause is named
-  (`tests/world/test_memory.py` does it for real).
-- **GPUs**: NCCL has an abort of its own, which nbcomm calls in place of shutting gloo's sockets, and the groups are
-  formed anew in the same way. That path is written and was **not tested**: no GPU was at hand.
-- **Other versions of torch**: what nbcomm uses of torch's private interfaces is in one module, and is checked at each
-  start; `nbcomm doctor` says what it found. Where something is missing, groups are torch's own: an interrupt still ends
-  a collective and the groups are destroyed and made again, but handles made before are lost, and there are no verdicts
-  and no comparisons of calls.
-- **Several hosts** are not there yet.
-"""
+def written(page: str, rows: list[str], cores: int) -> str:
+    """Return a page with these rows in its table, and the number of cores on which they were made; all else stays."""
+    before, _, rest = page.partition(_TABLE)
+    head, rule, *_ = rest.split("\n", 2)
+    behind = rest.partition("\n\n")[2]
+    told = re.sub(r"\d+(?=\s+cores)", str(cores), before)
+    return "\n".join([f"{told}{_TABLE}{head}", rule, *rows, "", behind])
 
 
 def main() -> None:
@@ -308,7 +278,7 @@ def main() -> None:
         shutil.rmtree(directory, ignore_errors=True)
         shutil.rmtree(place, ignore_errors=True)
     if target is not None:
-        target.write_text(_HEAD.format(cores=os.cpu_count()) + "\n".join(rows) + "\n" + _TAIL)
+        target.write_text(written(target.read_text(), rows, os.cpu_count() or 1))
 
 
 if __name__ == "__main__":

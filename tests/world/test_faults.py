@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .faults import FAULTS, Fault, prepare, run
+from .faults import FAULTS, Fault, prepare, run, written
 from .notebook import Notebook
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -38,3 +38,12 @@ def test_the_page_has_every_row() -> None:
     page = PAGE.read_text()
     for fault in FAULTS:
         assert f"| {fault.what} | {fault.where} |" in page, "run: make faults"
+
+
+def test_writing_the_rows_changes_nothing_else() -> None:
+    page = PAGE.read_text()
+    _, _, table = page.partition("| fault |")
+    rows = table.split("\n\n")[0].splitlines()[2:]
+    assert written(page, rows, 4) == page
+    changed = written(page, ["| a | row |"], 8)
+    assert changed.replace("| a | row |", "\n".join(rows)).replace("8 cores", "4 cores") == page
