@@ -62,7 +62,7 @@ def test_a_full_disk_is_told_at_a_start_which_leaves_nothing(
     for step in ("create", "check_room", "write_secret", "write_link", "write_world"):
         if step == "create":
             notebook.run("from nbcomm.notebook.session import registry\nregistry.cool_down()")
-        notebook.run(f"plain = WorldDir.__dict__[{step!r}]\nHome.{step} = staticmethod(lie['full'])")
+        notebook.run(f"plain = WorldDir.__dict__[{step!r}]\nWorldDir.{step} = staticmethod(lie['full'])")
         cell = notebook.run("%distributed start -n 2", fails=True, timeout=120)
         assert cell.error_text.strip() == (
             f"StartError: There is no room for the files of a world in {place} (No space left on device); free some, "
@@ -76,7 +76,7 @@ def test_a_full_disk_is_told_at_a_start_which_leaves_nothing(
 def test_the_extension_loads_on_a_full_disk(open_notebook: Callable[..., Notebook], place: Path) -> None:
     notebook = Notebook(str(place), TMPDIR=str(place))
     try:
-        notebook.run(f"{FULL}\nplain = WorldDir.__dict__['create']\nHome.create = staticmethod(lie['full'])")
+        notebook.run(f"{FULL}\nplain = WorldDir.__dict__['create']\nWorldDir.create = staticmethod(lie['full'])")
         notebook.run("%load_ext nbcomm")
         notebook.run("WorldDir.create = plain")
         _started(notebook)
