@@ -11,10 +11,13 @@ import os
 import signal
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 from ipyparallel.cluster import launcher as ipp
 
+from ..errors import StartError
+from ..node.exit_status import how_it_ended
 from ..node.forkserver_protocol import Start, wired
 from ..world_dir import HOME_VARIABLE, tail
 from .forkserver_client import ForkServerClient
@@ -96,6 +99,20 @@ class ForkedController(_ForkedProcess, ipp.ControllerLauncher):  # type: ignore[
     def find_args(self) -> list[str]:
         """Return what ipyparallel logs as the command."""
         return ["nbcomm-controller", *self._argv()]
+
+    async def get_connection_info(self, timeout: float | None = None) -> dict[str, Any]:
+        """Wait for the controller, and return how engines and clients reach it.
+
+        Raises:
+            StartError: it has ended, or did not come up in time.
+        """
+        try:
+            info: dict[str, Any] = await super().get_connection_info(timeout)
+        except (RuntimeError, TimeoutError) as error:  # ipyparallel's words, which tell nothing of the cause
+            status = self.poll()
+            how = "did not come up" if status is None else how_it_ended(status)
+            raise StartError(f"ipyparallel's controller {how}. Its log ends:\n{self.get_output()}") from error
+        return info
 
 
 class ForkedEngine(_ForkedProcess, ipp.EngineLauncher):  # type: ignore[misc]

@@ -17,8 +17,7 @@ from typing import Any
 import ipyparallel
 import zmq
 
-from ..errors import Interrupted, StartError
-from ..node.exit_status import how_it_ended
+from ..errors import Interrupted
 from ..threads import keep
 from ..world_dir import private_file
 from .forkserver_client import ForkServerClient
@@ -117,25 +116,8 @@ class LocalCluster:
     def start(self, n: int) -> None:
         """Start the controller and n engines; returns when their processes are started, not yet ready."""
         self._write_keys()
-        try:
-            self._do(self._cluster.start_cluster(n))
-        except (RuntimeError, TimeoutError) as error:  # ipyparallel's words, which tell nothing of the cause
-            self._blame_controller(error)
-            raise
+        self._do(self._cluster.start_cluster(n))
         self._environment = dict(self._cluster.engine_set.environment)
-
-    def _blame_controller(self, error: Exception) -> None:
-        """Say what became of the controller, where its end, or its silence, is what a start failed of.
-
-        Raises:
-            StartError: it is.
-        """
-        controller = self._cluster.controller
-        if isinstance(error, StartError) or controller is None:
-            return
-        status = controller.poll()
-        how = "did not come up" if status is None else how_it_ended(status)
-        raise StartError(f"ipyparallel's controller {how}. Its log ends:\n{controller.get_output()}") from error
 
     def _write_keys(self) -> None:
         """Give the controller its keys: CURVE's, which it asks everybody for who connects, and the one it signs with.
