@@ -94,7 +94,7 @@ class CellOutput:
         self._restless: set[Place] = set()
         self._unfinished_since: dict[int, float] = {}
         self._started = clock()
-        self._notice = ""
+        self._notice = self._noticed = ""  # what is to be shown, and what is
         self._tail: list[str | ScreenPicture] = []
         self._most = max(20, PIECES // len(self._readers))  # pieces of a rank that are seen before they are settled
         self._stale = False  # whether the live part must be made anew
@@ -127,10 +127,10 @@ class CellOutput:
                 self._inbox.append((self._clock(), rank, None))
 
     def notice(self, text: str) -> None:
-        """Show a line of nbcomm's own below the live output, in place of the last one; "" removes it."""
-        if text and not self._notice and not self._quiet and not self._screen.area.updates:
-            self._screen.write("stderr", text + "\n")
-        self._stale |= text != self._notice
+        """Show a line of nbcomm's own below the live output, in place of the last one; "" removes it.
+
+        From any thread, which waits for nobody: the next `render` shows it.
+        """
         self._notice = text
 
     def render(self) -> None:
@@ -140,6 +140,7 @@ class CellOutput:
             self._take(now)
             if self._quiet:
                 return
+            self._take_notice()
             self._settle(self._merger.settle())
             self._settle(self._merger.force(self._impatience(now), joinable=self._screen.area.updates))
             self._refresh()
@@ -205,6 +206,14 @@ class CellOutput:
             self._screen.flush()
 
     # ── taking in ───────────────────────────────────────────────────────────────────────────────────
+
+    def _take_notice(self) -> None:
+        before, self._noticed = self._noticed, self._notice
+        if self._noticed == before:
+            return
+        self._stale = True
+        if not (before or self._screen.area.updates):  # where nothing can be replaced, one line must do
+            self._screen.write("stderr", self._noticed + "\n")
 
     def _take(self, now: float) -> None:
         """Read what has arrived into the merger's lanes."""
@@ -394,7 +403,7 @@ class CellOutput:
         since = [lane.since for lane in self._merger.lanes] + list(self._unfinished_since.values())
         oldest = min((moment for moment in since if moment is not None), default=now)
         early = now - self._started < _QUICK
-        if self._screen.has_live or self._notice or (not early and now - oldest >= _WAIT):
+        if self._screen.has_live or self._noticed or (not early and now - oldest >= _WAIT):
             if self._stale and self._screen.area.updates:
                 if not self._screen.due:
                     self._screen.flush()
@@ -410,7 +419,7 @@ class CellOutput:
         unfinished = {rank: self._readers[rank].unfinished for rank in self._unfinished_since}
         hidden, entries = self._merger.preview(unfinished, self._most)
         missing = [lane.rank for lane in self._merger.lanes if not lane.ended and not lane.rich]
-        return waiting(hidden, entries, self._prefix, missing) + [self._notice + "\n"] * bool(self._notice)
+        return waiting(hidden, entries, self._prefix, missing) + [self._noticed + "\n"] * bool(self._noticed)
 
     def _show_late(self, rank: int, items: Sequence[Item]) -> None:
         for item in items:

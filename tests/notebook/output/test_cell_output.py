@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 import time
 from typing import Any
 
@@ -215,7 +216,9 @@ def test_a_terminal_gets_settled_lines_only():
     cell.tick(0.3)
     assert cell.area.shown == ["[0] a\n"]
     cell.output.notice("waiting for rank 1")
+    cell.tick(0.1)
     cell.output.notice("waiting for rank 1 still")
+    cell.tick(0.1)
     cell.write(1, "a\n")
     cell.close()
     assert cell.area.text == "[0] a\nwaiting for rank 1\n[1] a\n[0] 50%\n"
@@ -361,6 +364,18 @@ def test_a_notice_is_below_the_output_and_goes_again():
     cell.tick(0.1)
     assert cell.area.shown == ["[0] a"]
     assert cell.close() == ["[0] a"]
+
+
+def test_a_notice_is_shown_by_who_renders():
+    cell = Cell(range(2), updates=False)
+    with cell.output._lock:  # the main thread is at it
+        notice = threading.Thread(target=cell.output.notice, args=("waiting for rank 1",))
+        notice.start()
+        notice.join(10)
+        assert not notice.is_alive()
+    assert cell.area.shown == []
+    cell.tick(0.1)
+    assert cell.area.shown == ["waiting for rank 1\n"]
 
 
 def test_a_notice_does_not_outlive_its_cell():
