@@ -150,8 +150,8 @@ class FlightRecorder:
         self._lent: int | None = None
         self.run: int | None = None
         """The present request; None while threads of all cells count as those of earlier ones."""
-        self.apart: set[int] = set()
-        """Threads that run a user's code, but can issue nothing."""
+        self.apart: dict[int, threading.Thread] = {}
+        """Threads that run a user's code, but can issue nothing, by their idents; ask `is_apart`."""
         self.busy_beside = False
         """Whether anything goes on beside the cell, in an order that other calls must keep."""
         self._inside: RecordedCall | None = None
@@ -482,11 +482,16 @@ class FlightRecorder:
                 told.append(_op(call, line, where, lost=False, thread=names.get(ident, "")))
         return told
 
+    def is_apart(self, ident: int) -> bool:
+        """Return whether the thread with this ident runs a user's code, but can issue nothing."""
+        thread = self.apart.get(ident)
+        return thread is not None and thread.is_alive()  # a thread that was ended may have left it to another
+
     def _threads(self, frames: dict[int, FrameType]) -> int:
         scope = self.scope()
         count = len(self._issuing - {self._lent})  # they may issue more, as long as they go on
         for ident, top in frames.items():
-            frame: FrameType | None = top if ident != self.main and ident not in self.apart else None
+            frame: FrameType | None = top if ident != self.main and not self.is_apart(ident) else None
             while frame is not None and frame.f_globals is not scope and not is_timer_of(frame, scope):
                 frame = frame.f_back
             count += frame is not None

@@ -139,7 +139,7 @@ class Generation:
 
     def object(self, name: str, members: list[int], peer: int | None) -> None:
         """Raise what speaks against a call."""
-        if threading.get_ident() in self.record.apart:
+        if self.record.is_apart(threading.get_ident()):
             raise errors.CollectiveError(
                 f"{name} was refused: it was called to answer what somebody asks while typing (a completion, help); "
                 "no other rank takes part in that."
@@ -159,18 +159,19 @@ class Generation:
     def apart(self) -> Iterator[None]:
         """While the calling thread answers what a person asks while typing: calls are refused to it."""
         ident = threading.get_ident()
-        self.record.apart.add(ident)
-        self._look_alert()
+        self.record.apart[ident] = threading.current_thread()
         try:
+            self._look_alert()
             yield
-        finally:
-            self.record.apart.discard(ident)
+        finally:  # where the answer is ended in here, its thread ends, too, and is apart no more
+            self.record.apart.pop(ident, None)
             self._look_alert()
 
     def _look_alert(self) -> None:
         with self._lock:  # who looks last has seen all
             some = self.comm is not None and self.comm.cell_ranks is not None
-            self.alert = self._broken is not None or some or bool(self.record.apart)
+            apart = any(map(self.record.is_apart, list(self.record.apart)))
+            self.alert = self._broken is not None or some or apart
 
     def explain(self, error: BaseException) -> BaseException:
         """What to raise in place of an error of torch's: a lost connection has a cause that the notebook knows."""

@@ -118,6 +118,33 @@ def test_fifty_rounds_of_hang_abort_and_forming_again_leak_nothing(worlds, size,
     world.close()
 
 
+def test_a_thread_that_is_ended_while_it_leaves_an_answer_is_apart_no_more(worlds):
+    def check(comm):
+        here, left = ranks.here, []
+
+        def ended_too_soon():
+            left.append(here.apart())  # kept, or its end would leave
+            left[0].__enter__()
+
+        def reduce_with(ident):
+            if threading.get_ident() == ident:
+                found.append(comm.all_reduce(1))
+
+        thread = threading.Thread(target=ended_too_soon)
+        thread.start()
+        thread.join()
+        found: list[int] = []
+        deadline = time.monotonic() + 20
+        while not found and time.monotonic() < deadline:  # until a thread is given its ident
+            other = threading.Thread(target=reduce_with, args=(thread.ident,))
+            other.start()
+            other.join()
+        here.begin(0, None)
+        return found, here.alert
+
+    assert worlds[2].run(check) == [([2], False)] * 2
+
+
 def test_an_abort_of_an_older_generation_does_nothing(worlds):
     def check(comm):
         ranks.here.abort(ranks.here.generation - 1, HangError("late"))
