@@ -312,7 +312,11 @@ class RankLink:
     def _press(self) -> None:
         """While a request is to end: free it from what it waits for, or interrupt what it does."""
         standing, duties = self._standing, self._duties
-        with standing.closing:  # its answer must say whether that broke the groups, and no signal may hit the next one
+        # Its answer must say whether that broke the groups, and no signal may hit the next request. To settle an end
+        # may run a user's `__repr__`, for as long as it likes: the agent waits for nobody, and looks again.
+        if not standing.closing.acquire(blocking=False):
+            return
+        try:
             ending = self._ending
             if ending is None:
                 return
@@ -327,6 +331,8 @@ class RankLink:
                 self._ending = None
             else:
                 ending.press(self.world, duties.runner)
+        finally:
+            standing.closing.release()
 
     def _hello(self) -> Hello:
         import torch

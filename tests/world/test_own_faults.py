@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,42 @@ def test_what_is_lost_on_the_way_is_noticed(four: Notebook, losing: str, code: s
     four.run(losing)
     cell = four.run(f"%%distributed\n{code}", fails=True, timeout=20)
     assert f"nbcomm itself failed on rank 2 (RuntimeError: {what} lost on the way)" in cell.error_text
+
+
+SETTLING = """
+%%distributed
+import os, threading, time
+from nbcomm.rank.collectives.journal import Journal
+steps, on = Journal.steps, threading.Event()
+def slow(self):
+    Journal.steps = steps
+    on.set()
+    while not os.path.exists({go!r}):
+        time.sleep(0.01)
+    return steps(self)
+def tick():
+    number = 0
+    while not os.path.exists({go!r}):
+        if on.wait(0.1):
+            print("tick", number := number + 1, flush=True)
+            time.sleep(0.1)
+if rank == 1:
+    Journal.steps = slow
+    threading.Thread(target=tick).start()
+"""
+
+
+def test_an_agent_does_not_wait_for_a_request_that_is_slow_to_settle(four: Notebook, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    cell = four.submit(SETTLING.format(go=str(go)).strip())
+    try:
+        four.until(lambda: "tick 1\n" in cell.text, 20, "it never began to settle", cell)
+        four.interrupt()
+        so_far = cell.text.count("tick")
+        four.until(lambda: cell.text.count("tick") > so_far + 9, 8, "its output stood still", cell)
+    finally:
+        go.touch()
+    four.finish(cell, 20)
 
 
 def test_a_rank_whose_event_loop_is_kept_is_named(four: Notebook) -> None:
