@@ -175,7 +175,8 @@ class Panel:
             self._flush()
 
     def _current(self) -> dict[str, Any]:
-        return self._feed.keyframe(time.time())
+        with self._lock:  # a page that is reloaded asks at any time, from any thread
+            return self._feed.keyframe(time.time())
 
     def _bundle(self) -> dict[str, str]:
         """The table as the notebook's file keeps it. Classes, not an id: JupyterLab takes ids away."""
