@@ -68,7 +68,7 @@ while True:
 """
 
 _CONTROLLER = """
-import json, os, subprocess, time
+import json, subprocess, time
 import psutil
 
 few_ports(96)

@@ -22,6 +22,8 @@ from hypothesis import strategies as st
 from nbcomm.protocol import Text
 from nbcomm.rank.output.capture import Capture, _whole_characters, follow_threads
 
+from ..descriptors import descriptors
+
 
 def in_child(body: Callable[[Capture], Any]) -> Any:
     """Run a function in a forked child whose streams and descriptors 1 and 2 are captured; return what it returns."""
@@ -229,11 +231,13 @@ def test_bytes_cut_anywhere_read_as_the_whole_does(pieces: list[bytes]) -> None:
 
 def test_descriptors_are_claimed_once() -> None:
     def body(capture: Capture) -> Any:
-        before = len(list(Path("/proc/self/fd").iterdir()))
+        before = descriptors()
         with capture.of_run(1):
             os.write(1, b"before ")
             capture.claim_descriptors()  # groups are formed anew, so this is asked for again
             os.write(1, b"after")
-        return texts(capture), len(list(Path("/proc/self/fd").iterdir())) - before
+        return texts(capture), [before, descriptors()]
 
-    assert in_child(body) == ([("stdout", "before after", False)], 0)
+    said, (before, after) = in_child(body)
+    assert said == [("stdout", "before after", False)]
+    assert after == before
