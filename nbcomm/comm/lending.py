@@ -20,7 +20,10 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ..errors import CollectiveError
-from ..torch_internals import process_groups
+from ..torch_internals import gloo_threads, process_groups
+
+_PATIENCE = 2.0
+"""Seconds that the end of a script waits for gloo's threads."""
 
 _init, _destroy = dist.init_process_group, dist.destroy_process_group
 _signature = inspect.signature(_init)
@@ -128,9 +131,10 @@ def forgive() -> None:
 
 
 def leave() -> None:
-    """Destroy the world's groups at the end of a process that has destroyed what was lent to it."""
+    """Leave the world's groups at the end of a process: destroy them if it has destroyed what was lent to it."""
     if _cells is not None and _cells.returned and dist.is_initialized():
         _destroy()
+    gloo_threads.await_workers(_PATIENCE)  # also those of groups that the script holds or has not destroyed
 
 
 def destroy_world() -> None:

@@ -9,6 +9,8 @@ Read in torch 2.13.0, 2.14.1 and 2.15.0; whether there is a public way is asked 
   modules hold `new_group` already.
 * ``Work.wait``, replaced: who waits is seen; a wait is ended. No public way: 2.15 has hooks for ends.
 * ``ProcessGroupGloo._Options``, ``create_device``: gloo's connections have an address of their own. No public way.
+* ``pt_gloo_runloop``, the name of gloo's worker threads: a script does not end while one still holds a call's tensors.
+  No public way.
 * ``_register_backend`` and its like: torch's own group inside ours. No public way.
 * ``rendezvous._rendezvous_handlers``: a cell's `init_process_group` opens no port. No public
   way: a handler is never replaced.

@@ -83,3 +83,36 @@ def test_what_init_has_made_is_lent_and_destroyed_at_the_end(more: str, told: st
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split("\n") == ["1 True 1", *([told] if told else []), "initialized at the end: False", ""]
+
+
+BUSY = """
+import hashlib, threading
+from pathlib import Path
+import nbcomm
+from nbcomm.torch_internals import gloo_sockets, gloo_threads
+
+def run():  # as a worker of gloo's that has told of its result, and still holds the call's tensors
+    Path("/proc/thread-self/comm").write_text("pt_gloo_runloop")
+    begun.set()
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # without the interpreter's lock
+    print("let go", flush=True)
+
+begun = threading.Event()
+comm = nbcomm.init()
+print(comm.all_reduce(1), len(gloo_threads._workers()) == gloo_sockets.THREADS, flush=True)
+threading.Thread(target=run, daemon=True).start()
+begun.wait()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells which thread runs")
+def test_the_end_of_a_script_waits_for_the_threads_of_gloo() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", BUSY],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, **_VARIABLES, "MASTER_PORT": "0"},
+    )
+    assert (done.returncode, done.stdout) == (0, "1 True\nlet go\n"), done.stderr

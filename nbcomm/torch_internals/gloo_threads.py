@@ -1,0 +1,51 @@
+"""gloo's worker threads, which hold a call's tensors for a moment longer than the call lasts."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from pathlib import Path
+
+_NAME = "pt_gloo_runloop"  # what torch calls them
+_TASKS = Path("/proc/self/task")
+_PAUSE = 0.001
+"""Seconds between two looks; the interpreter is free meanwhile, so that a thread that needs it gets it."""
+
+_LOOKS = 2
+"""So many looks in a row must find them at rest: one may fall between two steps of theirs."""
+
+
+def await_workers(patience: float) -> bool:
+    """Wait until no worker thread of gloo's runs: each waits for work, or for other ranks.
+
+    A worker that drops the last reference to a tensor of Python's takes the GIL. Where the interpreter is ending by
+    then, the process is aborted, with exit code -6: https://github.com/pytorch/pytorch/issues/190489.
+
+    Args:
+        patience: seconds.
+
+    Returns:
+        Whether they are at rest; True also where the system does not tell (only Linux does).
+    """
+    until, quiet = time.monotonic() + patience, 0
+    while quiet < _LOOKS and time.monotonic() < until:
+        time.sleep(_PAUSE)
+        quiet = 0 if any(map(_runs, _workers())) else quiet + 1
+    return quiet == _LOOKS
+
+
+def _workers() -> list[Path]:
+    with suppress(OSError):  # no such system
+        return [task for task in _TASKS.iterdir() if _read(task / "comm").strip() == _NAME]
+    return []
+
+
+def _runs(worker: Path) -> bool:
+    return _read(worker / "stat").rpartition(")")[2].split()[:1] in (["R"], ["D"])
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text()
+    except OSError:  # the thread has just ended
+        return ""
