@@ -151,8 +151,8 @@ def examine() -> int:
 def _describe_kernel(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     install = actions.add_parser("install", help="add it, in place of an earlier one of that name")
-    install.add_argument("-n", type=int, help="ranks; by default one per GPU, or 4 on the CPU")
-    install.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what the ranks run on")
+    install.add_argument("-n", type=int, help="number of ranks; by default one per GPU, or 4 on the CPU")
+    install.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
     remove = actions.add_parser("remove", help="take it away")
     for action, run in ((install, install_kernel), (remove, remove_kernel)):
         action.add_argument("--name", default="nbcomm", help="what Jupyter calls it; by default nbcomm")

@@ -34,7 +34,7 @@ def parse(spec: str, world_size: int) -> list[int]:
     """
     parts = [part.strip() for part in spec.split(",")]
     if not all(parts):
-        raise SpecError(f"The ranks {spec!r} have an empty part; {_EXAMPLES}.")
+        raise SpecError(f"The ranks {spec!r} contain an empty part; {_EXAMPLES}.")
     taken = [_one(part.removeprefix("!").strip(), spec, world_size) for part in parts]
     chosen: set[int] = set() if any(not part.startswith("!") for part in parts) else set(range(world_size))
     for part, ranks in zip(parts, taken, strict=True):
@@ -44,7 +44,7 @@ def parse(spec: str, world_size: int) -> list[int]:
         if part.startswith("!"):
             chosen -= ranks
     if not chosen:
-        raise SpecError(f"The ranks {spec!r} leave no rank of the {world_size} in this world; {_EXAMPLES}.")
+        raise SpecError(f"The ranks {spec!r} select no rank; {_valid(world_size)}.")
     return sorted(chosen)
 
 
@@ -64,16 +64,33 @@ def _one(part: str, spec: str, world_size: int) -> set[int]:
         if step == 0:
             raise SpecError(f"The ranks {spec!r} have a step of 0; a step is at least 1.")
         return _checked(range(start or 0, world_size if stop is None else stop, step or 1), spec, world_size)
-    raise SpecError(f"The ranks {spec!r} are not understood at {part!r}; {_EXAMPLES}.")
+    raise SpecError(f"The ranks {spec!r} are invalid at {part!r}; {_EXAMPLES}.")
 
 
 def _checked(ranks: range, spec: str, world_size: int) -> set[int]:
     if ranks and ranks[-1] >= world_size:
-        raise SpecError(
-            f"The ranks {spec!r} name rank {ranks[-1]}, but this world has {world_size} "
-            f"rank{'s' if world_size > 1 else ''}: {fold(range(world_size))}."
-        )
+        raise SpecError(f"Rank {ranks[-1]} (in {spec!r}) does not exist; {_valid(world_size)}.")
     return set(ranks)
+
+
+def checked(ranks: Iterable[int], world_size: int) -> list[int]:
+    """The ranks, ascending, each once.
+
+    Raises:
+        SpecError: there are none, or one is not in the world.
+    """
+    chosen = sorted(set(ranks))
+    if not chosen:
+        raise SpecError(f"The list of ranks is empty; {_valid(world_size)}.")
+    unknown = [rank for rank in chosen if not 0 <= rank < world_size]
+    if unknown:
+        do = "do" if len(unknown) > 1 else "does"
+        raise SpecError(f"{capital(named(unknown))} {do} not exist; {_valid(world_size)}.")
+    return chosen
+
+
+def _valid(world_size: int) -> str:
+    return f"valid ranks are {fold(range(world_size))}" if world_size > 1 else "the only valid rank is 0"
 
 
 def fold(ranks: Iterable[int]) -> str:

@@ -61,12 +61,12 @@ def install(folder: Path, n: int | None = None, *, device: str = "auto", name: s
         raise SteeringError(f"A world has at least 1 rank, not {n}; nothing was installed.")
     if not _NAMES.fullmatch(name):
         raise SteeringError(
-            f"A kernel cannot be called {name!r}: letters, digits and - . _ are allowed, the first no sign; "
-            "nothing was installed."
+            f"{name!r} is not a valid kernel name: use letters, digits, - . and _, and begin with a letter "
+            "or digit; nothing was installed."
         )
     place = folder / name.lower()  # Jupyter looks for small letters
     if place.exists() and not _is_ours(place):
-        raise SteeringError(f"The kernel in {place} is not nbcomm's; choose another name, nothing was installed.")
+        raise SteeringError(f"The kernel in {place} is not nbcomm's, so nothing was installed; choose another name.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         # Made beside its place, so that a server that looks now sees the old one or the new one.
@@ -101,10 +101,10 @@ def remove(name: str = NAME, folder: Path | None = None) -> Path:
         manager.kernel_dirs = [str(folder)]
     found = manager.find_kernel_specs().get(name.lower())
     if found is None:
-        raise SteeringError(f"There is no kernel {name!r} in {folder or 'any place where Jupyter looks'}.")
+        raise SteeringError(f"There is no kernel {name!r} in {folder or 'any folder where Jupyter looks'}.")
     place = Path(found)
     if not _is_ours(place):
-        raise SteeringError(f"The kernel in {place} is not nbcomm's; it was left where it is.")
+        raise SteeringError(f"The kernel in {place} is not nbcomm's, so it was not removed.")
     try:
         shutil.rmtree(place)
     except OSError as error:

@@ -43,6 +43,6 @@ def said_of_missing(home: WorldDir) -> str:
     if here():
         return ""
     return (
-        f"The folder that this notebook runs in is gone, so new processes were started in {to_start_in(home)!r}; %cd "
-        "leads to another."
+        "The notebook's working folder does not exist any more, so new processes were started in "
+        f"{to_start_in(home)!r}; type %cd to change to another folder."
     )

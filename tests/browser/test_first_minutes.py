@@ -10,14 +10,14 @@ from .conftest import Notebook
 
 MISTAKES = [
     # What is typed, and what is shown below it.
-    ("rank", ["rank lives on the ranks: put %%distributed on the first line of this cell."]),
+    ("rank", ["rank exists only on the ranks: put %%distributed on the first line of this cell."]),
     ("# my first collective\n%%distributed\nall_reduce(1)", ['move it above "# my first collective".']),
     ("%%distribute\nrank", ["Did you mean %%distributed?"]),
-    ("%%distributed -n 8\nrank", ["how many ranks there are is said once, by %distributed start -n."]),
+    ("%%distributed -n 8\nrank", ["%distributed start -n sets the number of ranks."]),
     ("%%distributed --drw\nall_reduce(1)", ["did you mean --draw?"]),
     ("%distributed restrat", ["did you mean restart"]),
     ("lr = 0.1", []),
-    ("%%distributed\nlr * rank", ["copy it to them by %distributed push lr."]),
+    ("%%distributed\nlr * rank", ["copy it to them with %distributed push lr."]),
     ("%%distributed\nprint(rank", ["SyntaxError: '(' was never closed"]),
     (
         "%%distributed\nif rank == 0:\n    all_reduce(torch.ones(2))",
@@ -28,7 +28,7 @@ MISTAKES = [
         ["is not the same on all ranks", "No rank has gone on with it."],
     ),
     ("%%distributed -r 0\nall_reduce(1)", ["group="]),
-    ("%distributed start -n 8", ["is running already", "%distributed restart"]),
+    ("%distributed start -n 8", ["is already running", "%distributed restart"]),
 ]
 GOOD = "%%distributed\nall_reduce(torch.ones(2))"
 
@@ -51,5 +51,5 @@ def test_each_mistake_of_the_first_minutes_gets_its_hint(notebook: Callable[...,
     book.run(len(MISTAKES) + 2)
     assert "[0-3] tensor([4., 4.])" in book.cell(len(MISTAKES) + 2).inner_text()
     book.run(len(MISTAKES) + 3)
-    assert "%%local at the top of a cell keeps it here" in " ".join(book.cell(len(MISTAKES) + 3).inner_text().split())
+    assert "a cell that begins with %%local runs here" in " ".join(book.cell(len(MISTAKES) + 3).inner_text().split())
     assert book.errors == []

@@ -51,8 +51,8 @@ def test_two_names_are_two_kernels(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     ("arguments", "said"),
     [
         (["install", "-n", "0"], "at least 1 rank"),
-        (["install", "--name", ".."], "cannot be called '..'"),
-        (["install", "--name", "a b"], "cannot be called 'a b'"),
+        (["install", "--name", ".."], "'..' is not a valid kernel name"),
+        (["install", "--name", "a b"], "'a b' is not a valid kernel name"),
         (["install", "--name", "theirs"], "is not nbcomm's"),
         (["remove", "--name", "theirs"], "is not nbcomm's"),
         (["remove", "--name", "nowhere"], "no kernel 'nowhere'"),

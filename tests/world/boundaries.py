@@ -164,7 +164,7 @@ TABLE = (
         told="its answer was lost on the way",
     ),
     Boundary(
-        "how long it took could not be told",
+        "its run time could not be shown",
         "notebook",
         "nbcomm.notebook.shell.magics:Session.took",
         NOTHING,
@@ -326,7 +326,7 @@ TABLE = (
         how="huge",
     ),
     Boundary(
-        "a hint could not be given",
+        "a hint could not be shown",
         "notebook",
         "nbcomm.notebook.shell.hints:hint",
         NOTHING,

@@ -33,7 +33,7 @@ def notebook(open_notebook: Open, elsewhere: str) -> Notebook:
 
 def _begin_again(notebook: Notebook) -> None:
     """What a person does after the kernel is back."""
-    assert "of an earlier kernel live on" in notebook.run("%load_ext nbcomm").text
+    assert "An earlier kernel left" in notebook.run("%load_ext nbcomm").text
 
 
 def _kill(notebook: Notebook) -> None:
@@ -140,11 +140,11 @@ def test_a_rank_that_died_meanwhile_is_named_and_healed(notebook: Notebook) -> N
 def test_two_notebooks_never_share_a_world(notebook: Notebook, open_notebook: Open, elsewhere: str) -> None:
     where = notebook.run("from nbcomm.notebook.session import registry\nprint(registry.current().home.id)").text.strip()
     other = open_notebook(TMPDIR=elsewhere)
-    assert "No world without a notebook lives" in other.run("%distributed attach", fails=True).error_text
+    assert "No world without a notebook is running" in other.run("%distributed attach", fails=True).error_text
     refused = other.run(f"%distributed attach {where}", fails=True).error_text
     assert f"in use by the notebook of process {notebook.pid}" in refused
     other.run("%distributed start -n 2")
-    assert "steers a world of 2 ranks" in other.run("%distributed attach", fails=True).error_text
+    assert "already controls a world of 2 ranks" in other.run("%distributed attach", fails=True).error_text
     assert other.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
 

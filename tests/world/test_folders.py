@@ -18,17 +18,20 @@ def test_any_bytes_may_be_in_the_folders_name_and_the_environment_and_the_folder
     notebook.run("os.rmdir(os.getcwdb())")
     healed = notebook.run("%distributed heal 1").text
     assert "Rank 1 is back" in healed
-    assert "The folder that this notebook runs in is gone, so new processes were started in '" in healed
+    assert "The notebook's working folder does not exist any more, so new processes were started in '" in healed
     assert notebook.run("%%distributed\nall_reduce(1), 'kept' in globals()").lines == [
         "[0] (2, True)",
         "[1] (2, False)",
     ]
     said = notebook.run("%distributed run train.py", fails=True).error_text
     assert (
-        said == "ScriptError: There is no script 'train.py' in this notebook's folder, which is gone; nothing was run."
+        said == "ScriptError: There is no script 'train.py' in this notebook's folder, which does not exist any more; "
+        "nothing was run."
     )
     said = notebook.run("%distributed restart", fails=True).error_text
-    assert "The folder that this notebook runs in is gone, so nothing was started and nothing was stopped" in said
+    assert (
+        "The notebook's working folder does not exist any more, so nothing was started and nothing was stopped" in said
+    )
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
     notebook.run("os.chdir('/')\n%distributed restart", timeout=120)
     assert notebook.run("%%distributed\nimport os\nos.getcwd()").text == "[0-1] '/'\n"

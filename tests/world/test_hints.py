@@ -12,17 +12,17 @@ FIRST_LINE = "put %%distributed on the first line of this cell."
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("rank", f"rank lives on the ranks: {FIRST_LINE}"),
-        ("all_reduce(1)", f"all_reduce lives on the ranks: {FIRST_LINE}"),
-        ("# look\n%%distributed\nrank", '%%distributed has to be the first line of a cell: move it above "# look".'),
-        ("import os\n%%distributed\nrank", '%%distributed has to be the first line of a cell: move it above "import'),
+        ("rank", f"rank exists only on the ranks: {FIRST_LINE}"),
+        ("all_reduce(1)", f"all_reduce exists only on the ranks: {FIRST_LINE}"),
+        ("# look\n%%distributed\nrank", '%%distributed must be on the first line of a cell: move it above "# look".'),
+        ("import os\n%%distributed\nrank", '%%distributed must be on the first line of a cell: move it above "import'),
         ("%%distribute\nrank", "Did you mean %%distributed?"),
         ("%distribute status", "Did you mean %distributed?"),
         ("%%distributed --drw\nrank", "did you mean --draw?"),
-        ("%%distributed -n 4\nrank", "by %distributed start -n."),
+        ("%%distributed -n 4\nrank", "%distributed start -n sets the number of ranks."),
         ("%distributed statsu", "did you mean status"),
         ("import math\nlr = 3", ""),
-        ("%%distributed\nlr", "copy it to them by %distributed push lr."),
+        ("%%distributed\nlr", "copy it to them with %distributed push lr."),
         ("%%distributed\nmath.pi", "import it in a %%distributed cell."),
         ("lr_of_nobody", ""),
         ("%%distributed\nlr_of_nobody", ""),
@@ -41,7 +41,7 @@ def test_a_mistake_gets_its_hint(four: Notebook, code: str, said: str) -> None:
 def test_a_magic_behind_a_blank_runs_or_gets_its_hint(four: Notebook) -> None:
     cell = four.finish(four.submit(" %%distributed\nrank * 0"))
     # IPython took such a cell up to 8.
-    assert cell.text == "[0-3] 0\n" or "%%distributed has to stand at the margin" in cell.text, cell.text
+    assert cell.text == "[0-3] 0\n" or "%%distributed must be at the start of its line" in cell.text, cell.text
 
 
 def test_the_log_of_a_rank_has_nothing_in_it_that_is_no_news(four: Notebook) -> None:

@@ -286,7 +286,7 @@ def test_what_was_saved_runs_on_the_warm_ranks_too(notebook: Notebook, folder: P
     ("line", "said"),
     [
         ("%%distributed --file", "--file needs a script's name"),
-        ("%%distributed --file ''", "A script's name is missing"),
+        ("%%distributed --file ''", "The file name of the script is missing"),
         ("%%distributed --file nowhere.py", "There is no script 'nowhere.py' in"),
         ("%%distributed --file .", "'.' is a folder"),
         ("%%distributed --file train.py\n1 + 1", "This cell has --file and code below it"),
@@ -338,7 +338,7 @@ def singleton(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_what_libraries_remember_is_forgotten_by_fresh_processes(
     notebook: Notebook, singleton: str, folder: Path
 ) -> None:
-    said = "are new, and without the variables of before"
+    said = "are new and without variables"
     notebook.run("%%distributed\nmine = [rank]\nimport os\npid = os.getpid()")
     pids = notebook.run("%distributed pull pid\npid").text
     assert notebook.run(f"%distributed run {singleton} no").lines == ["[0-3] {'precision': 'no'}"]
@@ -359,7 +359,7 @@ def test_what_libraries_remember_is_forgotten_by_fresh_processes(
         "[2-3] (4, 'no', None)",
     ]
     cell = notebook.run(f"%distributed run --fresh -r 1 {singleton} fp16")
-    assert cell.lines[0] == "Rank 1 is new, and without the variables of before; the other ranks keep theirs."
+    assert cell.lines[0] == "Rank 1 is new and without variables; the other ranks keep theirs."
     saved = notebook.run("%distributed save fresh.py").text
     assert "New processes took the places of ranks on the way (--fresh): a cell behind that did not find" in saved
     assert "# Here new processes took the places of ranks 2-3, without variables." in (folder / "fresh.py").read_text()
@@ -369,9 +369,9 @@ def test_what_libraries_remember_is_forgotten_by_fresh_processes(
     ("line", "said"),
     [
         ("%distributed run --fresh nowhere.py", "There is no script 'nowhere.py' in"),
-        ("%distributed run --fresh -r 9 uses.py no", "name rank 9"),
+        ("%distributed run --fresh -r 9 uses.py no", "Rank 9 (in "),
         ("%distributed run --fresh --trace nowhere/t.json uses.py no", "nowhere"),
-        ("%%distributed --fresh\n1", "--fresh is for a script, so nothing was run"),
+        ("%%distributed --fresh\n1", "--fresh applies only to a script, so nothing was run"),
     ],
 )
 @pytest.mark.usefixtures("singleton")

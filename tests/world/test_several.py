@@ -38,7 +38,7 @@ def test_a_cell_runs_on_the_world_that_it_names(pair: Notebook) -> None:
 def test_each_has_a_status_and_a_panel(pair: Notebook) -> None:
     shown = pair.run("%distributed").text
     assert shown.startswith("2 ranks on cpu")
-    assert "Beside it:\n  b: 1 rank on cpu" in shown
+    assert "Other worlds:\n  b: 1 rank on cpu" in shown
     for line in ("--world b", "--world=b", "status --world b", "--world b status"):
         assert pair.run(f"%distributed {line}").text.startswith("b: 1 rank on cpu")
     panels = [pair.run(f"%distributed panel {which}") for which in ("", "--world b")]
@@ -52,16 +52,16 @@ def test_each_has_a_status_and_a_panel(pair: Notebook) -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("%distributed start --world b", "A world of b: 1 rank on cpu is running already"),
-        ("%distributed start", "needs a name: %distributed start --world NAME"),
+        ("%distributed start --world b", "A world of b: 1 rank on cpu is already running"),
+        ("%distributed start", "beside it, name that one: %distributed start --world NAME"),
         (
             "%distributed stop --world c",
             "start it with %distributed start --world c. There is one world with a name: b.",
         ),
-        ("%distributed stop --world 'a b'", "A world cannot be called 'a b'"),
+        ("%distributed stop --world 'a b'", "'a b' is not a valid world name"),
         ("%%distributed --world c\n1", "No world 'c' is running"),
         ("%distributed --world c stop", "No world 'c' is running"),
-        ("%distributed auto on --world b", "Write %%distributed --world b above"),
+        ("%distributed auto on --world b", "Write %%distributed --world b at the top"),
     ],
 )
 def test_what_cannot_be(pair: Notebook, line: str, said: str) -> None:
@@ -87,7 +87,7 @@ def test_a_restart_keeps_the_name_and_a_stop_ends_one(pair: Notebook) -> None:
     assert pair.run("%%distributed --world b\nrank").text == "[0] 0\n"
     assert pair.run("%distributed stop --world b").text == "Stopped b: 1 rank on cpu.\n"
     assert "kept" in pair.run("%%distributed\n'kept' * (kept == rank)").text
-    assert "Beside it" not in pair.run("%distributed").text
+    assert "Other worlds" not in pair.run("%distributed").text
     assert "No world 'b' is running" in pair.run("%distributed status --world b").text
 
 

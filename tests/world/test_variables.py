@@ -212,7 +212,7 @@ def test_a_model_of_which_one_rank_went_astray(filled: Notebook) -> None:
         ("%distributed diff x --atol -1", "a number from 0 on"),
         ("%distributed diff x --atol nan", "a number from 0 on"),
         ("%distributed diff x --atol much", "invalid float"),
-        ("%distributed diff x -r 7", "this world has 4 ranks"),
+        ("%distributed diff x -r 7", "valid ranks are 0-3"),
         ("%distributed diff", "required"),
         ("%distributed who x -r", "expected one argument"),
     ],

@@ -17,7 +17,7 @@ class Wishes:
         n: number of ranks; None for one per GPU, or 4 on the CPU.
         device: "auto", "cpu" or "cuda".
         backend: a `torch.distributed` backend in place of the one that suits the device.
-        timeout: seconds that the start may take.
+        timeout: time limit of the start, in seconds.
         grace: seconds that the world lives on when its notebook has died.
         name: what the notebook calls the world; empty for the one that it uses where it names none.
     """

@@ -17,7 +17,7 @@ def interrupt(session: Session) -> str:
     """End the running cell."""
     busy = session.busy
     session.interrupt()
-    return "The running cell was told to end." if busy else "No cell runs, so there was nothing to interrupt."
+    return "The running cell was interrupted." if busy else "No cell is running, so there was nothing to interrupt."
 
 
 def heal(session: Session, ranks: str | None = None) -> str:
@@ -32,7 +32,7 @@ def heal(session: Session, ranks: str | None = None) -> str:
 def in_words(healed: Sequence[str], seconds: float) -> str:
     """Say what was healed."""
     if not healed:
-        return "Everything is alive; there is nothing to heal."
+        return "All processes are alive, so there was nothing to heal."
     ranks = [int(word.removeprefix("rank ")) for word in healed if word.startswith("rank ")]
     others = [word for word in healed if not word.startswith("rank ")]
     text = " and ".join([*others, *([named(ranks)] if ranks else [])])

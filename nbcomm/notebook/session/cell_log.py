@@ -70,7 +70,8 @@ class CellLog:
         file = files.check(path, force=force)
         if not any(isinstance(entry, scripts.Ran) and entry.outcome == "done" for entry in self._entries):
             raise StateError(
-                "No distributed cell has ended well here yet, so there is nothing to save; nothing was written."
+                "No distributed cell has succeeded in this notebook yet, so there is nothing to save; nothing was "
+                "written."
             )
         made = scripts.write(
             self._entries, name=file.name, world_size=size, attached=self._attached, everything=everything

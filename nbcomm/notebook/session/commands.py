@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import rank_spec as rank_specs
 from ...analysis import perfetto as tracing
-from ...errors import RankDiedError, SpecError, StateError
+from ...errors import RankDiedError, StateError
 from ...panel.words import took
 from ...protocol import Run
 from ..cluster.roster import ends_of
@@ -285,10 +285,7 @@ class Commands:
             return self.ranks
         if isinstance(ranks, str):
             return rank_specs.parse(ranks, n)
-        chosen = sorted(set(ranks))
-        if not chosen or chosen[0] < 0 or chosen[-1] >= n:
-            raise SpecError(f"The ranks {chosen} are not all in this world of {n}: 0 to {n - 1}.")
-        return chosen
+        return rank_specs.checked(ranks, n)
 
     def _choose(self, ranks: str | Iterable[int] | None, *, replacing: bool = False) -> list[int]:
         self._check_running()
@@ -304,9 +301,10 @@ class Commands:
         # Where some are replaced, all form their groups anew.
         busy = self._desk.busy() & set(self.ranks if replacing else chosen)
         if busy and not self._stage.taken:
+            who, one = rank_specs.capital(rank_specs.named(busy)), len(busy) == 1
             raise StateError(
-                f"Rank {rank_specs.fold(busy)} still runs an earlier cell; nothing was run. Wait for it, or type "
-                f"%distributed interrupt, or %distributed heal {rank_specs.fold(busy)} to put new processes in place."
+                f"{who} still run{'s' * one} an earlier cell; nothing was run. Wait for it, or type %distributed "
+                f"interrupt, or %distributed heal {rank_specs.fold(busy)} to replace {'it' if one else 'them'}."
             )
         return chosen
 
@@ -314,4 +312,4 @@ class Commands:
 def _fresh(chosen: Sequence[int], size: int) -> str:
     others = "" if len(chosen) == size else "; the other ranks keep theirs"
     named, are = rank_specs.named(chosen), "is" if len(chosen) == 1 else "are"
-    return f"{rank_specs.capital(named)} {are} new, and without the variables of before{others}."
+    return f"{rank_specs.capital(named)} {are} new and without variables{others}."

@@ -70,8 +70,8 @@ def _prepared() -> ForkServerClient:
     """
     if not here():  # IPython and ipyparallel start nothing there
         raise StartError(
-            "The folder that this notebook runs in is gone, so nothing was started and nothing was stopped; make it "
-            "again, or go to another one, as by %cd ~."
+            "The notebook's working folder does not exist any more, so nothing was started and nothing was stopped; "
+            "create it again, or change to another folder, for example with %cd ~."
         )
     warm_up()
     assert _warm is not None  # noqa: S101 - for mypy
@@ -90,9 +90,11 @@ def _sound(wishes: Wishes) -> Wishes:
         StartError: they are not.
     """
     if not wishes.grace >= 0:  # nor is it NaN
-        raise StartError(f"The grace is a number of seconds, not {wishes.grace:g}; no world was started.")
+        raise StartError(f"The grace must be a number of seconds, not {wishes.grace:g}; no world was started.")
     if not wishes.timeout > 0:
-        raise StartError(f"The timeout is a number of seconds above 0, not {wishes.timeout:g}; no world was started.")
+        raise StartError(
+            f"The timeout must be a number of seconds above 0, not {wishes.timeout:g}; no world was started."
+        )
     return replace(wishes, grace=min(wishes.grace, _LONGEST), timeout=min(wishes.timeout, _LONGEST))
 
 
@@ -151,7 +153,7 @@ def _restart_with_panel(session: Session) -> str:
     made = restart(session)
     if made.panel is not None and old is not None:
         made.panel.replace(old)
-    return f"{made.title}, {made.backend}, ready in {time.monotonic() - began:.1f} s; the variables of before are lost."
+    return f"{made.title}, {made.backend}, ready in {time.monotonic() - began:.1f} s; the previous variables are lost."
 
 
 def leave(session: Session) -> None:
@@ -206,8 +208,8 @@ def attach_and_use(identity: str | None = None, name: str = "") -> tuple[Session
 def _check_free(name: str) -> None:
     if _used.get(name) in running():
         raise StateError(
-            f"This notebook steers a world of {_used[name].title} already; type %distributed stop first, or give this "
-            "one a name of its own: %distributed attach --world NAME."
+            f"This notebook already controls a world of {_used[name].title}; type %distributed stop first, or give the "
+            "other world a name: %distributed attach --world NAME."
         )
 
 
@@ -227,17 +229,19 @@ def _choose(identity: str | None) -> tuple[FoundWorld, str]:
         chosen = [world for world in found if world.home.id == identity]
         if not chosen:
             there = f" There {_are(len(found), 'world')}:\n" + _listed(found) if found else ""
-            raise StateError(f"No world {identity!r} lives on this machine.{there}")
+            raise StateError(f"No world {identity!r} is running on this machine.{there}")
     else:
         chosen = [world for world in found if not world.holder]
         if not chosen:
-            there = f" Those that live have one:\n{_listed(found)}" if found else ""
-            raise StateError(f"No world without a notebook lives on this machine; %distributed start makes one.{there}")
+            there = f" These worlds are in use:\n{_listed(found)}" if found else ""
+            raise StateError(
+                f"No world without a notebook is running on this machine; type %distributed start to start one.{there}"
+            )
         if len(chosen) > 1:
             chosen, which = _likeliest(chosen)
     (world,) = chosen
     if world.holder == os.getpid():
-        raise StateError(f"The world {world.home.id} is in use by this very process.")
+        raise StateError(f"The world {world.home.id} is already in use by this process.")
     if world.holder:
         raise StateError(
             f"The world {world.home.id} is in use by the notebook of process {world.holder}; end that kernel first."

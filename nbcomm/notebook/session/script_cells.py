@@ -18,13 +18,13 @@ def order(path: str, args: Iterable[object]) -> str:
         CellSyntaxError: it is no Python.
     """
     if not path.strip() or "\0" in path:
-        raise ScriptError("A script's name is missing, such as train.py; nothing was run.")
+        raise ScriptError("The file name of the script is missing, such as train.py; nothing was run.")
     try:
         file = Path(path).expanduser()
         resolved = file.resolve()
         check_program(file)
     except FileNotFoundError:
-        where = repr(here()) if here() else "this notebook's folder, which is gone"
+        where = repr(here()) if here() else "this notebook's folder, which does not exist any more"
         raise ScriptError(f"There is no script {path!r} in {where}; nothing was run.") from None
     except IsADirectoryError:
         raise ScriptError(f"{path!r} is a folder; name the script in it. Nothing was run.") from None
@@ -49,7 +49,7 @@ def check_program(file: Path) -> None:
     except SyntaxError as error:
         raise CellSyntaxError(f"{error.msg} ({file}, line {error.lineno})") from error
     except ValueError as error:  # null bytes, on older Pythons
-        raise ScriptError(f"The script {str(file)!r} is no Python: {error}. Nothing was run.") from error
+        raise ScriptError(f"The script {str(file)!r} is not valid Python: {error}. Nothing was run.") from error
 
 
 def allow_no_body(lines: list[str]) -> list[str]:

@@ -17,7 +17,9 @@ def check_name(name: str) -> str:
         SpecError: a world cannot be called so.
     """
     if not _NAME.fullmatch(name):
-        raise SpecError(f"A world cannot be called {name!r}: letters, digits, and _ . - behind the first one, please.")
+        raise SpecError(
+            f"{name!r} is not a valid world name: use letters, digits, _ . and -, and begin with a letter or digit."
+        )
     return name
 
 

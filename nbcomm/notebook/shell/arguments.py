@@ -14,8 +14,8 @@ from ..cluster.wishes import Wishes
 from ..session.world_names import check_name
 
 _SWITCHES = {
-    "auto": "Say whether every cell runs on the ranks, or choose; %%local at the top of a cell keeps it here.",
-    "time": "Say whether below each cell stands how long it took, or choose.",
+    "auto": "Show or set whether every cell runs on the ranks; a cell that begins with %%local runs here.",
+    "time": "Show or set whether the run time of each cell is shown below it.",
 }
 
 _PIECE = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S)+""")
@@ -36,10 +36,11 @@ class _Parser(argparse.ArgumentParser):
         options = [word for word in words.split() if word.startswith("-")] if unknown else []
         if options == ["-n"] and self.prog.endswith(" restart"):
             return (
-                ": as many ranks start again. For another number, type %distributed stop, then %distributed start -n."
+                ": a restart keeps the number of ranks. For another number, type %distributed stop, then "
+                "%distributed start -n."
             )
         if options == ["-n"]:
-            return ": how many ranks there are is said once, by %distributed start -n."
+            return ": %distributed start -n sets the number of ranks."
         known = sorted(self._option_string_actions)
         near = [match for word in options for match in difflib.get_close_matches(word, known, 1)]
         return f"; did you mean {' '.join(near)}?" if near else "."
@@ -58,7 +59,7 @@ class Helped(Exception):  # noqa: N818 - not an error: the help was printed
 
 def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """The parser of ``%distributed``, and those of its words."""
-    parser = _Parser(prog="%distributed", description="Steer the world of ranks that %%distributed cells run on.")
+    parser = _Parser(prog="%distributed", description="Control the world of ranks that %%distributed cells run on.")
     words = parser.add_subparsers(dest="word")
     made: dict[str, argparse.ArgumentParser] = {}
 
@@ -68,62 +69,69 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         return made[name]
 
     start = word("start", "Start a world.")
-    start.add_argument("-n", type=int, help="ranks; by default one per GPU, or 4 on the CPU")
-    start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what the ranks run on")
-    start.add_argument("--backend", help="a torch.distributed backend in place of the usual one")
-    start.add_argument("--timeout", type=float, default=Wishes.timeout, help="seconds that the start may take")
+    start.add_argument("-n", type=int, help="number of ranks; by default one per GPU, or 4 on the CPU")
+    start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
+    start.add_argument("--backend", help="torch.distributed backend to use instead of the default")
+    start.add_argument("--timeout", type=float, default=Wishes.timeout, help="time limit of the start, in seconds")
     start.add_argument(
-        "--grace", type=float, default=Wishes.grace, help="seconds that the world lives on when the notebook has died"
+        "--grace",
+        type=float,
+        default=Wishes.grace,
+        help="seconds that the world keeps running after the notebook has died",
     )
-    word("status", "Say what each rank is and does.")
+    word("status", "Show the state of each rank.")
     word("panel", "Show the live panel here.")
-    word("stop", "End the world: processes, sockets and files.")
-    word("restart", "End the world and start another like it; variables are lost.")
-    attach = word("attach", "Take up a world that a kernel before this one has left, with the cell that runs on it.")
-    attach.add_argument("id", nargs="?", metavar="ID", help="which, if there are several")
-    word("interrupt", "End the running cell with KeyboardInterrupt.")
-    heal = word("heal", "Put new processes in the places of dead ranks; the others keep their variables.")
+    word("stop", "Stop the world, and remove its processes, sockets and files.")
+    word("restart", "Stop the world and start a new one with the same options; variables are lost.")
+    attach = word("attach", "Attach to a world that an earlier kernel left running, and to the cell that runs on it.")
+    attach.add_argument("id", nargs="?", metavar="ID", help="id of the world, if there are several")
+    word("interrupt", "Interrupt the running cell with KeyboardInterrupt.")
+    heal = word("heal", "Replace the processes of dead ranks; the other ranks keep their variables.")
     heal.add_argument(
-        "ranks", nargs="?", metavar="SPEC", help="replace these, dead or alive; by default all that are dead"
+        "ranks", nargs="?", metavar="SPEC", help="ranks to replace, dead or alive; by default all dead ranks"
     )
     _add_variables(word)
     for name, does in _SWITCHES.items():
         word(name, does).add_argument("state", nargs="?", choices=("on", "off"))
-    debug = word("debug", "Open the debugger on a rank, where its last error was raised.")
+    debug = word("debug", "Open the debugger on a rank, at the place of its last error.")
     debug.add_argument("rank", type=int, metavar="RANK")
-    word("last", "Show again what the last cell showed, and its errors: for a page that was loaded again meanwhile.")
+    word("last", "Show the output and the errors of the last cell again, for example after the page was reloaded.")
     log = word("log", "Show the end of a rank's log.")
     log.add_argument("rank", type=int, metavar="RANK")
     save = word("save", "Write the cells that ran on the ranks as a script for torchrun.")
     save.add_argument("file", metavar="FILE", help="the script, such as train.py")
-    save.add_argument("--all", action="store_true", help="with cells that failed, as comments, and all repetitions")
-    save.add_argument("--force", action="store_true", help="also over a file that is not as nbcomm has written it")
-    run = word("run", "Run a script on the ranks, as torchrun would; its variables are the cells' own afterwards.")
+    save.add_argument("--all", action="store_true", help="include failed cells, as comments, and all repetitions")
+    save.add_argument(
+        "--force", action="store_true", help="overwrite a file even if nbcomm did not write it or it was edited since"
+    )
+    run = word("run", "Run a script on the ranks, as torchrun does; later cells can use its variables.")
     _add_cell_options(run)
     _add_fresh(run)
     run.add_argument("file", metavar="FILE", help="the script")
-    run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="what follows is the script's own")
-    word("help", "Show this, or all that a word can be told: %distributed help start.")
+    run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
+    word("help", "Show this help, or a subcommand's options: %distributed help start.")
     return parser, made
 
 
 def _add_variables(word: Callable[[str, str], argparse.ArgumentParser]) -> None:
     push = word("push", "Copy variables of the notebook to every rank.")
     push.add_argument("names", nargs="+", metavar="NAME")
-    pull = word("pull", "Bind each name here to the list of its values on the ranks.")
+    pull = word("pull", "Bind each name in the notebook to the list of its values on the ranks.")
     pull.add_argument("names", nargs="+", metavar="NAME")
     pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
-    who = word("who", "Say what the ranks' variables are, and which are equal on all ranks.")
+    who = word("who", "List the ranks' variables, and show which are equal on all ranks.")
     who.add_argument("names", nargs="*", metavar="NAME", help="a name or an expression; by default all variables")
     who.add_argument("-r", "--ranks", metavar="SPEC", help="of these ranks only")
-    diff = word("diff", "Say where a variable differs between ranks.")
+    diff = word("diff", "Show where a variable differs between ranks.")
     diff.add_argument("name", nargs="+", metavar="NAME", help="a name, or an expression: model.fc.weight")
     diff.add_argument("-r", "--ranks", metavar="SPEC", help="between these ranks only")
-    diff.add_argument("--atol", type=float, default=0.0, metavar="X", help="numbers no further apart count as equal")
+    diff.add_argument(
+        "--atol", type=float, default=0.0, metavar="X", help="treat numbers as equal if they differ by no more than X"
+    )
 
 
 def _add_world(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--world", metavar="NAME", type=_world, default="", help="the world of this name")
+    parser.add_argument("--world", metavar="NAME", type=_world, default="", help="name of the world")
 
 
 def _world(text: str) -> str:
@@ -139,7 +147,7 @@ def cell_parser() -> argparse.ArgumentParser:
     _add_world(parser)
     _add_cell_options(parser)
     _add_fresh(parser)
-    parser.add_argument("--file", nargs="+", metavar="…", help="run a script, and no cell: FILE, and what is its own")
+    parser.add_argument("--file", nargs="+", metavar="…", help="run a script instead of a cell: FILE and its arguments")
     return parser
 
 
@@ -150,12 +158,17 @@ def _add_fresh(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_cell_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-r", "--ranks", metavar="SPEC", help="on these ranks only: 0 | 0,2 | 0-3 | 0:8:2 | !1 | all")
+    parser.add_argument(
+        "-r", "--ranks", metavar="SPEC", help="run on these ranks only: 0 | 0,2 | 0-3 | 0:8:2 | !1 | all"
+    )
     parser.add_argument("--by-rank", action="store_true", help="show all of rank 0's output, then rank 1's, and so on")
     parser.add_argument(
-        "--no-fold", dest="fold", action="store_false", help="show each rank's lines even where ranks agree"
+        "--no-fold",
+        dest="fold",
+        action="store_false",
+        help="show each rank's lines separately, even if they are the same",
     )
-    parser.add_argument("--quiet", action="store_true", help="show no output; failures are still raised")
+    parser.add_argument("--quiet", action="store_true", help="show no output; errors are still raised")
     parser.add_argument("--draw", action="store_true", help="show a picture of each collective, with its real values")
     parser.add_argument("--trace", metavar="FILE", help="write a trace of the cell, for https://ui.perfetto.dev")
 

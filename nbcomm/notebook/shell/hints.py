@@ -42,15 +42,15 @@ def hint(code: str, error: BaseException, *, local: bool = False) -> str:
         local: whether ``%%local`` has kept it here.
 
     >>> hint("all_reduce(1)", NameError("name 'all_reduce' is not defined", name="all_reduce"))
-    'all_reduce lives on the ranks: put %%distributed on the first line of this cell.'
+    'all_reduce exists only on the ranks: put %%distributed on the first line of this cell.'
     >>> hint("import os\n%%distributed\nrank", UsageError("Line magic function `%%distributed` not found."))
-    '%%distributed has to be the first line of a cell: move it above "import os".'
+    '%%distributed must be on the first line of a cell: move it above "import os".'
     """
     if isinstance(error, NameError):
         if error.name not in _THERE:
             return ""
-        remedy = "take %%local away from" if local else "put %%distributed on the first line of"
-        return f"{error.name} lives on the ranks: {remedy} this cell."
+        remedy = "remove %%local from" if local else "put %%distributed on the first line of"
+        return f"{error.name} exists only on the ranks: {remedy} this cell."
     lines = code.strip("\n").splitlines()
     if isinstance(error, UsageError):  # IPython's
         return _misplaced(lines) or _misspelt(code)
@@ -64,8 +64,8 @@ def _misplaced(lines: list[str]) -> str:
             continue
         above = next((text.strip() for text in lines[:number] if text.strip()), "")
         if not above:
-            return f"%%{found[1]} has to stand at the margin: take away what is before it."
-        return f'%%{found[1]} has to be the first line of a cell: move it above "{shortened(above, _LONGEST)}".'
+            return f"%%{found[1]} must be at the start of its line: remove what is before it."
+        return f'%%{found[1]} must be on the first line of a cell: move it above "{shortened(above, _LONGEST)}".'
     return ""
 
 
@@ -89,8 +89,8 @@ def for_ranks(error: CellError, here: Mapping[str, Any]) -> str:
         return ""
     name = found[1]
     if isinstance(here[name], ModuleType):
-        return f"The notebook has imported {name}, and the ranks have not: import it in a %%distributed cell."
-    return f"The notebook has a variable {name}, and the ranks have not: copy it to them by %distributed push {name}."
+        return f"The notebook has imported {name}, but the ranks have not: import it in a %%distributed cell."
+    return f"The notebook has a variable {name}, but the ranks do not: copy it to them with %distributed push {name}."
 
 
 @contextmanager
@@ -103,7 +103,7 @@ def suggesting(here: Mapping[str, Any]) -> Iterator[None]:
     try:
         yield
     except CellError as error:
-        with _faults.beside("a hint could not be given"):
+        with _faults.beside("a hint could not be shown"):
             error.suggest(for_ranks(error, here))
         raise
 
@@ -120,7 +120,7 @@ def leave(shell: InteractiveShell) -> None:
 
 
 def _look(result: Any) -> None:
-    with _faults.beside("a hint could not be given"):
+    with _faults.beside("a hint could not be shown"):
         error = result.error_before_exec or result.error_in_exec
         said = hint(result.info.raw_cell, error, local=routing.is_on()) if error is not None else ""
         if said:

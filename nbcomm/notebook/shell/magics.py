@@ -20,9 +20,9 @@ from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.display import display
 
 from ...console import write
-from ...errors import CellSyntaxError, Interrupted, NbcommError, SpecError, StateError, TransferError
+from ...errors import CellSyntaxError, Interrupted, NbcommError, StateError, TransferError
 from ...faults import Faults
-from ...rank_spec import capital
+from ...rank_spec import checked
 from ..cluster.wishes import Wishes
 from ..output.cell_options import CellOptions
 from ..session import buttons, kernel_restart, registry, script_cells
@@ -65,7 +65,7 @@ class DistributedMagics(Magics):
         """Run this cell in the notebook's own process, where %distributed auto is on too."""
         # Seldom reached: `routing` takes the line away before the cell runs, so that the rest is as any cell.
         if routing.takes(line):
-            raise UsageError("%%local takes nothing behind it, so nothing was run; write the code below its line.")
+            raise UsageError("%%local takes no arguments, so nothing was run; write the code below its line.")
         self._shell.run_cell(cell)
 
     # ── %%distributed ───────────────────────────────────────────────────────────────────────────────
@@ -77,8 +77,8 @@ class DistributedMagics(Magics):
             return
         if options.fresh:
             raise UsageError(
-                "--fresh is for a script, so nothing was run: it stands before --file. For a cell, type %distributed "
-                "restart before it."
+                "--fresh applies only to a script, so nothing was run; write it before --file. For a cell, type "
+                "%distributed restart first."
             )
         if not cell.strip():
             raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
@@ -117,7 +117,7 @@ class DistributedMagics(Magics):
                     self._tell_time(session, number)
 
     def _tell_time(self, session: Session, number: int) -> None:
-        with self._faults.beside("how long it took could not be told"):
+        with self._faults.beside("its run time could not be shown"):
             took = session.took(number)
             if took:
                 print(took)
@@ -164,8 +164,8 @@ class DistributedMagics(Magics):
         self._announced = True
         for world in registry.left_behind():
             print(
-                f"{capital(world.info.title)} of an earlier kernel live on for {world.left:.0f} s: "
-                f"%distributed attach {world.home.id} takes them up again."
+                f"An earlier kernel left {world.info.title} running, for {world.left:.0f} s more: "
+                f"type %distributed attach {world.home.id} to attach to them."
             )
 
     # ── %distributed ────────────────────────────────────────────────────────────────────────────────
@@ -180,7 +180,7 @@ class DistributedMagics(Magics):
             return
         if words[0] not in self._words:
             near = difflib.get_close_matches(words[0], self._words, 3, 0.5) or sorted(self._words)
-            raise UsageError(f"%distributed knows no {words[0]!r}; did you mean {' or '.join(near)}?")
+            raise UsageError(f"%distributed has no subcommand {words[0]!r}; did you mean {' or '.join(near)}?")
         options = parse_line(self._parser, words)
         act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
         with _addressed_to(options.world):
@@ -202,9 +202,9 @@ class DistributedMagics(Magics):
                 _show_panel(running)
                 return
             raise StateError(
-                f"A world of {running.title} is running already; "
-                "go on with it, or type %distributed stop first, or %distributed restart. "
-                "Another one beside it needs a name: %distributed start --world NAME."
+                f"A world of {running.title} is already running; use it, or type %distributed restart, or type "
+                "%distributed stop first. To start another world beside it, name that one: %distributed start "
+                "--world NAME."
             )
         self._start(chosen, panel=True)
 
@@ -241,7 +241,7 @@ class DistributedMagics(Magics):
             print(trouble)
         others = [f"  {other.title}" for other in registry.running() if other is not session]
         if others:
-            print("\n".join(["Beside it:", *others]))
+            print("\n".join(["Other worlds:", *others]))
 
     def _do_panel(self, options: argparse.Namespace) -> None:
         _show_panel(registry.current(options.world))
@@ -287,26 +287,27 @@ class DistributedMagics(Magics):
     def _do_auto(self, options: argparse.Namespace) -> None:
         if options.world:
             raise UsageError(
-                "%distributed auto is about the whole notebook, so nothing was changed: where it is on, cells run in "
-                f"the world that has no name. Write %%distributed --world {options.world} above those for that one."
+                "%distributed auto applies to the whole notebook, so nothing was changed. With auto on, cells run in "
+                f"the world without a name. Write %%distributed --world {options.world} at the top of a cell for that "
+                "world."
             )
         if options.state is not None:
             routing.turn(on=options.state == "on")
         print(
-            "Every cell runs on all ranks; one that begins with %%local runs here."
+            "Every cell runs on all ranks; a cell that begins with %%local runs here."
             if routing.is_on()
-            else "Cells run here; one that begins with %%distributed runs on the ranks."
+            else "Cells run here; a cell that begins with %%distributed runs on the ranks."
         )
 
     def _do_time(self, options: argparse.Namespace) -> None:
         if options.world:
-            raise UsageError("%distributed time is about the whole notebook; leave --world out. Nothing was changed.")
+            raise UsageError("%distributed time applies to the whole notebook; leave --world out. Nothing was changed.")
         if options.state is not None:
             self._timing = options.state == "on"
         print(
-            "Below each cell stands how long it took."
+            "The run time of each cell is shown below it."
             if self._timing
-            else "How long a cell took is told in the panel; %distributed time on shows it below each cell."
+            else "The run time of a cell is shown in the panel; %distributed time on shows it below each cell, too."
         )
 
     def _do_debug(self, options: argparse.Namespace) -> None:
@@ -331,8 +332,7 @@ class DistributedMagics(Magics):
 
     def _do_log(self, options: argparse.Namespace) -> None:
         session = registry.current(options.world)
-        if options.rank not in session.ranks:
-            raise SpecError(f"There is no rank {options.rank} in this world of {len(session.ranks)}.")
+        checked([options.rank], len(session.ranks))
         print(session.log(options.rank))
 
 

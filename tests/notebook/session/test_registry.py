@@ -22,5 +22,5 @@ def test_a_world_may_live_for_ever_which_is_a_long_time() -> None:
 def test_nothing_is_warmed_up_for_times_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "warm_up", lambda: pytest.fail("it was"))
     for wishes in ({"grace": math.nan}, {"grace": -1.0}, {"timeout": 0.0}, {"timeout": math.nan}):
-        with pytest.raises(StartError, match="is a number of seconds"):
+        with pytest.raises(StartError, match="must be a number of seconds"):
             registry.start(2, **wishes)

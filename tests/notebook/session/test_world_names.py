@@ -15,7 +15,7 @@ def test_a_name(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "-b", "a b", "a/b", ".", "'b'", "b\n"])
 def test_what_is_no_name(name: str) -> None:
-    with pytest.raises(SpecError, match="cannot be called"):
+    with pytest.raises(SpecError, match="is not a valid world name"):
         check_name(name)
 
 

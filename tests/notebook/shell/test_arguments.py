@@ -44,7 +44,7 @@ def test_options_stand_on_either_side_of_an_expression(line: str) -> None:
     [
         ("--drw", "unrecognized arguments: --drw; did you mean --draw? usage: %%distributed"),
         ("--by_rank", "did you mean --by-rank?"),
-        ("-n 4", "how many ranks there are is said once, by %distributed start -n. usage"),
+        ("-n 4", "%distributed start -n sets the number of ranks. usage"),
         ("--xyzzy", "unrecognized arguments: --xyzzy. usage"),
     ],
 )
@@ -62,10 +62,13 @@ def test_an_option_that_nobody_knows_is_answered_by_the_one_that_was_meant(line:
             "%distributed start: unrecognized arguments: --bckend gloo; did you mean --backend? usage:",
         ),
         ("stop --bckend gloo", "%distributed stop: unrecognized arguments: --bckend gloo. usage: %distributed stop ["),
-        ("stop -n 1", "said once, by %distributed start -n. usage: %distributed stop ["),
-        ("restart -n 1", "restart: unrecognized arguments: -n 1: as many ranks start again. For another number, type"),
+        ("stop -n 1", "%distributed start -n sets the number of ranks. usage: %distributed stop ["),
+        (
+            "restart -n 1",
+            "restart: unrecognized arguments: -n 1: a restart keeps the number of ranks. For another number, type",
+        ),
         ("status 3", "%distributed status: unrecognized arguments: 3. usage: %distributed status ["),
-        ("status --world 'a b'", "behind the first one, please. usage: %distributed status ["),
+        ("status --world 'a b'", "and begin with a letter or digit. usage: %distributed status ["),
     ],
 )
 def test_a_line_that_a_word_does_not_understand_is_answered_with_that_words_usage(line: str, said: str) -> None:
@@ -78,8 +81,8 @@ def test_help_shows_a_cell_magic_with_both_its_signs() -> None:
     parser, words = line_parser()
     shown = [parser.format_help(), cell_parser().format_help(), *(word.format_help() for word in words.values())]
     assert [text for text in shown if "%%%" in text or ".." in text.replace("...", "")] == []
-    assert "%%local at the top" in parser.format_help()
-    assert "%%local at the top" in words["auto"].format_help()
+    assert "%%local runs here." in parser.format_help()
+    assert "%%local runs here." in words["auto"].format_help()
 
 
 def test_help_of_a_word_is_printed_and_nothing_is_done(capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,13 +22,13 @@ def unknown(name: str) -> NameError:
 @pytest.mark.parametrize(
     ("code", "error", "said"),
     [
-        ("rank", unknown("rank"), "rank lives on the ranks: put %%distributed on the first line of this cell."),
-        ("x = fabric.rank", unknown("fabric"), "fabric lives on the ranks"),
+        ("rank", unknown("rank"), "rank exists only on the ranks: put %%distributed on the first line of this cell."),
+        ("x = fabric.rank", unknown("fabric"), "fabric exists only on the ranks"),
         ("# look\n%%distributed\nrank", NOT_FOUND, 'move it above "# look".'),
         ("\n\nimport os\n\n%%distributed -r 0\nrank", NOT_FOUND, 'move it above "import os".'),
-        ("x = 1\n%%local\nx", NOT_FOUND, '%%local has to be the first line of a cell: move it above "x = 1".'),
+        ("x = 1\n%%local\nx", NOT_FOUND, '%%local must be on the first line of a cell: move it above "x = 1".'),
         (f"{'y' * 99}\n%%distributed\nx", NOT_FOUND, "…"),
-        (" %%distributed\nrank", IndentationError(), "%%distributed has to stand at the margin"),
+        (" %%distributed\nrank", IndentationError(), "%%distributed must be at the start of its line"),
         ("%%distribute\nrank", NOT_FOUND, "Did you mean %%distributed?"),
         ("%%Distributed\nrank", NOT_FOUND, "Did you mean %%distributed?"),
         ("%distribted status", NOT_FOUND, "Did you mean %distributed?"),
@@ -56,13 +56,13 @@ def test_what_is_no_such_mistake_gets_none(code: str, error: BaseException) -> N
 
 
 def test_a_cell_that_percent_local_keeps_here_is_told_to_take_that_away() -> None:
-    assert "take %%local away" in hints.hint("%%local\nrank", unknown("rank"), local=True)
+    assert "remove %%local" in hints.hint("%%local\nrank", unknown("rank"), local=True)
 
 
 @pytest.mark.parametrize(
     ("here", "said"),
     [
-        ({"lr": 3}, "copy it to them by %distributed push lr."),
+        ({"lr": 3}, "copy it to them with %distributed push lr."),
         ({"lr": math}, "import it in a %%distributed cell."),
         ({}, ""),
     ],

@@ -53,10 +53,10 @@ def test_a_syntax_error_is_told_as_python_tells_it(cell: str) -> None:
         ("start -n four", UsageError, "invalid int value"),
         ("start --device tpu", UsageError, "invalid choice"),
         ("start extra", UsageError, "unrecognized arguments"),
-        ("start --grace nan", StartError, "The grace is a number of seconds, not nan; no world was started"),
-        ("start --grace -1", StartError, "The grace is a number of seconds, not -1"),
-        ("start --timeout 0", StartError, "The timeout is a number of seconds above 0, not 0"),
-        ("start --timeout nan", StartError, "The timeout is a number of seconds above 0, not nan"),
+        ("start --grace nan", StartError, "The grace must be a number of seconds, not nan; no world was started"),
+        ("start --grace -1", StartError, "The grace must be a number of seconds, not -1"),
+        ("start --timeout 0", StartError, "The timeout must be a number of seconds above 0, not 0"),
+        ("start --timeout nan", StartError, "The timeout must be a number of seconds above 0, not nan"),
         ("push", UsageError, "required"),
         ("pull x -r", UsageError, "expected one argument"),
         ("pull 'x", UsageError, "not understood"),
@@ -112,4 +112,4 @@ def test_a_fault_in_telling_the_time_does_not_harm_the_cell(
     assert ran == ["x = 1", "x = 2", "x = 3"]
     said = capsys.readouterr()
     assert said.err.count("RuntimeError: spoiled") == 1
-    assert "Below each cell stands how long it took." in said.out
+    assert "The run time of each cell is shown below it." in said.out

@@ -173,7 +173,7 @@ def test_lines_of_a_local_cell_keep_their_numbers(shell: Shell) -> None:
 def test_something_behind_local_is_refused(shell: Shell) -> None:
     shell.register_magics(DistributedMagics(shell))
     for cell in ("%%local -r 0\nz = 1", "# why\n%%local z = 1\nz = 2"):
-        assert "takes nothing behind it" in str(shell.typed(cell).error_in_exec)
+        assert "takes no arguments" in str(shell.typed(cell).error_in_exec)
     assert "z" not in shell.user_ns
     shell.run_cell_magic("local", "# here", "z = 1")
     assert shell.user_ns["z"] == 1
