@@ -79,7 +79,7 @@ def _ladder(step: int) -> Ladder:
 
 
 def _timeline(step: int) -> Timeline:
-    """A cell that has run for ``step`` tenths of a second."""
+    """A cell that has been running for ``step`` tenths of a second."""
     width = step / 10 / SPANS
     spans = tuple(
         Span("compute" if at % 2 else "waiting", at * width, (at + 1) * width, "" if at % 2 else f"all_reduce #{at}")

@@ -42,7 +42,7 @@ from ..threads import keep
 from ..world_dir import HOME_VARIABLE, WorldDir
 from .working_folder import to_start_in
 
-_GONE = "The fork server of this world is gone; type %distributed heal to start another, or %distributed restart."
+_GONE = "The fork server of this world has ended; type %distributed heal to start another, or %distributed restart."
 
 _TICK, _MOMENT = 0.05, 1.0
 """Seconds between two looks, and those that a fork server which has not answered has for its end."""
@@ -129,7 +129,7 @@ class ForkServerClient:
                 raise StateError(f"This world is in use by the notebook of process {self.holder}.")
             if self.ready is not None:
                 return self.ready
-        how = "ended" if self._gone else f"did not come up within {timeout:g} s"
+        how = "ended" if self._gone else f"did not start within {timeout:g} s"
         raise StartError(f"The process that starts the ranks {how}. Its log ends:\n{self._last_words()}")
 
     def start(self, order: Start, timeout: float = 30.0) -> int:

@@ -110,7 +110,7 @@ class ForkedController(_ForkedProcess, ipp.ControllerLauncher):  # type: ignore[
             info: dict[str, Any] = await super().get_connection_info(timeout)
         except (RuntimeError, TimeoutError) as error:  # ipyparallel's words, which tell nothing of the cause
             status = self.poll()
-            how = "did not come up" if status is None else how_it_ended(status)
+            how = "did not start" if status is None else how_it_ended(status)
             raise StartError(f"ipyparallel's controller {how}. Its log ends:\n{self.get_output()}") from error
         return info
 

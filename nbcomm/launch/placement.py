@@ -28,13 +28,13 @@ def choose_size(asked: int | None, gpus: int) -> int:
     if asked is None:
         return gpus or (4 if usable_cores() > 1 else 2)
     if asked < 1:
-        raise StartError(f"A world has at least 1 rank, and {asked} were asked for: write for instance -n 4.")
+        raise StartError(f"A world needs at least 1 rank, not {asked}; write for example -n 4.")
     memory = psutil.virtual_memory().available
     holds = max(1, memory // _PER_RANK)
     if asked > holds:
         raise StartError(
             f"{asked} ranks do not fit into this machine: "
-            f"its {memory / 2**30:.1f} GiB of free memory hold about {holds}."
+            f"its {memory / 2**30:.1f} GiB of free memory are enough for about {holds}."
         )
     return asked
 
@@ -56,15 +56,25 @@ def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
     if asked not in ("auto", "cpu", "cuda"):
         raise StartError(f"The device {asked!r} is unknown; write --device auto, cpu or cuda.")
     if asked == "cuda" and gpus == 0:
-        raise StartError("--device cuda was asked for, but this machine shows no GPU; leave it out to run on the CPU.")
+        raise StartError(
+            "--device cuda needs a GPU, but this machine shows none; leave the option out to run on the CPU."
+        )
     if asked == "cpu" or gpus == 0:
         return "cpu", "gloo", ""
     if n <= gpus:
         return "cuda", "cpu:gloo,cuda:nccl", ""
     if asked == "cuda":
-        return "cuda", "gloo", f"{n} ranks share {gpus} GPU{'s' if gpus > 1 else ''}, over gloo: NCCL wants one each."
+        return (
+            "cuda",
+            "gloo",
+            f"{n} ranks share {gpus} GPU{'s' if gpus > 1 else ''}, over gloo: NCCL needs one GPU per rank.",
+        )
     few = f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
-    return "cpu", "gloo", f"{n} ranks on {few}: they run on the CPU; --device cuda lets them share."
+    return (
+        "cpu",
+        "gloo",
+        f"{n} ranks on {few}: the ranks run on the CPU; with --device cuda they share the GPU{'s' * (gpus > 1)}.",
+    )
 
 
 def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int) -> list[RankPlacement]:

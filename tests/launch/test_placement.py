@@ -34,7 +34,7 @@ def test_a_size_that_cannot_be(asked: int, said: str) -> None:
         ("cpu", 4, 8, "cpu", "gloo", ""),
         ("auto", 4, 4, "cuda", "cpu:gloo,cuda:nccl", ""),
         ("auto", 2, 8, "cuda", "cpu:gloo,cuda:nccl", ""),
-        ("auto", 4, 1, "cpu", "gloo", "4 ranks on 1 GPU: they run on the CPU"),
+        ("auto", 4, 1, "cpu", "gloo", "4 ranks on 1 GPU: the ranks run on the CPU"),
         ("cuda", 4, 2, "cuda", "gloo", "4 ranks share 2 GPUs"),
         ("cuda", 2, 2, "cuda", "cpu:gloo,cuda:nccl", ""),
     ],
@@ -46,7 +46,7 @@ def test_the_device(asked: str, n: int, gpus: int, kind: str, backend: str, noti
     assert bool(chosen[2]) == bool(notice)
 
 
-@pytest.mark.parametrize(("asked", "said"), [("cuda", "shows no GPU"), ("tpu", "unknown")])
+@pytest.mark.parametrize(("asked", "said"), [("cuda", "shows none"), ("tpu", "unknown")])
 def test_a_device_that_is_not_there(asked: str, said: str) -> None:
     with pytest.raises(StartError, match=said):
         placement.choose_device(asked, 2, 0)

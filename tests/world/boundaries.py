@@ -133,7 +133,7 @@ TABLE = (
         CELL,
         of="Run",
         action="lost",
-        told="what it was asked was lost on the way",
+        told="its request was lost in transit",
     ),
     Boundary(
         "an interrupt could not be passed on",
@@ -161,7 +161,7 @@ TABLE = (
         "nbcomm.notebook.cluster.link:decode_from_rank",
         CELL,
         of="Done",
-        told="its answer was lost on the way",
+        told="its answer was lost in transit",
     ),
     Boundary(
         "its run time could not be shown",
@@ -187,7 +187,7 @@ TABLE = (
         CELL,
         of="Done",
         thread="nbcomm-link",
-        told="its answer was lost on the way",
+        told="its answer was lost in transit",
     ),
     Boundary(
         "a {} could not be taken",

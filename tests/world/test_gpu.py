@@ -33,7 +33,7 @@ def test_more_ranks_than_gpus_run_on_the_cpu_and_say_so(open_notebook: Open) -> 
     notebook = open_notebook()
     gpus = int(notebook.run("!nvidia-smi -L | wc -l").text)
     cell = notebook.run(f"%distributed start -n {gpus + 1}")
-    assert "they run on the CPU; --device cuda lets them share" in cell.text
+    assert "the ranks run on the CPU; with --device cuda they share" in cell.text
     assert "cpu" in notebook.run("%%distributed\ndevice").text
 
 

@@ -171,9 +171,9 @@ generations.order, generations.stale = pressed, True
 os.kill(frozen, signal.SIGSTOP)""")
     try:
         cell = prepared.run("%%distributed\nall_reduce(kept)", timeout=15, fails=True)
-        assert "KeyboardInterrupt: the process groups were not formed anew" in cell.error_text
+        assert "KeyboardInterrupt: the process groups were not re-formed" in cell.error_text
         refused = prepared.run("%%distributed -r 0,2-3\nkept", timeout=15, fails=True).error_text
-        assert "Rank 1 still runs something earlier, and all ranks have to form their process groups anew" in refused
+        assert "Rank 1 still runs an earlier cell, and all ranks must re-form their process groups" in refused
     finally:
         prepared.run("del generations.order\nos.kill(frozen, signal.SIGCONT)")
     prepared.run("import time\nwhile session.busy: time.sleep(0.01)", timeout=15)
@@ -186,7 +186,7 @@ def test_c_code_that_holds_the_gil_is_told_of_and_can_be_replaced(prepared: Note
     prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)  # rank 1 cannot even say it
     prepared.interrupt()
     prepared.finish(cell, 30)  # 1.8 s where the machine is not busy, of 60
-    assert "Rank 1 does not react to the interrupt: C code there holds Python's lock" in cell.text
+    assert "Rank 1 does not react to the interrupt: C code there holds the GIL" in cell.text
     assert cell.error is not None
     refused = prepared.run("%%distributed\n1", fails=True)
     assert "Rank 1 still runs an earlier cell" in refused.error_text

@@ -15,7 +15,7 @@ def test_the_last_cell_is_shown_again(four: Notebook) -> None:
         head, _, rest = cell.text.partition("\n")
         assert head.startswith("In [")
         assert " on ranks 0-3 ended after " in head
-        assert head.endswith(" s. What it showed:")
+        assert head.endswith(" s. Its output:")
         assert rest == first.text
         html = [output["data"]["text/html"] for output in cell.outputs if "text/html" in output.get("data", {})]
         assert html == [f"<b>{rank}</b>" for rank in range(4)]

@@ -188,7 +188,7 @@ def test_a_start_that_fails_shows_the_log_and_leaves_nothing(open_notebook) -> N
 def test_ranks_are_started_plainly_where_they_cannot_be_forked(open_notebook) -> None:  # type: ignore[no-untyped-def]
     notebook = open_notebook(NBCOMM_START="spawn")
     started = notebook.run("%distributed start -n 3 --grace 3", timeout=180)
-    assert "started as a process of its own, which takes longer: NBCOMM_START=spawn." in started.text
+    assert "started as a separate process, which takes longer: NBCOMM_START=spawn." in started.text
     assert notebook.run("%%distributed\nall_reduce(rank)").text == "[0-2] 3\n"
     traces = _Traces(notebook)
     notebook.run("%distributed stop")

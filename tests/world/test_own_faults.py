@@ -62,7 +62,7 @@ session.link.send = dropping
     ("losing", "code", "what"),
     [
         pytest.param(ANSWER, "rank", "its answer was", id="an answer"),
-        pytest.param(REQUEST, "all_reduce(rank)", "what it was asked was", id="a request"),
+        pytest.param(REQUEST, "all_reduce(rank)", "its request was", id="a request"),
     ],
 )
 def test_what_is_lost_on_the_way_is_noticed(four: Notebook, losing: str, code: str, what: str) -> None:
@@ -110,7 +110,7 @@ def test_an_agent_does_not_wait_for_a_request_that_is_slow_to_settle(four: Noteb
 def test_a_rank_whose_event_loop_is_kept_is_named(four: Notebook) -> None:
     four.run("%%distributed -r 1\nimport asyncio, time\nasyncio.get_event_loop().call_soon(time.sleep, 9);")
     cell = four.submit("%%distributed\nrank")
-    told = "rank 1 cannot begin: a task or a callback of an earlier cell runs on"
+    told = "rank 1 cannot begin: a task or a callback of an earlier cell is still running"
     four.until(lambda: told in cell.text, 9, "nothing was said", cell)
     assert four.finish(cell, 20).error is None
     assert told not in cell.text

@@ -392,7 +392,7 @@ def test_a_fresh_run_waits_for_no_cell_and_ends_none(notebook: Notebook, folder:
     refused = notebook.run("%distributed run --fresh uses.py no", fails=True).error_text
     (folder / "go").touch()
     notebook.run("thread.join()")
-    assert "This world runs another cell at the moment" in refused
+    assert "This world is running another cell" in refused
     assert notebook.run("%%distributed\nall_reduce(stays)").text == "[0-3] 6\n"
 
 

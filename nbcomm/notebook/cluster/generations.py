@@ -154,19 +154,22 @@ class Generations:
         deadline = time.monotonic() + _PATIENCE
         while not (request.wait(_TICK) or request.failures() or self.over or time.monotonic() > deadline):
             if given_up():
-                self._end(request, "The forming of the process groups was interrupted.")
-                raise Interrupted("the process groups were not formed anew; the next cell tries again.")
+                self._end(request, "An interrupt ended the forming of the process groups.")
+                raise Interrupted("the process groups were not re-formed; the next cell tries again.")
         failures = request.failures()
         if failures or request.waiting_for():
             # Whoever waits for the rank that failed must not wait for ever.
             waiting = request.waiting_for()
             # Those that answer questions only wait for the others.
             late = sorted(failures) or self._roster.silent_for(waiting, _SILENCE) or waiting
-            self._end(request, f"Rank {rank_specs.fold(late)} could not form its process groups anew.")
-            reason = next(iter(failures.values())).message if failures else f"no answer within {_PATIENCE:g} s"
+            self._end(request, f"{rank_specs.capital(rank_specs.named(late))} could not re-form the process groups.")
+            silence = f"no answer within {_PATIENCE:g} s"
+            reasons = [failures[rank].message.rstrip(".") if rank in failures else silence for rank in late]
+            alike = rank_specs.together(late, reasons)
+            said = "; ".join(f"{rank_specs.named(who)}: {reason}" for reason, who in alike.items())
             raise StateError(
-                f"The process groups could not be formed anew: rank {rank_specs.fold(late)}: {reason}. The ranks keep "
-                "their variables; the next cell tries again, and %distributed restart gives a new world."
+                f"The process groups could not be re-formed: {said}. The ranks keep their variables; "
+                "the next cell tries again, and %distributed restart starts a new world."
             )
         self.stale = False
         self.newcomers.clear()

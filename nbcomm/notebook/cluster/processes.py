@@ -14,7 +14,7 @@ import psutil
 from ...errors import Interrupted, StartError, StateError
 from ...launch.forkserver_client import ForkServerClient
 from ...node.exit_status import how_it_ended
-from ...rank_spec import fold, named, together
+from ...rank_spec import capital, fold, named, together
 from ...world_dir import WorldInfo
 from .readiness import await_ranks
 from .roster import Roster
@@ -195,7 +195,9 @@ class Processes:
             if given_up():
                 raise Interrupted
             if time.monotonic() > deadline:
-                raise StateError(f"Rank {late[0]} does not end; type %distributed restart.")
+                raise StateError(
+                    f"{capital(named(late))} {'do' if len(late) > 1 else 'does'} not end; type %distributed restart."
+                )
             self.look()
             self._roster.wait(_TICK)
 
@@ -242,14 +244,14 @@ class Processes:
         else:
             self._controller_ended = True
             self.troubles.append(
-                f"ipyparallel's controller {how_it_ended(ended.status, oom=ended.oom)}. Cells run on without it; "
-                "session.client does not. Type %distributed heal to start another."
+                f"ipyparallel's controller {how_it_ended(ended.status, oom=ended.oom)}. Cells run without it; "
+                "session.client does not work. Type %distributed heal to start another controller."
             )
 
     def _forkserver_ended(self, how: str) -> None:
         self.troubles.append(
-            f"The fork server {how}, and ipyparallel's controller with it. The ranks live on, and cells run on them; "
-            "only a dead rank could not be replaced. Type %distributed heal to start another."
+            f"The fork server {how}, and ipyparallel's controller with it. The ranks keep running, and cells run on "
+            "them; only dead ranks cannot be replaced. Type %distributed heal to start another fork server."
         )
 
 
@@ -257,8 +259,8 @@ def _of_unwatched(whys: Mapping[int, str]) -> list[str]:
     """Say which ranks the fork server does not watch over."""
     alike = together(list(whys), list(whys.values()))
     return [
-        f"The fork server does not watch over {named(ranks)} ({why.rstrip('.')}): cells run there as before, but the "
-        f"cause of a death there would not be known. Type %distributed heal {fold(ranks)} for new processes without "
+        f"The fork server does not monitor {named(ranks)} ({why.rstrip('.')}). Cells run there as before, but if such "
+        f"a process dies, the cause remains unknown. Type %distributed heal {fold(ranks)} for new processes without "
         "variables."
         for why, ranks in alike.items()
     ]

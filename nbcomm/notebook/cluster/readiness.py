@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from ...errors import Interrupted, StartError
-from ...rank_spec import fold
+from ...rank_spec import capital, named
 from .roster import Roster
 
 _TICK = 0.1
@@ -42,7 +42,7 @@ def await_ranks(  # noqa: PLR0913 - the last two by keyword
             raise Interrupted
         if time.monotonic() > deadline:
             raise StartError(
-                f"Rank {fold(missing)} did not come up within {limit}. "
+                f"{capital(named(missing))} did not start within {limit}. "
                 f"The log of rank {missing[0]} ends:\n{roster.log(missing[0])}"
             )
         if len(ranks) - len(missing) != shown:

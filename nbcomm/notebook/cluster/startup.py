@@ -24,8 +24,8 @@ PLAIN_GROUPS = "NBCOMM_PLAIN_GROUPS"
 """Environment variable that makes worlds use torch's own process groups."""
 
 TORCHS_OWN_GROUPS = (
-    "The process groups are torch's own: a wait that can never end is not noticed, mismatched calls are not compared, "
-    "and after an interrupt in a collective, or a heal, subgroups and modules that hold a group must be made again."
+    "The process groups are torch's own: nbcomm does not detect deadlocks, does not compare mismatched calls, and "
+    "after an interrupt in a collective or a heal, subgroups and modules that hold a group must be created again."
 )
 """What a world is without process groups of ours."""
 
@@ -65,7 +65,7 @@ class Startup:
         self._device, backend, self.notice = placement.choose_device(self._wishes.device, self._n, self._ready.gpus)
         self._backend = self._wishes.backend or backend
         if not self._ready.forks:
-            plainly = f"Each rank was started as a process of its own, which takes longer: {self._ready.why}."
+            plainly = f"Each rank was started as a separate process, which takes longer: {self._ready.why}."
             self._notice(plainly)
         self._progress("starting engines", 0, self._n)
         self._processes.start(self._n, self._wishes.grace)
@@ -119,8 +119,9 @@ class Startup:
             if time.monotonic() > self._deadline:
                 late = request.waiting_for()
                 raise StartError(
-                    f"The process group did not form within {self._wishes.timeout:g} s: rank {rank_specs.fold(late)} "
-                    f"has not joined. The log of rank {late[0]} ends:\n{self._roster.log(late[0])}"
+                    f"The process group did not form within {self._wishes.timeout:g} s: "
+                    f"{rank_specs.named(late)} did not join. The log of rank {late[0]} "
+                    f"ends:\n{self._roster.log(late[0])}"
                 )
         refuse_dead(self._roster, range(self._n))
         return failed or request.failures()

@@ -80,7 +80,7 @@ class CellExecutor:
     def alone(self) -> Iterator[None]:
         """Hold the stage, and refuse to wait for it: a cell cannot run inside another."""
         if not self._lock.acquire(blocking=False):
-            raise StateError("This world runs another cell at the moment; wait for it, or interrupt it.")
+            raise StateError("This world is running another cell; wait for it, or interrupt it.")
         try:
             yield
         finally:
@@ -99,9 +99,9 @@ class CellExecutor:
             if busy and self._generations.due:  # it takes all of them
                 who = rank_specs.named(busy)
                 raise StateError(
-                    f"{rank_specs.capital(who)} still run{'s' * (len(busy) == 1)} something earlier, and all ranks "
-                    "have to form their process groups anew before the next cell; nothing was run. Wait for it, or "
-                    f"type %distributed heal {rank_specs.fold(busy)} to put new processes in place."
+                    f"{rank_specs.capital(who)} still run{'s' * (len(busy) == 1)} an earlier cell, and all ranks "
+                    "must re-form their process groups before the next cell; nothing was run. Wait for it, or type "
+                    f"%distributed heal {rank_specs.fold(busy)} to replace {'it' if len(busy) == 1 else 'them'}."
                 )
             self._generations.renew(lambda: presses.pressed)
             if presses.pressed:

@@ -109,7 +109,7 @@ class Dispatcher:
 
     def miss(self, rank: int, identity: int, what: str = "its answer") -> None:
         """By a rank's own word, a request or its answer has not come, or could not be taken."""
-        error = RuntimeError(f"{what} was lost on the way")
+        error = RuntimeError(f"{what} was lost in transit")
         self.hear(rank, Done(identity, failure=failure(rank, error), broken=True))
 
     def lose(self, rank: int, cause: str) -> None:
@@ -151,21 +151,30 @@ class Dispatcher:
             stuck, waited = request.waiting_for(), time.monotonic() - began
             deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
             if waited > _INTERRUPT_PATIENCE or (deaf and deaf == stuck):
-                who = rank_specs.fold(stuck)
-                why = "C code there holds Python's lock" if deaf == stuck else "its code goes on in spite of it"
-                print(
-                    self._addressed(
-                        f"Rank {who} does not react to the interrupt: {why}. It goes on in the background, and until "
-                        f"it ends cells cannot run on it. Type %distributed heal {who} to put a new "
-                        "process in its place (its variables are lost), or %distributed restart."
-                    )
-                )
+                print(self._addressed(_deaf(stuck, c_code=deaf == stuck)))
                 raise Interrupted
+
+
+def _deaf(ranks: list[int], *, c_code: bool) -> str:
+    who, where = rank_specs.capital(rank_specs.named(ranks)), rank_specs.fold(ranks)
+    one = len(ranks) == 1
+    why = "C code there holds the GIL" if c_code else f"{'its' if one else 'their'} code ignored the interrupt"
+    if one:
+        return (
+            f"{who} does not react to the interrupt: {why}. It keeps running in the background, and cells cannot run "
+            f"on it until it ends. Type %distributed heal {where} to put a new process in its place (its variables are "
+            "lost), or %distributed restart."
+        )
+    return (
+        f"{who} do not react to the interrupt: {why}. They keep running in the background, and cells cannot run on "
+        f"them until they end. Type %distributed heal {where} to put new processes in their places (their variables "
+        "are lost), or %distributed restart."
+    )
 
 
 def lost(identity: int, cause: str, rank: int | None = None) -> Done:
     """What stands for the answer of a rank that will never answer, or of the whole world."""
     who = "The world" if rank is None else f"Rank {rank}"
-    remedy = "restart for a new world" if rank is None else "heal to put a new process in its place"
+    remedy = "restart to start a new world" if rank is None else "heal to put a new process in its place"
     sentence = f"{who} {cause}. Type %distributed {remedy}."
     return Done(identity, failure=Failure("RankDiedError", sentence, f"RankDiedError: {sentence}"))

@@ -146,7 +146,7 @@ class HangWatch:
                 if snapshot.answered >= request.id:
                     self._lose(rank, request.id, "its answer")
                 elif request.sent and request.sent[0] < snapshot.question and snapshot.heard < request.id:
-                    self._lose(rank, request.id, "what it was asked")
+                    self._lose(rank, request.id, "its request")
 
     def _hear_steps(self) -> None:
         cell = self._cell()
@@ -168,7 +168,9 @@ class HangWatch:
         if self._generations.ending_for(request) > _SHOW_AFTER and output is not None:
             late = rank_specs.fold(request.waiting_for())
             remedy = self._addressed(f"%distributed heal {late}")
-            output.notice(f"rank {late} does not react to the end of this cell; press ■, then type {remedy}")
+            who = rank_specs.named(request.waiting_for())
+            do = "do" if len(request.waiting_for()) > 1 else "does"
+            output.notice(f"{who} {do} not react to the end of this cell; press ■, then type {remedy}")
             return
         standings = {rank: self._standing(rank, request, answers) for rank in self._roster.ranks}
         cut = _cut_off(standings)
@@ -183,13 +185,15 @@ class HangWatch:
         if output is not None:
             long = _old([op for wait in verdict.waits for op in wait.ops])
             died = self._roster.dead_among(request.ranks)
-            news = [f"{ends_of(died, self._roster.dead)}; the other ranks go on"] if died else []
+            news = [f"{ends_of(died, self._roster.dead)}; the other ranks keep running"] if died else []
             if long:
                 news.append(verdict.text)
             if threads and any(_old(standing.doing.beside) for standing in standings.values()):
                 news.append(threads)
             if kept := self._kept_from(request):
-                news.append(f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell runs on")
+                news.append(
+                    f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell is still running"
+                )
             output.notice("; ".join(news) if not verdict.hopeless else "")
 
     def _kept_from(self, request: PendingRequest) -> list[int]:

@@ -108,7 +108,7 @@ class InputPrompts:
                 place = self._counts[rank] = self._counts.get(rank, 0) + 1
                 self._open[key] = _Question(rank, message, place, self._clock())
             elif message.run != self._run:
-                text = "The notebook does not wait for this cell any more, so nobody can be asked."
+                text = "The notebook no longer waits for this cell, so it cannot ask for input."
                 self._link().send([rank], InputReply(message.run, message.number, text, "EOFError"))
 
     # ── the thread that waits for the cell ──────────────────────────────────────────────────────────
@@ -133,7 +133,7 @@ class InputPrompts:
                 return
             with self._lock:
                 self._open.pop((question.rank, question.asking.number), None)
-            with self._faults.beside("output could not be shown behind an input box"):
+            with self._faults.beside("output could not be shown after an input box"):
                 output.cut()
             self._link().send([question.rank], reply)
             dialogue = _Dialogue(question.rank, self._clock(), self._roster.question)
@@ -178,7 +178,7 @@ class InputPrompts:
         """Open the box; None if it was broken off."""
         asking = question.asking
         if not presses.heard:
-            text = "The cell was run on a thread of the notebook's, and only its main thread can ask a person."
+            text = "The cell ran on a background thread of the notebook; only the main thread can ask for input."
             return InputReply(asking.run, asking.number, text, _NO_BOX)
         with self._faults.beside("output could not be shown above an input box"):
             output.expose(question.rank)

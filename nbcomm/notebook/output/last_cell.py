@@ -104,7 +104,7 @@ class KeptArea:
         """Show all that is kept in another area, where it no longer changes; whether there was anything."""
         outputs = [output for output in self._outputs if not output.blank]
         if self._cut:
-            area.stream("stdout", f"(The beginning is left out: no more than {self._most:,} characters are kept.)\n")
+            area.stream("stdout", f"(The beginning is missing: only the last {self._most:,} characters are kept.)\n")
         for output in outputs:
             if output.name:
                 area.stream(output.name, "".join(output.texts))
@@ -177,9 +177,9 @@ class CellRun:
     def show_again(self, area: Area) -> None:
         """Show in another area what it has shown, and the errors behind that."""
         now = time.monotonic()
-        how = "has run for" if self._ended is None else "ended after"
+        how = "has been running for" if self._ended is None else "ended after"
         took = (now if self._ended is None else self._ended) - self._began
-        area.stream("stdout", f"{self._title} on {named(self._ranks)} {how} {took:.1f} s. What it showed:\n")
+        area.stream("stdout", f"{self._title} on {named(self._ranks)} {how} {took:.1f} s. Its output:\n")
         shown = isinstance(self._area, KeptArea) and self._area.show_again(area)
         if self._error is not None:
             area.stream("stderr", "\n".join(_rendered(self._error)) + "\n")

@@ -163,7 +163,7 @@ def test_a_second_press_is_sent_on(desk: Dispatcher, link: Link) -> None:
     assert len(link.sent) == 2
 
 
-@pytest.mark.parametrize(("silent", "why"), [([1], "holds Python's lock"), ([], "goes on in spite of it")])
+@pytest.mark.parametrize(("silent", "why"), [([1], "holds the GIL"), ([], "ignored the interrupt")])
 def test_one_that_does_not_react_is_given_up_and_named(
     desk: Dispatcher,
     roster: Roster,

@@ -305,7 +305,7 @@ def test_questions_of_a_cell_that_nobody_waits_for_find_the_end_of_the_input(cel
     cell.questions.end()
     cell.ask(1)
     assert cell.replied == [(2, "EOFError"), (1, "EOFError")]
-    assert "does not wait for this cell" in cell.ranks.replies[0][1].text
+    assert "no longer waits for this cell" in cell.ranks.replies[0][1].text
 
 
 def test_a_question_that_is_said_again_is_asked_once(cell: Cell) -> None:

@@ -65,7 +65,7 @@ def test_no_more_is_kept_than_so_much() -> None:
     for i in range(1000):
         kept.stream("stdout", f"{i}\n")
     text = again(kept).text
-    assert text.startswith("(The beginning is left out: no more than 100 characters are kept.)\n")
+    assert text.startswith("(The beginning is missing: only the last 100 characters are kept.)\n")
     assert text.endswith("998\n999\n")
     assert 50 <= len(text.partition("\n")[2]) <= 100
     kept.display({"text/html": "x" * 90}, {}, "big")
@@ -101,18 +101,18 @@ def test_how_a_cell_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     kept.stream("stdout", "x\n")
     now = 12.0
     run.show_again(area)
-    assert area.text == "In [7] on ranks 0-1,3 has run for 2.0 s. What it showed:\nx\n"
+    assert area.text == "In [7] on ranks 0-1,3 has been running for 2.0 s. Its output:\nx\n"
     with pytest.raises(CellError), run.ending():
         raise CellError("1 of 4 ranks failed: [3] ValueError: no", {3: "..."}, "[3] ValueError: no")
     now = 99.0
     area = RecordingArea()
     run.show_again(area)
     assert area.shown == [
-        "In [7] on ranks 0-1,3 ended after 2.0 s. What it showed:\nx\n",
+        "In [7] on ranks 0-1,3 ended after 2.0 s. Its output:\nx\n",
         "[3] ValueError: no\nCellError: 1 of 4 ranks failed: [3] ValueError: no\n",
     ]
     area, run = RecordingArea(), CellRun(0, [0], KeptArea(RecordingArea()))
     with run.ending():
         pass
     run.show_again(area)
-    assert area.text == "The cell on rank 0 ended after 0.0 s. What it showed:\n(nothing)\n"
+    assert area.text == "The cell on rank 0 ended after 0.0 s. Its output:\n(nothing)\n"
