@@ -77,7 +77,7 @@ def told(name: str, message: str, text: str) -> Failure:
 def failure(rank: int, error: BaseException) -> Failure:
     """What a rank answers in place of what it was asked for, when nbcomm itself has failed there."""
     text = (
-        f"nbcomm itself failed on rank {rank} ({described(error)}). That is a fault of nbcomm's, not of your code, and "
+        f"nbcomm itself failed on rank {rank} ({described(error)}). This is a bug in nbcomm, not in your code, and "
         f"variables are kept. The traceback is in the rank's log (%distributed log {rank}); please report it."
     )
     return Failure("InternalError", text, f"InternalError: {text}")

@@ -48,5 +48,5 @@ def test_a_log_that_cannot_be_written_costs_nothing_more() -> None:
 def test_an_answer_in_place_of_another_says_whose_fault_it_was() -> None:
     failure = faults.failure(2, OSError())
     assert failure.name == "InternalError"
-    assert "nbcomm itself failed on rank 2 (OSError). That is a fault of nbcomm's" in failure.message
+    assert "nbcomm itself failed on rank 2 (OSError). This is a bug in nbcomm" in failure.message
     assert "%distributed log 2" in failure.message

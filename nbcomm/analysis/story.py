@@ -17,7 +17,7 @@ WORDS = {
     "done": "done",
     "arrived": "waits in it",
     "missing": "not reached",
-    "other": "in another one",
+    "other": "in another collective",
     "failed": "failed",
     "out": "not a member",
 }

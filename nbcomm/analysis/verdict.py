@@ -98,7 +98,7 @@ def of_threads(standings: Mapping[int, RankReport]) -> str:
         for op in standing.doing.beside if standing.state == "running" else ():
             need = Need(op, world.missing(rank, op))
             if need.missing:
-                vain = "" if need.may_end(world.going) else ", so it waits in vain: press ■ to end the cell"
+                vain = "" if need.may_end(world.going) else ", so it waits forever: press ■ to end the cell"
                 places = _listed(_places(world, sorted(need.missing)))
                 who = f"a thread of rank {rank} ({op.thread})"
                 parts.append(f"waiting for {who}, which waits in {_call(world, op)}: {places}{vain}")
@@ -173,7 +173,7 @@ def _never(world: WorldReport, knot: _Knot) -> list[int]:
 def _sentence(world: WorldReport, knot: _Knot) -> str:
     never = _never(world, knot)
     places = _places(world, never) + _places(world, sorted(knot.need.missing.difference(never)))
-    nobody = "nobody can send it any more: " if knot.need.from_anyone else ""
+    nobody = "no rank can send it any more: " if knot.need.from_anyone else ""
     return f"{_in_vain(world, knot)}, but {nobody}{_listed(places)}."
 
 
@@ -196,7 +196,8 @@ def _around(world: WorldReport, cycle: Sequence[_Knot]) -> str:
 def _in_vain(world: WorldReport, knot: _Knot) -> str:
     waiting = f"{named(knot.ranks)} wait{'s' if len(knot.ranks) == 1 else ''} in it"
     if knot.others:
-        waiting += f" or in {'another' if knot.others == 1 else f'one of {knot.others} others'} that cannot either"
+        calls = "another call" if knot.others == 1 else f"one of {knot.others} other calls"
+        waiting += f" or in {calls} that cannot complete either"
     return f"{_call(world, knot.need.op, details=True)} can never complete: {waiting}"
 
 
@@ -216,7 +217,7 @@ def _remedy(world: WorldReport, story: Sequence[_Knot]) -> str:
         sender = who if op.peer is not None else "one of them"
         return f"Let {who} receive it." if op.kind == "send" else f"Let {sender} send to {named(story[0].ranks)}."
     if op.name == "new_group":
-        return "Every rank of the world has to call new_group, whether it is in the group or not."
+        return "Every rank of the world must call new_group, whether or not it is in the group."
     where = "run the cell and call" if states == {"idle"} else "call"
     return f"Let {who} {where} it, too; or make a group of those that do (new_group), and call it with group=."
 
@@ -229,19 +230,19 @@ def _for_whom(world: WorldReport) -> str:
     everybody = [need for needs in world.needs.values() for need in needs]
     alone = next((need for need in everybody if need.by_itself), None)
     if alone is not None and alone.op.lost:
-        return f"waiting to hear why {_call(world, alone.op)} lost a connection"
+        return f"waiting for the reason why {_call(world, alone.op)} lost a connection"
     surely = _roots(world, certain=True)
     perhaps = [rank for rank in _roots(world, certain=False) if rank not in surely]
     parts = [_culprits(world, surely)] if surely else []
     if perhaps:
         parts.append(("one of these: " if len(perhaps) > 1 else "") + _culprits(world, perhaps))
     if parts:
-        limit = f"; {_call(world, alone.op)} has a timeout of its own" if alone else ""
+        limit = f"; {_call(world, alone.op)} has its own timeout" if alone else ""
         return f"waiting for {'; and for '.join(parts)}{limit}"
     if alone is not None:
         places = _listed(_places(world, sorted(alone.missing)))
         return f"waiting in {_call(world, alone.op)} until its timeout" + (f": {places}" if places else "")
-    return f"waiting in {_call(world, everybody[0].op)}, where all have arrived"
+    return f"waiting in {_call(world, everybody[0].op)}, where all ranks have arrived"
 
 
 def _roots(world: WorldReport, *, certain: bool) -> list[int]:

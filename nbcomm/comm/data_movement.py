@@ -362,7 +362,7 @@ def packed(make: Callable[[], Packed]) -> tuple[Packed | Packet, Exception | Non
 
 def _check_walked(mode: str, *, sync_grads: bool) -> None:
     if sync_grads and mode == "object":
-        raise CollectiveError("mode='object' passes values on whole, without gradients; use another mode.")
+        raise CollectiveError("mode='object' sends values as objects, without gradients; use another mode.")
 
 
 def shares_of(items: Any, size: int, name: str) -> list[Any]:

@@ -55,12 +55,12 @@ class _Loan:
         here = dist.get_rank(), dist.get_world_size()
         if size not in (-1, here[1]):
             raise CollectiveError(
-                f"{self.who} wants a process group of {_ranks(size)}, and this world has {_ranks(here[1])}: leave "
+                f"{self.who} requests a process group of {_ranks(size)}, but this world has {_ranks(here[1])}: leave "
                 f"world_size and rank out, or start another world (%distributed start -n {size})."
             )
         if rank not in (-1, here[0]):
             raise CollectiveError(
-                f"{self.who} wants to be rank {rank} of the process group, and here it runs on rank {here[0]} of "
+                f"{self.who} requests rank {rank} of the process group, but it runs on rank {here[0]} of "
                 f"{here[1]}: leave world_size and rank out, or pass rank=dist.get_rank()."
             )
 
@@ -69,8 +69,9 @@ class _Loan:
         kinds = str(backend or "").lower().split(",")
         if not {kind.rpartition(":")[2] for kind in kinds if kind} <= set(process_groups.devices_of(there).values()):
             raise CollectiveError(
-                f"{self.who} wants a process group of {backend}, and this world's is of {there}: start another "
-                f"world (%distributed start --backend {backend}), or leave the backend out, which takes what is there."
+                f"{self.who} requests a process group with backend {backend}, but this world has {there}: start "
+                "another "
+                f"world (%distributed start --backend {backend}), or leave the backend out to use this world's."
             )
 
     def give_back(self) -> None:

@@ -224,7 +224,9 @@ class Member:
     def _beside(self, name: str, group: Any, job: Callable[[], Any], *, sync_grads: bool = False) -> Handle:
         """Begin a collective of a group, and go on."""
         if sync_grads:
-            raise CollectiveError("async_op=True goes on past autograd, without gradients; use it or sync_grads=True.")
+            raise CollectiveError(
+                "async_op=True bypasses autograd and has no gradients; use either async_op=True or sync_grads=True."
+            )
         process_group = resolve(group)
         self._check_present(name, self._wire_of(process_group).ranks)
         return self.lanes.begin(lane_of(process_group), job)

@@ -118,7 +118,9 @@ class Reductions(DataMovement):
         known = reduce_ops.parse(op)
         if out is not None:
             if sync_grads:
-                raise CollectiveError("out= is written past autograd and has no gradients; use it or sync_grads=True.")
+                raise CollectiveError(
+                    "out= bypasses autograd and has no gradients; use either out= or sync_grads=True."
+                )
             return reduce.reduce_into(wire, data, known, out)
         if isinstance(data, torch.Tensor) and not sync_grads:
             return reduce.reduce_one(wire, data.detach(), known)  # the way that has to be as fast as torch's

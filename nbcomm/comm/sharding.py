@@ -167,7 +167,7 @@ class Sharding(Reductions):
             refusals = [f"passed total={count}, strided={turns}" for _, count, turns in answers]
         if any(refusals):
             told = [f"rank {rank} {text}" for rank, text in zip(wire.ranks, refusals, strict=True) if text]
-            raise CollectiveError(f"gather_for_metrics cannot go on: {'; '.join(told)}.")
+            raise CollectiveError(f"gather_for_metrics cannot continue: {'; '.join(told)}.")
         order = [place for share in places for place in share]
         mine = len(places[wire.me])
         if listed:

@@ -105,7 +105,7 @@ def _other(call: BrokenCall, rank: int) -> Broken:
     said = [f"called {instead if other == rank else call.name}" for other in range(call.size)]
     parts = by_rank(range(call.size), said)
     if call.name in ("barrier", *_ONE_GIVES):
-        text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank has gone on with it."
+        text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank continued past it."
     else:
         text = f"The ranks are not in the same collective: {parts}. Nothing was moved."
     remedy = f"Let every rank call the same collectives in the same order; here {call.name} on rank {rank}, too."
@@ -139,7 +139,7 @@ def _shape(call: BrokenCall, rank: int) -> Broken:
         rest = f", dst {call.dst}" if call.name == "reduce" else ""
         op = "sum" if call.op == "mean" else call.op  # it is divided afterwards
         parts = by_rank(range(call.size), [f"called {call.name}({dtype} {shape}, {op}{rest})" for shape in shapes])
-        text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank has gone on with it."
+        text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank continued past it."
         return _refused("MismatchError", text, remedy, call)
     parts = by_rank(range(call.size), [f"a {dtype} tensor of shape {shape}" for shape in shapes])
     if call.name == "all_gather":

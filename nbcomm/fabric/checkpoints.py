@@ -73,7 +73,9 @@ class Checkpoints:
         found: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=weights_only)
         missing = [key for key in state or {} if key not in found]
         if missing and strict:
-            raise KeyError(f"{path} has no {missing}; it has {list(found)}. Pass strict=False to load what there is.")
+            raise KeyError(
+                f"{path} has no {missing}; it has {list(found)}. Pass strict=False to load the keys that exist."
+            )
         for key in [key for key in state or {} if key in found]:
             assert state is not None  # noqa: S101 - for mypy
             value = found.pop(key)

@@ -135,8 +135,8 @@ class Module(torch.nn.Module):
             if torch.is_grad_enabled():
                 name = method.__name__
                 raise RuntimeError(
-                    f"{type(self.module).__name__}.{name}() calls the module past DistributedDataParallel, so each "
-                    f"rank would train with its own gradients. Call model.mark_forward_method({name!r}) once behind "
+                    f"{type(self.module).__name__}.{name}() bypasses DistributedDataParallel, so each "
+                    f"rank would train with its own gradients. Call model.mark_forward_method({name!r}) once after "
                     "fabric.setup, or call it within torch.no_grad()."
                 )
 
@@ -171,7 +171,7 @@ def shared(loader: data.DataLoader[Any], world_size: int, rank: int) -> data.Dat
     """A dataloader like this one of which each rank has a share, or this one where that is not for us to say.
 
     Raises:
-        TypeError: it has a sampler or batch sampler of its own, which we do not know how to share.
+        TypeError: it has its own sampler or batch sampler, which we do not know how to share.
     """
     if world_size == 1 or isinstance(loader.dataset, data.IterableDataset):
         return loader
@@ -180,15 +180,15 @@ def shared(loader: data.DataLoader[Any], world_size: int, rank: int) -> data.Dat
         return loader
     if loader.batch_sampler is not None and type(loader.batch_sampler) is not data.BatchSampler:
         raise TypeError(
-            f"setup_dataloaders cannot share a dataloader with a batch sampler of its own "
-            f"({type(loader.batch_sampler).__name__}). Let that deal its batches to ranks, and pass "
+            f"setup_dataloaders cannot shard a dataloader that has its own batch sampler "
+            f"({type(loader.batch_sampler).__name__}). Let that sampler distribute its batches to the ranks, and pass "
             "use_distributed_sampler=False."
         )
     shuffle = isinstance(dealt, data.RandomSampler)
     if not shuffle and not isinstance(dealt, data.SequentialSampler):
         raise TypeError(
-            f"setup_dataloaders cannot share a dataloader with a sampler of its own ({type(dealt).__name__}). "
-            "Let that deal its samples to ranks, and pass use_distributed_sampler=False."
+            f"setup_dataloaders cannot shard a dataloader that has its own sampler ({type(dealt).__name__}). "
+            "Let that sampler distribute its samples to the ranks, and pass use_distributed_sampler=False."
         )
     # Not torch's own seed: it may be another one on each rank, and the shares must be of one order.
     seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))

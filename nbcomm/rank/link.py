@@ -157,7 +157,7 @@ class RankLink:
         with self._sending:
             questions = self._asker.take() if self._asker is not None else []  # after what was shown before them
             notes: list[str] = []
-            with self._faults.beside("some of what it showed is lost", notes.append):
+            with self._faults.beside("some of its output is lost", notes.append):
                 for run, items in self.capture.take(end=end):
                     self._history.add(self._send(Output(run, items)))
             for question in questions:

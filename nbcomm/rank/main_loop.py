@@ -52,8 +52,8 @@ CALLBACK = -1
 """What runs while a widget's callback does: it is no request, and has no id."""
 
 _REPLACED = (
-    "the cell has put a process group of its own in the place of the world's (dist.init_process_group); the next "
-    "cell has the world's again, and the groups that the cell has made in its own are lost."
+    "the cell replaced the world's process group with its own (dist.init_process_group); the next cell has the world's "
+    "again, and the groups that the cell created in its own are lost."
 )
 
 
@@ -256,9 +256,9 @@ class MainLoop:
             with self._faults.beside("its end could not be noted", notes.append):
                 self._parts.world.end()
             done = msgspec.structs.replace(done, began=since, broken=True, dropped=-1)  # unless it is known not to be
-            with self._faults.beside("its collectives could not be told", notes.append):
+            with self._faults.beside("its collectives could not be reported", notes.append):
                 done = msgspec.structs.replace(done, **self._story())
-            with self._faults.beside("what it has left under way is not known", notes.append):
+            with self._faults.beside("its unfinished calls are not known", notes.append):
                 world = self._parts.world
                 doing = world.record.doing()
                 broken = world.stale or (done.failure is not None and world.in_the_middle())
@@ -306,7 +306,7 @@ class MainLoop:
         """While user code runs: the names are there, and what needs a rank that does not run it is refused."""
         comm = self._parts.world.comm
         if comm is None:
-            raise RuntimeError("A cell came before the process group had formed.")
+            raise RuntimeError("A cell arrived before the process group had formed.")
         namespace.install(self._shell.user_ns, namespace.cell_names(comm))
         self._parts.history.begin(message.id, message.ranks)
         self._parts.world.begin(message.id, message.ranks)

@@ -206,20 +206,20 @@ HOPELESS = {
         [stuck(recv(1, None)), finished(), finished()],
         [0],
         (
-            "recv #1 from any rank (line 3: recv) can never complete: rank 0 waits in it, but nobody can send it any "
-            "more: ranks 1-2 have finished the cell."
+            "recv #1 from any rank (line 3: recv) can never complete: rank 0 waits in it, but no rank can send it "
+            "any more: ranks 1-2 have finished the cell."
         ),
     ),
     "from anyone, one more than there are": (
         [stuck(recv(1, None), did=[recv(2, 1), recv(1, 2)]), finished(send(2, 0)), finished(send(1, 0))],
         [0],
-        "nobody can send it any more: ranks 1-2 have finished the cell.",
+        "no rank can send it any more: ranks 1-2 have finished the cell.",
     ),
     "from anyone, in a cycle": (
         [stuck(recv(1, None)), stuck(coll(1)), stuck(coll(1))],
         [0, 1, 2],
         (
-            "nobody can send it any more: ranks 1-2 wait in all_reduce #1 of the world (line 2: all_reduce(x)). "
+            "no rank can send it any more: ranks 1-2 wait in all_reduce #1 of the world (line 2: all_reduce(x)). "
             "all_reduce #1 of the world (line 2: all_reduce(x)) can never complete: ranks 1-2 wait in it, but rank 0"
         ),
     ),
@@ -238,7 +238,7 @@ HOPELESS = {
         [0],
         (
             "all_reduce #2 of the world (line 2: all_reduce(x)) can never complete: rank 0 waits in it or in one of 2 "
-            "others that cannot either, but rank 1 has finished the cell."
+            "other calls that cannot complete either, but rank 1 has finished the cell."
         ),
     ),
     "one whose thread may issue something waits for one who has finished": (
@@ -271,18 +271,18 @@ WAITING = {
     ),
     "all have come": (
         [stuck(SUM), finished(SUM)],
-        "waiting in all_reduce #3 of the world (line 2: all_reduce(x)), where all have arrived",
+        "waiting in all_reduce #3 of the world (line 2: all_reduce(x)), where all ranks have arrived",
     ),
     "issued before the cell ended": (
         [stuck(SUM), stuck(SUM, did=[coll(4)]), finished(coll(5))],
-        "where all have arrived",
+        "where all ranks have arrived",
     ),
-    "issued by an earlier cell": ([stuck(SUM), idle(SUM)], "where all have arrived"),
-    "sent by one who has finished": ([stuck(recv(2, 1)), finished(send(2, 0))], "where all have arrived"),
-    "received by one who has finished": ([stuck(send(2, 1)), finished(recv(2, 0))], "where all have arrived"),
+    "issued by an earlier cell": ([stuck(SUM), idle(SUM)], "where all ranks have arrived"),
+    "sent by one who has finished": ([stuck(recv(2, 1)), finished(send(2, 0))], "where all ranks have arrived"),
+    "received by one who has finished": ([stuck(send(2, 1)), finished(recv(2, 0))], "where all ranks have arrived"),
     "the next send will free it": (
         [stuck(send(1, 1)), stuck(recv(1, 0))],
-        "waiting in send #1 to rank 1 (line 3: send), where all have arrived",
+        "waiting in send #1 to rank 1 (line 3: send), where all ranks have arrived",
     ),
     "freed by one who is freed": (
         [stuck(recv(1, 1)), stuck(coll(1, 1, 2)), stuck(recv(1, 3)), busy("line 9: f()")],
@@ -303,8 +303,8 @@ WAITING = {
     "limited, for one that computes": (
         [stuck(coll(1, name="barrier", limited=True)), busy()],
         (
-            "waiting for rank 1, at line 3: time.sleep(60); barrier #1 of the world (line 2: barrier(x)) has a timeout "
-            "of its own"
+            "waiting for rank 1, at line 3: time.sleep(60); barrier #1 of the world (line 2: barrier(x)) has its own "
+            "timeout"
         ),
     ),
     "for one whose wait is limited": (
@@ -313,13 +313,13 @@ WAITING = {
     ),
     "lost": (
         [stuck(coll(1, lost=True)), dead()],
-        "waiting to hear why all_reduce #1 of the world (line 2: all_reduce(x)) lost a connection",
+        "waiting for the reason why all_reduce #1 of the world (line 2: all_reduce(x)) lost a connection",
     ),
     "one of several has a chance": (
         [stuck(coll(2), coll(1, 0, 2)), finished(), busy("line 7: g()")],
         "waiting for rank 2, at line 7: g()",
     ),
-    "one of several is on its way": ([stuck(coll(2), coll(1)), finished(coll(1))], "where all have arrived"),
+    "one of several is on its way": ([stuck(coll(2), coll(1)), finished(coll(1))], "where all ranks have arrived"),
     "from anyone": (
         [stuck(recv(1, None)), busy(), busy("line 4: f()"), finished()],
         "waiting for one of these: rank 1, at line 3: time.sleep(60); rank 2, at line 4: f()",
@@ -334,11 +334,11 @@ WAITING = {
     ),
     "from anyone, and it is on its way": (
         [stuck(recv(1, None), did=[recv(1, 1)]), finished(send(2, 0))],
-        "waiting in recv #1 from any rank (line 3: recv), where all have arrived",
+        "waiting in recv #1 from any rank (line 3: recv), where all ranks have arrived",
     ),
     "a send that anyone's receive may take": (
         [stuck(send(1, 2)), stuck(send(1, 2)), finished(recv(1, None))],
-        "where all have arrived",
+        "where all ranks have arrived",
     ),
     "at many places": (
         [stuck(coll(1)), *(busy(f"line {rank}") for rank in range(1, 8))],
@@ -364,7 +364,7 @@ def test_a_wait_in_vain_is_told_why(ranks, expected, words):
             "Let ranks 1,3 call it, too; or make a group of those that do (new_group), and call it with group=.",
         ),
         ([stuck(SUM), idle()], "Let rank 1 run the cell and call it, too; or"),
-        ([stuck(coll(1, name="new_group")), finished()], "Every rank of the world has to call new_group"),
+        ([stuck(coll(1, name="new_group")), finished()], "Every rank of the world must call new_group"),
         ([stuck(send(1, 1)), finished()], "Let rank 1 receive it."),
         ([stuck(recv(1, 1)), finished()], "Let rank 1 send to rank 0."),
         ([stuck(recv(1, None)), finished(), finished()], "Let one of them send to rank 0."),
@@ -429,7 +429,7 @@ def joins(op: PendingCall) -> Rank:
 @pytest.mark.parametrize(
     ("others", "said"),
     [
-        ([finished(), finished()], "ranks 1-2 have finished the cell, so it waits in vain: press ■ to end the cell"),
+        ([finished(), finished()], "ranks 1-2 have finished the cell, so it waits forever: press ■ to end the cell"),
         ([finished(), busy()], "rank 1 has finished the cell, and rank 2 is still at line 3: time.sleep(60), so it"),
         ([stuck(coll(1)), busy()], "rank 2 is still at line 3: time.sleep(60)"),
         ([finished(threads=1), busy()], "rank 1 has finished the cell, and rank 2 is still at line 3: time.sleep(60)"),
@@ -441,7 +441,7 @@ def test_a_thread_that_its_rank_waits_for_is_told_and_never_judged(others, said)
     text = of_threads(standings)
     where = "all_reduce #1 of the world (line 2: all_reduce(x))"
     assert text.startswith(f"waiting for a thread of rank 0 (mine), which waits in {where}: {said}")
-    assert ("in vain" in text) == ("so it" in said)
+    assert ("waits forever" in text) == ("so it" in said)
 
 
 def test_threads_that_wait_for_nobody_are_not_told():

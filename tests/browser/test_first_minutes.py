@@ -25,7 +25,7 @@ MISTAKES = [
     ),
     (
         "%%distributed\nall_reduce(torch.ones(rank + 1))",
-        ["is not the same on all ranks", "No rank has gone on with it."],
+        ["is not the same on all ranks", "No rank continued past it."],
     ),
     ("%%distributed -r 0\nall_reduce(1)", ["group="]),
     ("%distributed start -n 8", ["is already running", "%distributed restart"]),

@@ -91,7 +91,7 @@ def test_a_barrier_that_waits_too_long_names_who_is_missing(worlds):
     worlds[3].close()  # what is left of such a barrier is not for other tests
     assert results[1] is None
     assert results[0].kind is CollectiveError
-    assert "'loaded' of ranks 0-2 was given up after 0.3 s: rank 1 did not come" in results[0].text
+    assert "'loaded' of ranks 0-2 timed out after 0.3 s: rank 1 did not arrive" in results[0].text
     assert results[2].kind is CollectiveError
 
 

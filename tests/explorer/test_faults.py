@@ -81,8 +81,8 @@ def test_the_words_are_nbcomms(four: Session, call: BrokenCall, how: str) -> Non
     elif "Nothing was moved" in real or told.error == "CollectiveError":
         assert told.text in real
     else:  # a real world names the ranks that it has heard of by then, and how the data was packed
-        assert told.text.endswith("No rank has gone on with it.")
-        assert real.endswith("No rank has gone on with it.")
+        assert told.text.endswith("No rank continued past it.")
+        assert real.endswith("No rank continued past it.")
         assert "is not the same on all ranks" in real
         if how == "shape":
             called = r"called (\w+\(\w+ \(\d,\), \w+(?:, dst 0)?\))"

@@ -188,7 +188,7 @@ def test_what_steers_is_refused_in_the_midst_of_a_cell_with_what_to_do(cluster: 
     for code in ("x = 1\n%distributed status", "%%time\n%%local\n1", "%%distributed\n%%distributed\n1"):
         cell = cluster.run(code, fails=True)
         # IPython 8 shows what is raised below %%time as text, and goes on.
-        assert "is the notebook's, and this line runs on a rank" in cell.error_text + cell.text
+        assert "runs in the notebook, but this line runs on a rank" in cell.error_text + cell.text
 
 
 def test_errors_carry_the_cells_own_number(cluster: Notebook) -> None:

@@ -68,7 +68,7 @@ SHOWN = {
         r"\[0-3\] loss \d\.\d{4}",
         r"\[0-3\] equal on all ranks: True",
         r".*the group of ranks 0-1.*rank 1 waits in barrier.*",
-        r".*nobody can send it any more: ranks 1-3 have finished the cell.*",
+        r".*no rank can send it any more: ranks 1-3 have finished the cell.*",
         r"\[0-1\] Not yet: write something in place of the three dots\.",
         r".*Rank 1 was killed by SIGKILL.*",
         r"Rank 1 is back after \d\.\d s, without variables; the others kept theirs\.",

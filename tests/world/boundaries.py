@@ -63,21 +63,21 @@ TABLE = (
     Boundary("", "rank", "nbcomm.rank.cells.runner:CellRunner.run", CELL, thread="main", told="spoiled"),
     Boundary("its end could not be noted", "rank", "nbcomm.rank.groups.world:World.end", SENTENCE, thread="main"),
     Boundary(
-        "its collectives could not be told",
+        "its collectives could not be reported",
         "rank",
         "nbcomm.rank.collectives.flight_recorder:FlightRecorder.close_journal",
         SENTENCE,
         thread="main",
     ),
     Boundary(
-        "its collectives could not be told",
+        "its collectives could not be reported",
         "rank",
         "nbcomm.rank.collectives.journal:Journal.steps",
         SENTENCE,
         thread="main",
     ),
     Boundary(
-        "its collectives could not be told",
+        "its collectives could not be reported",
         "rank",
         "nbcomm.rank.collectives.flight_recorder:FlightRecorder.tidy",
         SENTENCE,
@@ -94,15 +94,13 @@ TABLE = (
         told="its answer was lost",
     ),
     Boundary(
-        "what it has left under way is not known",
+        "its unfinished calls are not known",
         "rank",
         "nbcomm.rank.collectives.flight_recorder:FlightRecorder.doing",
         SENTENCE,
         thread="main",
     ),
-    Boundary(
-        "some of what it showed is lost", "rank", "nbcomm.rank.output.capture:Capture.take", SENTENCE, thread="main"
-    ),
+    Boundary("some of its output is lost", "rank", "nbcomm.rank.output.capture:Capture.take", SENTENCE, thread="main"),
     Boundary(
         "an answer could not be sent", "rank", "nbcomm.rank.link:encode", CELL, of="Done", thread="main", told=_ITSELF
     ),
@@ -111,7 +109,7 @@ TABLE = (
     ),
     Boundary("", "rank", "nbcomm.rank.cells.runner:CellRunner.run", CELL, how="huge", thread="main", told="spoiled"),
     *(
-        Boundary("the values of a call could not be looked at", "rank", f"nbcomm.rank.{where}", SENTENCE, action=action)
+        Boundary("the values of a call could not be read", "rank", f"nbcomm.rank.{where}", SENTENCE, action=action)
         for where, action in (
             ("collectives.call_values:of_call", "drawing"),
             ("collectives.call_values:Drawn.finish", "drawing"),

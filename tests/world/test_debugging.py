@@ -102,7 +102,7 @@ def test_others_wait_for_the_rank_that_is_debugged_and_are_freed_when_it_quits(f
     assert not cell.idle, "and none of them is hopeless"
     four.type(cell, box, "q")
     error = four.finish(cell, 20).error_text
-    assert "[1]\nBdbQuit: The debugger was left with q, and the cell with it." in error
+    assert "[1]\nBdbQuit: The command q ended the debugger, and the cell with it." in error
     assert "[0,2-3]\nHangError: all_reduce #" in error
     assert four.run(WORKS).text == "[0-3] 4\n"
 

@@ -69,8 +69,8 @@ def test_what_was_destroyed_says_so(prepared: Notebook) -> None:
     assert prepared.run(WORKS[0]).lines == WORKS[1]
     text = prepared.run("%%distributed\nif rank < 2: all_reduce(1, group=pair)", fails=True).error_text
     assert "[0]" in text
-    assert "This group is no more: dist.destroy_process_group has been called" in text
-    assert "This group was destroyed on rank 0 (dist.destroy_process_group): make it anew." in text
+    assert "This group does not exist any more: dist.destroy_process_group was called" in text
+    assert "This group was destroyed on rank 0 (dist.destroy_process_group): create it again." in text
     prepared.run("%%distributed\nif rank == 2: dist.destroy_process_group(all_)")
     prepared.run("%%distributed\nif rank != 3: barrier()", fails=True)  # what is left of it must not hang the others
     assert prepared.run(WORKS[0]).lines == WORKS[1]
@@ -115,7 +115,7 @@ PAIRS = (
     "dist.init_process_group('gloo', init_method=where, rank=rank % 2, world_size=2)"
 )
 HALF = "half = dist.new_group([0])\nif rank % 2 == 0: dist.all_reduce(x, group=half)"
-REPLACED = "the cell has put a process group of its own in the place of the world's"
+REPLACED = "the cell replaced the world's process group with its own"
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_the_next_cell_has_the_world_again_where_a_cell_has_made_another(
 
 def test_in_a_world_of_its_own_a_cell_is_told_whose_names_to_use(prepared: Notebook) -> None:
     text = prepared.run(f"%%distributed\n{ALONE}\nall_reduce(1)", fails=True).error_text
-    assert "a process group of its own in the place of the world's (dist.init_process_group), which nbcomm's" in text
+    assert "replaced the world's process group with its own (dist.init_process_group), which nbcomm's functions" in text
     assert prepared.run(WORKS[0]).lines == WORKS[1]
 
 

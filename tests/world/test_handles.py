@@ -73,7 +73,7 @@ def test_an_interrupt_ends_a_wait_and_the_next_cell_is_good(notebook: Notebook) 
     notebook.interrupted(f"%%distributed\n{code}begun.wait() if rank else time.sleep(60)")
     assert notebook.run(NEXT).text == GOOD
     late = notebook.run("%%distributed -r 1-3\nbegun.wait()", fails=True)
-    assert "begin it again" in late.error_text
+    assert "start it again" in late.error_text
 
 
 def test_what_has_not_begun_when_groups_are_formed_anew_is_refused(notebook: Notebook) -> None:
@@ -139,7 +139,7 @@ def test_a_group_is_split_as_under_torchrun(notebook: Notebook) -> None:
         f"%%distributed\n{again}half and (all_reduce(1, group=half), all_reduce(1, group=again), half == again)"
     ).text.startswith("[0-1] (2, 2, False)\n")
     wrong = notebook.run("%%distributed\ndist.group.WORLD.split_group([0, 4])", fails=True)
-    assert "split_group wants different ranks of a group of 4, not [0, 4]." in wrong.error_text
+    assert "split_group needs different ranks of a group of 4, not [0, 4]." in wrong.error_text
 
 
 def test_members_of_a_group_share_a_store(notebook: Notebook) -> None:
@@ -150,5 +150,5 @@ def test_members_of_a_group_share_a_store(notebook: Notebook) -> None:
 def test_groups_of_other_worlds_are_not_joined(notebook: Notebook) -> None:
     code = "dist.group.WORLD.merge_remote_group(dist.HashStore(), 8)"
     refused = notebook.run(f"%%distributed\n{code}", fails=True)
-    assert "CollectiveError: merge_remote_group joins ranks that this world does not know" in refused.error_text
+    assert "CollectiveError: merge_remote_group adds ranks that are not in this world" in refused.error_text
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

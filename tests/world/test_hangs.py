@@ -60,7 +60,7 @@ CASES = {
     "comm": ("if rank: all_reduce({'a': 1})", ["all_reduce #", "rank 0 has finished"]),
     "object": ("if rank: dist.all_gather_object([None] * 4, 'x')", ["rank 0 has finished"]),
     "recv": ("if rank == 2: dist.recv(torch.ones(3), 1)", ["recv #1 from rank 1", "rank 1 has finished"]),
-    "anyone": ("if rank == 2: recv(None)", ["recv", "from any rank", "nobody can send it"]),
+    "anyone": ("if rank == 2: recv(None)", ["recv", "from any rank", "no rank can send it"]),
     "send": ("if rank == 2: dist.send(torch.ones(3), 1, tag=7)", ["send #1 to rank 1", "tag 7"]),
     "async": ("w = dist.all_reduce(torch.ones(3), async_op=True) if rank else None\nif w: w.wait()", ["line 2:"]),
     "cycle": (
@@ -324,7 +324,7 @@ def test_a_thread_that_waits_in_vain_while_its_rank_joins_it_is_named(prepared: 
     said = re.sub(r" #\d+", "", cell.text)
     prepared.interrupt()
     prepared.finish(cell, 15)
-    vain = "ranks 2-3 have finished the cell, so it waits in vain: press ■ to end the cell"
+    vain = "ranks 2-3 have finished the cell, so it waits forever: press ■ to end the cell"
     assert said == (
         f"waiting for a thread of rank 0 (mine), which waits in barrier of the world (line 3: barrier()): {vain}; "
         f"waiting for a thread of rank 1 (pool_0), which waits in barrier of the world (line 3: barrier()): {vain}\n"
@@ -347,7 +347,7 @@ def test_a_thread_that_is_joined_and_may_still_go_on_is_left_alone(prepared: Not
     cell = prepared.submit(textwrap.dedent(code))
     prepared.until(lambda: "waiting for a thread of rank 0" in cell.text, 30, "not shown", cell)
     assert "is still at line 7" in cell.text
-    assert "in vain" not in cell.text
+    assert "waits forever" not in cell.text
     prepared.finish(cell)
     assert cell.text == "[0] 4\n"
     assert cell.error is None
@@ -418,7 +418,7 @@ def test_a_receive_from_anyone_finds_and_misses_also_a_rank_whose_page_nobody_se
             call = f"%%distributed\nif rank == {src}: send('x', {dst})\nif rank == {dst}: print(recv())"
             assert notebook.run(call, timeout=20).text == f"[{dst}] x\n"
         waits = "%%distributed\nif rank == 1: send('x', 0)\nif rank == 0: recv(), recv()"
-        assert "nobody can send it any more" in notebook.run(waits, fails=True, timeout=20).error_text
+        assert "no rank can send it any more" in notebook.run(waits, fails=True, timeout=20).error_text
         waits = "%%distributed\nimport time\nif rank == 2: print('on'); recv()\nif rank == 0: time.sleep(60)"
         notebook.interrupted(waits)
         assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-2] 3\n"

@@ -338,7 +338,8 @@ def test_a_rank_that_the_new_fork_server_cannot_watch_over_is_named_and_lives_on
         assert time.monotonic() < until
     sentence = (
         "The fork server does not monitor rank 0 ([Errno 24] Too many open files). Cells run there as before, but "
-        "if such a process dies, the cause remains unknown. Type %distributed heal 0 for new processes without variables.\n"
+        "if such a process dies, the cause remains unknown. Type %distributed heal 0 for new processes without "
+        "variables.\n"
     )
     healed = notebook.run("%distributed heal").text
     assert re.search(r"^The fork server and the controller are back after .* s\.\n", healed), healed

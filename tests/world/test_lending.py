@@ -57,7 +57,7 @@ def test_a_tutorial_runs_as_it_is_and_again(prepared: Notebook) -> None:
         assert cell.text == "[0-3] (True, True)\n"
         assert prepared.run(GOOD).text == RIGHT
     text = prepared.run("%%distributed\nall_reduce(1, group=pair)", fails=True).error_text
-    assert "This group is no more: dist.destroy_process_group has been called" in text
+    assert "This group does not exist any more: dist.destroy_process_group was called" in text
 
 
 def test_a_loan_lasts_from_cell_to_cell_and_is_taken_again_by_a_cell_that_runs_again(prepared: Notebook) -> None:
@@ -68,7 +68,10 @@ def test_a_loan_lasts_from_cell_to_cell_and_is_taken_again_by_a_cell_that_runs_a
     assert "rank 1 has finished the cell" in hang.error_text
     assert prepared.run("%%distributed\nall_reduce(1, group=made)").text == RIGHT
     prepared.run(f"%%distributed\n{DESTROY}")
-    assert "This group is no more" in prepared.run("%%distributed\nall_reduce(1, group=made)", fails=True).error_text
+    assert (
+        "This group does not exist any more"
+        in prepared.run("%%distributed\nall_reduce(1, group=made)", fails=True).error_text
+    )
     assert prepared.run(GOOD).text == RIGHT
 
 
@@ -96,19 +99,19 @@ def test_wherever_the_ranks_would_meet_they_have_met(prepared: Notebook, argumen
     [
         (
             "dist.init_process_group('gloo', rank=rank % 2, world_size=2)",
-            "of 2 ranks, and this world has 4 ranks: leave world_size and rank out, or start another world",
+            "of 2 ranks, but this world has 4 ranks: leave world_size and rank out, or start another world",
         ),
         (
             "os.environ['WORLD_SIZE'] = '1'\ntry: dist.init_process_group()\nfinally: os.environ['WORLD_SIZE'] = '4'",
-            "This cell wants a process group of 1 rank, and this world has 4 ranks",
+            "This cell requests a process group of 1 rank, but this world has 4 ranks",
         ),
         (
             "dist.init_process_group('gloo', rank=3 - rank, world_size=4)",
-            "wants to be rank 3 of the process group, and here it runs on rank 0 of 4: leave world_size and",
+            "requests rank 3 of the process group, but it runs on rank 0 of 4: leave world_size and",
         ),
         (
             "dist.init_process_group('nccl', rank=rank, world_size=4)",
-            "This cell wants a process group of nccl, and this world's is of cpu:gloo",
+            "This cell requests a process group with backend nccl, but this world has cpu:gloo",
         ),
         (
             "dist.init_process_group('gloo', 'tcp://localhost:1', world_size=4)",

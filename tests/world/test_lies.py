@@ -24,7 +24,7 @@ WRONG_SUMS = r"gives \[1, [01]\] where all_reduce must give \[2, 1\]\."
 @pytest.mark.parametrize(
     ("lie", "reason"),
     [
-        (lies.SIZE, r"says that .* is rank [01] of 1 where it was made rank [01] of 2\."),
+        (lies.SIZE, r"reports that .* is rank [01] of 1, but it was created as rank [01] of 2\."),
         (lies.INSIDE, "division by zero\\."),
     ],
     ids=["size", "inside"],

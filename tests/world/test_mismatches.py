@@ -98,7 +98,7 @@ told
 )
 def test_what_a_forked_child_calls_is_refused_and_nobody_elses_matter(four: Notebook, call: str) -> None:
     told = four.run(FORKED.format(call=call), timeout=60).text
-    assert "CollectiveError: This process was forked from rank 1 and is no rank itself" in told
+    assert "CollectiveError: This process was forked from rank 1 and is not a rank itself" in told
     assert 'the method "spawn"' in told
     code = "%%distributed\nx = torch.ones(2)\ndist.all_reduce(x)\nif rank == 1: dist.send(x, 0)\n"
     code += (
@@ -124,7 +124,7 @@ SENTENCES = {
         "x = {'a': 1}\nif rank == 2: all_reduce(torch.ones(2))\nelse: all_gather(x)",
         (
             "all_gather of the world is not the same on all ranks: ranks 0-1,3 called all_gather of a dict, line 3; "
-            "rank 2 called all_reduce(float32 (2,), sum), line 2. No rank has gone on with it."
+            "rank 2 called all_reduce(float32 (2,), sum), line 2. No rank continued past it."
         ),
     ),
     "a tensor": (
@@ -132,56 +132,56 @@ SENTENCES = {
         (
             "barrier of the world is not the same on all ranks: rank 0 called barrier(), line 1; rank 1 called "
             "all_gather of float32 (1,), line 1; rank 2 called all_gather of float32 (2,), line 1; rank 3 called "
-            "all_gather of float32 (3,), line 1. No rank has gone on with it."
+            "all_gather of float32 (3,), line 1. No rank continued past it."
         ),
     ),
     "torch's objects": (
         "if rank < 2:\n  dist.all_gather_object([None] * 4, 'x')\nelse:\n  dist.all_reduce(torch.ones(2))",
         (
             "all_gather_object of the world is not the same on all ranks: ranks 0-1 called all_gather_object, line 2; "
-            "ranks 2-3 called all_reduce(float32 (2,), sum), line 4. No rank has gone on with it."
+            "ranks 2-3 called all_reduce(float32 (2,), sum), line 4. No rank continued past it."
         ),
     ),
     "torch's own": (
         "def step(x):\n  dist.all_reduce(x)\nstep(torch.ones(3 if rank == 3 else 2))",
         (
             "all_reduce of the world is not the same on all ranks: ranks 0-2 called all_reduce(float32 (2,), sum), "
-            "line 2; rank 3 called all_reduce(float32 (3,), sum), line 2. No rank has gone on with it."
+            "line 2; rank 3 called all_reduce(float32 (3,), sum), line 2. No rank continued past it."
         ),
     ),
     "one call, two kinds": (
         "broadcast(1, src=int(rank == 3))",
         (
             "broadcast of the world is not the same on all ranks: ranks 0-2 called broadcast of an int (src 0), "
-            "line 1; rank 3 called broadcast of an int (src 1), line 1. No rank has gone on with it."
+            "line 1; rank 3 called broadcast of an int (src 1), line 1. No rank continued past it."
         ),
     ),
     "message": (
         "if rank == 0: dist.send(torch.ones(3), 1)\nif rank == 1: dist.recv(torch.ones(2), 0)",
         (
             "send of the world is not the same on all ranks: rank 0 called send of float32 (3,), line 1; rank 1 called "
-            "recv of float32 (2,), line 2. No rank has gone on with it."
+            "recv of float32 (2,), line 2. No rank continued past it."
         ),
     ),
     "received from anyone": (
         "if rank == 0: dist.send(torch.ones(3), 1)\nif rank == 1: dist.recv(torch.ones(2))",
         (
             "send of the world is not the same on all ranks: rank 0 called send of float32 (3,), line 1; rank 1 called "
-            "recv of float32 (2,), line 2. No rank has gone on with it."
+            "recv of float32 (2,), line 2. No rank continued past it."
         ),
     ),
     "begun": (
         "if rank == 0: barrier()\nelse:\n  h = all_gather({'a': 1}, async_op=True)\n  h.wait()",
         (
             "barrier of the world is not the same on all ranks: rank 0 called barrier, line 1; ranks 1-3 called "
-            "all_gather of a dict, line 3. No rank has gone on with it."
+            "all_gather of a dict, line 3. No rank continued past it."
         ),
     ),
     "torch's begun": (
         "if rank: dist.barrier()\nelse:\n  w = dist.all_reduce(torch.ones(3), async_op=True)\n  w.wait()",
         (
             "all_reduce of the world is not the same on all ranks: rank 0 called all_reduce(float32 (3,), sum), "
-            "line 3; ranks 1-3 called barrier(), line 1. No rank has gone on with it."
+            "line 3; ranks 1-3 called barrier(), line 1. No rank continued past it."
         ),
     ),
 }

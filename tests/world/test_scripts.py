@@ -224,10 +224,13 @@ def test_the_script_of_the_moment_and_what_lies_beside_it(notebook: Notebook, tr
         ("x = = 1", "SyntaxError"),
         ("import no_such_module", "No module named 'no_such_module'"),
         ("import torch.distributed as dist\nif dist.get_rank() != 1:\n    dist.barrier()", "line 3: dist.barrier()"),
-        ("import torch.distributed as dist\ndist.init_process_group('nccl')", "wants a process group of nccl"),
+        (
+            "import torch.distributed as dist\ndist.init_process_group('nccl')",
+            "requests a process group with backend nccl",
+        ),
         (
             "import torch.distributed as dist\ndist.init_process_group('gloo', rank=0, world_size=1)",
-            "This script wants a process group of 1 rank, and this world has 4 ranks",
+            "This script requests a process group of 1 rank, but this world has 4 ranks",
         ),
         ("import torch.distributed as dist\ndist.init_process_group()\ndist.init_process_group()", "twice!"),
     ],

@@ -134,7 +134,7 @@ def test_help_in_a_cell_is_its_output_and_there_once(four: Notebook) -> None:
     assert values.count("integer") < 20
     assert four.run("%%distributed\n%page number").lines == ["[0] 10", "[1] 11", "[2] 12", "[3] 13"]
     assert "Object `not_there` not found." in four.run("%%distributed\nnot_there?").text
-    assert "a rank cannot do" in four.run("%%distributed\n%recall 1").stream("stderr")
+    assert "A rank cannot put code into a cell" in four.run("%%distributed\n%recall 1").stream("stderr")
 
 
 def test_busy_ranks_answer(four: Notebook) -> None:

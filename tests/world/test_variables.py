@@ -121,7 +121,7 @@ x -r 0-1
 x (Tensor float32 (3, 4)) is equal on ranks 0-1.
 
 x -r 3
-x (Tensor float32 (3, 4)) was looked at on rank 3 only: there is nothing to compare it with.
+x (Tensor float32 (3, 4)) was read on rank 3 only, so there is nothing to compare it with.
 
 x --atol 4 -r 0,2
 x (Tensor float32 (3, 4)), compared with rank 0:
@@ -145,7 +145,7 @@ rank 3: 1 of 3 parts differs; first .values()[0]: 2.0 here, 1.0 on rank 0 (3 of 
 text
 text (str), compared with rank 0:
 ranks 1-2: equal to rank 0.
-rank 3: the texts part at position 20: …'k brown fox leaps' here, …'k brown fox jumps' on rank 0.
+rank 3: the texts differ from position 20: …'k brown fox leaps' here, …'k brown fox jumps' on rank 0.
 
 config
 config (dict), compared with rank 0:
@@ -202,15 +202,15 @@ def test_a_model_of_which_one_rank_went_astray(filled: Notebook) -> None:
         ("%distributed diff lock", "lock cannot be compared: cannot pickle '_thread.lock' object"),
         ("%distributed diff {'a': [lock]}", "cannot pickle '_thread.lock' object"),
         ("%distributed diff x = 1", "x = 1 is neither a name nor an expression (ranks 0-3)."),
-        ("%distributed diff (x := 1)", "would bind a name"),
+        ("%distributed diff (x := 1)", "would assign a name"),
         (
             "%distributed diff all_reduce(x)",
-            "all_reduce(x) needs other ranks; run it in a cell, and look at what it returns (ranks 0-3).",
+            "all_reduce(x) needs other ranks; run it in a cell, and inspect the result (ranks 0-3).",
         ),
         ("%distributed diff barrier()", "barrier() needs other ranks"),
         ("%distributed diff 1 / 0", "ZeroDivisionError"),
-        ("%distributed diff x --atol -1", "a number from 0 on"),
-        ("%distributed diff x --atol nan", "a number from 0 on"),
+        ("%distributed diff x --atol -1", "a number of at least 0"),
+        ("%distributed diff x --atol nan", "a number of at least 0"),
         ("%distributed diff x --atol much", "invalid float"),
         ("%distributed diff x -r 7", "valid ranks are 0-3"),
         ("%distributed diff", "required"),

@@ -94,7 +94,7 @@ def test_a_button_runs_its_callback_and_what_that_raises_is_shown(page: Page) ->
 
 
 def test_a_callback_is_told_that_nobody_can_be_asked(page: Page) -> None:
-    for asks, told in (("input()", "so there is nobody to ask"), ("breakpoint()", "The debugger has no input")):
+    for asks, told in (("input()", "so the code cannot ask for input"), ("breakpoint()", "The debugger has no input")):
         shown = cell(page, f"s = ipywidgets.IntSlider(3); s.observe(lambda _: {asks}, 'value'); s", "-r 0")
         page.set(only(page, shown), value=7)
         page.until(lambda told=told, shown=shown: told in shown.stream("stderr"), 20, "it was not told", shown)

@@ -286,7 +286,9 @@ def _pairs(wire: GroupChannel, data: Any, out: Any, op: reduce_ops.Op) -> list[t
     pairs = list(zip(here, there, strict=True))
     for leaf, target in pairs:
         if not isinstance(target, (torch.Tensor, np.ndarray)) or type(target) is not type(leaf):
-            raise CollectiveError(f"out= is written in place, and {pytrees.describe(target)} cannot be; leave it out.")
+            raise CollectiveError(
+                f"out= is written in place, which {pytrees.describe(target)} does not support; leave out= out."
+            )
         like = as_tensor(leaf, op) if isinstance(leaf, np.ndarray) else leaf
         for word, each in (("data", like), ("out", target)):
             if isinstance(each, torch.Tensor):
@@ -296,7 +298,7 @@ def _pairs(wire: GroupChannel, data: Any, out: Any, op: reduce_ops.Op) -> list[t
         if tuple(target.shape) != tuple(leaf.shape) or has != result:
             raise CollectiveError(
                 f"out= is {pytrees.describe(target)}, but the {op.name} of {pytrees.describe(leaf)} is "
-                f"{str(result).removeprefix('torch.')}, of the same shape. Pass such a one."
+                f"{str(result).removeprefix('torch.')}, of the same shape. Pass a tensor like that as out=."
             )
     return pairs
 

@@ -139,12 +139,13 @@ def _rule(name: str, dtype: torch.dtype, default: torch.dtype, *, bitwise: bool)
     real = dtype.is_floating_point
     if op.bitwise and (real or dtype.is_complex):
         raise OpError(
-            f"{name} works bit by bit, which {_short(dtype)} does not have; use sum, mean, min, max or product."
+            f"{name} is a bitwise operation, which is not defined for {_short(dtype)}; use sum, mean, min, max or "
+            "product."
         )
     if op.ordered and dtype.is_complex:
         raise OpError(f"{name} needs an order, which {_short(dtype)} does not have; use sum, mean or product.")
     if dtype == torch.uint64 and name in ("mean", "min", "max"):
-        raise OpError(f"torch cannot take the {name} of uint64; convert to int64 or float64 first.")
+        raise OpError(f"torch cannot compute the {name} of uint64; convert to int64 or float64 first.")
     if dtype == torch.bool:
         if op.bitwise or op.ordered:
             return Rule(torch.uint8, torch.bool, folded=op.bitwise and not bitwise)

@@ -53,12 +53,12 @@ def barrier_with_timeout(wire: GroupChannel, name: str | None, limit: timedelta)
         missing = re.search(r"Ranks ([\d, ]+) failed", str(error))
         if missing:
             absent = [wire.ranks[int(number)] for number in missing[1].replace(",", " ").split()]
-            found = f"{named(absent)} did not come"
+            found = f"{named(absent)} did not arrive"
         elif wire.me == 0:
-            found = "not all ranks came"
+            found = "not all ranks arrived"
         else:
-            found = f"rank {wire.ranks[0]}, which counts the others, did not report that all had come"
+            found = f"rank {wire.ranks[0]}, which counts the others, did not report that all ranks had arrived"
         label = "The barrier" if name is None else f"The barrier {name!r}"
         raise CollectiveError(
-            f"{label} of {named(wire.ranks)} was given up after {limit.total_seconds():g} s: {found}."
+            f"{label} of {named(wire.ranks)} timed out after {limit.total_seconds():g} s: {found}."
         ) from error

@@ -80,7 +80,7 @@ class Handle:
                 while not self._ended:
                     left = _LOOK if until is None else min(_LOOK, until - time.monotonic())
                     if left <= 0:
-                        raise TimeoutError(f"It has not ended within {timeout:g} s; it goes on.")
+                        raise TimeoutError(f"It did not complete within {timeout:g} s, and is still running.")
                     if self._gate.acquire(timeout=left):
                         self._gate.release()
         error = self._error
@@ -102,7 +102,7 @@ class Handle:
             with self._lane.carrying(self._said):
                 self._result = job()
         except KeyboardInterrupt:  # in the cell that began it, or the one after; whoever waits was not interrupted
-            self._error = CollectiveError("This was under way when a cell was interrupted; begin it again.")
+            self._error = CollectiveError("This call was in progress when a cell was interrupted; start it again.")
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
             self._error = error
         self._ended = True
@@ -193,7 +193,7 @@ class AsyncLane:
 
     def _lost(self, error: BaseException) -> None:
         """The thread has failed: whoever waits for what it had to do is told."""
-        reason = f"nbcomm itself failed in what goes on beside the cell ({described(error)}); please report it."
+        reason = f"nbcomm itself failed in an asynchronous call ({described(error)}); please report it."
         with self._lanes.lock:
             for handle in (self._present, *self._queue):
                 if handle is not None and not handle.done():

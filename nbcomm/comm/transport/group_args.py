@@ -45,16 +45,17 @@ def resolve(group: Any) -> dist.ProcessGroup | None:
     if group is None or isinstance(group, dist.ProcessGroup):
         if not process_groups.is_known(group):
             raise CollectiveError(
-                "This cell has destroyed the world's process groups (dist.destroy_process_group); the next one has new "
-                "ones."
+                "This cell has destroyed the world's process groups (dist.destroy_process_group); the next cell gets "
+                "new ones."
                 if group is None
-                else "This group is no more: dist.destroy_process_group has been called for "
-                "it, or for the whole world. Make it anew with new_group."
+                else "This group does not exist any more: dist.destroy_process_group was called "
+                "for it, or for the whole world. Create it again with new_group."
             )
         if process_groups.is_strange():
             raise CollectiveError(
-                "This cell has put a process group of its own in the place of the world's (dist.init_process_group), "
-                "which nbcomm's names do not know: call it by torch.distributed. The next cell has the world's again."
+                "This cell replaced the world's process group with its own (dist.init_process_group), which nbcomm's "
+                "functions do not use: "
+                "call it through torch.distributed. The next cell has the world's process group again."
             )
         return group
     if isinstance(group, OutsideGroup):
@@ -64,8 +65,8 @@ def resolve(group: Any) -> dist.ProcessGroup | None:
         )
     if group == dist.GroupMember.NON_GROUP_MEMBER:
         raise CollectiveError(
-            f"Rank {dist.get_rank()} is not a member of this group. Call it on the members only; nbcomm's new_group, "
-            "unlike torch's, would also tell who they are."
+            f"Rank {dist.get_rank()} is not a member of this group. Call it on its members only. For a "
+            "group from nbcomm's new_group, this message lists the members."
         )
     if hasattr(group, "get_group") and hasattr(group, "ndim"):
         return _of_mesh(group)

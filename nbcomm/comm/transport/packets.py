@@ -373,5 +373,6 @@ def _pickled(value: Any, tensors: list[torch.Tensor], buffers: list[torch.Tensor
         else:
             return file.getvalue()
     raise CollectiveError(
-        f"the data cannot be sent, since neither pickle nor cloudpickle takes it: {errors[-1]}. Send its parts."
+        f"the data cannot be sent, because neither pickle nor cloudpickle can serialize it: {errors[-1]}. Send its "
+        "parts instead."
     ) from errors[-1]

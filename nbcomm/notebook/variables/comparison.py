@@ -61,7 +61,7 @@ class Comparison:
         shape = seen[first].shape
         what = " ".join(filter(None, (seen[first].type, seen[first].dtype, "" if shape is None else str(shape))))
         if len(seen) == 1 and not absent:
-            return f"{self.name} ({what}) was looked at on rank {first} only: there is nothing to compare it with."
+            return f"{self.name} ({what}) was read on rank {first} only, so there is nothing to compare it with."
         alike = next(group for group in self.variable.groups if first in group)
         if len(alike) == len(seen) and not absent:
             return f"{self.name} ({what}) is equal on {named(alike)}."
@@ -87,7 +87,7 @@ def _sentence(outcome: Outcome, first: int, atol: float) -> str:
     if outcome.equal:
         return f"equal to rank {first} within {atol:g}{f'; {far}' if far else ''}"
     if not found["different"]:
-        return f"another value than on rank {first}, which differs in nothing that can be shown"
+        return f"another value than on rank {first}, without a difference that can be shown"
     said = _PARTS[found["first"]["how"]](found["first"], f"rank {first}")
     if found["leaves"] > 1:
         count = found["different"]
@@ -114,9 +114,8 @@ def _text(part: Mapping[str, Any], other: str) -> str:
     lengths = part["lengths"]
     many = f" ({lengths[0]:,} long here, {lengths[1]:,} on {other})" if lengths[0] != lengths[1] else ""
     where = f"{part['path']}: " if part["path"] else ""
-    return (
-        f"{where}the texts part at position {part['index'][0]:,}: {part['here']} here, {part['there']} on {other}{many}"
-    )
+    place = f"{part['index'][0]:,}"
+    return f"{where}the texts differ from position {place}: {part['here']} here, {part['there']} on {other}{many}"
 
 
 def _value(part: Mapping[str, Any], other: str) -> str:
@@ -126,7 +125,7 @@ def _value(part: Mapping[str, Any], other: str) -> str:
 
 def _hidden(part: Mapping[str, Any], other: str) -> str:
     where = f"{part['path']}: " if part["path"] else ""
-    return f"{where}{part['here']} here is another one than on {other}"
+    return f"{where}{part['here']} here differs from the one on {other}"
 
 
 _PARTS: dict[str, Callable[[Mapping[str, Any], str], str]] = {

@@ -40,7 +40,7 @@ class VariableQueries:
     def diff(self, name: str, ranks: list[int], atol: float) -> Comparison:
         """Compare one variable; see `Session.diff`."""
         if not 0 <= atol < math.inf:
-            raise SteeringError(f"The tolerance is {atol}; it must be a number from 0 on.")
+            raise SteeringError(f"The tolerance is {atol}; it must be a number of at least 0.")
         with self._stage.alone():
             (found,) = self._survey([name], ranks, hashes=True)
             if not found.seen:

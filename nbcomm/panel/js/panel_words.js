@@ -33,7 +33,7 @@ export const MARKS = {
   d: ["●", "done"],
   a: ["◐", "waits in it"],
   m: ["○", "not reached"],
-  o: ["◆", "in another one"],
+  o: ["◆", "in another collective"],
   f: ["✕", "failed"],
   "-": ["", "not a member"],
 };

@@ -28,10 +28,10 @@ from ..collectives.flight_recorder import FlightRecorder
 from ..output.capture import Capture
 from .runner import CellRunner
 
-_QUIT = "The debugger was left with q, and the cell with it."
+_QUIT = "The command q ended the debugger, and the cell with it."
 _ENDED = (
-    "The debugger has no input, and ends, and its code with it: ctrl-D was typed, or the cell that this belongs to has "
-    "ended, as that of a widget's callback has."
+    "The debugger has no input, so it ends, and its code with it: ctrl-D was typed, or its cell has already ended, as "
+    "for a widget's callback."
 )
 
 _NOTHING = "There is nothing to debug here: no cell has failed on this rank."

@@ -6,7 +6,7 @@ from typing import Any
 
 from IPython.core.error import UsageError
 
-_TEXT = "{} is the notebook's, and this line runs on a rank: write it as the first line of a cell of its own."
+_TEXT = "{} runs in the notebook, but this line runs on a rank: write it as the first line of a cell of its own."
 
 
 def refuse_steering(shell: Any) -> None:

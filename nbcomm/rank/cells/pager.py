@@ -19,7 +19,7 @@ _BACK = re.compile(r"\x1b\[39(;00)?m")
 
 _NO_CELL = {
     "set_next_input": (
-        "This puts code into a cell of the notebook, which a rank cannot do: type it in a cell that runs there.\n"
+        "A rank cannot put code into a cell of the notebook: type this in a cell that runs in the notebook itself.\n"
     ),
     "edit_magic": "A rank has no editor: type %edit in a cell that runs in the notebook itself.\n",
 }

@@ -316,7 +316,7 @@ class CellRunner:
         self._capture.write(
             self._hook.run,
             "stderr",
-            "A rank does not end by exit or quit; type %distributed stop in a cell of its own.\n",
+            "exit and quit do not end a rank; type %distributed stop in a cell of its own.\n",
         )
 
 

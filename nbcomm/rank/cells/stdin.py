@@ -117,11 +117,13 @@ class InputPrompter:
     def _check(self, run: int | None, *, main: bool) -> None:
         __tracebackhide__ = True
         if self._capture.in_child:
-            raise EOFError("A process that a cell has forked cannot ask: only the rank itself has a notebook.")
+            raise EOFError(
+                "A process that a cell forked cannot ask for input: only the rank itself is connected to the notebook."
+            )
         if run is None or self._capture.is_late(run):
-            raise EOFError("The cell that this belongs to has ended, so there is nobody to ask.")
+            raise EOFError("The cell of this code has ended, so the code cannot ask for input.")
         if main and self._to_end() is not None:  # and whoever asks has caught that, and asks again
-            raise EOFError("The cell is to end, so nobody is asked any more.")
+            raise EOFError("The cell is being ended, so it cannot ask for input any more.")
 
     def _wait(self, answers: queue.SimpleQueue[InputReply], run: int, *, main: bool) -> InputReply:
         __tracebackhide__ = True

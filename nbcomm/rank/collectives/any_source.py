@@ -71,7 +71,7 @@ class AnyoneReceive(dist.Work):
         began = time.monotonic()
         while not self._ready:
             if timeout is not None and time.monotonic() - began > timeout.total_seconds():
-                raise RuntimeError(f"Nobody sent anything within {timeout}.")
+                raise RuntimeError(f"No rank sent anything within {timeout}.")
             time.sleep(_LOOK)
         if self._error is not None:
             raise self._error
@@ -80,7 +80,7 @@ class AnyoneReceive(dist.Work):
 
     def _arrived(self) -> tuple[int, Any]:
         if self._found is None:
-            raise RuntimeError("It is not known yet who sends.")
+            raise RuntimeError("The sender is not known yet.")
         return self._found
 
     def is_completed(self) -> bool:

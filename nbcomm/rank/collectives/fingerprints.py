@@ -261,8 +261,8 @@ def _own_page(folder: Path, rank: int) -> mmap.mmap:
         with suppress(OSError):
             page.unlink()  # that of the process before
         sentence = (
-            f"Rank {rank} could not make its page of the board ({error}). So the other ranks do not see where its "
-            "calls differ from theirs.\n"
+            f"Rank {rank} could not create its page of shared memory ({error}), so the other ranks do not see where "
+            "its calls differ from theirs.\n"
         )
         if home is not None:
             home.add_to_log(rank, sentence)

@@ -309,7 +309,7 @@ class FlightRecorder:
             call.tell_place(self.scope())
         if self.aborted and time.monotonic() - self.aborted > _GRACE:
             call.log.stuck = True
-            raise self._explain(RuntimeError("Connection closed, and gloo has not noticed."))
+            raise self._explain(RuntimeError("The connection was closed, but gloo did not notice it."))
 
     def _note_end(self, entry: Any) -> None:
         entry.end()

@@ -168,7 +168,7 @@ class Journal:
                 entry.drawn.finish(result)
 
     def _beside(self) -> AbstractContextManager[None]:
-        return self._faults.beside("the values of a call could not be looked at", self._note)
+        return self._faults.beside("the values of a call could not be read", self._note)
 
     def _note(self, note: str) -> None:
         if note not in self.notes:

@@ -141,8 +141,7 @@ class Generation:
         """Raise what speaks against a call."""
         if self.record.is_apart(threading.get_ident()):
             raise errors.CollectiveError(
-                f"{name} was refused: it was called to answer what somebody asks while typing (a completion, help); "
-                "no other rank takes part in that."
+                f"{name} was refused: a completion or a help request called it, and no other rank takes part in those."
             )
         if self._broken is not None:
             raise self._reason(self._broken)
@@ -203,7 +202,7 @@ class Generation:
         told, first = call_site.in_words(said), min(said)  # whoever tells it, it is the same sentence
         parts = by_rank(sorted(told), [f"called {told[rank]}" for rank in sorted(told)])
         name = call_site.name_of(*said[first]) or call_site.name_of(*said[self.rank])
-        text = f"{name} #{seq} of {where} is not the same on all ranks: {parts}. No rank has gone on with it."
+        text = f"{name} #{seq} of {where} is not the same on all ranks: {parts}. No rank continued past it."
         error = errors.MismatchError(text)
         if self._tell is not None:
             self._tell(Mismatch(self._run, self.generation, text))

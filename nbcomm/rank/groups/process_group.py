@@ -119,11 +119,11 @@ class RankGroup(Identity):
         if missing:
             self.lost = (
                 f"This group needs {named(missing)}, which {'is' if len(missing) == 1 else 'are'} dead. "
-                "Type %distributed heal in a cell of its own to put new processes in place."
+                f"Type %distributed heal in a cell of its own to replace {'it' if len(missing) == 1 else 'them'}."
             )
             return
         if without:
-            self.lost = f"This group was destroyed on {named(without)} (dist.destroy_process_group): make it anew."
+            self.lost = f"This group was destroyed on {named(without)} (dist.destroy_process_group): create it again."
             return
         self._log = hub.record.begin_group(self.called, self.members, None if self._may_block else self._timeout)
         # Whoever destroys a group and makes it again in one generation must not meet its own old words. Ranks that are
@@ -333,7 +333,7 @@ class RankGroup(Identity):
         """Make a group of some members, all of which must call this; the others get None."""
         chosen = tuple(sorted(ranks))
         if not chosen or len(set(chosen)) < len(chosen) or not 0 <= chosen[0] <= chosen[-1] < self.size():
-            raise CollectiveError(f"split_group wants different ranks of a group of {self.size()}, not {list(ranks)}.")
+            raise CollectiveError(f"split_group needs different ranks of a group of {self.size()}, not {list(ranks)}.")
         name = group_name or f"{self.called}:split:{list(chosen)}"
         if not group_name:  # by what there is: all that a new process in a dead one's place knows
             taken = {known for _, known, *_ in process_groups.known_groups()}
@@ -347,8 +347,8 @@ class RankGroup(Identity):
     def merge_remote_group(self, *_: Any, **__: Any) -> dist.ProcessGroup:
         """Refuse: who would be in the other group is known to no notebook."""
         raise CollectiveError(
-            "merge_remote_group joins ranks that this world does not know, so nbcomm could not tell when a wait for "
-            "them is hopeless. All ranks of the world are in one group already: choose among them with new_group."
+            "merge_remote_group adds ranks that are not in this world, so nbcomm could not detect deadlocks with them. "
+            "All ranks of the world are already in one group: select some of them with new_group."
         )
 
     def _get_sequence_number_for_group(self) -> int:
@@ -408,7 +408,7 @@ class RankGroup(Identity):
         if hub.alert:
             hub.object("recv", self.members, None)
         if generation != hub.generation or inner is None:
-            raise RuntimeError("This receive belongs to process groups that are no more.")
+            raise RuntimeError("This receive belongs to process groups that no longer exist.")
         for place, member in enumerate(self.members):
             if member == hub.rank:
                 continue

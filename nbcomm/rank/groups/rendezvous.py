@@ -215,7 +215,7 @@ class _Connections:
             except FileNotFoundError:
                 # Ranks are told to join at the same time: rank 0 may be a moment later with its server.
                 if time.monotonic() > deadline:
-                    raise dist.DistStoreError(f"No store came up at {self._path} within {patience:g} s.") from None
+                    raise dist.DistStoreError(f"No store started at {self._path} within {patience:g} s.") from None
                 time.sleep(_RETRY)
             else:
                 break

@@ -28,8 +28,8 @@ def compare(what: str, found: tuple[int, int], true: tuple[int, int]) -> None:
     """
     if found != true:
         raise SelfTestError(
-            f"torch {torch.__version__} says that {what} is rank {found[0]} of {found[1]} "
-            f"where it was made rank {true[0]} of {true[1]}."
+            f"torch {torch.__version__} reports that {what} is rank {found[0]} of {found[1]}, "
+            f"but it was created as rank {true[0]} of {true[1]}."
         )
 
 
@@ -42,7 +42,7 @@ def compare_world(rank: int, size: int) -> None:
     compare("this process", (dist.get_rank(), dist.get_world_size()), (rank, size))
     world = dist.group.WORLD
     if world is None:
-        raise SelfTestError(f"torch {torch.__version__} knows of no world behind init_process_group.")
+        raise SelfTestError(f"torch {torch.__version__} has no world group after init_process_group.")
     compare("the world's group", (world.rank(), world.size()), (rank, size))
 
 
@@ -57,7 +57,7 @@ def compare_hold(*, handed_out: bool, connected: bool) -> None:
         SelfTestError: there is not.
     """
     if not handed_out:
-        raise SelfTestError(f"torch {torch.__version__} makes its process groups elsewhere than nbcomm looks for it.")
+        raise SelfTestError(f"torch {torch.__version__} creates its process groups where nbcomm does not find them.")
     if not connected:
         raise SelfTestError(f"torch {torch.__version__} does not connect gloo on the address that it was given.")
 

@@ -38,7 +38,7 @@ from .rendezvous import StoreServer, UnixStore
 
 _WORLD = "0"
 """Torch's name of the first group that is made; who has destroyed it makes it again."""
-_ANEW = "The process groups have been formed anew since this was begun; begin it again."
+_ANEW = "The process groups were re-formed after this started; start it again."
 
 
 class World(Generation):
@@ -332,7 +332,8 @@ class World(Generation):
         groups that it makes for itself are torch's own. Locks may have been taken by threads that are no more.
         """
         self._broken = errors.CollectiveError(
-            f"This process was forked from rank {self.rank} and is no rank itself, so no other rank takes part in its "
+            f"This process was forked from rank {self.rank} and is not a rank itself, so no other rank takes part in "
+            "its "
             f"calls. Call it on rank {self.rank}; or, for a process group of its own, start the process with the "
             'method "spawn".'
         )

@@ -47,13 +47,13 @@ def find(namespace: dict[str, Any], name: str) -> Any:
     except (SyntaxError, ValueError) as error:
         raise TransferError(f"{_clean(name)} is neither a name nor an expression") from error
     if any(isinstance(node, ast.NamedExpr) for node in ast.walk(tree)):
-        raise TransferError(f"{_clean(name)} would bind a name; looking changes nothing")
+        raise TransferError(f"{_clean(name)} would assign a name, but inspecting variables changes nothing")
     try:
         return eval(compile(tree, "<variable>", "eval", dont_inherit=True), namespace)  # noqa: S307 - as a cell does
     except NameError as error:
         raise TransferError(f"{error.name or name} is not defined") from error
     except SubsetError as error:
-        raise TransferError(f"{name} needs other ranks; run it in a cell, and look at what it returns") from error
+        raise TransferError(f"{name} needs other ranks; run it in a cell, and inspect the result") from error
     except (Exception, SystemExit) as error:  # no expression ends the rank
         raise TransferError(f"{name} raises {_clean(f'{type(error).__name__}: {error}', _SENTENCE)}") from error
 

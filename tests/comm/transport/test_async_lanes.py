@@ -218,7 +218,7 @@ def test_waiting_has_an_end_and_the_work_goes_on(worlds):
         comm.send("go", 1)
         return said, done, begun.wait(10)
 
-    assert worlds[2].run(check)[0] == ("It has not ended within 0.05 s; it goes on.", False, {"n": [0, 1]})
+    assert worlds[2].run(check)[0] == ("It did not complete within 0.05 s, and is still running.", False, {"n": [0, 1]})
 
 
 def test_errors_come_out_of_the_handle_and_the_lane_goes_on(worlds):

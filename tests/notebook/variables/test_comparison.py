@@ -35,10 +35,10 @@ SAID = {
     ),
     "1 here, 2 on rank 0; difference 1 (relative 0.5)": found(part("value", "1", "2"), **ONE_APART),
     "int here, str on rank 0": found(part("type", "int", "str")),
-    "the texts part at position 1: 'ab' here, 'ac' on rank 0": found(
+    "the texts differ from position 1: 'ab' here, 'ac' on rank 0": found(
         part("text", "'ab'", "'ac'", index=[1], lengths=[2, 2])
     ),
-    "1 of 2 parts differs; first ['k']: the texts part at position 1: 'a' here, 'ac' on rank 0 "
+    "1 of 2 parts differs; first ['k']: the texts differ from position 1: 'a' here, 'ac' on rank 0 "
     "(1 long here, 2 on rank 0)": found(part("text", "'a'", "'ac'", "['k']", index=[1], lengths=[1, 2]), leaves=2),
     "2 of 4 parts differ; first ['w'][3, 0]: 3.0 here, 4.0 on rank 0 (1 of 8 elements differs there)": found(
         part("elements", "3.0", "4.0", "['w']", index=[3, 0], count=1, total=8), leaves=4, different=2
@@ -50,10 +50,10 @@ SAID = {
         part("lacking", "", "int", "['b']"), leaves=2
     ),
     "1 of 2 parts differs; first .b: int here, missing on rank 0": found(part("extra", "int", "", ".b"), leaves=2),
-    "function f here is another one than on rank 0": found(part("hidden", "function f", "function f")),
+    "function f here differs from the one on rank 0": found(part("hidden", "function f", "function f")),
     "equal to rank 0 within 1; largest difference 0.5 at [1]": found(None, close=2, absolute=(0.5, "", [1])),
     "equal to rank 0 within 1": found(None, close=1),
-    "another value than on rank 0, which differs in nothing that can be shown": found(None),
+    "another value than on rank 0, without a difference that can be shown": found(None),
 }
 
 
@@ -80,4 +80,4 @@ def test_one_sentence_where_there_is_nothing_to_tell() -> None:
     assert str(Comparison("x", 0, variable("a", "a", "a"), ())) == "x (int) is equal on ranks 0-2."
     assert Comparison("x", 0, variable("a", "a", "a"), ()).equal
     alone = str(Comparison("x", 2, Variable("x", {2: seen()}), ()))
-    assert alone == "x (int) was looked at on rank 2 only: there is nothing to compare it with."
+    assert alone == "x (int) was read on rank 2 only, so there is nothing to compare it with."

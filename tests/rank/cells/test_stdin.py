@@ -138,7 +138,7 @@ def test_a_wait_that_is_broken_off_is_withdrawn_and_the_answer_dropped(person: P
         input("Name? ")
     assert person.said == [InputRequest(RUN, 1, "Name? "), InputCancelled(RUN, 1)]
     person.asker.hear(InputReply(RUN, 1, "too late"))
-    with pytest.raises(EOFError, match="to end"):  # it catches what should end it, and asks again
+    with pytest.raises(EOFError, match="being ended"):  # it catches what should end it, and asks again
         input("Name? ")
 
 
@@ -190,7 +190,7 @@ def test_a_thread_may_ask_while_its_cell_runs(person: Person) -> None:
         person.asked.wait(10)
     person.capture.take(end=True)  # the cell ends
     thread.join(10)
-    assert got == ["yes", "The cell that this belongs to has ended, so there is nobody to ask.", ""]
+    assert got == ["yes", "The cell of this code has ended, so the code cannot ask for input.", ""]
 
 
 def test_a_forked_child_finds_the_end_of_the_input(person: Person) -> None:

@@ -311,7 +311,7 @@ def test_without_any_room_a_rank_is_not_seen_and_its_log_says_so_once(
     boards[1] = FingerprintBoard(folder, 1)  # another process in the place of the first
     said = (tmp_path / "home" / "rank1.log").read_text()
     assert said.count("\n") == 1
-    assert "Rank 1 could not make its page of the board ([Errno 28] No space left on device)" in said
+    assert "Rank 1 could not create its page of shared memory ([Errno 28] No space left on device)" in said
     for board in boards:
         board.meet(range(2))
     assert compare(boards[0], 0, 7, 1, SUM, [1]) == []

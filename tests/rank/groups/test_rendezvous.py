@@ -156,7 +156,7 @@ def test_a_server_may_come_after_its_clients(path: Path) -> None:
 
 
 def test_a_server_that_never_comes_is_not_awaited_for_ever(path: Path) -> None:
-    with pytest.raises(dist.DistStoreError, match="No store came up"):
+    with pytest.raises(dist.DistStoreError, match="No store started"):
         UnixStore(path, 0.05).set("key", "value")
 
 

@@ -46,7 +46,7 @@ def test_a_size_that_lies_is_found(worlds):
 
     told, totals = _lied_to(worlds[2], lie)
     for rank, text in enumerate(told):
-        assert f"is rank {rank} of 1 where it was made rank {rank} of 2." in text
+        assert f"is rank {rank} of 1, but it was created as rank {rank} of 2." in text
     assert totals == [2, 2]
 
 
@@ -83,6 +83,6 @@ def test_connections_that_could_not_be_shut_are_found_out(worlds):
 
 
 def test_a_group_inside_a_group_is_compared_too():
-    with pytest.raises(SelfTestError, match=r"the inside is rank 0 of 1 where it was made rank 2 of 4\.$"):
+    with pytest.raises(SelfTestError, match=r"the inside is rank 0 of 1, but it was created as rank 2 of 4\.$"):
         selftest.compare("the inside", (0, 1), (2, 4))
     selftest.compare("the inside", (2, 4), (2, 4))

@@ -141,8 +141,8 @@ def test_names_and_expressions_are_found(name: str, value: object) -> None:
         ("", "neither a name nor an expression"),
         ("n\0", "neither a name nor an expression"),
         ("await n", "neither|raises SyntaxError"),
-        ("(m := 2)", "would bind a name"),
-        ("[(m := i) for i in x]", "would bind a name"),
+        ("(m := 2)", "would assign a name"),
+        ("[(m := i) for i in x]", "would assign a name"),
     ],
 )
 def test_what_is_not_there_is_said_and_nothing_changes(name: str, why: str) -> None:
