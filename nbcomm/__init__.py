@@ -125,7 +125,7 @@ def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:
             send or sendrecv.
         values: what each rank brings, in rank order: numbers, texts, lists, arrays or tensors. Of scatter the items
             that ``src`` has; of reduce_scatter and all_to_all a list of lists; of barrier the seconds after which each
-            rank comes. Left out, some are made up.
+            rank arrives. Left out, some are made up.
         **how: ``n`` (how many ranks, where values do not say so), ``op``, ``src``, ``dst``, ``mode``, ``exclusive`` as
             in the collective itself, and ``ranks``, the global ranks of a group.
 

@@ -61,13 +61,11 @@ def _run(arguments: Sequence[str] | None) -> int:
     ).set_defaults(run=lambda _: play(tour()))
     commands.add_parser(
         "doctor",
-        help="check that this machine has what nbcomm needs, and say what to do where it has not",
+        help="check that this machine has what nbcomm needs, and say how to fix what it lacks",
     ).set_defaults(run=lambda _: examine())
-    copier = commands.add_parser(
-        "notebooks", help="copy the notebooks that nbcomm brings, first steps and more, into a folder"
-    )
-    copier.add_argument("folder", metavar="DIR", type=Path, help="where to; it is made if it is not there")
-    copier.add_argument("--force", action="store_true", help="also over notebooks that were changed there")
+    copier = commands.add_parser("notebooks", help="copy nbcomm's notebooks, first steps and more, into a folder")
+    copier.add_argument("folder", metavar="DIR", type=Path, help="target folder; it is created if it does not exist")
+    copier.add_argument("--force", action="store_true", help="overwrite notebooks that were changed there")
     copier.set_defaults(run=copy_notebooks)
     kernel = commands.add_parser("kernel", help="add or remove a Jupyter kernel in which every cell runs on all ranks")
     _describe_kernel(kernel)
@@ -105,8 +103,8 @@ def copy_notebooks(options: argparse.Namespace) -> int:
         changed = [path.name for path in new if path.name in there]
         if changed and not options.force:
             print(
-                f"In {folder}, {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from what nbcomm brings, "
-                "so nothing was copied. Name another folder, or add --force to lose what is there.",
+                f"In {folder}, {', '.join(changed)} differ{'s' if len(changed) == 1 else ''} from nbcomm's version, so "
+                "nothing was copied. Name another folder, or add --force to overwrite what is there.",
                 file=sys.stderr,
             )
             return 1
@@ -138,7 +136,7 @@ def examine() -> int:
         level = page.coloured(f"{verdict.level:<4}", _LEVEL_COLOURS[verdict.level])
         page.write(f"{level}  {subject:<17}  {verdict.sentence}")
     page.write(
-        f"\nnbcomm will not run well here until what is marked fail ({failures}) is mended."
+        f"\nnbcomm will not run well here until you fix what is marked fail ({failures})."
         if failures
         else "\nnbcomm can run here. `nbcomm demo` shows it at work."
     )
@@ -150,12 +148,12 @@ def examine() -> int:
 
 def _describe_kernel(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
-    install = actions.add_parser("install", help="add it, in place of an earlier one of that name")
+    install = actions.add_parser("install", help="add the kernel; it replaces an earlier one of that name")
     install.add_argument("-n", type=int, help="number of ranks; by default one per GPU, or 4 on the CPU")
     install.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
-    remove = actions.add_parser("remove", help="take it away")
+    remove = actions.add_parser("remove", help="remove the kernel")
     for action, run in ((install, install_kernel), (remove, remove_kernel)):
-        action.add_argument("--name", default="nbcomm", help="what Jupyter calls it; by default nbcomm")
+        action.add_argument("--name", default="nbcomm", help="name of the kernel in Jupyter; by default nbcomm")
         where = action.add_mutually_exclusive_group()
         where.add_argument("--user", action="store_true", help="among this user's kernels")
         where.add_argument(

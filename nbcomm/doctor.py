@@ -107,7 +107,7 @@ def packages(
         what = ", ".join(missing)
         return CheckResult("fail", f"Missing or too old: {what}. Run: {sys.executable} -m pip install -U nbcomm")
     kernels = [package for package in found if package.startswith("ipy")]
-    return CheckResult("ok", f"All {len(found)} are here, among them {', '.join(kernels)}.")
+    return CheckResult("ok", f"All {len(found)} packages are installed, among them {', '.join(kernels)}.")
 
 
 def _requirements() -> list[str]:
@@ -130,7 +130,7 @@ def load_torch(
         )
     seconds = clock() - began
     if seconds > 20:
-        advice = "Every start waits as long: put the environment on a local disk."
+        advice = "Every start takes as long: put the environment on a local disk."
         return torch, CheckResult("warn", f"torch {torch.__version__} took {seconds:.0f} s to import. {advice}")
     return torch, CheckResult("ok", f"torch {torch.__version__}, imported in {seconds:.1f} s.")
 
@@ -148,7 +148,7 @@ def gloo(distributed: Any) -> CheckResult:
 def tested(version: str) -> CheckResult:
     """Is this a version of torch with which nbcomm was tested?"""
     if sentence := untested(version):
-        return CheckResult("warn", f"{sentence} Look at what the check of a world says below.")
+        return CheckResult("warn", f"{sentence} See the check of a world below.")
     return CheckResult("ok", f"nbcomm was tested with torch {OLDEST} to {NEWEST}.")
 
 
@@ -159,10 +159,10 @@ def gpus(count: int, driver: str | None = shutil.which("nvidia-smi")) -> CheckRe
     if driver:
         return CheckResult(
             "warn",
-            "nvidia-smi is here but torch sees no GPU: look at CUDA_VISIBLE_DEVICES, and that torch is a CUDA build "
-            f"({sys.executable} -c 'import torch; print(torch.version.cuda)'). Ranks run on the CPU.",
+            "nvidia-smi is installed, but torch sees no GPU: check CUDA_VISIBLE_DEVICES, and that torch is a CUDA "
+            f"build ({sys.executable} -c 'import torch; print(torch.version.cuda)'). Ranks run on the CPU.",
         )
-    return CheckResult("ok", "None here: ranks run on the CPU with gloo.")
+    return CheckResult("ok", "No GPU here: ranks run on the CPU with gloo.")
 
 
 def nccl(count: int, distributed: Any) -> CheckResult:
@@ -223,7 +223,7 @@ def world(start: Callable[[], Any] | None = None) -> CheckResult:
                 "fail", "In a world of two ranks a barrier ended on rank 0 although rank 1 never called it."
             )
         if wrong := _try_cells(session):
-            return CheckResult("fail", f"Behind an abort, in a world of two ranks, {wrong}. Do not trust results here.")
+            return CheckResult("fail", f"After an abort, in a world of two ranks, {wrong}. Do not trust results here.")
     seconds = time.perf_counter() - began
     return CheckResult(
         "ok", f"Two ranks gave right values, before and after a hang that was ended, in {seconds:.1f} s."
@@ -236,7 +236,7 @@ def _try_cells(session: Any) -> str:
         session.run(code, quiet=True)
         found = session.pull("found")
         if found != true:
-            return f"{what} gave {found} in place of {true}"
+            return f"{what} gave {found} instead of {true}"
     return ""
 
 
@@ -267,7 +267,7 @@ def private_directory(create: Callable[[], WorldDir] = WorldDir.create) -> Check
         where = home.path.parent
         return CheckResult("fail", f"No Unix socket in {where}: {error}. Set TMPDIR to a local disk.")
     else:
-        return CheckResult("ok", f"{home.path.parent}, for you alone, takes Unix sockets.")
+        return CheckResult("ok", f"{home.path.parent} is private to you and supports Unix sockets.")
     finally:
         home.remove()
 
@@ -297,11 +297,11 @@ def shared_memory(
     try:
         free = usage(path).free
     except OSError:
-        return CheckResult("warn", f"{path} is not here: large values go through the disk.")
+        return CheckResult("warn", f"{path} does not exist: large values go through the disk.")
     if free < _GB:
         return CheckResult(
             "warn",
-            f"{path} has {free // _MB} MB left: larger values take a slower way. In Docker, add --shm-size=2g.",
+            f"{path} has {free // _MB} MB left: larger values take a slower path. In Docker, add --shm-size=2g.",
         )
     return CheckResult("ok", f"{path} has {free / _GB:.1f} GB left.")
 
@@ -366,11 +366,11 @@ def browser(which: Callable[[str], str | None] = shutil.which) -> CheckResult:
     for name in _BROWSERS:
         if path := which(name):
             return CheckResult("ok", f"{path}.")
-    return CheckResult("ok", "None here, and none is needed: open Jupyter's address from your own machine.")
+    return CheckResult("ok", "No browser here, and none is needed: open Jupyter's address from your own machine.")
 
 
 def slurm(which: Callable[[str], str | None] = shutil.which) -> CheckResult:
     """Is this a Slurm cluster?"""
     if path := which("sbatch"):
         return CheckResult("ok", f"{path}.")
-    return CheckResult("ok", "Not here, and not needed on one machine.")
+    return CheckResult("ok", "No Slurm here, and none is needed on one machine.")

@@ -30,7 +30,7 @@ def untested(version: str) -> str:
     try:
         found = Version(version)
     except InvalidVersion:  # a build of one's own may be called anything
-        return f"torch {version} is none of those that nbcomm was tested with, {tested}."
+        return f"torch {version} is not one of the versions that nbcomm was tested with, {tested}."
     minor = found.release[:2]
     if minor > Version(NEWEST).release:
         return f"torch {version} is newer than any that nbcomm was tested with, {tested}."

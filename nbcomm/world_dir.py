@@ -256,7 +256,7 @@ def _own_parent() -> Path:
     with suppress(FileNotFoundError):
         status = parent.lstat()
         if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
-            raise StartError(f"{parent} belongs to somebody else; remove it, or set TMPDIR to a directory of your own.")
+            raise StartError(f"{parent} belongs to another user; remove it, or set TMPDIR to a directory of your own.")
         parent.chmod(0o700)
     return parent
 
@@ -301,8 +301,8 @@ def telling_of_room() -> Iterator[None]:
         if most is not None:
             raise StartError(_TOO_LARGE.format(most)) from error
         raise StartError(
-            f"There is no room for the files of a world in {tempfile.gettempdir()} ({error.strerror}); free some, or "
-            "set TMPDIR to a directory on another disk before you start Jupyter."
+            f"There is no room for the files of a world in {tempfile.gettempdir()} ({error.strerror}); free some "
+            "space, or set TMPDIR to a directory on another disk before you start Jupyter."
         ) from error
 
 

@@ -153,8 +153,8 @@ def test_a_notebook_that_was_changed_is_kept_unless_one_insists(
     out, err = capsys.readouterr()
     assert out == ""
     assert err == (
-        f"In {tmp_path}, {NAMES[1]} differs from what nbcomm brings, so nothing was copied. "
-        "Name another folder, or add --force to lose what is there.\n"
+        f"In {tmp_path}, {NAMES[1]} differs from nbcomm's version, so nothing was copied. Name "
+        "another folder, or add --force to overwrite what is there.\n"
     )
     assert cli.main(["notebooks", str(tmp_path), "--force"]) == 0
     assert in_it(tmp_path) == in_it(cli.tour().parent)

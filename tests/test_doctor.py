@@ -132,10 +132,10 @@ def test_values_and_hangs_of_a_world_are_judged() -> None:
     assert verdict.level == "ok"
     wrong = doctor.world(lambda: FakeWorld([1, 2]))
     assert wrong.level == "fail"
-    assert "a reduction gave [1, 2] in place of [3, 3]. Do not trust" in wrong.sentence
+    assert "a reduction gave [1, 2] instead of [3, 3]. Do not trust" in wrong.sentence
     behind = doctor.world(lambda: FakeWorld(*RIGHT, RIGHT[0], [0, 1]))
     assert behind.level == "fail"
-    assert "Behind an abort" in behind.sentence
+    assert "After an abort" in behind.sentence
     assert doctor.world(lambda: FakeWorld(*RIGHT, hangs=False)).level == "fail"
 
 

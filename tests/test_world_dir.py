@@ -53,8 +53,8 @@ def test_a_disk_without_room_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPat
     with pytest.raises(StartError) as caught, telling_of_room():
         home.check_room()
     assert str(caught.value) == (
-        f"There is no room for the files of a world in {tempfile.gettempdir()} ({os.strerror(number)}); free some, or "
-        "set TMPDIR to a directory on another disk before you start Jupyter."
+        f"There is no room for the files of a world in {tempfile.gettempdir()} ({os.strerror(number)}); free some "
+        "space, or set TMPDIR to a directory on another disk before you start Jupyter."
     )
 
 
@@ -103,13 +103,13 @@ def test_a_directory_of_somebody_else_is_refused(monkeypatch: pytest.MonkeyPatch
     parent = Path(tempfile.gettempdir()) / f"nbcomm-{mine}"
     parent.rename(parent.with_name(f"nbcomm-{mine + 1}"))
     monkeypatch.setattr(os, "getuid", lambda: mine + 1)
-    with pytest.raises(StartError, match="somebody else"):
+    with pytest.raises(StartError, match="another user"):
         WorldDir.create()
 
 
 def test_a_planted_link_is_refused(tmp_path: Path) -> None:
     (Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}").symlink_to(tmp_path)
-    with pytest.raises(StartError, match="somebody else"):
+    with pytest.raises(StartError, match="another user"):
         WorldDir.create()
     assert list(tmp_path.iterdir()) == []
 

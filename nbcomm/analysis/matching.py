@@ -31,7 +31,7 @@ class MatchedCall:
 
     @cached_property
     def missing(self) -> list[int]:
-        """Members that never came."""
+        """Members that did not arrive."""
         return [rank for rank in self.members if rank not in self.steps]
 
     @property

@@ -20,9 +20,9 @@ def describe(plan: Plan) -> str:
     lines = [f"{plan.title}: {plan.law}", *plan.notes]
     for rank in plan.ranks:
         if rank in plan.missing:
-            lines.append(f"rank {rank}: never came")
+            lines.append(f"rank {rank}: did not arrive")
         elif plan.name == "barrier":
-            lines.append(f"rank {rank}: came after {plan.arrivals.get(rank, 0.0):.2f} s")
+            lines.append(f"rank {rank}: arrived after {plan.arrivals.get(rank, 0.0):.2f} s")
         else:
             lines.append(f"rank {rank}: {_row(plan.before[rank])} → {_row(plan.after[rank])}")
     return "\n".join(lines)

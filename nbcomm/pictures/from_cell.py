@@ -47,7 +47,7 @@ def plans(
     since = {rank: own[0].began if own else 0.0 for rank, own in steps.items() if dropped.get(rank)}
     since.update(dict.fromkeys(untold, float("inf")))
     made = [_plan(meeting, [rank for rank in since if meeting.began < since[rank]]) for meeting in known[:MOST]]
-    rest = [f"What {named(untold)} did is not known: nbcomm failed to tell it."] if untold else []
+    rest = [f"What {named(untold)} did is not known: nbcomm failed to report it."] if untold else []
     if made:
         left = len(found) - len(made) + more
         return made, " ".join([*([f"… and {left} more, which are not drawn."] if left else []), *rest])
@@ -84,7 +84,7 @@ def _plan(meeting: MatchedCall, unknown: Sequence[int]) -> Plan:
     others = meeting.others.items()
     notes = [
         meeting.line if len(meeting.line) <= _LINE else meeting.line[: _LINE - 1] + "…",
-        f"{named(missing)} never came." if missing else "" if unknown else lateness(plan),
+        f"{named(missing)} did not arrive." if missing else "" if unknown else lateness(plan),
         f"What {named(unknown)} did there is not kept." if unknown else "",
         *(f"{capital(named(ranks))} called {other} in its place." for other, ranks in others),
         f"It failed on {named(failed)}." if failed else "",

@@ -126,4 +126,4 @@ class Barrier(Layout):
             canvas.write(release + 8, y + 4, f"{arrivals[rank]:.2f} s", size=12, fill=QUIET)
         if not plan.missing:
             canvas.line(f"M{release:.1f} {TOP - 2}V{TOP + len(plan.ranks) * self.step}", INK, 2)
-            canvas.write(release, 50, "all go on", size=11.5, fill=QUIET, anchor="middle", font=SANS)
+            canvas.write(release, 50, "all continue", size=11.5, fill=QUIET, anchor="middle", font=SANS)

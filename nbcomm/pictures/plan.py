@@ -80,7 +80,7 @@ class Plan:
         title: the call, in words: "all_reduce · sum".
         notes: what else is to be said, as lines below it.
         arrivals: seconds after the first rank at which each rank came, where that is known.
-        missing: ranks that never came.
+        missing: ranks that did not arrive.
         how: the options of the call.
     """
 
@@ -127,7 +127,7 @@ def _sent(rank: int, ranks: Sequence[int], how: How) -> list[list[tuple[int, int
 
 
 _SHAPES = {
-    "barrier": _Shape("nobody goes on before everybody has come", lambda *_: []),
+    "barrier": _Shape("no rank continues before all have arrived", lambda *_: []),
     "broadcast": _Shape("out[r] = data of rank {src}, on every rank r", lambda _r, _s, how: [[(how.src, 0)]]),
     "scatter": _Shape(
         "out[r] = item r of rank {src}'s items",
@@ -190,7 +190,7 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
         name: one of `NAMES`.
         values: what each rank brings, in rank order: numbers, texts, (nested) lists of numbers, arrays or tensors. Of
             scatter the items that ``src`` has; of reduce_scatter and all_to_all, for each rank a list with an entry
-            for every rank; of barrier the seconds after which each rank comes. None makes some up for ``n`` ranks.
+            for every rank; of barrier the seconds after which each rank arrives. None makes some up for ``n`` ranks.
         n: how many ranks, where ``values`` does not say so.
         op: sum, mean, min, max, product, band, bor or bxor.
         src: the rank that gives; by default the first.
@@ -240,7 +240,7 @@ def _arrivals(members: Sequence[int], seconds: Sequence[Any]) -> dict[int, float
         return {rank: max(0.0, float(at)) for rank, at in zip(members, seconds, strict=True)}
     except (TypeError, ValueError):
         raise CollectiveError(
-            "A barrier moves no data: its values are the seconds after which each rank comes, "
+            "A barrier moves no data: its values are the seconds after which each rank arrives, "
             f"not {sketch(list(seconds))}."
         ) from None
 

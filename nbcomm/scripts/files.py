@@ -30,8 +30,8 @@ def check(path: str, *, force: bool = False) -> Path:
             )
         if not force and file.exists() and not _is_untouched(file):
             raise ScriptError(
-                f"{path!r} is there already, and is not as nbcomm has written it; nothing was changed. "
-                "Choose another name, or say --force (force=True) to write over it."
+                f"{path!r} already exists, and nbcomm did not write it or it was edited since; nothing was changed. "
+                "Choose another name, or add --force (force=True) to overwrite it."
             )
     except (OSError, RuntimeError) as error:  # links in a circle, a home that nobody has
         raise ScriptError(f"{path!r} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
@@ -45,7 +45,7 @@ def write(file: Path, text: str) -> None:
         ScriptError: it cannot be written, or is no program; the file is as it was.
     """
     if not compiles(text):
-        raise ScriptError("The script would not compile, so it was not written. That is an error of nbcomm's.")
+        raise ScriptError("The script would not compile, so it was not written. This is a bug in nbcomm.")
     beside = file.with_name(f".{file.name}.{os.getpid()}.tmp")
     try:
         try:

@@ -190,9 +190,7 @@ class _Writer:
             return f"{left}\n{commented(entry.code)}" if self._everything else left
         if self._is_left(part):
             return ""
-        told = [
-            f"# {word}: nothing that is in this script makes it{self._unless(word)}." for word in sorted(part.missing)
-        ]
+        told = [f"# {word}: nothing in this script defines it{self._unless(word)}." for word in sorted(part.missing)]
         body = self._text(part.cell, self._comm, self._loop, self._function(entry.number), self._wanted)
         return "\n".join([title, *told, self._on_ranks(body, entry.ranks) if part.cell.tree.body else body])
 
@@ -231,8 +229,8 @@ class _Writer:
                 f"{name} was pushed from the notebook, and a value of type {kind} cannot be written into a script."
             )
             lines += [
-                "# Make it here, and take the next line away.",
-                f'raise SystemExit("{sentence} Make it in {_quoted(self._name)}, at this place.")',
+                "# Create it here, and remove the next line.",
+                f'raise SystemExit("{sentence} Create it in {_quoted(self._name)}, at this place.")',
             ]
         title = f"# Pushed from the notebook{_on(entry.ranks)}"
         body = "\n".join(lines)
@@ -275,7 +273,7 @@ class _Writer:
         notes = []
         if self._attached:
             notes.append(
-                "The notebook was attached to a world that ran before it: the cells of that time are not in here."
+                "The notebook was attached to a world that ran before it: its earlier cells are not in this script."
             )
         left = [(part, part.why_not or "defines only what is there already") for part in self._parts]
         left = [(part, why) for part, why in left if part.why_not or self._is_left(part)]
@@ -283,14 +281,14 @@ class _Writer:
             notes.append(f"Left out: {', '.join(f'{_label(part.entry)} ({why})' for part, why in left)}.")
         dropped = {magic for part in self._parts if part.cell and not part.again for magic in part.cell.plain.dropped}
         if dropped:
-            notes.append(f"Comments now, as they mean nothing in a script: {', '.join(sorted(dropped))}.")
+            notes.append(f"Turned into comments, because they mean nothing in a script: {', '.join(sorted(dropped))}.")
         there = False
         for part in self._parts:
             there |= part.cell is not None
             if there and isinstance(part.entry, Replaced):
                 notes.append(
-                    "New processes took the places of ranks on the way (--fresh): a cell behind that did not find what "
-                    "cells before it had made, and in here it does."
+                    "New processes replaced ranks in between (--fresh): later cells did not find what earlier cells "
+                    "had defined, but in this script they do."
                 )
                 break
         notes += self._notes_of_values()
@@ -314,14 +312,12 @@ class _Writer:
         gone = {name for part in self._parts if isinstance(part.entry, Pushed) for name in part.entry.others}
         loads = {name for part in self._parts if part.cell for name in part.cell.names.loads}
         if gone & loads:
-            notes.append(
-                f"Pushed from the notebook, and to be made in the script by hand: {', '.join(sorted(gone & loads))}."
-            )
+            notes.append(f"Pushed from the notebook; create in the script by hand: {', '.join(sorted(gone & loads))}.")
         outside = [part.entry for part in self._parts if isinstance(part.entry, Called | RanFile)]
         called = dict.fromkeys(f"{entry.name}()" for entry in outside if isinstance(entry, Called))
         called.update(dict.fromkeys(_one_line(entry.file) for entry in outside if isinstance(entry, RanFile)))
         if called:
-            notes.append(f"Ran beside the cells, and is not in here: {', '.join(called)}.")
+            notes.append(f"Ran besides the cells, and is not in this script: {', '.join(called)}.")
         missing: dict[str, list[str]] = {}
         for part in self._parts:
             for name in sorted(part.missing):
@@ -331,13 +327,13 @@ class _Writer:
             imports = [f"{_star(module)} in {', '.join(where)}" for module, where in self._doubtful().items()]
             words = [f"{name} (needed by {', '.join(missing.pop(name))})" for name in doubtful]
             notes.append(
-                f"Nothing in here makes {', '.join(words)}, unless {' or '.join(imports)} does: "
-                "the names that "
-                f"{'this brings' if len(imports) == 1 else 'these bring'} cannot be told without running "
-                f"{'it' if len(imports) == 1 else 'them'}."
+                f"Nothing in this script defines {', '.join(words)}, unless {' or '.join(imports)} does: "
+                f"the names that {'this import defines' if len(imports) == 1 else 'these imports define'} are unknown "
+                f"without running {'it' if len(imports) == 1 else 'them'}."
             )
         notes += [
-            f"{name} is needed by {', '.join(where)}, but nothing in here makes it." for name, where in missing.items()
+            f"{name} is needed by {', '.join(where)}, but nothing in this script defines it."
+            for name, where in missing.items()
         ]
         return notes
 

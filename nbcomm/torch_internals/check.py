@@ -59,16 +59,16 @@ def _try_to_watch() -> str:
         try:
             undo = put(owner, name, seen)
         except (AttributeError, TypeError):
-            return f"torch {torch.__version__} does not let {name} be watched"
+            return f"torch {torch.__version__} does not let nbcomm observe {name}"
         try:
             call()
         except _SeenError:
             continue
         except Exception as error:  # noqa: BLE001 - whatever came first, it was not what was put there
-            return f"torch {torch.__version__} goes past {name}: {error}"
+            return f"torch {torch.__version__} bypasses {name}: {error}"
         finally:
             undo()
-        return f"torch {torch.__version__} goes past {name}"
+        return f"torch {torch.__version__} bypasses {name}"
     return ""
 
 

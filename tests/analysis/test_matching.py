@@ -335,7 +335,7 @@ DRAWN = {"how": {}, "before": [], "after": []}
         ([step("barrier", 600, 1.0, 1.1)], 88, "Nothing is drawn: this cell made 88 more collectives than are kept."),
         ([step("barrier", 1, 1.0, 1.1)], 0, "Nothing is drawn: the values of this cell's barrier could not be kept."),
         ([step("monitored_barrier", 1, 1.0)], 0, "Nothing is drawn: there is no picture of monitored_barrier."),
-        ([], -1, "What ranks 0-3 did is not known: nbcomm failed to tell it."),
+        ([], -1, "What ranks 0-3 did is not known: nbcomm failed to report it."),
         ([], 5, "Nothing is drawn: this cell made 5 more collectives than are kept."),
     ],
 )
@@ -354,8 +354,8 @@ def test_who_has_not_kept_what_it_did_is_not_said_to_be_missing() -> None:
     assert first.missing == ()
     assert first.notes == ("What ranks 2-3 did there is not kept.",)
     assert second.missing == (0, 1)
-    assert second.notes == ("ranks 0-1 never came.", "What rank 3 did there is not kept.")
-    assert rest == "… and 1 more, which are not drawn. What rank 3 did is not known: nbcomm failed to tell it."
+    assert second.notes == ("ranks 0-1 did not arrive.", "What rank 3 did there is not kept.")
+    assert rest == "… and 1 more, which are not drawn. What rank 3 did is not known: nbcomm failed to report it."
 
 
 def test_who_called_something_else_is_in_the_picture() -> None:
@@ -373,7 +373,7 @@ def test_who_never_came_is_in_the_picture() -> None:
     steps = {rank: [step("all_reduce", 1, 1.0, **drawn)] for rank in (0, 1, 3)}
     [plan], _ = from_cell.plans(steps)
     assert plan.missing == (2,)
-    assert "rank 2 never came." in plan.notes
+    assert "rank 2 did not arrive." in plan.notes
     assert "It failed on ranks 0-1,3." in plan.notes
 
 

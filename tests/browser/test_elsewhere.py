@@ -254,7 +254,7 @@ def test_without_subshells_all_is_heard_behind_the_cell_and_an_interrupt_at_once
         book.cell(5).locator(".jp-OutputArea-output").filter(has_text="begins").wait_for()
         press(book, "interrupt")
         book.cell(5).get_by_text("KeyboardInterrupt").first.wait_for()
-        expect_said(book, "The interrupt is sent, as by the notebook's ■ button.")
+        expect_said(book, "The interrupt was sent, as by the notebook's ■ button.")
         book.idle()
         book.run(6)
         assert str(who == "page") in book.cell(6).inner_text()

@@ -179,7 +179,7 @@ def act(name, says):
         acted.append(name)
         return says
     return do
-actions = {{"interrupt": act("interrupt", "nothing runs"), "heal": act("heal", "rank 2 has a new process"),
+actions = {{"interrupt": act("interrupt", "no cell is running"), "heal": act("heal", "rank 2 has a new process"),
            "stop": act("stop", "stopped"), "restart": act("restart", "restarted")}}
 panel = Panel("demo world", "gloo", world("idle"), actions=actions)
 panel.show()
@@ -226,7 +226,7 @@ TOO_WIDE = """() => [...document.querySelectorAll(".nbcomm-live")]
   .filter((el) => el.clientWidth && el.scrollWidth > el.clientWidth + 1 && !el.closest(".scroller")
     && getComputedStyle(el).overflowX === "visible")
   .map((el) => el.className)"""
-UNHEARD = "The kernel is busy and cannot hear this; use the notebook's ■ button, then try again."
+UNHEARD = "The kernel is busy and cannot respond; use the notebook's ■ button, then try again."
 
 
 def press(book: Notebook, name: str, *, view: int = 0) -> None:
@@ -251,11 +251,11 @@ def test_interrupt_ends_a_cell_that_blocks_the_kernel(notebook: Make, app: str) 
     book.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=busy]", state="attached")
     press(book, "interrupt")
     book.cell(1).get_by_text("KeyboardInterrupt").first.wait_for()
-    expect_said(book, "The interrupt is sent, as by the notebook's ■ button.")
+    expect_said(book, "The interrupt was sent, as by the notebook's ■ button.")
     book.idle()
     # When nothing blocks it, the kernel hears the button itself: something may run on the ranks.
     press(book, "interrupt")
-    expect_said(book, "nothing runs")
+    expect_said(book, "no cell is running")
     assert book.errors == []
 
 
@@ -359,7 +359,7 @@ def test_a_hang_is_one_empty_circle_and_a_filled_head(notebook: Make) -> None:
     book.idle()
     expect_ladder(book)
     press(book, "interrupt")
-    expect_said(book, "nothing runs", times=2)
+    expect_said(book, "no cell is running", times=2)
     book.run(3)
     book.page.wait_for_function(
         "document.querySelectorAll('.nbcomm-live .button[data-key^=press]:not([disabled])').length === 0"

@@ -90,7 +90,7 @@ SHOWN = {
         r"rank 2 came last, \d\.\d\d s after the first\.",
         r"Trace of 3 collectives and messages written to straggler\.json.*",
         r"\[\d\.\d, \d\.\d, \d\.\d, \d\.\d\]",
-        r"rank 3 never came\.",
+        r"rank 3 did not arrive\.",
         r".*HangError: gather #\d+ of the world .*",
         r"all_reduce · sum",
         r"Not yet: step through both, and write what you have counted\.",

@@ -321,7 +321,7 @@ test("a press is heard, then done", () => {
 test("a press that nobody hears is lost, unless the kernel did hear it", () => {
   const sent = { action: "heal", token: "t", stage: "sent", text: "", ok: true };
   const lost = panel.answered(sent, { kind: "unheard", token: "t" });
-  assert.match(lost.text, /^The kernel is busy and cannot hear this; use the notebook's ■ button, then try again\.$/);
+  assert.match(lost.text, /^The kernel is busy and cannot respond; use the notebook's ■ button, then try again\.$/);
   assert.equal(panel.isUnderWay(lost), false);
   assert.equal(panel.isUnderWay(panel.answered(lost, { kind: "heard", token: "t" })), true);
   const heard = panel.answered(sent, { kind: "heard", token: "t" });

@@ -33,7 +33,7 @@ def body(*entries: Entry | str, **options: Any) -> str:
         .split("\n\n\n", 1)[1]
         .removesuffix("\n\n\ndist.barrier()\ndist.destroy_process_group()\n")
     )
-    return re.sub("# .*: nothing that is in this script makes it.\n", "", text)
+    return re.sub("# .*: nothing in this script defines it.\n", "", text)
 
 
 def head(*entries: Entry | str) -> str:
@@ -275,11 +275,11 @@ def test_what_nothing_makes_is_named() -> None:
     entries = [Ran(1, "x = made_by_call + _", None), Called("f", None), RanFile(3, "a b.py\n1", (0,), "failed")]
     saved = write(entries, name="t.py", world_size=4)
     assert saved.notes == [
-        "Ran beside the cells, and is not in here: f(), a b.py 1.",
-        "_ is needed by In [1], but nothing in here makes it.",
-        "made_by_call is needed by In [1], but nothing in here makes it.",
+        "Ran besides the cells, and is not in this script: f(), a b.py 1.",
+        "_ is needed by In [1], but nothing in this script defines it.",
+        "made_by_call is needed by In [1], but nothing in this script defines it.",
     ]
-    assert "# made_by_call: nothing that is in this script makes it.\nx = made" in saved.text
+    assert "# made_by_call: nothing in this script defines it.\nx = made" in saved.text
     assert "# f() was called from the notebook; that is not in this script." in saved.text
     assert "# In [3] on rank 0 ran the script a b.py 1, and failed; that is not in this one." in saved.text
 
@@ -292,7 +292,7 @@ def notes(*cells: str) -> list[str]:
 @pytest.mark.parametrize("star", ["from math import *", "try:\n    from math import *\nexcept ImportError:\n    pass"])
 def test_a_star_import_brings_its_names_and_no_others(star: str) -> None:
     assert notes(star, "x = sqrt(pi) + nobody_made") == [
-        "nobody_made is needed by In [2], but nothing in here makes it."
+        "nobody_made is needed by In [2], but nothing in this script defines it."
     ]
     assert 'subprocess.run(f"echo {pi}", shell=True)' in script(star, "!echo {pi}")
 
@@ -301,17 +301,17 @@ def test_a_star_import_that_is_not_known_is_named_in_one_sentence() -> None:
     cells = ["from no_such import *", "from .a import *", "a + b", "b + _"]
     doubtful, sure = notes(*cells)
     assert doubtful == (
-        "Nothing in here makes a (needed by In [3]), b (needed by In [3], In [4]), unless `from no_such import *` in "
-        "In [1] or `from .a import *` in In [2] does: the names that these bring cannot be told without running them."
+        "Nothing in this script defines a (needed by In [3]), b (needed by In [3], In [4]), unless `from no_such "
+        "import *` in In [1] or `from .a import *` in In [2] does: the names that these imports define are unknown "
+        "without running them."
     )
-    assert sure == "_ is needed by In [4], but nothing in here makes it."
+    assert sure == "_ is needed by In [4], but nothing in this script defines it."
     text = script(*cells)
     assert (
-        "# a: nothing that is in this script makes it, unless `from no_such import *` or `from .a import *` does.\n"
-        in text
+        "# a: nothing in this script defines it, unless `from no_such import *` or `from .a import *` does.\n" in text
     )
-    assert "# _: nothing that is in this script makes it.\n" in text
-    assert "that this brings cannot be told without running it." in notes("from no_such import *\na")[0]
+    assert "# _: nothing in this script defines it.\n" in text
+    assert "that this import defines are unknown without running it." in notes("from no_such import *\na")[0]
     assert not notes("from no_such import *", "rank, len([])"), "nothing is missing, so nothing is said"
 
 
@@ -336,10 +336,10 @@ def test_fresh_processes_are_named_where_something_was_lost() -> None:
     assert "\n\n\n# Here new processes took the places of ranks 1-2, without variables.\n\n\n" in saved.text
     assert saved.notes == [
         (
-            "New processes took the places of ranks on the way (--fresh): a cell behind that did not find what cells "
-            "before it had made, and in here it does."
+            "New processes replaced ranks in between (--fresh): later cells did not find what earlier cells had "
+            "defined, but in this script they do."
         ),
-        "Ran beside the cells, and is not in here: a.py.",
+        "Ran besides the cells, and is not in this script: a.py.",
     ]
     assert not any("--fresh" in note for note in write(cells[1:], name="t.py", world_size=4).notes)
 
@@ -350,7 +350,7 @@ def test_a_docstring_stands_any_name(name: str) -> None:
     doc = ast.get_docstring(ast.parse(text))
     assert doc is not None
     assert "torchrun --nproc-per-node 4 " in doc
-    assert "the cells of that time are not in here" in doc
+    assert "its earlier cells are not in this script" in doc
 
 
 def test_every_kind_of_entry_compiles_together() -> None:

@@ -127,8 +127,8 @@ def test_a_hang_is_drawn_with_the_one_who_never_came(four: Notebook) -> None:
     assert "HangError" in cell.error_text
     assert "all_reduce #" in cell.error_text
     [words] = pictures(cell)
-    assert "rank 2 never came." in words
-    assert lanes(words)[2] == "rank 2: never came"
+    assert "rank 2 did not arrive." in words
+    assert lanes(words)[2] == "rank 2: did not arrive"
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 
@@ -145,7 +145,7 @@ def test_ranks_that_disagree_are_in_one_picture(four: Notebook, code: str, note:
     [words] = pictures(cell)
     assert words.startswith("all_reduce · sum")
     assert note in words
-    assert "never came" not in words
+    assert "did not arrive" not in words
 
 
 def test_hundreds_are_not_drawn_and_nothing_is_said_to_be_nothing(four: Notebook) -> None:

@@ -129,7 +129,7 @@ def test_torchrun_runs_what_was_saved_to_the_same_answers(notebook: Notebook, fo
     assert saved[0] == "train.py has 11 cells: torchrun --nproc-per-node 4 train.py"
     assert saved[1:] == [
         "Left out: In [8] (failed).",
-        "Comments now, as they mean nothing in a script: %matplotlib.",
+        "Turned into comments, because they mean nothing in a script: %matplotlib.",
     ]
     pulled = f"%distributed pull {' '.join(NAMES)}"
     dump = "import pickle; open('answers', 'wb').write(pickle.dumps({name: globals()[name] for name in NAMES}))"
@@ -298,7 +298,7 @@ def test_what_was_saved_runs_on_the_warm_ranks_too(notebook: Notebook, folder: P
         ("%distributed save nowhere/x.py", "There is no folder"),
         ("%distributed save .", "'.' is a folder"),
         ("%distributed save ''", "A script needs a file's name"),
-        ("%distributed save bad.py", "is not as nbcomm has written it"),
+        ("%distributed save bad.py", "nbcomm did not write it or it was edited since"),
     ],
 )
 def test_what_cannot_be_is_told_in_a_sentence(notebook: Notebook, line: str, said: str) -> None:
@@ -364,7 +364,7 @@ def test_what_libraries_remember_is_forgotten_by_fresh_processes(
     cell = notebook.run(f"%distributed run --fresh -r 1 {singleton} fp16")
     assert cell.lines[0] == "Rank 1 is new and without variables; the other ranks keep theirs."
     saved = notebook.run("%distributed save fresh.py").text
-    assert "New processes took the places of ranks on the way (--fresh): a cell behind that did not find" in saved
+    assert "New processes replaced ranks in between (--fresh): later cells did not find" in saved
     assert "# Here new processes took the places of ranks 2-3, without variables." in (folder / "fresh.py").read_text()
 
 

@@ -146,7 +146,7 @@ export class Live {
     this.answer({ kind: "heard", token });
     try {
       await this.kernel.interrupt();
-      this.answer({ kind: "done", token, text: "The interrupt is sent, as by the notebook's ■ button.", ok: true });
+      this.answer({ kind: "done", token, text: "The interrupt was sent, as by the notebook's ■ button.", ok: true });
     } catch (error) {
       const why = error instanceof Error ? error.message : error;
       this.answer({

@@ -102,7 +102,7 @@ export class View {
     const said = world.headline || sentence(world.ranks, now);
     write(
       this.headline,
-      dead ? `no news for ${duration(silent)}; the kernel may be gone. This is what it last said.` : said,
+      dead ? `no news for ${duration(silent)}; the kernel may have ended. This is the last known state.` : said,
     );
     this.controls.draw(world, silent);
     this.drawRanks(world, now, said);
@@ -212,7 +212,7 @@ export class View {
       [
         r.since ? `${r.state} since ${new Date(r.since * 1000).toLocaleTimeString()}` : "",
         r.host,
-        r.pss ? "PSS: of memory that processes share, its part" : "",
+        r.pss ? "PSS: shared memory counts in proportion" : "",
       ]
         .filter(Boolean)
         .join(" · "),

@@ -54,19 +54,19 @@ export const ORDER = ["interrupt", "heal", "stop", "restart"];
 export const DOING = { interrupt: "interrupting…", heal: "healing…", stop: "stopping…", restart: "restarting…" };
 /** @type {Record<string, string>} */
 export const TIPS = {
-  interrupt: "End the cell on every rank, as the notebook's ■ does",
-  heal: "Put new processes in the dead ranks' places",
+  interrupt: "Interrupt the cell on every rank, as the notebook's ■ does",
+  heal: "Replace the processes of dead ranks",
   stop: "End all ranks; their variables are lost",
   restart: "End all ranks and start new ones; their variables are lost",
 };
 /** Why a button would change nothing. @type {Record<string, string>} */
-export const IDLE = { interrupt: "nothing runs now", heal: "every process is alive" };
+export const IDLE = { interrupt: "no cell is running", heal: "every process is alive" };
 /** What cannot be undone asks first. @type {Record<string, string>} */
 export const ASKS = {
   stop: "Stop this world? Its ranks end, and their variables are lost.",
   restart: "Restart this world? Its ranks end, their variables are lost, and new ranks start.",
 };
-export const UNHEARD = "The kernel is busy and cannot hear this; use the notebook's ■ button, then try again.";
+export const UNHEARD = "The kernel is busy and cannot respond; use the notebook's ■ button, then try again.";
 
 // ── pure: words and numbers; words.py has the same in Python ─────────────────────────────────────────────
 
