@@ -77,7 +77,7 @@ class StateError(SteeringError, RuntimeError):
 
 
 class CellSyntaxError(SteeringError):
-    """A cell cannot be compiled. It is told in the notebook, once; no rank has seen the cell."""
+    """A cell cannot be compiled. The notebook shows the error once; no rank has seen the cell."""
 
     def _render_traceback_(self) -> list[str]:
         cause = self.__cause__
@@ -174,7 +174,7 @@ class _EndedError(CollectiveError):
 class MismatchError(_EndedError):
     """The ranks of a group called different things, or with different shapes, dtypes or ops; no data was used.
 
-    It names every rank that has come there, or comes within a moment, with what its cell called and in which line.
+    It names every rank that has arrived there, or arrives within a moment, with what its cell called and in which line.
     """
 
 

@@ -39,13 +39,13 @@ class DataMovement(RankOrder):
         group: Group = None,
         async_op: bool = False,
     ) -> Handle | None:
-        """Wait until every rank of the group has come here. Every rank of the group must call this.
+        """Wait until every rank of the group has arrived here. Every rank of the group must call this.
 
         Args:
             name: shown wherever it is shown who waits for whom.
             timeout: seconds (or a timedelta) to wait at most; None, or infinity, waits as long as the group does.
             group: the ranks to wait for; None for the world.
-            async_op: return a `Handle` at once, that is done when every rank has come.
+            async_op: return a `Handle` at once, that is done when every rank has arrived.
 
         Raises:
             CollectiveError: the time is over; group rank 0 names the missing ranks. Or ``timeout`` is not positive.

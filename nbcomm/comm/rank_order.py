@@ -31,7 +31,7 @@ class RankOrder(PointToPoint):
     ) -> contextlib.AbstractContextManager[None]:
         """Run the block on one rank first, then on the others. Every rank of the group must enter it.
 
-        It is left together, too: no rank goes on before all are through.
+        It is left together, too: no rank continues before all have passed it.
 
         Args:
             rank: the global rank that comes first; with ``local`` the local rank, on each node.
@@ -39,7 +39,7 @@ class RankOrder(PointToPoint):
             group: the ranks that take part; None for the world.
 
         Raises:
-            CollectiveError: nobody of the group is that rank, or the block failed on another rank; the message names
+            CollectiveError: no member of the group is that rank, or the block failed on another rank; the message names
                 it. The rank itself raises what it met.
 
         >>> with rank_first(1):  # doctest: +SKIP
@@ -79,7 +79,7 @@ class RankOrder(PointToPoint):
 
         Args:
             rank: the global rank that runs it.
-            with_barrier: nobody returns from a call before that rank does; then every rank of the group must call it.
+            with_barrier: no rank returns from a call before that rank does; then every rank of the group must call it.
             group: the ranks that take part; None for the world.
 
         Returns:

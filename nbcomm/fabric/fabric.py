@@ -104,7 +104,7 @@ class Fabric(Checkpoints):
     # ---- collectives
 
     def barrier(self, name: str | None = None) -> None:
-        """Wait until every rank has come here. Every rank must call this."""
+        """Wait until every rank has arrived here. Every rank must call this."""
         self._comm.barrier(name)
 
     def broadcast(self, obj: Any, src: int = 0) -> Any:

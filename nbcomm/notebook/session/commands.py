@@ -299,7 +299,7 @@ class Commands:
                 "keep their variables), or choose other ranks with -r."
             )
         # Where some are replaced, all form their groups anew.
-        busy = self._desk.busy() & set(self.ranks if replacing else chosen)
+        busy = sorted(self._desk.busy() & set(self.ranks if replacing else chosen))
         if busy and not self._stage.taken:
             who, one = rank_specs.capital(rank_specs.named(busy)), len(busy) == 1
             raise StateError(
