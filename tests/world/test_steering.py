@@ -171,7 +171,7 @@ def test_a_large_start_is_refused(open_notebook) -> None:  # type: ignore[no-unt
     for line, said in (
         # Each of these two takes a fork server; test_layout has the other sizes that cannot be.
         ("%distributed start -n 100000", "do not fit"),
-        ("%distributed start --device cuda", "no GPU"),
+        ("%distributed start --device cuda", "needs a GPU"),
         ("%distributed start --device tpu", "invalid choice"),
         ("%distributed stop", "No world is running"),
         ("%distributed push a", "not defined"),
