@@ -83,7 +83,7 @@ def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server:
     ladder.wait_for()
     row = ladder.locator("tbody tr").nth(2)
     assert "not reached" in row.inner_text()
-    picture = book.cell(2).locator("img[alt*='rank 2 never came']")
+    picture = book.cell(2).locator("img[alt*='rank 2 did not arrive']")
     picture.wait_for()
     assert picture.evaluate("img => img.naturalWidth") > 300
     shoot(panel(book), f"hang-{theme}")

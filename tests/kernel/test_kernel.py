@@ -258,7 +258,7 @@ def test_a_notebook_that_loads_and_starts_by_itself_finds_all_done(cluster: Note
     assert cluster.run("%load_ext nbcomm").text == ""
     assert "ready since the first cell" in cluster.run(f"%distributed start -n {RANKS}").text
     refused = cluster.run("%distributed start -n 2", fails=True)
-    assert f"A world of {RANKS} ranks on cpu is running already" in refused.error_text
+    assert f"A world of {RANKS} ranks on cpu is already running" in refused.error_text
     cluster.run("%%local\nconfig = [1]")
     cluster.run("%distributed push config")
     assert cluster.run("config").text == f"{ALL} [1]\n"

@@ -65,8 +65,8 @@ def test_a_full_disk_is_told_at_a_start_which_leaves_nothing(
         notebook.run(f"plain = WorldDir.__dict__[{step!r}]\nWorldDir.{step} = staticmethod(lie['full'])")
         cell = notebook.run("%distributed start -n 2", fails=True, timeout=120)
         assert cell.error_text.strip() == (
-            f"StartError: There is no room for the files of a world in {place} (No space left on device); free some, "
-            "or set TMPDIR to a directory on another disk before you start Jupyter."
+            f"StartError: There is no room for the files of a world in {place} (No space left on device); free some "
+            "space, or set TMPDIR to a directory on another disk before you start Jupyter."
         )
         assert not list(place.glob("nbcomm-*/*"))
         notebook.run(f"WorldDir.{step} = plain")

@@ -68,7 +68,7 @@ session.link.send = dropping
 def test_what_is_lost_on_the_way_is_noticed(four: Notebook, losing: str, code: str, what: str) -> None:
     four.run(losing)
     cell = four.run(f"%%distributed\n{code}", fails=True, timeout=20)
-    assert f"nbcomm itself failed on rank 2 (RuntimeError: {what} lost on the way)" in cell.error_text
+    assert f"nbcomm itself failed on rank 2 (RuntimeError: {what} lost in transit)" in cell.error_text
 
 
 SETTLING = """

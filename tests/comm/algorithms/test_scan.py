@@ -119,6 +119,6 @@ def test_what_cannot_be_scanned_is_refused_on_every_rank(worlds):
 
     for rank, (said, after) in enumerate(worlds[3].run(check)):
         assert "ranks 0,2 a float32 tensor of shape (2,); rank 1 a float32 tensor of shape (3,)" in said[0]
-        assert "band works bit by bit" in said[1]
+        assert "band is a bitwise operation" in said[1]
         assert "only tensors, arrays and numbers" in said[2]
         assert after == rank + 1
