@@ -63,7 +63,7 @@ class Run:
         labels: what each slot is.
         start: what every rank has at first.
         stages: what happens then.
-        result: what each rank gets, as in `plan`'s after; of a barrier who is known to have come.
+        result: what each rank gets, as in `plan`'s after; of a barrier which ranks are known to have arrived.
         costs: what it took up to the end of each stage.
     """
 
@@ -117,12 +117,9 @@ def run(  # noqa: PLR0913 - each is an option of the collective
     """
     if algorithm not in ALGORITHMS.get(name, ()):
         raise CollectiveError(
-            f"{name} by {algorithm!r} is not there; "
-            + (
-                f"choose one of {', '.join(ALGORITHMS[name])}."
-                if name in ALGORITHMS
-                else f"collectives: {', '.join(ALGORITHMS)}."
-            )
+            f"The explorer has no algorithm {algorithm!r} for {name}; choose one of {', '.join(ALGORITHMS[name])}."
+            if name in ALGORITHMS
+            else f"The explorer has no {name!r}; choose one of {', '.join(ALGORITHMS)}."
         )
     members = tuple(range(len(values)) if ranks is None else ranks)
     op = number_ops.name_of(op)
@@ -135,7 +132,7 @@ def run(  # noqa: PLR0913 - each is an option of the collective
     how.carry(board, job)
     if name in plans.REDUCING and op == "mean":
         board.by_itself(
-            "what is complete is divided by the number of ranks in it", lambda _, row: [divided(c) for c in row]
+            "each complete sum is divided by the number of ranks in it", lambda _, row: [divided(c) for c in row]
         )
     result = {rank: result_of(job, place, board.rows[place], whole) for place, rank in enumerate(members)}
     stages = tuple(board.stages(members))
@@ -182,7 +179,7 @@ def _up(board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable
         sends = [(job.at(v), job.at(to), slots(v, far)) for v, to in pairs]
         board.step(
             phase,
-            f"every second rank that is left hands over to the one {_far(far)}",
+            f"every second remaining rank sends to the rank {_far(far)}",
             sends,
             adds=adds,
             moves=adds and bool(board.op),
@@ -196,11 +193,15 @@ def _down(
     for far in reversed(_powers(job.size)):
         pairs = [(v, v + far) for v in range(0, job.size - far, 2 * far)]
         sends = [(job.at(v), job.at(to), slots(to, far)) for v, to in pairs]
-        board.step(phase, f"who has it sends to the rank {_far(far)}", sends, moves=moves)
+        board.step(phase, f"every rank reached so far sends to the rank {_far(far)}", sends, moves=moves)
 
 
 def _far(distance: int) -> str:
-    return "next to it" if distance == 1 else f"{distance} away"
+    return "next to it" if distance == 1 else f"{distance} places away"
+
+
+def _ahead(distance: int) -> str:
+    return f"{distance} place{'s' if distance > 1 else ''} ahead"
 
 
 def _ring(  # noqa: PLR0913 - of one pattern
@@ -216,13 +217,18 @@ def _fold_in(board: Board, job: Job) -> int:
     """Let the ranks beyond a power of two hand over to others; return how many are left."""
     left = 1 << (job.size.bit_length() - 1)
     sends = [(place, place - left, _filled(board, place)) for place in range(left, job.size)]
-    board.step("fold in", f"the ranks beyond {left} hand over to others", sends, adds=job.name in plans.REDUCING)
+    board.step(
+        "fold in",
+        f"each rank after the first {left} sends its data to one of them",
+        sends,
+        adds=job.name in plans.REDUCING,
+    )
     return left
 
 
 def _fold_out(board: Board, left: int, size: int, slots: Callable[[int], Iterable[int]]) -> None:
     sends = [(place - left, place, slots(place)) for place in range(left, size)]
-    board.step("fold out", "those ranks get the result back", sends)
+    board.step("fold out", "the ranks that were folded in receive the result", sends)
 
 
 def _filled(board: Board, place: int) -> list[int]:
@@ -243,7 +249,7 @@ def _through_hub(inwards: Callable[..., None], outwards: Callable[..., None], bo
     if job.name in ("scatter", "reduce_scatter"):
         outwards(board, job, "scatter", of_each, moves=True)
     elif job.name not in ("gather", "reduce"):
-        outwards(board, job, "go on" if job.name == "barrier" else "broadcast", everything)
+        outwards(board, job, "release" if job.name == "barrier" else "broadcast", everything)
 
 
 def _naive(board: Board, job: Job) -> None:
@@ -263,12 +269,12 @@ def _rings(board: Board, job: Job) -> None:
             board,
             job.size,
             "reduce-scatter",
-            "every rank passes a chunk on to the next, which adds its own",
+            "every rank sends a chunk to the next rank, which combines it with its own",
             -1,
             adds=True,
         )
     if job.name in ("all_reduce", "all_gather"):
-        _ring(board, job.size, "all-gather", "every rank passes on to the next what it has got", 0, adds=False)
+        _ring(board, job.size, "all-gather", "every rank sends a complete chunk to the next rank", 0, adds=False)
 
 
 def _pipeline(board: Board, job: Job) -> None:
@@ -278,8 +284,10 @@ def _pipeline(board: Board, job: Job) -> None:
     for step in range(2 * (job.size - 1)):
         links = [(link, step - link) for link in range(job.size - 1) if 0 <= step - link < job.size]
         sends = [(chain[link], chain[link + 1], [chunk]) for link, chunk in links]
-        what = "each chunk that is on its way goes on to the next rank"
-        board.step("", what if down else f"{what}, which adds its own", sends, adds=not down, moves=not down)
+        what = "every chunk in transit moves to the next rank"
+        board.step(
+            "", what if down else f"{what}, which combines it with its own", sends, adds=not down, moves=not down
+        )
 
 
 def _doubling(board: Board, job: Job) -> None:
@@ -287,7 +295,7 @@ def _doubling(board: Board, job: Job) -> None:
     left = _fold_in(board, job)
     for far in _powers(left):
         sends = [(place, place ^ far, _filled(board, place)) for place in range(left)]
-        what = f"partners {far} apart exchange what they have"
+        what = f"partners at distance {far} exchange their data"
         board.step("exchange", what, sends, adds=job.name == "all_reduce")
     _fold_out(board, left, job.size, lambda _: _all(board))
 
@@ -301,7 +309,7 @@ def _halving(board: Board, job: Job) -> None:
         sends = [(place, place ^ far, theirs[place]) for place in range(left)]
         board.step(
             "exchange",
-            f"partners {far} apart swap the halves that are for the other side",
+            f"partners at distance {far} exchange the halves that belong to the other side",
             sends,
             adds=True,
             moves=True,
@@ -312,7 +320,7 @@ def _halving(board: Board, job: Job) -> None:
 def _dissemination(board: Board, job: Job) -> None:
     for far in _powers(job.size):
         sends = [(place, (place + far) % job.size, [0]) for place in range(job.size)]
-        board.step("", f"every rank tells the one {far} further on who has come", sends, adds=True)
+        board.step("", f"every rank tells the rank {_ahead(far)} which ranks have arrived", sends, adds=True)
 
 
 def _one_by_one(board: Board, job: Job) -> None:
@@ -328,7 +336,7 @@ def _pairwise(board: Board, job: Job) -> None:
     board.by_itself("every rank keeps its own item", _keep_own(board, mine := [list(row) for row in board.rows]))
     for far in range(1, job.size):
         pairs = [(place, (place + far) % job.size) for place in range(job.size)]
-        _give(board, mine, "", f"every rank sends to the one {far} further on", pairs)
+        _give(board, mine, "", f"every rank sends to the rank {_ahead(far)}", pairs)
 
 
 def _keep_own(board: Board, mine: list[Row]) -> Callable[[int, Row], Row]:
@@ -348,14 +356,15 @@ def _bruck(board: Board, job: Job) -> None:
     size = job.size
     board.labels[:] = [f"distance {far}" for far in range(size)]
     board.by_itself(
-        "every rank sorts its items by how far they go", lambda p, row: [row[(p + i) % size] for i in range(size)]
+        "every rank sorts its items by their distance to the receiver",
+        lambda p, row: [row[(p + i) % size] for i in range(size)],
     )
     for far in _powers(size):
         slots = [slot for slot in range(size) if slot & far]
         sends = [(place, (place + far) % size, slots) for place in range(size)]
-        board.step("", f"what has a {far} in its distance goes {far} further on", sends)
+        board.step("", f"items whose distance has the bit {far} set move {_ahead(far)}", sends)
     board.by_itself(
-        "every rank sorts what it has got by sender", lambda p, row: [row[(p - s) % size] for s in range(size)]
+        "every rank sorts the received items by sender", lambda p, row: [row[(p - s) % size] for s in range(size)]
     )
 
 
@@ -363,7 +372,7 @@ def _chain(board: Board, job: Job) -> None:
     """Each rank waits for the one before it."""
     carry = len(board.labels) - 1  # exclusive: what is passed on lies beside what comes out
     for place in range(job.size - 1):
-        what = f"rank {job.ranks[place]} tells rank {job.ranks[place + 1]} what it is up to there"
+        what = f"rank {job.ranks[place]} sends its running result to rank {job.ranks[place + 1]}"
         got = board.rows[place][carry]
         board.step("", what, [(place, place + 1, [carry])], adds=True)
         if carry:
@@ -377,9 +386,11 @@ def _hillis_steele(board: Board, job: Job) -> None:
     """Every rank adds what reaches it from 1, 2, 4, … before: sums of runs that double."""
     for far in _powers(job.size):
         sends = [(place, place + far, [0]) for place in range(job.size - far)]
-        board.step("", f"every rank tells the one {far} further on its result so far", sends, adds=True)
+        board.step("", f"every rank sends its partial result to the rank {_ahead(far)}", sends, adds=True)
     if job.exclusive:
-        board.step("shift", "every rank hands its result to the next", [(p, p + 1, [0]) for p in range(job.size - 1)])
+        board.step(
+            "shift", "every rank sends its result to the next rank", [(p, p + 1, [0]) for p in range(job.size - 1)]
+        )
         board.rows[0][0] = _nothing(job)
         board.steps[-1][3][0][0] = board.rows[0][0]
 
@@ -396,17 +407,19 @@ _FOLDED = "recursive doubling; ranks beyond a power of two are folded in and out
 _HOW = {
     ("barrier", NAIVE): How(_naive, _HUB, ("2(W−1)", "0")),
     ("barrier", TREE): How(_tree, f"{_BINOMIAL} up and down", (f"2{_LOG}", "0")),
-    ("barrier", DOUBLING): How(_dissemination, "dissemination: news travels 1, 2, 4, … on", (_LOG, "0")),
+    ("barrier", DOUBLING): How(
+        _dissemination, "dissemination: each rank notifies the rank 1, 2, 4, … places ahead", (_LOG, "0")
+    ),
     ("broadcast", NAIVE): How(_naive, _HUB, ("W−1", "W−1")),
     ("broadcast", RING): How(_pipeline, "a pipeline of chunks around the ring", ("2(W−1)", "1"), cut=True),
     ("broadcast", TREE): How(_tree, _BINOMIAL, (_LOG, _LOG)),
     ("scatter", NAIVE): How(_naive, _HUB, ("W−1", "(W−1)/W")),
-    ("scatter", TREE): How(_tree, f"{_BINOMIAL}: each passes on what is below it", (_LOG, "(W−1)/W")),
+    ("scatter", TREE): How(_tree, f"{_BINOMIAL}: each rank forwards the items of its subtree", (_LOG, "(W−1)/W")),
     ("gather", NAIVE): How(_naive, _HUB, ("W−1", "1")),
-    ("gather", TREE): How(_tree, f"{_BINOMIAL}: each hands over what is below it", (_LOG, "")),
+    ("gather", TREE): How(_tree, f"{_BINOMIAL}: each rank sends the items of its subtree", (_LOG, "")),
     ("all_gather", NAIVE): How(_naive, f"{_HUB}, which sends all to each", ("2(W−1)", "W(W−1)")),
     ("all_gather", RING): How(_rings, "a ring: data goes around once", ("W−1", "W−1")),
-    ("all_gather", TREE): How(_tree, f"{_BINOMIAL} up, and with everything down", (f"2{_LOG}", f"W{_LOG}")),
+    ("all_gather", TREE): How(_tree, f"{_BINOMIAL} up, then down with all items", (f"2{_LOG}", f"W{_LOG}")),
     ("all_gather", DOUBLING): How(_doubling, _FOLDED, ("", "")),
     ("reduce", NAIVE): How(_naive, _HUB, ("W−1", "1")),
     ("reduce", RING): How(_pipeline, "a pipeline of chunks around the ring", ("2(W−1)", "1"), cut=True),
@@ -417,15 +430,17 @@ _HOW = {
     ),
     ("all_reduce", TREE): How(_tree, f"{_BINOMIAL} up and down", (f"2{_LOG}", _LOG)),
     ("all_reduce", DOUBLING): How(_doubling, _FOLDED, ("", "")),
-    ("reduce_scatter", NAIVE): How(_naive, f"{_HUB}, which hands out the shares", ("2(W−1)", "1")),
+    ("reduce_scatter", NAIVE): How(_naive, f"{_HUB}, which sends out the shares", ("2(W−1)", "1")),
     ("reduce_scatter", RING): How(_rings, "a ring: each share goes around once", ("W−1", "(W−1)/W")),
-    ("reduce_scatter", TREE): How(_tree, f"{_BINOMIAL} up, and with the shares down", (f"2{_LOG}", "")),
-    ("reduce_scatter", DOUBLING): How(_halving, "recursive halving: doubling, run backwards", ("", "")),
-    ("all_to_all", NAIVE): How(_one_by_one, "one message after the other", ("W(W−1)", "(W−1)/W")),
-    ("all_to_all", RING): How(_pairwise, "pairwise: in step k to the rank k further on", ("W−1", "(W−1)/W")),
-    ("all_to_all", DOUBLING): How(_bruck, "Bruck's: few steps, more data", (_LOG, "")),
-    ("scan", NAIVE): How(_chain, "a chain: each waits for the one before", ("W−1", "1"), beside=True),
-    ("scan", DOUBLING): How(_hillis_steele, "Hillis and Steele's: 1, 2, 4, … on", ("", "")),
+    ("reduce_scatter", TREE): How(_tree, f"{_BINOMIAL} up, then down with the shares", (f"2{_LOG}", "")),
+    ("reduce_scatter", DOUBLING): How(_halving, "recursive halving: recursive doubling in reverse order", ("", "")),
+    ("all_to_all", NAIVE): How(_one_by_one, "one message at a time", ("W(W−1)", "(W−1)/W")),
+    ("all_to_all", RING): How(
+        _pairwise, "pairwise: in step k, each rank sends to the rank k places ahead", ("W−1", "(W−1)/W")
+    ),
+    ("all_to_all", DOUBLING): How(_bruck, "Bruck's algorithm: fewer steps, more data", (_LOG, "")),
+    ("scan", NAIVE): How(_chain, "a chain: each rank waits for the previous one", ("W−1", "1"), beside=True),
+    ("scan", DOUBLING): How(_hillis_steele, "Hillis and Steele's algorithm: distances 1, 2, 4, …", ("", "")),
 }
 
 ALGORITHMS: dict[str, tuple[str, ...]] = {}

@@ -42,7 +42,7 @@ _DIGITS = 512
 MODES = ("stack", "cat", "list")
 VIEWS = ("watch", "predict", "break")
 
-NO_CELL = "No cell has been drawn yet that is still known; run one with %%distributed --draw."
+NO_CELL = "No cell has been drawn yet, or it is no longer known; run a cell with %%distributed --draw."
 
 recent: list[Plan] = []
 """What the last drawn cell did: plans of its collectives, in order."""
@@ -310,7 +310,7 @@ def _mode_words(choices: Choices, own: Plan | None) -> str:
         return ""
     return {
         "stack": "; stacked: one tensor with a row for each rank",
-        "cat": "; joined end to end to one tensor",
+        "cat": "; concatenated to one tensor",
         "list": "; as a list",
     }[choices.mode]
 

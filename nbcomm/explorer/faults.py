@@ -16,7 +16,7 @@ from .spelling import spell
 BREAKS = {
     "absent": "never calls it",
     "other": "calls another collective",
-    "op": "names another op",
+    "op": "passes another op",
     "shape": "has data of another shape",
 }
 """What a rank may do, as the end of a sentence about it."""
@@ -33,7 +33,7 @@ class Broken:
         error: the exception that every rank in ``waits`` or ``refused`` gets; "" where nothing breaks.
         text: its message, or why nothing breaks.
         remedy: what to do.
-        waits: the ranks that wait for ever.
+        waits: the ranks that wait forever.
         missing: the ranks for which they wait.
         refused: the ranks that nbcomm refuses before any data moves.
     """
@@ -108,7 +108,7 @@ def _other(call: BrokenCall, rank: int) -> Broken:
         text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank continued past it."
     else:
         text = f"The ranks are not in the same collective: {parts}. Nothing was moved."
-    remedy = f"Let every rank call the same collectives in the same order; here {call.name} on rank {rank}, too."
+    remedy = f"Let every rank call the same collectives in the same order: rank {rank} must call {call.name}, too."
     return _refused("MismatchError", text, remedy, call)
 
 
@@ -117,19 +117,25 @@ def _op(call: BrokenCall, rank: int) -> Broken:
     rest = f", dst={call.dst}" if call.name == "reduce" else ", exclusive" if call.exclusive else ""
     said = [f"called {call.name} with {instead if other == rank else call.op}{rest}" for other in range(call.size)]
     text = f"{by_rank(range(call.size), said).capitalize()}. Nothing was moved."
-    return _refused("MismatchError", text, f"Name the same op on every rank; here {call.op} on rank {rank}, too.", call)
+    return _refused(
+        "MismatchError", text, f"Pass the same op on every rank: rank {rank} must pass {call.op}, too.", call
+    )
 
 
 def _shape(call: BrokenCall, rank: int) -> Broken:
     odd = f"Rank {rank} has a tensor of shape {_OTHER_SHAPE}, the others of shape {_SHAPE}"
     fine = {
-        "broadcast": f"only the data of rank {call.src} counts, and its shape travels with it.",
-        "scatter": "each item's shape travels with it.",
-        "gather": f"rank {call.dst} gets a list, whose tensors may have any shape.",
-        "all_to_all": "each item's shape travels with it.",
+        "broadcast": f"only the data of rank {call.src} is used, and its shape is sent with it.",
+        "scatter": "the shape of each item is sent with it.",
+        "gather": f"rank {call.dst} gets a list, and its tensors may have any shape.",
+        "all_to_all": "the shape of each item is sent with it.",
     }
     if call.name == "all_gather" and call.mode != "stack":
-        fine["all_gather"] = "a list may hold any shapes." if call.mode == "list" else "cat joins uneven lengths."
+        fine["all_gather"] = (
+            "the tensors of a list may have any shape."
+            if call.mode == "list"
+            else "cat concatenates tensors of different lengths."
+        )
     if call.name in fine:
         return Broken("", f"Nothing breaks. {odd}; {fine[call.name]}")
     dtype = "int64" if call.op in ("band", "bor", "bxor") and call.name in REDUCING else "float32"  # has no such op

@@ -40,7 +40,7 @@ class Stage:
     """One step.
 
     Attributes:
-        name: in words: "reduce-scatter, step 2 of 3: every rank passes a chunk on to the next".
+        name: in words: "reduce-scatter, step 2 of 3: every rank sends a chunk to the next rank, …".
         messages: those that travel in it, at the same time; none where each rank works for itself.
         state: what every rank has after it.
     """
@@ -188,7 +188,7 @@ def set_up(job: Job, *, cut: bool = False, beside: bool = False) -> Board:
     op = "sum" if job.op == "mean" else job.op
     if job.name == "barrier":
         rows: list[Row] = [[Cell(str(rank), (rank,))] for rank in job.ranks]
-        return Board("", rows, ["has come"], [Fraction()])
+        return Board("", rows, ["arrived"], [Fraction()])
     if job.name in ("reduce_scatter", "all_to_all", "scatter"):
         labels = [f"{'share' if job.name == 'reduce_scatter' else 'item'} {place}" for place in range(size)]
         rows = [[Cell(sketch(v), who, v) for v in row] for row, who in zip(_items(job), own, strict=True)]
@@ -206,7 +206,7 @@ def set_up(job: Job, *, cut: bool = False, beside: bool = False) -> Board:
         rows = [row if place == job.hub else [None] * len(row) for place, row in enumerate(rows)]
     if job.exclusive and beside:
         rows, sizes = [[None, *row] for row in rows], [whole] * 2
-        return Board(op, rows, ["out", "all up to here"], sizes)
+        return Board(op, rows, ["out", "running result"], sizes)
     return Board(op, rows, [f"chunk {slot}" for slot in range(size)] if cut else ["data"], sizes)
 
 

@@ -147,7 +147,7 @@ def test_it_is_predicted_and_broken(notebook: Make) -> None:
         it.press("Tab")
     it.tab_to("Check")
     it.press("Enter")
-    it.shows("8 of 9 cells right. A rank that gets nothing stays empty.")
+    it.shows("8 of 9 cells right. Leave a rank without a result empty.")
     marks = it.root.locator(".guess .mark").all_inner_texts()
     assert marks == ["✓ right", "✓ right", "✕ wrong", *["✓ right"] * 6]
     assert it.barriers() == []
@@ -157,7 +157,7 @@ def test_it_is_predicted_and_broken(notebook: Make) -> None:
     it.root.get_by_role("button", name="Break it").focus()
     it.press("Enter")
     it.shows("can never complete: ranks 0,2 wait in it, but rank 1 has finished the cell.")
-    assert it.root.locator(".fate").all_inner_texts() == ["◐\nwaits for ever", "○\ndid not arrive", "◐\nwaits for ever"]
+    assert it.root.locator(".fate").all_inner_texts() == ["◐\nwaits forever", "○\ndid not arrive", "◐\nwaits forever"]
     assert it.barriers() == []
     it.tab_to("what it does")
     it.page.keyboard.type("calls")
@@ -176,7 +176,7 @@ def test_a_busy_kernel_is_said_and_answers_later(notebook: Make, server: Server)
     it.choice("algorithm").select_option("ring")
     it.shows("a ring twice")  # that answer is there
     it.choice("collective").select_option("scan")
-    it.shows("The kernel is busy with a cell; the answer comes when that has ended.")
+    it.shows("The kernel is busy with a cell, and answers when that cell has ended.")
     (server.root / "gate").write_bytes(b"x")
     it.says("scan · sum")
     it.root.locator(".sentence").wait_for(state="hidden")
@@ -230,7 +230,7 @@ def test_in_notebook_7_dark_narrow_and_still(notebook: Make) -> None:
     assert it.root.get_by_role("button", name="Play").count() == 0
     cells = it.page.locator(".jp-Notebook .jp-CodeCell").count()
     it.choice("algorithm").select_option("recursive doubling")
-    it.shows("Bruck's: few steps, more data")
+    it.shows("Bruck's algorithm: fewer steps, more data")
     it.root.get_by_role("button", name="Next").focus()
     it.press("b", "d", "d", *["Enter"] * 3)
     it.says("Step 3 of 6 · step 2 of 4")

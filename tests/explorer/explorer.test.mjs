@@ -66,15 +66,15 @@ test("chunks are named in few words", () => {
   assert.equal(chunkWords(["chunk 0", "chunk 1", "chunk 2"], [0, 1, 2]), "chunks 0-2");
   assert.equal(chunkWords(["of rank 4", "of rank 7"], [1]), "of rank 7");
   assert.equal(chunkWords(["data"], [0]), "data");
-  assert.equal(chunkWords(["out", "all up to here"], [0, 1]), "out, all up to here");
+  assert.equal(chunkWords(["out", "running result"], [0, 1]), "out, running result");
   assert.equal(chunkWords(["d 1", "d 3", "d 5", "d 7"], [0, 1, 2, 3], 6), "ds 1,3,5,…");
 });
 
 test("steps have names, and words for who does not see the picture", () => {
-  assert.equal(stepName(run, 0), "0 of 2 · what every rank brings");
+  assert.equal(stepName(run, 0), "0 of 2 · the data of each rank");
   assert.equal(stepName(run, 2), "2 of 2 · two");
   assert.equal(stepWords(run, 1), "Step 1 of 2 · one. rank 0 to rank 1: chunk 0, combined.");
-  assert.equal(stepWords(run, 0), "Step 0 of 2 · what every rank brings.");
+  assert.equal(stepWords(run, 0), "Step 0 of 2 · the data of each rank.");
   const crowd = { ...run, stages: [{ ...run.stages[0], messages: Array(16).fill([0, 1, [0], false]) }] };
   assert.match(stepWords(crowd, 1), /and 12 more messages\.$/);
 });
@@ -119,7 +119,7 @@ test("what a broken collective does to a rank has a glyph and a word", () => {
   const broken = { error: "HangError", text: "", remedy: "", waits: [0], missing: [1], refused: [3] };
   assert.deepEqual(
     [0, 1, 2, 3].map((rank) => fate(broken, rank)[1]),
-    ["waits for ever", "did not arrive", "goes on", "is refused"],
+    ["waits forever", "did not arrive", "continues", "is refused"],
   );
   assert.equal(new Set([0, 1, 2, 3].map((rank) => fate(broken, rank)[0])).size, 4);
 });

@@ -167,15 +167,18 @@ def test_an_exclusive_scan_costs_one_step_more() -> None:
 
 def test_steps_are_named_in_words() -> None:
     names = [stage.name for stage in run("all_reduce", "ring", [1, 2, 3, 4], op="mean").stages]
-    assert names[1] == "reduce-scatter, step 2 of 3: every rank passes a chunk on to the next, which adds its own"
-    assert names[3] == "all-gather, step 1 of 3: every rank passes on to the next what it has got"
-    assert names[6] == "no message: what is complete is divided by the number of ranks in it"
+    assert (
+        names[1]
+        == "reduce-scatter, step 2 of 3: every rank sends a chunk to the next rank, which combines it with its own"
+    )
+    assert names[3] == "all-gather, step 1 of 3: every rank sends a complete chunk to the next rank"
+    assert names[6] == "no message: each complete sum is divided by the number of ranks in it"
 
 
 def test_what_cannot_be_carried_out_is_a_sentence() -> None:
     with pytest.raises(CollectiveError, match="choose one of naive, ring, tree, recursive doubling"):
         run("all_reduce", "magic", [1, 2])
-    with pytest.raises(CollectiveError, match="collectives: barrier, broadcast"):
+    with pytest.raises(CollectiveError, match="has no 'send'; choose one of barrier, broadcast"):
         run("send", "ring", [1, 2])
     with pytest.raises(OpError, match="There is no reduction"):
         run("reduce", "tree", [1, 2], op="median")

@@ -25,7 +25,7 @@ export class View {
       src: new Choice("src", (src) => set({ src: Number(src) })),
       dst: new Choice("dst", (dst) => set({ dst: Number(dst) })),
       mode: new Choice("mode", (mode) => set({ mode })),
-      exclusive: new Choice("without its own", (value) => set({ exclusive: value === "yes" })),
+      exclusive: new Choice("exclusive", (value) => set({ exclusive: value === "yes" })),
       algorithm: new Choice("algorithm", (algorithm) => set({ algorithm })),
       own: new Choice("call of my cell", (own) => set({ own: own === "" ? null : Number(own), view: "watch" })),
       how: new Choice("what it does", (how) => set({ how })),
@@ -42,7 +42,7 @@ export class View {
     const mine = button("From my cell", "", () => set({ own: this.live.answer.choices.own ?? 0, view: "watch" }));
     const modes = make("div", "tabs", ...this.tabs);
     modes.setAttribute("role", "group");
-    modes.setAttribute("aria-label", "what to do with it");
+    modes.setAttribute("aria-label", "view");
     this.law = make("p", "law");
     this.how = make("p", "how");
     this.sentence = make("p", "sentence");
@@ -52,7 +52,7 @@ export class View {
     this.arrows.setAttribute("aria-hidden", "true");
     this.picture = make("div", "picture", this.lanes, /** @type {any} */ (this.arrows));
     this.counters = make("dl", "counters");
-    this.unit = make("p", "unit", "n is the size of what one rank brings; W is the number of ranks");
+    this.unit = make("p", "unit", "n is the size of one rank's data; W is the number of ranks");
     this.breaker = make("div", "controls breaker", rank.root, how.root);
     this.verdict = make("div", "verdict");
     this.spelling = new Spelling((text) => this.say(text));
@@ -213,7 +213,7 @@ export class View {
     const stage = run.stages[step - 1];
     write(
       this.heads[3],
-      breaking ? "what it does" : predicting ? "after: fill in" : step ? `after step ${step}` : "at first",
+      breaking ? "what it does" : predicting ? "after: fill in" : step ? `after step ${step}` : "initially",
     );
     const arrived = new Set(
       (stage?.messages ?? []).flatMap(([, dst, chunks]) => chunks.map((chunk) => `${dst}/${chunk}`)),
@@ -268,7 +268,7 @@ export class View {
       make("span", "what", `${adds ? "+ " : ""}${short} `),
       `→ ${dst}${more ? ` +${more}` : ""}`,
     );
-    el.title = `${words} to rank ${dst}${adds ? ", combined with what is there" : ""}`;
+    el.title = `${words} to rank ${dst}${adds ? ", combined with the data there" : ""}`;
     return el;
   }
 
@@ -310,7 +310,7 @@ export class View {
         return good;
       }),
     );
-    const text = reveal ? "This is what the ranks get." : `${score(marks)} A rank that gets nothing stays empty.`;
+    const text = reveal ? "This is the result of each rank." : `${score(marks)} Leave a rank without a result empty.`;
     write(/** @type {HTMLElement} */ (this.result), text);
     this.say(text);
   }

@@ -23,10 +23,10 @@ export const TURN = 1400; // ms that a step is shown while it plays
 export const KEPT = 200; // answers that are kept
 /** Okabe and Ito's colours, which people with any colour vision tell apart; from rank 8 on again, and nearer to the text's. */
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c"];
-export const GONE = "The kernel that drew this is gone; run the cell again.";
+export const GONE = "The kernel of this explorer has ended; run the cell again.";
 // Of a restart the browser is not told here: its messages go nowhere.
 export const BUSY =
-  "The kernel is busy with a cell; the answer comes when that has ended. If none runs, it was restarted: run this cell again.";
+  "The kernel is busy with a cell, and answers when that cell has ended. If no cell is running, the kernel was restarted: run this cell again.";
 
 // ── pure: states, words, marks ───────────────────────────────────────────────────────────────────────────
 
@@ -63,7 +63,7 @@ export function stepName(run, step) {
   const stage = run.stages[step - 1];
   return stage
     ? `${step} of ${run.stages.length} · ${stage.name}`
-    : `0 of ${run.stages.length} · what every rank brings`;
+    : `0 of ${run.stages.length} · the data of each rank`;
 }
 
 /** @param {Run} run @param {number} step  the same, and who sends what to whom, for who does not see the picture */
@@ -125,9 +125,9 @@ export function score(marks) {
 /** @param {Broken} broken @param {number} rank @returns {[string, string]}  a glyph, and what the rank does, in words */
 export function fate(broken, rank) {
   if (broken.missing.includes(rank)) return ["○", "did not arrive"];
-  if (broken.waits.includes(rank)) return ["◐", "waits for ever"];
+  if (broken.waits.includes(rank)) return ["◐", "waits forever"];
   if (broken.refused.includes(rank)) return ["✕", "is refused"];
-  return ["✓", "goes on"];
+  return ["✓", "continues"];
 }
 
 /** @param {Run} run @param {number} step @returns {[string, string, string][]}  counter, its value, and what it means */
