@@ -69,12 +69,12 @@ def start(n: int | None = None, **options: Any) -> Session:
     """Start a world on this machine and return its `Session`, a context manager.
 
     Args:
-        n: number of ranks; by default one per GPU, or 4 on the CPU.
+        n: number of ranks; by default one per GPU; without a GPU 4, or 2 on a machine with one core.
         **options: ``device`` ("auto", "cpu" or "cuda"), ``backend``, ``timeout`` and ``grace`` in seconds, and
             ``name``, which its title begins with.
 
     Raises:
-        StartError: the world did not come up; nothing of it is left.
+        StartError: the world did not start; nothing of it is left.
 
     Example:
         >>> with nbcomm.start(4) as session:  # doctest: +SKIP
@@ -106,7 +106,7 @@ def spawn(
     Raises:
         CellError: it raised on some rank.
         TransferError: the function, an argument or a result cannot be pickled.
-        StartError: the ranks did not come up.
+        StartError: the ranks did not start.
 
     Example:
         >>> nbcomm.spawn(lambda local_rank, x: all_reduce(local_rank) * x, (2,), nproc_per_node=4)  # doctest: +SKIP
@@ -165,7 +165,7 @@ def explore(name: str = "all_reduce", *, n: int = 4) -> None:
 
 
 def attach(identity: str | None = None) -> Session:
-    """Take up a world that another process of this user has left, and return its `Session`.
+    """Attach to a world that another process of this user left running, and return its `Session`.
 
     Args:
         identity: the world's short name; it can be left out if there is only one without a notebook, or one

@@ -52,12 +52,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: Sequence[str] | None) -> int:
-    parser = argparse.ArgumentParser(prog="nbcomm", description="Every notebook cell on N torch.distributed ranks.")
+    parser = argparse.ArgumentParser(prog="nbcomm", description="Run every notebook cell on N torch.distributed ranks.")
     parser.add_argument("--version", action="version", version=f"nbcomm {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")
     commands.add_parser(
         "demo",
-        help="play the first-steps notebook here in the terminal, on four CPU ranks",
+        help="run the first-steps notebook here in the terminal, on four CPU ranks",
     ).set_defaults(run=lambda _: play(tour()))
     commands.add_parser(
         "doctor",
@@ -149,17 +149,21 @@ def examine() -> int:
 def _describe_kernel(parser: argparse.ArgumentParser) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     install = actions.add_parser("install", help="add the kernel; it replaces an earlier one of that name")
-    install.add_argument("-n", type=int, help="number of ranks; by default one per GPU, or 4 on the CPU")
+    install.add_argument(
+        "-n",
+        type=int,
+        help="number of ranks; by default one per GPU; without a GPU 4, or 2 on a machine with one core",
+    )
     install.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
     remove = actions.add_parser("remove", help="remove the kernel")
     for action, run in ((install, install_kernel), (remove, remove_kernel)):
         action.add_argument("--name", default="nbcomm", help="name of the kernel in Jupyter; by default nbcomm")
         where = action.add_mutually_exclusive_group()
-        where.add_argument("--user", action="store_true", help="among this user's kernels")
+        where.add_argument("--user", action="store_true", help="use this user's kernels")
         where.add_argument(
-            "--sys-prefix", dest="prefix", action="store_const", const=sys.prefix, help="in this Python's environment"
+            "--sys-prefix", dest="prefix", action="store_const", const=sys.prefix, help="use this Python's environment"
         )
-        where.add_argument("--prefix", help="in another environment")
+        where.add_argument("--prefix", help="use the environment in this folder")
         action.set_defaults(run=run)
 
 

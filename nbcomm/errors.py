@@ -7,7 +7,7 @@
     │   ├── SpecError           a rank SPEC is malformed or out of range  (also ValueError)
     │   ├── StateError          start twice, stop with nothing running, …
     │   ├── CellSyntaxError     a cell cannot be compiled, so no rank has seen it
-    │   ├── StartError          the world did not come up; carries the engine's log
+    │   ├── StartError          the world did not start; carries the engine's log
     │   ├── TransferError       a value cannot travel between notebook and ranks
     │   ├── ScriptError         a script cannot be written, or found
     │   └── RankDiedError       a rank's process has ended by itself
@@ -85,7 +85,7 @@ class CellSyntaxError(SteeringError):
 
 
 class StartError(SteeringError, RuntimeError):
-    """The world did not come up. The message ends with the last lines of the failing engine's log."""
+    """The world did not start. The message ends with the last lines of the failing engine's log."""
 
 
 class TransferError(SteeringError, TypeError):

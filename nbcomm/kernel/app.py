@@ -31,10 +31,12 @@ class ClusterKernel(IPythonKernel):
             restarts this kernel wants fresh ranks.
     """
 
-    ranks = Integer(None, allow_none=True, help="Number of ranks; by default one per GPU, or 4 on the CPU.").tag(
-        config=True
-    )
-    device = Enum(("auto", "cpu", "cuda"), "auto", help="What the ranks run on.").tag(config=True)
+    ranks = Integer(
+        None,
+        allow_none=True,
+        help="Number of ranks; by default one per GPU; without a GPU 4, or 2 on a machine with one core.",
+    ).tag(config=True)
+    device = Enum(("auto", "cpu", "cuda"), "auto", help="Device of the ranks.").tag(config=True)
 
     implementation = "nbcomm"
     implementation_version = __version__
@@ -95,9 +97,12 @@ class ClusterKernel(IPythonKernel):
 
     @property
     def banner(self) -> str:  # type: ignore[override]  # as in IPythonKernel
-        """What a console says first."""
-        ranks = {None: "one rank per GPU, or four on the CPU", 1: "1 rank"}.get(self.ranks, f"{self.ranks} ranks")
-        return f"{super().banner}Every cell runs on {ranks}; one that begins with %%local runs in the kernel itself.\n"
+        """The text that a console shows first."""
+        default = "one rank per GPU, or 4 ranks without a GPU (2 on one core)"
+        ranks = {None: default, 1: "1 rank"}.get(self.ranks, f"{self.ranks} ranks")
+        return (
+            f"{super().banner}Every cell runs on {ranks}; a cell that begins with %%local runs in the kernel itself.\n"
+        )
 
 
 class ClusterKernelApp(IPKernelApp):

@@ -43,11 +43,11 @@ def kernels_of(prefix: str | None = None, *, user: bool = False) -> Path:
 
 
 def install(folder: Path, n: int | None = None, *, device: str = "auto", name: str = NAME) -> Path:
-    """Install the kernel, in place of an earlier one of ours with that name.
+    """Install the kernel; it replaces an earlier one of ours with that name.
 
     Args:
         folder: where kernels lie.
-        n: number of ranks; None for one per GPU, or 4 on the CPU.
+        n: number of ranks; None for one per GPU; without a GPU 4, or 2 on a machine with one core.
         device: "auto", "cpu" or "cuda".
         name: what Jupyter calls it, as in ``--kernel NAME``.
 
@@ -58,7 +58,7 @@ def install(folder: Path, n: int | None = None, *, device: str = "auto", name: s
         SteeringError: the number or the name will not do, or the place cannot be written.
     """
     if n is not None and n < 1:
-        raise SteeringError(f"A world has at least 1 rank, not {n}; nothing was installed.")
+        raise SteeringError(f"A world needs at least 1 rank, not {n}; nothing was installed.")
     if not _NAMES.fullmatch(name):
         raise SteeringError(
             f"{name!r} is not a valid kernel name: use letters, digits, - . and _, and begin with a letter "

@@ -109,7 +109,7 @@ class Processes:
         """Replace ranks, dead or alive, and what serves them if it is dead; return what, in words.
 
         Raises:
-            StartError: a new process did not come up; the ranks that were to be replaced are dead.
+            StartError: a new process did not start; the ranks that were to be replaced are dead.
             Interrupted: it was given up; so are they then, or about to be.
         """
         roster = self._roster

@@ -14,7 +14,7 @@ class Wishes:
     """What the user asked for.
 
     Attributes:
-        n: number of ranks; None for one per GPU, or 4 on the CPU.
+        n: number of ranks; None for one per GPU; without a GPU 4, or 2 on a machine with one core.
         device: "auto", "cpu" or "cuda".
         backend: a `torch.distributed` backend in place of the one that suits the device.
         timeout: time limit of the start, in seconds.

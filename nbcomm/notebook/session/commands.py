@@ -117,7 +117,7 @@ class Commands:
 
         Raises:
             ScriptError: there is no such script. Nothing was run, and no process was replaced.
-            StartError: a new process did not come up; the ranks are dead.
+            StartError: a new process did not start; the ranks are dead.
             CellError: it failed on some rank, or ended with an exit status other than 0.
         """
         words = [str(arg) for arg in args]

@@ -112,7 +112,7 @@ class Session(Commands):
             actions: what the panel's buttons do.
 
         Raises:
-            StartError: the world did not come up; nothing of it is left.
+            StartError: the world did not start; nothing of it is left.
         """
         self = cls(forkserver, wishes, attached=False)
         self._listen(self._processes.shutdown)
@@ -372,7 +372,7 @@ class Session(Commands):
 
         Raises:
             SpecError: there are no such ranks.
-            StartError: a new process did not come up; the ranks are dead.
+            StartError: a new process did not start; the ranks are dead.
             KeyboardInterrupt: it was interrupted; the ranks are dead if their processes were not up yet.
             StateError: the world is stopped, or still busy.
         """

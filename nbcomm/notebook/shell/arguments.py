@@ -69,7 +69,11 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         return made[name]
 
     start = word("start", "Start a world.")
-    start.add_argument("-n", type=int, help="number of ranks; by default one per GPU, or 4 on the CPU")
+    start.add_argument(
+        "-n",
+        type=int,
+        help="number of ranks; by default one per GPU; without a GPU 4, or 2 on a machine with one core",
+    )
     start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
     start.add_argument("--backend", help="torch.distributed backend to use instead of the default")
     start.add_argument("--timeout", type=float, default=Wishes.timeout, help="time limit of the start, in seconds")

@@ -51,7 +51,7 @@ class DistributedMagics(Magics):
 
     @line_cell_magic("distributed")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
     def distributed(self, line: str, cell: str | None = None) -> None:
-        """Steer the world (one percent sign), or run this cell on its ranks (two). Try %distributed help."""
+        """Control the world (one percent sign), or run this cell on its ranks (two). Type %distributed help."""
         try:
             if cell is None:
                 self._steer(line)
@@ -62,7 +62,7 @@ class DistributedMagics(Magics):
 
     @cell_magic("local")  # type: ignore[arg-type]
     def local(self, line: str, cell: str) -> None:
-        """Run this cell in the notebook's own process, where %distributed auto is on too."""
+        """Run this cell in the notebook's own process, also while %distributed auto is on."""
         # Seldom reached: `routing` takes the line away before the cell runs, so that the rest is as any cell.
         if routing.takes(line):
             raise UsageError("%%local takes no arguments, so nothing was run; write the code below its line.")
