@@ -6,7 +6,6 @@ are few and must cost next to nothing: a counter, and one entry that lives as lo
 
 from __future__ import annotations
 
-import itertools
 import sys
 import threading
 import time
@@ -22,8 +21,8 @@ from ...protocol import CollectiveState, MessageCount, PendingCall
 from ..output.capture import NOBODY, run_of_thread
 from . import call_site
 from .any_source import AnyoneReceive
-from .fingerprints import Fingerprint, FingerprintBoard
 from .journal import Journal
+from .recorded_call import Log, RecordedCall
 from .stacks import is_timer_of, may_join, of_all_threads
 
 _TORCH = torch.__path__[0]
@@ -44,82 +43,6 @@ _NOT_YET = "Operation timed out"
 
 _GRACE, _TICK = 0.5, 0.002
 """Seconds in which a call whose connections were shut has failed, unless gloo has forgotten it; and between looks."""
-
-
-class Log:
-    """The calls of one group.
-
-    Args:
-        name: the group's name.
-        members: its global ranks, in group order.
-        timeout: how long a call may take, in a group of gloo's; None for others.
-
-    Attributes:
-        board: where its calls are compared with other ranks'; None if nobody sees them.
-        life: the group's number there.
-        stuck: a call of it has not ended though its connections were shut; its group must never be destroyed.
-    """
-
-    def __init__(self, name: str, members: list[int], timeout: timedelta | None = None) -> None:
-        self.name = name
-        self.members = members
-        self.timeout = timeout
-        self.stuck = False
-        self.board: FingerprintBoard | None = None
-        self.life = 0
-        self.begin()
-        self.lock = threading.Lock()  # a receive from anyone becomes one by name, on a thread of its own
-        self.sent: dict[tuple[int | None, int], int] = {}
-        self.received: dict[tuple[int | None, int], int] = {}
-
-    def begin(self) -> None:
-        """Count the collectives from 1."""
-        self.positions = itertools.count(1)
-        self.issued = 0
-
-    def take_back(self, call: RecordedCall) -> None:
-        """Torch has refused a call that was counted: this rank has not come there, and others may wait for it."""
-        if call.kind == "collective":
-            following = next(self.positions)
-            if following == call.seq + 1:
-                following, self.issued = call.seq, call.seq - 1
-            self.positions = itertools.count(following)  # else another thread's call has come behind it
-            return
-        counts = self.sent if call.kind == "send" else self.received
-        with self.lock:
-            if counts.get((call.peer, call.tag)) == call.seq:
-                counts[call.peer, call.tag] -= 1
-
-
-class RecordedCall:
-    """One call that is under way."""
-
-    __slots__ = ("entry", "kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag", "where")
-
-    def __init__(  # noqa: PLR0913, PLR0917 - a call has these
-        self, kind: str, name: str, log: Log, seq: int, said: Fingerprint | None, peer: int | None = None, tag: int = 0
-    ) -> None:
-        self.kind = kind
-        self.name = name
-        self.log = log
-        self.seq = seq
-        self.said = said
-        self.peer = peer
-        self.tag = tag
-        self.limited = False
-        self.entry: Any = None
-        """Its place in the journal, where the cell or a library made it."""
-        self.where: call_site.Said | None = None
-        """What the cell called, once it was looked up."""
-        self.since = time.time()
-
-    def tell_place(self, scope: dict[str, Any] | None) -> None:
-        """Tell the other ranks what the cell called there, for the message of whoever does something else."""
-        self.where = where = call_site.here(scope)
-        if self.log.board is not None:
-            self.log.board.put_place(self.log.life, self.seq, where.block)
-        if self.entry is not None and self.entry.place is None:
-            self.entry.place = where.place
 
 
 class FlightRecorder:

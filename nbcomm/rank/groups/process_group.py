@@ -26,7 +26,7 @@ from ...torch_internals.gloo_sockets import GlooDevice
 from ..collectives import call_site, signatures
 from ..collectives.any_source import AnyoneReceive
 from ..collectives.fingerprints import LONGEST, entry, words_of
-from ..collectives.flight_recorder import Log, RecordedCall
+from ..collectives.recorded_call import Log, RecordedCall
 from . import selftest
 from .identity import Identity
 

@@ -13,7 +13,8 @@ import pytest
 import torch.distributed as dist
 
 from nbcomm.rank.collectives.fingerprints import entry
-from nbcomm.rank.collectives.flight_recorder import _MANY, FlightRecorder, Log, RecordedCall
+from nbcomm.rank.collectives.flight_recorder import _MANY, FlightRecorder
+from nbcomm.rank.collectives.recorded_call import Log, RecordedCall
 
 
 class Work:
