@@ -354,7 +354,7 @@ class RankLink:
             used,
             total,
             world.generation,
-            world.record.doing(),
+            world.stuck.state(),
             question,
             world.record.journal.recent() if standing.running is not None else [],
             standing.heard,

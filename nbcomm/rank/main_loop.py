@@ -260,7 +260,7 @@ class MainLoop:
                 done = msgspec.structs.replace(done, **self._story())
             with self._faults.beside("its unfinished calls are not known", notes.append):
                 world = self._parts.world
-                doing = world.record.doing()
+                doing = world.stuck.state()
                 broken = world.stale or (done.failure is not None and world.in_the_middle())
                 done = msgspec.structs.replace(done, broken=broken, doing=doing)
                 notes += self._remarks(message)

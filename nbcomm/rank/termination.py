@@ -45,7 +45,7 @@ class Termination:
 
     def press(self, world: World, runner: CellRunner) -> None:
         """Do what is due now; called again and again, on the agent's thread, until the request has ended."""
-        blocked = world.record.blocked()
+        blocked = world.stuck.blocked()
         if self.error is not None and world.broken is None:
             world.abort(self.generation, self.error)  # that has failed before; nothing if these groups are gone
         if self.error is None:

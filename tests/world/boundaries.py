@@ -96,7 +96,7 @@ TABLE = (
     Boundary(
         "its unfinished calls are not known",
         "rank",
-        "nbcomm.rank.collectives.flight_recorder:FlightRecorder.doing",
+        "nbcomm.rank.collectives.stuck:StuckDetector.state",
         SENTENCE,
         thread="main",
     ),

@@ -26,6 +26,7 @@ from ...torch_internals.gloo_sockets import GlooDevice
 from ..collectives import call_site
 from ..collectives.fingerprints import FingerprintBoard, entry, words_of
 from ..collectives.flight_recorder import FlightRecorder
+from ..collectives.stuck import StuckDetector
 from .process_group import RankGroup
 from .rendezvous import UnixStore
 
@@ -62,6 +63,7 @@ class Generation:
         self.comm: Communicator | None = None
         self.generation = 0
         self.record = FlightRecorder(scope, self.explain)
+        self.stuck = StuckDetector(self.record)
         self.board: FingerprintBoard | None = None
         self.rank = 0
         self.alert = False

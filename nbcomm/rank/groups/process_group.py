@@ -197,14 +197,14 @@ class RankGroup(Identity):
         record = self._hub.record
         outer = threading.get_ident() == record.main  # what another thread is in says nothing of the main one
         if outer:
-            before, record._inside = record._inside, call  # `within`, at a tenth of its cost
+            before, record.inside = record.inside, call  # `within`, at a tenth of its cost
         try:
             work = getattr(self._inner, method)(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
             raise self._refused(error, call) from None
         finally:
             if outer:
-                record._inside = before
+                record.inside = before
         record.follow(work, call)
         return work
 

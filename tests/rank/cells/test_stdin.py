@@ -151,12 +151,12 @@ def test_an_answer_to_another_question_is_dropped(person: Person) -> None:
 
 def test_who_waits_for_a_person_waits_for_no_rank(person: Person) -> None:
     seen = []
-    person.record._waiting.append(("a handle", False))
-    threading.Timer(0.1, lambda: seen.append(person.record._waiting)).start()
+    person.record.waiting.append(("a handle", False))
+    threading.Timer(0.1, lambda: seen.append(person.record.waiting)).start()
     threading.Timer(0.2, lambda: person.asker.hear(InputReply(RUN, 1, ""))).start()
     input()
     assert seen == [[]]
-    assert person.record._waiting == [("a handle", False)]
+    assert person.record.waiting == [("a handle", False)]
 
 
 def test_a_question_that_a_new_notebook_has_not_heard_is_there_to_be_said_again(person: Person) -> None:

@@ -1,112 +1,23 @@
-"""What is told of a main thread that is stuck, by another thread."""
+"""Calls are counted, and their handles are kept as long as they go on."""
 
 from __future__ import annotations
 
-import asyncio
-import functools
-import textwrap
-import threading
-import time
-from typing import Any
-
-import pytest
-import torch.distributed as dist
-
-from nbcomm.rank.collectives.fingerprints import entry
 from nbcomm.rank.collectives.flight_recorder import _MANY, FlightRecorder
 from nbcomm.rank.collectives.recorded_call import Log, RecordedCall
 
-
-class Work:
-    """A handle that ends when it is told to."""
-
-    def __init__(self) -> None:
-        self.over = threading.Event()
-        self.asked = 0
-
-    def is_completed(self) -> bool:
-        self.asked += 1
-        return self.over.is_set()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        assert self.over.wait(30)
-        return True
-
-
-class Gate(threading.Event):
-    """One that knows whether anybody has begun to wait for it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.waited_for = threading.Event()
-
-    def wait(self, timeout: float | None = None) -> bool:
-        self.waited_for.set()
-        return super().wait(timeout)
-
-
-def told_meanwhile(record: FlightRecorder, wait: Any, release: Any) -> Any:
-    """What the record tells while the main thread is in ``wait``."""
-    seen: list[Any] = []
-
-    def look() -> None:
-        deadline = time.monotonic() + 30
-        while not record.doing().waits and time.monotonic() < deadline:
-            time.sleep(0.002)
-        seen.append(record.doing())
-        release()
-
-    thread = threading.Thread(target=look)
-    thread.start()
-    wait()
-    thread.join()
-    return seen[0]
-
-
-@pytest.fixture
-def group() -> tuple[FlightRecorder, Log]:
-    record = FlightRecorder()
-    return record, record.begin_group("pair", [1, 3])
-
-
-def collective(log: Log, name: str = "all_reduce") -> RecordedCall:
-    log.issued = next(log.positions)
-    return RecordedCall("collective", name, log, log.issued, entry(1, "all_reduce(float32 (3,), sum)"))
-
-
-def test_a_wait_for_a_handle_is_told_whole(group: tuple[FlightRecorder, Log]) -> None:
-    record, log = group
-    call, work = collective(log), Work()
-    record.follow(work, call)
-    doing = told_meanwhile(record, lambda: record.wait(Work.wait, work, (), {}), work.over.set)
-    (op,) = doing.waits
-    assert (op.kind, op.name, op.group, op.members, op.seq) == ("collective", "all_reduce", "pair", [1, 3], 1)
-    assert op.what == "float32 (3,), sum"
-    assert abs(op.since - time.time()) < 30
-    assert not op.limited
-    assert doing.issued == {"pair": 1}
-    assert not record.doing().waits
-
-
-def test_a_wait_with_a_timeout_is_a_limited_one(group: tuple[FlightRecorder, Log]) -> None:
-    record, log = group
-    call, work = collective(log), Work()
-    record.follow(work, call)
-    doing = told_meanwhile(record, lambda: record.wait(Work.wait, work, (5.0,), {}), work.over.set)
-    assert doing.waits[0].limited
+from .calls import Work, collective, group_of_two  # noqa: F401  # the last is the fixture `group`
 
 
 def test_a_call_that_was_refused_is_counted_no_more(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     collective(log)
     log.take_back(collective(log))
-    assert record.doing().issued == {"pair": 1}
+    assert record.issued() == {"pair": 1}
     assert collective(log).seq == 2
     log.sent[3, 0], log.received[3, 7] = 2, 1
     log.take_back(RecordedCall("send", "send", log, 2, None, 3, 0))
     log.take_back(RecordedCall("recv", "recv", log, 1, None, 3, 7))
-    assert [count.number for count in record.doing().sent] == [1]
-    assert record.doing().received == []
+    assert (log.sent[3, 0], log.received[3, 7]) == (1, 0)
 
 
 def test_a_call_is_not_taken_back_from_under_another_threads(group: tuple[FlightRecorder, Log]) -> None:
@@ -114,122 +25,10 @@ def test_a_call_is_not_taken_back_from_under_another_threads(group: tuple[Flight
     refused = collective(log)
     behind = next(log.positions)  # it has its place, and is about to be issued
     log.take_back(refused)
-    assert (behind, next(log.positions), record.doing().issued) == (2, 3, {"pair": 1})
+    assert (behind, next(log.positions), record.issued()) == (2, 3, {"pair": 1})
     log.sent[3, 0] = 2
     log.take_back(RecordedCall("send", "send", log, 1, None, 3, 0))
     assert log.sent[3, 0] == 2
-
-
-def test_a_call_that_blocks_by_itself_is_told(group: tuple[FlightRecorder, Log]) -> None:
-    record, log = group
-    gate = threading.Event()
-
-    def block() -> None:
-        with record.within(collective(log, "monitored_barrier")):
-            assert gate.wait(30)
-
-    assert told_meanwhile(record, block, gate.set).waits[0].name == "monitored_barrier"
-
-
-def test_a_wait_of_another_thread_is_no_wait_of_the_cell(group: tuple[FlightRecorder, Log]) -> None:
-    record, log = group
-    work = Work()
-    record.follow(work, collective(log))
-    thread = threading.Thread(target=lambda: record.wait(Work.wait, work, (), {}))
-    thread.start()
-    assert not record.doing().waits
-    work.over.set()
-    thread.join()
-
-
-def test_a_thread_that_waits_is_told_while_the_main_one_waits_for_it(group: tuple[FlightRecorder, Log]) -> None:
-    record, log = group
-    work = Work()
-    record.follow(work, collective(log))
-    thread = threading.Thread(target=lambda: record.wait(Work.wait, work, (), {}), name="mine")
-    seen: list[Any] = []
-
-    def look() -> None:
-        deadline = time.monotonic() + 30
-        while not record.doing().beside and time.monotonic() < deadline:
-            time.sleep(0.002)
-        seen.append(record.doing())
-        work.over.set()
-
-    looking = threading.Thread(target=look)
-    thread.start()
-    assert not record.doing().beside  # the main thread does something else
-    looking.start()
-    thread.join()
-    looking.join()
-    ((op,), waits) = seen[0].beside, seen[0].waits
-    assert (op.name, op.seq, op.thread) == ("all_reduce", 1, "mine")
-    assert not waits
-    assert not record.doing().beside
-
-
-def test_a_thread_that_waits_is_told_while_the_cell_awaits_it(group: tuple[FlightRecorder, Log]) -> None:
-    record, log = group
-    work, seen = Work(), []
-    record.follow(work, collective(log))
-
-    def look() -> None:
-        deadline = time.monotonic() + 30
-        while not (seen and seen[-1].beside) and time.monotonic() < deadline:
-            seen.append(record.doing())
-            time.sleep(0.002)
-        work.over.set()
-
-    looking = threading.Thread(target=look)
-    looking.start()
-    asyncio.run(asyncio.to_thread(record.wait, Work.wait, work, (), {}))
-    looking.join()
-    ((op,), waits) = seen[-1].beside, seen[-1].waits
-    assert (op.name, op.seq) == ("all_reduce", 1)
-    assert not waits
-
-
-def test_a_timer_that_will_call_something_of_the_cells_counts_as_its_thread(group: tuple[FlightRecorder, Log]) -> None:
-    scope: dict[str, Any] = {"done": threading.Event()}
-    exec("def late(): pass", scope)  # noqa: S102 - that is what a cell is
-    record = FlightRecorder(lambda: scope)
-    for function, counted in (
-        (scope["late"], 1),
-        (functools.partial(scope["late"]), 1),
-        (dist.barrier, 1),
-        (textwrap.dedent, 0),  # a library's
-        (scope["done"].set, 0),
-    ):
-        timer = threading.Timer(1000, function)
-        timer.finished = gate = Gate()
-        timer.start()
-        try:
-            assert gate.waited_for.wait(30)
-            assert record.doing().threads == counted, function
-        finally:
-            timer.cancel()
-            timer.join()
-
-
-def test_the_line_is_that_of_the_cell() -> None:
-    scope: dict[str, Any] = {}
-    record = FlightRecorder(lambda: scope)
-    log, work = record.begin_group("", [0, 1]), Work()
-    record.follow(work, collective(log))
-    scope["wait"] = lambda: record.wait(Work.wait, work, (), {})
-    cell = compile("a = 1\nwait()", "<cell>", "exec")
-    doing = told_meanwhile(record, lambda: exec(cell, scope), work.over.set)  # noqa: S102 - that is what a cell is
-    assert doing.waits[0].line == doing.line == "line 2"
-
-
-def test_messages_are_counted_by_peer_and_tag(group: tuple[FlightRecorder, Log]) -> None:
-    record, log = group
-    log.sent[3, 7] = 2
-    log.received[None, 0] = 1
-    log.received[1, 0] = 0
-    doing = record.doing()
-    assert [(count.peer, count.tag, count.number) for count in doing.sent] == [(3, 7, 2)]
-    assert [(count.peer, count.tag, count.number) for count in doing.received] == [(None, 0, 1)]
 
 
 def test_handles_that_have_ended_are_let_go(group: tuple[FlightRecorder, Log]) -> None:
@@ -238,9 +37,9 @@ def test_handles_that_have_ended_are_let_go(group: tuple[FlightRecorder, Log]) -
     for work in works[:-1]:
         work.over.set()
         record.follow(work, collective(log))
-    assert len(record._live) == _MANY
+    assert len(record.live) == _MANY
     record.follow(works[-1], collective(log))
-    assert [work for work, _ in record._live.values()] == works[-1:]
+    assert [work for work, _ in record.live.values()] == works[-1:]
 
 
 def test_what_does_not_tell_its_end_has_ended_where_nobody_holds_it_any_more(group: tuple[FlightRecorder, Log]) -> None:
@@ -249,11 +48,11 @@ def test_what_does_not_tell_its_end_has_ended_where_nobody_holds_it_any_more(gro
     record.follow(held, collective(log, "reduce_scatter_tensor"))
     record.follow(Work(), collective(log, "reduce_scatter_tensor"))  # C++ has waited for it, and let it go
     record.follow(Work(), collective(log))  # DDP's, of which C++ holds the future: it goes on
-    assert [call.seq for call in record._under_way()] == [1, 3]
+    assert [call.seq for call in record.under_way()] == [1, 3]
     record.tidy()
-    assert [call.seq for _, call in record._live.values()] == [1, 3]
+    assert [call.seq for _, call in record.live.values()] == [1, 3]
     del held
-    assert [call.seq for call in record._under_way()] == [3]
+    assert [call.seq for call in record.under_way()] == [3]
 
 
 def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[FlightRecorder, Log]) -> None:
@@ -268,31 +67,10 @@ def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[Flig
     test_handles_that_have_ended_are_let_go(group)
 
 
-def test_a_cell_begins_without_what_an_interrupt_left(group: tuple[FlightRecorder, Log]) -> None:
-    record, log = group
-    work = Work()
-    record.follow(work, collective(log))
-    record._waiting.append((work, False))
-    assert record.doing().waits
-    record.settle()
-    assert not record.doing().waits
-
-
 def test_groups_formed_anew_count_from_one(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     collective(log)
     record.forget()
-    assert record.doing().issued == {}
+    assert record.issued() == {}
     again = record.begin_group("pair", [1, 3])
     assert collective(again).seq == 1
-
-
-def test_making_groups_is_counted_where_all_take_part() -> None:
-    record = FlightRecorder()
-    with record.meeting([0, 1], counted=True) as number:
-        assert number == 1
-        (op,) = record.doing().waits
-        assert (op.name, op.members, op.limited) == ("new_group", [0, 1], False)
-    with record.meeting([0, 1], counted=False):
-        assert record.doing().waits[0].limited
-    assert record.doing().issued == {"new_group": 1}

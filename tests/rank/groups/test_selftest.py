@@ -64,7 +64,7 @@ def test_the_test_is_no_call_of_a_cell(worlds):
     def check(comm, folder):
         _form_again(comm, folder)
         here = ranks.here
-        return here.record.doing().issued, here.record.journal.steps(), comm.all_reduce(1), here.record.doing().issued
+        return here.stuck.state().issued, here.record.journal.steps(), comm.all_reduce(1), here.stuck.state().issued
 
     world = worlds[2]
     for issued, steps, total, then in world.run(check, world.folder):

@@ -63,7 +63,7 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
 
     def abort_when_stuck(generation):
         deadline = time.monotonic() + 20
-        while not (over or here.record.doing().waits) and time.monotonic() < deadline:
+        while not (over or here.stuck.state().waits) and time.monotonic() < deadline:
             time.sleep(0.01)
         here.abort(generation, HangError("stuck"))
         here.free_again()

@@ -1,0 +1,156 @@
+"""Whether this rank stands still for the others, and in which call: read by the agent's thread from what is recorded.
+
+The main thread may be stuck in C++ meanwhile, and writes to the flight recorder without a lock: what is read here is
+replaced, or changed in one step, and may be a moment old.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from types import FrameType
+from typing import Any
+
+import torch
+
+from ...protocol import CollectiveState, MessageCount, PendingCall
+from . import call_site
+from .flight_recorder import FlightRecorder
+from .recorded_call import RecordedCall
+from .stacks import is_timer_of, may_join, of_all_threads
+
+_TORCH = torch.__path__[0]
+_STILL = 0.15
+"""Seconds without a step, inside torch, after which the main thread counts as waiting for what is under way."""
+
+
+class StuckDetector:
+    """Reads what the threads of a rank wait for.
+
+    Args:
+        recorder: what they have issued and wait for.
+    """
+
+    def __init__(self, recorder: FlightRecorder) -> None:
+        self._recorder = recorder
+        self._still: tuple[Any, float] = (None, 0.0)
+
+    def blocked(self) -> bool:
+        """Whether the main thread waits for other ranks; within C++ that shows when it is asked repeatedly."""
+        with of_all_threads() as frames:
+            return bool(self._waits(frames.get(self._recorder.main or 0)))
+
+    def state(self) -> CollectiveState:
+        """Tell it all; ask often enough, and it tells from two answers that nothing moved in between.
+
+        The order matters to whoever judges: first whether the main thread is stuck, then which threads there are,
+        then the counts. What comes between them can only make the world look livelier than it is.
+        """
+        recorder = self._recorder
+        with of_all_threads() as frames:
+            main = frames.get(recorder.main or 0)
+            scope, lost = recorder.scope(), recorder.lost
+            line, lent = call_site.line_at(main, scope), recorder.lent
+            asked = call_site.of_frame(main, scope) if lent is None else call_site.carried(lent)
+            stuck = [lost] if lost else self._waits(main)
+            joins = may_join(main)
+        with of_all_threads() as frames:
+            threads = self._threads(frames)
+            beside = self._waits_elsewhere(frames) if joins else []
+        issued = recorder.issued()
+        sent: list[MessageCount] = []
+        received: list[MessageCount] = []
+        for log in recorder.logs():
+            with log.lock:
+                sent += [MessageCount(log.name, *key, number) for key, number in log.sent.items()]
+                received += [MessageCount(log.name, *key, number) for key, number in log.received.items() if number]
+        # In words at last: a receive from anyone that finds its sender now is one by name, which the counts allow for.
+        waits = [_pending(call, line, call.where or asked, lost=call is lost) for call in stuck]
+        return CollectiveState(issued, sent, received, waits, line, threads, beside)
+
+    def _waits(self, main: FrameType | None) -> list[RecordedCall]:
+        recorder = self._recorder
+        lent = recorder.lent
+        awaited = self._awaited(recorder.waiting if lent is None else recorder.waiting_beside.get(lent, ()))
+        if awaited or lent is not None:  # between two waits the other thread is free
+            return awaited
+        if recorder.inside is not None:
+            return [recorder.inside]
+        # In C++ that torch entered by itself (backward, wait_tensor) it is not known what is waited for. But a main
+        # thread that stands still within torch, while calls are under way, waits for one of them.
+        if main is None or not recorder.live or not main.f_code.co_filename.startswith(_TORCH):
+            self._still = (None, 0.0)
+            return []
+        spent = _cpu_seconds(recorder.main)
+        place = (id(main), main.f_lasti, spent)
+        now = time.monotonic()
+        if place != self._still[0]:
+            self._still = (place, now)
+            return []
+        if now - self._still[1] < _STILL:
+            return []
+        return recorder.under_way()
+
+    def _awaited(self, waiting: Sequence[tuple[Any, bool]]) -> list[RecordedCall]:
+        try:
+            work, limited = waiting[-1]
+        except IndexError:
+            return []
+        found = self._recorder.live.get(id(work))
+        if found is None or work.is_completed():
+            return []
+        found[1].limited = limited
+        return [found[1]]
+
+    def _waits_elsewhere(self, frames: dict[int, FrameType]) -> list[PendingCall]:
+        """What threads of the user's wait in."""
+        names = {thread.ident: thread.name for thread in threading.enumerate()}
+        scope, told = self._recorder.scope(), []
+        for ident, waiting in list(self._recorder.waiting_elsewhere.items()):
+            frame = frames.get(ident)
+            for call in self._awaited(waiting) if frame is not None else ():
+                line, where = call_site.line_at(frame, scope), call.where or call_site.of_frame(frame, scope)
+                told.append(_pending(call, line, where, lost=False, thread=names.get(ident, "")))
+        return told
+
+    def _threads(self, frames: dict[int, FrameType]) -> int:
+        recorder = self._recorder
+        scope = recorder.scope()
+        count = len(recorder.issuing - {recorder.lent})  # they may issue more, as long as they go on
+        for ident, top in frames.items():
+            frame: FrameType | None = top if ident != recorder.main and not recorder.is_apart(ident) else None
+            while frame is not None and frame.f_globals is not scope and not is_timer_of(frame, scope):
+                frame = frame.f_back
+            count += frame is not None
+        return count
+
+
+def _pending(call: RecordedCall, line: str, where: call_site.Said, *, lost: bool, thread: str = "") -> PendingCall:
+    # "all_reduce(float32 (3,), sum)", or "send of float32 (3,)"
+    words = call.said.words if call.said is not None else ""
+    collective = call.kind == "collective"
+    words = words.partition("(")[2].removesuffix(")") if collective else words.partition(" of ")[2]
+    name, what = call_site.of_call(call.name, words, where, arrives=call.kind == "recv")
+    begun = call_site.line_of(where.place)
+    return PendingCall(
+        call.kind,
+        name,
+        call.log.name,
+        call.log.members,
+        call.seq,
+        what,
+        line,
+        call.since,
+        call.peer,
+        call.tag,
+        call.limited,
+        lost,
+        begun if line and begun != line.replace(call_site.DEBUGGED, "") else "",
+        thread,
+    )
+
+
+def _cpu_seconds(thread: int | None) -> float:
+    clock = getattr(time, "pthread_getcpuclockid", None)  # not on macOS
+    return time.clock_gettime(clock(thread)) if clock and thread else 0.0
