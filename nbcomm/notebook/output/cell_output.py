@@ -18,19 +18,20 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...faults import Faults
-from ...protocol import Clear, Display, Failure, Item, Result, Text
+from ...protocol import Clear, Display, Failure, Item
 from ..display.area import Area
-from ..display.displays import DisplayRegistry, SharedDisplay, label, prefixed
-from ..display.items import FoldedItem, Line, Piece, Place, Rich, View, version
+from ..display.displays import label, prefixed
+from ..display.items import FoldedItem, Line, Piece, Rich, View
 from ..display.live import ScreenPicture, text_bundle
-from ..display.terminal_lines import Reader, piece_of
-from ..widgets.rows import CellWidgets, WidgetRows, as_view
+from ..display.terminal_lines import Reader
+from ..widgets.rows import CellWidgets, as_view
+from .cell_displays import CellDisplays
 from .cell_options import CellOptions
 from .execute_result import ResultScreen, Values, cell_area
 from .failures import cell_error
 from .folding import WINDOW, Merger, Order, RankLane
 from .last_cell import KeptArea
-from .late import LateText, is_late, late_label
+from .late import LateOutput, is_late
 from .unfolded import PIECES, waiting
 
 if TYPE_CHECKING:
@@ -64,9 +65,7 @@ class CellOutput:
         widgets: those of the ranks; None if there is nobody who knows them.
     """
 
-    _registry: ClassVar[DisplayRegistry] = DisplayRegistry()
     _faults: ClassVar[Faults] = Faults()
-    _shared: ClassVar[threading.RLock] = threading.RLock()  # slots and closed screens; taken after `_lock`
 
     def __init__(
         self,
@@ -89,9 +88,8 @@ class CellOutput:
         self._joinable: list[tuple[FoldedItem, ScreenPicture]] = []
         self._blocks = CellWidgets(self._screen)
         self._prefixes: dict[tuple[int, ...], str] = {}
-        self._late = LateText()
-        self._late_lines: list[tuple[int, str, str]] = []
-        self._restless: set[Place] = set()
+        self._displays = CellDisplays(self._screen, clock)
+        self._late = LateOutput(self._screen, self._displays)
         self._unfinished_since: dict[int, float] = {}
         self._started = clock()
         self._notice = self._noticed = ""  # what is to be shown, and what is
@@ -115,9 +113,9 @@ class CellOutput:
                 self._inbox.append((self._clock(), rank, items))
                 return
         if not self._quiet:
-            with self._lock, self._shared:
-                self._show_late(rank, items)
-                self._refresh(final=True)
+            with self._lock, CellDisplays.lock:
+                self._late.show(rank, items, self.widgets)
+                self._displays.refresh(final=True)
                 self._screen.flush()
 
     def ended(self, rank: int) -> None:
@@ -143,7 +141,7 @@ class CellOutput:
             self._take_notice()
             self._settle(self._merger.settle())
             self._settle(self._merger.force(self._impatience(now), joinable=self._screen.area.updates))
-            self._refresh()
+            self._displays.refresh()
             self._show_live(now)
 
     def expose(self, rank: int) -> None:
@@ -159,7 +157,7 @@ class CellOutput:
             self._settle(self._merger.settle())
             if self._order != "by_rank":
                 self._settle(self._merger.force(lambda lane: lane.rank == rank, joinable=self._screen.area.updates))
-                self._refresh()
+                self._displays.refresh()
                 self._screen.freeze()
                 self._screen.flush()
             else:  # its place is below the ranks before it, which still run: it is shown live
@@ -185,7 +183,7 @@ class CellOutput:
                 self._take(self._clock())
                 if not self._quiet:
                     self._settle(self._merger.settle())
-                    self._refresh(final=True)
+                    self._displays.refresh(final=True)
                     self._blocks.settle()
                     self._screen.close()
                     self._tail = []
@@ -252,7 +250,7 @@ class CellOutput:
         clear = None
         for item in items:
             if rank in self._ended or is_late(item):
-                self._show_late(rank, [item])
+                self._late.show(rank, [item], self.widgets, kept=True)
                 continue
             with self._faults.beside("a piece of output could not be read"):
                 for piece in self._readers[rank].read(item):
@@ -260,10 +258,10 @@ class CellOutput:
                         clear = piece
                         pieces.clear()
                     elif isinstance(piece, Display):
-                        pieces += self._update(rank, piece)
+                        pieces += self._displays.update(rank, piece)
                     else:
                         if isinstance(piece, Rich):
-                            self._register(rank, piece)
+                            self._displays.register(rank, piece)
                         view = as_view(piece, self.widgets)
                         pieces.append(self._values.marked(rank, item, view) if self._screen.has_results else view)
         return pieces, clear
@@ -277,33 +275,13 @@ class CellOutput:
         if again is None:
             return
         self._merger = again
-        kept = [line for line in self._late_lines if line[0] not in ranks]
+        kept = self._late.lines_of_others(ranks)
         empty = not kept and not any(len(lane) for lane in again.lanes)
         self._screen.clear(wait=not empty or any(waits[rank] for rank in ranks))
-        self._restless = {slot for slot in self._restless if slot.screen is not self._screen}
+        self._displays.clear()
         self._joinable.clear()
         self._blocks.clear()
-        self._late_lines.clear()
-        for rank, stream, line in kept:
-            self._write_late(rank, stream, line)
-
-    def _register(self, rank: int, part: Rich) -> None:
-        if part.display_id:
-            with self._shared:
-                self._registry.add(rank, part)
-
-    def _update(self, rank: int, item: Display) -> list[Piece]:
-        """Give a display its new value; one that nobody knows (it was shown before a restart) is shown as new."""
-        with self._shared:
-            parts = self._registry.update(rank, item.display_id, version(item.data, item.metadata))
-            if parts is not None:
-                self._restless.update(part.slot for part in parts if part.slot is not None)
-                return []
-        pieces = piece_of(item)
-        for piece in pieces:
-            if isinstance(piece, Rich):
-                self._register(rank, piece)
-        return pieces
+        self._late.begin_again(kept)
 
     # ── showing ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -358,10 +336,7 @@ class CellOutput:
             self._blocks.show(entry, self.widgets)
             return
         if piece.display_id:
-            with self._shared:
-                slot = SharedDisplay(self._screen, dict(entry.parts), self._clock())
-                if slot.patient:
-                    self._restless.add(slot)
+            self._displays.show(dict(entry.parts))
             return
         prefix = self._prefix(entry.ranks)
         if self._values.are_all(entry):
@@ -374,30 +349,11 @@ class CellOutput:
             self._joinable.append((entry, picture))
 
     def _show_joined(self, entry: FoldedItem) -> None:
-        slot = next((part.slot for part in entry.parts.values() if part.slot is not None), None)
-        if slot is not None:
-            with self._shared:
-                for rank, part in entry.parts.items():
-                    slot.join(rank, part)
-                self._restless.add(slot)
+        self._displays.join(entry)
         self._blocks.join(entry)
         for known, picture in self._joinable:
             if known is entry:
                 picture.relabel(self._screen.area, self._prefix(entry.ranks))
-
-    def _refresh(self, *, final: bool = False) -> None:
-        """Show the new values of displays, of this cell and of earlier ones."""
-        if not self._restless and not self._screen.visited:
-            return
-        with self._shared:
-            now = self._clock()
-            restless, self._restless = self._restless | self._screen.visited, set()
-            self._screen.visited.clear()
-            for slot in restless:
-                if slot.screen is not self._screen and not slot.screen.closed:
-                    slot.screen.visited.add(slot)  # that cell runs: it shows it, on its own thread
-                elif slot.refresh(now, final=final):
-                    self._restless.add(slot)
 
     def _show_live(self, now: float) -> None:
         since = [lane.since for lane in self._merger.lanes] + list(self._unfinished_since.values())
@@ -420,39 +376,6 @@ class CellOutput:
         hidden, entries = self._merger.preview(unfinished, self._most)
         missing = [lane.rank for lane in self._merger.lanes if not lane.ended and not lane.rich]
         return waiting(hidden, entries, self._prefix, missing) + [self._noticed + "\n"] * bool(self._noticed)
-
-    def _show_late(self, rank: int, items: Sequence[Item]) -> None:
-        for item in items:
-            if isinstance(item, Text):
-                for stream, line in self._late.lines(rank, item):
-                    self._write_late(rank, stream, line)
-            elif isinstance(item, Display) and item.update:
-                for piece in self._update(rank, item):
-                    self._show_late_piece(rank, piece)
-            elif isinstance(item, Display | Result):  # there is no saying what a late Clear would clear
-                for piece in piece_of(item):
-                    self._show_late_piece(rank, piece)
-
-    def _show_late_piece(self, rank: int, piece: Piece) -> None:
-        if isinstance(piece, Line):
-            self._write_late(rank, piece.stream, prefixed(late_label(rank), piece.text))
-            return
-        view = as_view(piece, self.widgets)
-        if isinstance(view, View):
-            WidgetRows(self._screen, self.widgets, {rank: view}, "(late)")
-            return
-        self._write_late(rank, "stdout", late_label(rank) + "\n")
-        self._register(rank, piece)
-        if piece.display_id:
-            with self._shared:
-                SharedDisplay(self._screen, {rank: piece}, self._clock())
-        else:
-            self._screen.display(piece.first.data, piece.first.metadata)
-
-    def _write_late(self, rank: int, stream: str, line: str) -> None:
-        self._screen.write(stream, line)
-        if not self._closed:
-            self._late_lines.append((rank, stream, line))
 
 
 @contextmanager
