@@ -16,29 +16,8 @@ and so does ``all_gather`` of nested data that is not alike on all ranks, or wit
 
 from __future__ import annotations
 
-from .journaling import journaled
 from .split_group import SplitGroup
 
 
 class Communicator(SplitGroup):
     """The collectives of one rank, over the default group that somebody has initialized."""
-
-
-_JOURNALED = (
-    "all_gather",
-    "all_reduce",
-    "all_to_all",
-    "barrier",
-    "broadcast",
-    "gather",
-    "recv",
-    "reduce",
-    "reduce_scatter",
-    "scan",
-    "scatter",
-    "send",
-    "sendrecv",
-)
-
-for _name in _JOURNALED:
-    setattr(Communicator, _name, journaled(_name, getattr(Communicator, _name)))

@@ -14,6 +14,7 @@ import torch.distributed as dist
 from ..errors import CollectiveError
 from .algorithms import autograd, join
 from .algorithms.timed_barrier import barrier_with_timeout, limit_of
+from .collective import collective
 from .rank_order import RankOrder
 from .transport import pytrees
 from .transport.async_lanes import Handle
@@ -31,6 +32,7 @@ class DataMovement(RankOrder):
 
     # ---- from one to all, from all to one
 
+    @collective
     def barrier(
         self,
         name: str | None = None,
@@ -50,8 +52,6 @@ class DataMovement(RankOrder):
         Raises:
             CollectiveError: the time is over; group rank 0 names the missing ranks. Or ``timeout`` is not positive.
         """
-        if async_op:
-            return self._beside("barrier", group, lambda: self.barrier(name, timeout, group=group))
         limit = limit_of(timeout)
         wire = self._wire("barrier", group)
         self.at_barrier = name
@@ -64,6 +64,7 @@ class DataMovement(RankOrder):
             self.at_barrier = None
         return None
 
+    @collective
     def broadcast(
         self, data: Any, src: int = 0, *, group: Group = None, sync_grads: bool = False, async_op: bool = False
     ) -> Any:
@@ -86,10 +87,6 @@ class DataMovement(RankOrder):
         >>> broadcast({"lr": 0.1} if rank == 0 else None)  # doctest: +SKIP
         {'lr': 0.1}
         """
-        if async_op:
-            return self._beside(
-                "broadcast", group, lambda: self.broadcast(data, src, group=group), sync_grads=sync_grads
-            )
         wire = self._wire("broadcast", group)
         self._check_member(wire, src, "src")
         copy = self._broadcast(wire, data, src)
@@ -114,6 +111,7 @@ class DataMovement(RankOrder):
             raise CollectiveError(f"Nothing was moved: rank {src} failed: {refused}") from refused
         return copy
 
+    @collective
     def scatter(
         self, items: Any, src: int = 0, *, group: Group = None, sync_grads: bool = False, async_op: bool = False
     ) -> Any:
@@ -137,8 +135,6 @@ class DataMovement(RankOrder):
         >>> scatter(["a", "b", "c", "d"] if rank == 0 else None)  # on rank 2 of 4  # doctest: +SKIP
         'c'
         """
-        if async_op:
-            return self._beside("scatter", group, lambda: self.scatter(items, src, group=group), sync_grads=sync_grads)
         wire = self._wire("scatter", group)
         self._check_member(wire, src, "src")
         if not sync_grads:
@@ -165,6 +161,7 @@ class DataMovement(RankOrder):
             got = wire.scatter(mails if isinstance(mails, list) else [mails] * wire.size, src)
         return got.open(self.device)
 
+    @collective
     def gather(  # noqa: PLR0913  # by keyword
         self,
         data: Any,
@@ -197,10 +194,6 @@ class DataMovement(RankOrder):
         >>> gather(rank * 10)  # on rank 0 of 4  # doctest: +SKIP
         [0, 10, 20, 30]
         """
-        if async_op:
-            return self._beside(
-                "gather", group, lambda: self.gather(data, dst, mode, group=group), sync_grads=sync_grads
-            )
         wire = self._wire("gather", group)
         self._check_member(wire, dst, "dst")
         join.check_mode(mode)
@@ -236,6 +229,7 @@ class DataMovement(RankOrder):
         values = [autograd.replaced(value, flags, tied[place :: wire.size]) for place, value in enumerate(values)]
         return join.join(wire, values, mode, wire.me)
 
+    @collective
     def all_gather(
         self,
         data: Any,
@@ -268,10 +262,6 @@ class DataMovement(RankOrder):
         >>> all_gather(torch.tensor(10 * rank))  # on each of 4 ranks  # doctest: +SKIP
         tensor([ 0, 10, 20, 30])
         """
-        if async_op:
-            return self._beside(
-                "all_gather", group, lambda: self.all_gather(data, mode, group=group), sync_grads=sync_grads
-            )
         wire = self._wire("all_gather", group)
         join.check_mode(mode)
         _check_walked(mode, sync_grads=sync_grads)
@@ -305,6 +295,7 @@ class DataMovement(RankOrder):
         back = autograd.summed_part(lambda: self._wire("the backward of all_gather", group))
         return self._joined_with_grad(wire, data, values, mode, back)
 
+    @collective
     def all_to_all(
         self, items: Sequence[Any], *, group: Group = None, sync_grads: bool = False, async_op: bool = False
     ) -> Any:
@@ -327,8 +318,6 @@ class DataMovement(RankOrder):
         >>> all_to_all([f"{rank} to {other}" for other in range(2)])  # on rank 0 of 2  # doctest: +SKIP
         ['0 to 0', '1 to 0']
         """
-        if async_op:
-            return self._beside("all_to_all", group, lambda: self.all_to_all(items, group=group), sync_grads=sync_grads)
         wire = self._wire("all_to_all", group)
         shares, refused = packed(lambda: shares_of(items, wire.size, "all_to_all"))
         mails: Any = shares

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .collective import collective
 from .member import Member
 from .transport.async_lanes import Handle
 from .transport.exchange import wait
@@ -34,6 +35,7 @@ class _Coming(NamedTuple):
 class PointToPoint(Member):
     """Messages between two ranks."""
 
+    @collective
     def send(self, data: Any, dst: int, tag: int = 0, *, group: Group = None) -> None:
         """Send data to rank ``dst``, which must call `recv` (or `sendrecv`).
 
@@ -49,6 +51,7 @@ class PointToPoint(Member):
         wire = self._peer_wire(group, dst, "dst")
         wait(wire.post(pack(data, wire.carries, alone=True), dst, tag))
 
+    @collective
     def recv(self, src: int | None = None, tag: int = 0, *, group: Group = None) -> Any:
         """Receive the data that rank ``src`` sends with `send`.
 
@@ -101,6 +104,7 @@ class PointToPoint(Member):
         wire = self._peer_wire(group, src, "src")
         return self._begin_receive(group, src, tag, lambda: wire.recv(src, tag).open(self.device))
 
+    @collective
     def sendrecv(self, data: Any, dst: int, src: int, *, group: Group = None) -> Any:
         """Send data to ``dst`` while receiving from ``src``, so that a ring of ranks cannot lock up.
 

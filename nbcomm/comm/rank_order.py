@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import CollectiveError
 from .point_to_point import PointToPoint
-from .transport.exchange import GroupChannel
+from .transport.exchange import GroupChannel, known_call
 from .transport.group_args import resolve
 from .transport.packets import NOTICE, Packet
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from .transport.group_args import Group
 
 Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+_FIRST, _ONLY = known_call("rank_first"), known_call("one_rank_only")
 
 
 class RankOrder(PointToPoint):
@@ -45,10 +48,10 @@ class RankOrder(PointToPoint):
         >>> with rank_first(1):  # doctest: +SKIP
         ...     data = download()
         """
-        wire = self._wire("rank_first", group)
+        wire = self._wire(_FIRST, group)
         if not local:
             self._check_member(wire, rank, "rank")
-        return _first(wire, "rank_first", first=(self.local_rank if local else self.rank) == rank)
+        return _first(wire, _FIRST, first=(self.local_rank if local else self.rank) == rank)
 
     def rank_zero_first(
         self,
@@ -108,7 +111,7 @@ class RankOrder(PointToPoint):
                             raise
                         failure = error
                 if with_barrier:
-                    _meet(self._wire("one_rank_only", group), "one_rank_only", failure, f"{function.__name__}()")
+                    _meet(self._wire(_ONLY, group), _ONLY, failure, f"{function.__name__}()")
                 if failure is not None:
                     raise failure
                 return result
@@ -123,15 +126,15 @@ def _first(wire: GroupChannel, name: str, *, first: bool) -> Iterator[None]:
     where = f"its block of {name}"
     failure: Exception | None = None
     if not first:
-        _meet(wire, "rank_first", None, where)
+        _meet(wire, _FIRST, None, where)
     try:
         yield
     except Exception as error:  # noqa: BLE001  # an interrupt is no Exception: it ends the others by its own means
         failure = error
     if first:
-        _meet(wire, "rank_first", failure, where)
+        _meet(wire, _FIRST, failure, where)
     if not (first and failure):  # else the others have left already
-        _meet(wire, "rank_first", failure, where)
+        _meet(wire, _FIRST, failure, where)
     if failure is not None:
         raise failure
 

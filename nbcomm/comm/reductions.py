@@ -10,6 +10,7 @@ import torch
 
 from ..errors import CollectiveError
 from .algorithms import autograd, reduce, reduce_ops, scan
+from .collective import collective
 from .data_movement import DataMovement, shares_of
 from .transport import pytrees
 from .transport.exchange import GroupChannel
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 class Reductions(DataMovement):
     """What ranks make of their data together, element by element."""
 
+    @collective
     def reduce(  # noqa: PLR0913  # by keyword
         self,
         data: Any,
@@ -53,8 +55,6 @@ class Reductions(DataMovement):
         >>> reduce(torch.tensor(10 * rank))  # on rank 0 of 4  # doctest: +SKIP
         tensor(60)
         """
-        if async_op:
-            return self._beside("reduce", group, lambda: self.reduce(data, op, dst, group=group), sync_grads=sync_grads)
         wire = self._wire("reduce", group)
         self._check_member(wire, dst, "dst")
         known, here = reduce_ops.parse(op), self.rank == dst
@@ -76,6 +76,7 @@ class Reductions(DataMovement):
             tied = [reduce_ops.fold(known, row) for row in rows]
         return autograd.replaced(pytrees.fill(data, iter(results)), flags, tied)
 
+    @collective
     def all_reduce(  # noqa: PLR0913  # by keyword
         self,
         data: Any,
@@ -110,10 +111,6 @@ class Reductions(DataMovement):
         >>> all_reduce(torch.tensor(10 * rank)), all_reduce(rank, "mean")  # on each of 4 ranks  # doctest: +SKIP
         (tensor(60), 1.5)
         """
-        if async_op:
-            return self._beside(
-                "all_reduce", group, lambda: self.all_reduce(data, op, out=out, group=group), sync_grads=sync_grads
-            )
         wire = self._wire("all_reduce", group)
         known = reduce_ops.parse(op)
         if out is not None:
@@ -150,6 +147,7 @@ class Reductions(DataMovement):
         found: list[bool] = needs[wire.me]
         return found
 
+    @collective
     def reduce_scatter(
         self, data: Any, op: Any = "sum", *, group: Group = None, sync_grads: bool = False, async_op: bool = False
     ) -> Any:
@@ -174,10 +172,6 @@ class Reductions(DataMovement):
         >>> reduce_scatter(torch.arange(4))  # on rank 1 of 2  # doctest: +SKIP
         tensor([4, 6])
         """
-        if async_op:
-            return self._beside(
-                "reduce_scatter", group, lambda: self.reduce_scatter(data, op, group=group), sync_grads=sync_grads
-            )
         wire = self._wire("reduce_scatter", group)
         known = reduce_ops.parse(op)
         if isinstance(data, torch.Tensor):
@@ -217,6 +211,7 @@ class Reductions(DataMovement):
             # Rows that nobody here needs are another rank's: its backward needs this rank's part in it all the same.
         return autograd.replaced(result, flags, tied)
 
+    @collective
     def scan(  # noqa: PLR0913  # by keyword
         self,
         data: Any,
@@ -249,10 +244,6 @@ class Reductions(DataMovement):
         >>> scan(rank), scan(rank, exclusive=True)  # on rank 3 of 4  # doctest: +SKIP
         (6, 3)
         """
-        if async_op:
-            return self._beside(
-                "scan", group, lambda: self.scan(data, op, exclusive, group=group), sync_grads=sync_grads
-            )
         wire = self._wire("scan", group)
         known = reduce_ops.parse(op)
         flags = self._flags(wire, data) if sync_grads else []

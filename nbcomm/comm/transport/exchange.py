@@ -272,8 +272,7 @@ class GroupChannel:
     def _check_calls(self, codes: Sequence[int]) -> None:
         # To torch they are all one call: everybody's 512 bytes to everybody.
         if len(set(codes)) > 1:
-            names = {_code(name): name for name in _CALLS}
-            said = by_rank(self.ranks, [f"called {names.get(code, 'something else')}" for code in codes])
+            said = by_rank(self.ranks, [f"called {_calls.get(code, 'something else')}" for code in codes])
             raise MismatchError(f"The ranks are not in the same collective: {said}. Nothing was moved.")
 
     def _refuse(self, mails: Sequence[Packet], ranks: Sequence[int]) -> None:
@@ -282,10 +281,13 @@ class GroupChannel:
             raise CollectiveError(f"Nothing was moved: {by_rank(list(failed), list(failed.values()))}")
 
 
-_CALLS = (
-    *("broadcast", "scatter", "gather", "all_gather", "all_to_all", "reduce", "all_reduce", "reduce_scatter", "scan"),
-    *("rank_first", "one_rank_only"),
-)
+_calls: dict[int, str] = {}
+
+
+def known_call(name: str) -> str:
+    """Let ranks name this call where others are in another one; return its name."""
+    _calls[_code(name)] = name
+    return name
 
 
 @functools.cache

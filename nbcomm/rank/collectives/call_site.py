@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...cell_names import METHODS
-from ...comm.journaling import journaled
+from ...comm.collective import collective
 from ...comm.point_to_point import PointToPoint
 from ...comm.transport.packets import HEAD_BYTES
 from ...short_repr import shortened
@@ -23,7 +23,7 @@ from .fingerprints import place
 TYPED = ("<stdin>", "<string>")
 """Files of code that has no place in a cell: typed at a debugger's prompt, or made by `eval`."""
 
-_CALL: CodeType = journaled("", lambda: None).__code__
+_CALL: CodeType = collective(lambda: None).__code__
 """The code of every Communicator's method that a cell calls."""
 
 DEBUGGED = " in the debugger"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import types
 from typing import Any
 
 import pytest
 import torch
 
-from nbcomm.comm.journaling import journaled
+from nbcomm.comm.collective import collective
 from nbcomm.comm.transport.packets import HEAD_BYTES
 from nbcomm.rank.collectives import call_site
 from nbcomm.rank.collectives.fingerprints import place, words_of
@@ -21,6 +22,10 @@ class Journal:
 
     def carry_out(self, _: str, method: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return method(*args, **kwargs)
+
+
+def _named(name: str, function: Any) -> Any:
+    return types.FunctionType(function.__code__, function.__globals__, name)
 
 
 class Caller:
@@ -40,11 +45,11 @@ class Caller:
 
         return words_of(passed_on()) or ""
 
-    all_gather = journaled("all_gather", call)
-    all_reduce = journaled("all_reduce", call)
-    barrier = journaled("barrier", call)
-    recv = journaled("recv", call)
-    scatter = journaled("scatter", call)
+    all_gather = collective(_named("all_gather", call))
+    all_reduce = collective(_named("all_reduce", call))
+    barrier = collective(_named("barrier", call))
+    recv = collective(_named("recv", call))
+    scatter = collective(_named("scatter", call))
 
     def all_gather_object(self) -> str:
         return self.call()
