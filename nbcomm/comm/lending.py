@@ -70,8 +70,7 @@ class _Loan:
         if not {kind.rpartition(":")[2] for kind in kinds if kind} <= set(process_groups.devices_of(there).values()):
             raise CollectiveError(
                 f"{self.who} requests a process group with backend {backend}, but this world has {there}: start "
-                "another "
-                f"world (%distributed start --backend {backend}), or leave the backend out to use this world's."
+                f"another world (%distributed start --backend {backend}), or leave the backend out to use this world's."
             )
 
     def give_back(self) -> None:

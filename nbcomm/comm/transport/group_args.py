@@ -54,8 +54,8 @@ def resolve(group: Any) -> dist.ProcessGroup | None:
         if process_groups.is_strange():
             raise CollectiveError(
                 "This cell replaced the world's process group with its own (dist.init_process_group), which nbcomm's "
-                "functions do not use: "
-                "call it through torch.distributed. The next cell has the world's process group again."
+                "functions do not use: call it through torch.distributed. The next cell has the world's process group "
+                "again."
             )
         return group
     if isinstance(group, OutsideGroup):
