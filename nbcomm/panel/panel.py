@@ -80,14 +80,23 @@ class Panel:
 
     def show(self) -> None:
         """Display the panel in the cell that runs now; again in another cell, both are live."""
-        self._open()
+        self.open()
         _display(self._bundle(), self.display_id, update=False)
         self.shown = True
+
+    def open(self) -> None:
+        """Open the link to the page: the other views of cells' outputs need it, also where no panel is shown."""
+        if self._widget is not None or self._closed or not in_kernel():
+            return
+        self._widget = open_widget(_HERE / "js" / "panel.js", self._current)
+        presses = ButtonClicks(self._actions, functools.partial(quietly, self._widget.send))
+        self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
+        self._close_views = open_views()
 
     def replace(self, old: Panel) -> None:
         """Take the places of another panel, as after a restart: a button pressed there has no cell to show it in."""
         if old.shown:
-            self._open()
+            self.open()
             self.display_id, self.shown, old.shown = old.display_id, True, False
             _display(self._bundle(), self.display_id, update=True)
 
@@ -149,14 +158,6 @@ class Panel:
             quietly(widget.send, last)
             quietly(close_widget, widget)
             quietly(self._close_views)
-
-    def _open(self) -> None:
-        if self._widget is not None or self._closed or not in_kernel():
-            return
-        self._widget = open_widget(_HERE / "js" / "panel.js", self._current)
-        presses = ButtonClicks(self._actions, functools.partial(quietly, self._widget.send))
-        self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
-        self._close_views = open_views()
 
     def _flush(self) -> None:
         """Send what is due, or come back when it may go. The lock is held."""

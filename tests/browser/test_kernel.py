@@ -58,3 +58,17 @@ def test_every_cell_runs_on_the_ranks(notebook: Callable[..., Notebook], server:
     book.start(3)
     book.cell(3).locator(".jp-OutputArea-output").filter(has_text="[0-3] (False, 4)").wait_for()
     assert book.errors == []
+
+
+@pytest.mark.timeout(150)
+def test_the_views_of_an_output_need_no_panel(notebook: Callable[..., Notebook], server: Server, kernel: str) -> None:
+    server.write("cluster-views.ipynb", "print('part', rank // 2)", kernel=kernel)
+    book = notebook("cluster-views.ipynb")
+    book.kernel = "PyTorch distributed, 4 ranks (nbcomm)"
+    book.page.set_default_timeout(60_000)
+    book.open()
+    book.run(0)
+    book.cell(0).get_by_role("radio", name="by rank").click()
+    book.cell(0).locator(".nbcomm-views-host").get_by_text("part 1").first.wait_for()
+    assert book.page.locator(".nbcomm-live").count() == 0
+    assert book.errors == []

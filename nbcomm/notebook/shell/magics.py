@@ -228,6 +228,8 @@ class DistributedMagics(Magics):
             print(session.notice)
         if panel:
             _show_panel(session)
+        elif session.panel is not None:
+            session.panel.open()
         return session
 
     def _do_status(self, options: argparse.Namespace) -> None:
