@@ -45,12 +45,19 @@ class Verdict:
     Attributes:
         waits: every rank that is stuck, in rank order.
         stuck: those that wait in vain.
-        text: why, in sentences, if any wait is in vain; else for whom they wait; empty if nobody waits.
+        why: in sentences, why waits are in vain; else for whom they wait; empty if nobody waits.
+        remedy: what to do; empty where no wait is in vain, or where what a rank raised, or died of, says that.
     """
 
     waits: list[Wait] = field(default_factory=list)
     stuck: list[int] = field(default_factory=list)
-    text: str = ""
+    why: str = ""
+    remedy: str = ""
+
+    @property
+    def text(self) -> str:
+        """Why, and what to do."""
+        return " ".join(filter(None, (self.why, self.remedy)))
 
     @property
     def hopeless(self) -> bool:
@@ -80,7 +87,9 @@ def judge(standings: Mapping[int, RankReport]) -> Verdict:
         Wait(rank, [need.op for need in needs], sorted(set().union(*(need.missing for need in needs))))
         for rank, needs in world.needs.items()
     ]
-    return Verdict(waits, list(world.vain), _why(world) if world.vain else _for_whom(world))
+    if not world.vain:
+        return Verdict(waits, why=_for_whom(world))
+    return Verdict(waits, list(world.vain), *_why(world))
 
 
 def of_threads(standings: Mapping[int, RankReport]) -> str:
@@ -118,8 +127,8 @@ class _Knot:
     others: int
 
 
-def _why(world: WorldReport) -> str:
-    """One sentence for each call in which ranks wait in vain, and for each cycle of such calls."""
+def _why(world: WorldReport) -> tuple[str, str]:
+    """One sentence for each call in which ranks wait in vain, and for each cycle of such calls; and the remedy."""
     knots: dict[object, _Knot] = {}
     at: dict[int, _Knot] = {}
     for rank, (need, *others) in world.vain.items():
@@ -134,7 +143,7 @@ def _why(world: WorldReport) -> str:
     more = sum(len(story) for story in stories[_SENTENCES:])
     if more:
         sentences.append(f"And {more} more call{'s' if more > 1 else ''} can never complete.")
-    return " ".join(filter(None, [*sentences, _remedy(world, stories[0])]))
+    return " ".join(sentences), _remedy(world, stories[0])
 
 
 def _stories(leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[list[_Knot]]:

@@ -1,7 +1,8 @@
 """What nbcomm says when one rank does not do what the others do: a collective, broken on purpose.
 
-The words are those of `analysis.verdict` and of the rank side; `tests/explorer/test_faults.py` breaks a real world in
-each of these ways, and holds them to what it said. Only what a real world adds is left out: how its data is packed.
+What hangs is judged by the real verdict; the sentences about ranks that differ are the real ones, too.
+`tests/explorer/test_faults.py` breaks a real world in each of these ways, and compares. Only what a real world adds is
+left out: how its data is packed.
 """
 
 from __future__ import annotations
@@ -9,8 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..analysis import mismatch
+from ..analysis.verdict import judge
+from ..analysis.wait_graph import RankReport
 from ..pictures.plan import REDUCING
-from ..rank_spec import by_rank, named
+from ..protocol import CollectiveState, PendingCall
+from ..rank_spec import named
 from .spelling import spell
 
 BREAKS = {
@@ -84,11 +89,13 @@ def _absent(call: BrokenCall, rank: int) -> Broken:
     others = _others(call, rank)
     # Who gives to each knows that one has not come; who gets from it has what it needs.
     waits = [call.src] if call.name in _ONE_GIVES and rank != call.src else others
-    place = f"line 1: if rank != {rank}: {call.line}"
-    text = (
-        f"{call.name} #1 of the world ({place}) can never complete: {named(waits)} "
-        f"wait{'s' if len(waits) == 1 else ''} in it, but rank {rank} has finished the cell."
+    pending = PendingCall(
+        "collective", call.name, "0", [*range(call.size)], 1, "", f"line 1: if rank != {rank}: {call.line}", 0.0
     )
+    issued = {other: CollectiveState({"0": int(other != rank)}) for other in range(call.size)}
+    reports = {other: RankReport(other, "finished", doing=state) for other, state in issued.items()}
+    reports |= {one: RankReport(one, "running", doing=CollectiveState({"0": 1}, waits=[pending])) for one in waits}
+    verdict = judge(reports)
     grouped = call.line[:-1] + ("" if call.line.endswith("()") else ", ") + "group=g)"
     apart = (
         f" Or, if only {named(others)} should take part, make a group of them on all ranks, g = new_group({others}), "
@@ -97,17 +104,17 @@ def _absent(call: BrokenCall, rank: int) -> Broken:
     root = call.src if call.name in _ONE_GIVES else call.dst if call.name in _ONE_GETS else None
     # A group without the rank that gives, or gets, could not make this call.
     remedy = f"Let every rank call it: take it out of the if.{'' if rank == root else apart}"
-    return Broken("HangError", text, remedy, tuple(waits), (rank,))
+    return Broken("HangError", verdict.why, remedy, tuple(verdict.stuck), tuple(verdict.waits[0].missing))
 
 
 def _other(call: BrokenCall, rank: int) -> Broken:
     instead = "all_reduce" if call.name == "all_gather" else "all_gather"
-    said = [f"called {instead if other == rank else call.name}" for other in range(call.size)]
-    parts = by_rank(range(call.size), said)
+    ranks = range(call.size)
+    calls = [instead if other == rank else call.name for other in ranks]
     if call.name in ("barrier", *_ONE_GIVES):
-        text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank continued past it."
+        text = mismatch.other_call(call.name, 1, "the world", ranks, calls)
     else:
-        text = f"The ranks are not in the same collective: {parts}. Nothing was moved."
+        text = mismatch.other_method(ranks, calls)
     remedy = f"Let every rank call the same collectives in the same order: rank {rank} must call {call.name}, too."
     return _refused("MismatchError", text, remedy, call)
 
@@ -115,8 +122,9 @@ def _other(call: BrokenCall, rank: int) -> Broken:
 def _op(call: BrokenCall, rank: int) -> Broken:
     instead = "min" if call.op == "max" else "max"
     rest = f", dst={call.dst}" if call.name == "reduce" else ", exclusive" if call.exclusive else ""
-    said = [f"called {call.name} with {instead if other == rank else call.op}{rest}" for other in range(call.size)]
-    text = f"{by_rank(range(call.size), said).capitalize()}. Nothing was moved."
+    ranks = range(call.size)
+    calls = [f"{call.name} with {instead if other == rank else call.op}{rest}" for other in ranks]
+    text = mismatch.other_op(ranks, calls)
     return _refused(
         "MismatchError", text, f"Pass the same op on every rank: rank {rank} must pass {call.op}, too.", call
     )
@@ -139,24 +147,20 @@ def _shape(call: BrokenCall, rank: int) -> Broken:
     if call.name in fine:
         return Broken("", f"Nothing breaks. {odd}; {fine[call.name]}")
     dtype = "int64" if call.op in ("band", "bor", "bxor") and call.name in REDUCING else "float32"  # has no such op
-    shapes = [_OTHER_SHAPE if other == rank else _SHAPE for other in range(call.size)]
+    ranks = range(call.size)
+    shapes = [_OTHER_SHAPE if other == rank else _SHAPE for other in ranks]
     remedy = f"Give the data the same shape on every rank: look at x.shape on rank {rank}."
     if call.name in ("all_reduce", "reduce"):
         rest = f", dst {call.dst}" if call.name == "reduce" else ""
         op = "sum" if call.op == "mean" else call.op  # it is divided afterwards
-        parts = by_rank(range(call.size), [f"called {call.name}({dtype} {shape}, {op}{rest})" for shape in shapes])
-        text = f"{call.name} #1 of the world is not the same on all ranks: {parts}. No rank continued past it."
+        calls = [f"{call.name}({dtype} {shape}, {op}{rest})" for shape in shapes]
+        text = mismatch.other_call(call.name, 1, "the world", ranks, calls)
         return _refused("MismatchError", text, remedy, call)
-    parts = by_rank(range(call.size), [f"a {dtype} tensor of shape {shape}" for shape in shapes])
+    data = [f"a {dtype} tensor of shape {shape}" for shape in shapes]
     if call.name == "all_gather":
-        text = (
-            f"The ranks passed at data: {parts}; stack needs the same shape and dtype on every rank; mode='cat' joins "
-            "uneven lengths, mode='list' anything."
-        )
+        text = mismatch.not_joinable("data", ranks, data, mismatch.STACK)
         return _refused("CollectiveError", text, 'Pass mode="list", or mode="cat" if the lengths may differ.', call)
-    at = "data[0]" if call.name == "reduce_scatter" else "data"
-    same = "Pass the same structure, shapes and dtypes on every rank."
-    text = f"The ranks passed data that differs at {at}: {parts}. {same}"
+    text = mismatch.other_data("data[0]" if call.name == "reduce_scatter" else "data", ranks, data)
     return _refused("CollectiveError", text, remedy, call)
 
 

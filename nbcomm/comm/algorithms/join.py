@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ...analysis import mismatch
 from ...errors import CollectiveError
-from ...rank_spec import by_rank
 from ..transport import pytrees
 from ..transport.exchange import GroupChannel
 from ..transport.fusion import fused
@@ -129,14 +129,12 @@ def _check_joinable(
         return
     if mode == "stack":
         fits = None not in marks and len(set(marks)) == 1
-        remedy = (
-            "stack needs the same shape and dtype on every rank; mode='cat' joins uneven lengths, mode='list' anything"
-        )
+        remedy = mismatch.STACK
     else:
         fits = None not in marks and len({(mark[0], len(mark[1]), mark[1][1:]) for mark in marks if mark}) == 1
-        remedy = "cat needs tensors that differ in their first dimension only; mode='list' takes anything"
+        remedy = mismatch.CAT
     if not fits:
-        raise CollectiveError(f"The ranks passed at {path}: {by_rank(ranks, texts)}; {remedy}.")
+        raise CollectiveError(mismatch.not_joinable(path, ranks, texts, remedy))
 
 
 def _words(spec: Spec) -> str:

@@ -17,8 +17,9 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
+from ...analysis import mismatch
 from ...errors import CollectiveError, MismatchError, OpError
-from ...rank_spec import by_rank, named
+from ...rank_spec import named
 from ..transport import pytrees
 from ..transport.exchange import GroupChannel, own_error, reduce_scatter_single
 from ..transport.fusion import fused
@@ -106,9 +107,9 @@ def compare(  # noqa: PLR0913  # by keyword
     if len({digest for digest, _ in rows}) > 1:
         said = [(path, _word(leaf, grads=grads)) for path, leaf in pytrees.leaves(data)]
         answers = exchange(wire, pack((call, said), wire.carries))
-        calls = [f"called {wire.call} with {other}" for other, _ in answers]
+        calls = [f"{wire.call} with {other}" for other, _ in answers]
         if len(set(calls)) > 1:
-            raise MismatchError(f"{by_rank(wire.ranks, calls).capitalize()}. Nothing was moved.")
+            raise MismatchError(mismatch.other_op(wire.ranks, calls))
         raise CollectiveError(_difference(wire.ranks, [words for _, words in answers]))
     return list(zip(*(numbers for _, numbers in rows), strict=True))
 
@@ -316,8 +317,5 @@ def _difference(ranks: Sequence[int], words: Sequence[Sequence[tuple[str, str]]]
     for path in paths:
         here = [found.get(path, "nothing") for found in maps]
         if len(set(here)) > 1:
-            return (
-                f"The ranks passed data that differs at {path}: {by_rank(ranks, here)}. "
-                "Pass the same structure, shapes and dtypes on every rank."
-            )
+            return mismatch.other_data(path, ranks, here)
     return f"The ranks passed containers of different types to one reduction; {named(ranks)} must pass the same."

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from ...analysis import mismatch
 from ...errors import CollectiveError, MismatchError
 from ...rank_spec import by_rank
 from .packets import ERROR, HEAD_BYTES, NOTICE, Packet, Side, as_bytes
@@ -272,8 +273,9 @@ class GroupChannel:
     def _check_calls(self, codes: Sequence[int]) -> None:
         # To torch they are all one call: everybody's 512 bytes to everybody.
         if len(set(codes)) > 1:
-            said = by_rank(self.ranks, [f"called {_calls.get(code, 'something else')}" for code in codes])
-            raise MismatchError(f"The ranks are not in the same collective: {said}. Nothing was moved.")
+            raise MismatchError(
+                mismatch.other_method(self.ranks, [_calls.get(code, "something else") for code in codes])
+            )
 
     def _refuse(self, mails: Sequence[Packet], ranks: Sequence[int]) -> None:
         failed = {rank: mail.text for rank, mail in zip(ranks, mails, strict=True) if mail.kind == ERROR}

@@ -17,9 +17,10 @@ from typing import Any
 import torch.distributed as dist
 
 from ... import errors
+from ...analysis import mismatch
 from ...comm import Communicator, subset
 from ...protocol import Mismatch, RankPlacement
-from ...rank_spec import by_rank, named
+from ...rank_spec import named
 from ...torch_internals import process_groups
 from ...torch_internals.c10d import hash_of
 from ...torch_internals.gloo_sockets import GlooDevice
@@ -202,9 +203,8 @@ class Generation:
         world = self.place is not None and len(members) == self.place.world_size
         where = "the world" if world else f"the group of {named(members)}"
         told, first = call_site.in_words(said), min(said)  # whoever tells it, it is the same sentence
-        parts = by_rank(sorted(told), [f"called {told[rank]}" for rank in sorted(told)])
         name = call_site.name_of(*said[first]) or call_site.name_of(*said[self.rank])
-        text = f"{name} #{seq} of {where} is not the same on all ranks: {parts}. No rank continued past it."
+        text = mismatch.other_call(name, seq, where, sorted(told), [told[rank] for rank in sorted(told)])
         error = errors.MismatchError(text)
         if self._tell is not None:
             self._tell(Mismatch(self._run, self.generation, text))

@@ -1,0 +1,52 @@
+"""What is said where ranks meet in one collective and do not do the same.
+
+The ranks say it when it happens, the explorer when somebody breaks a collective there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..rank_spec import by_rank, capital
+
+STACK = "stack needs the same shape and dtype on every rank; mode='cat' joins uneven lengths, mode='list' anything"
+CAT = "cat needs tensors that differ in their first dimension only; mode='list' takes anything"
+
+
+def other_call(name: str, seq: int, where: str, ranks: Sequence[int], calls: Sequence[str]) -> str:
+    """Say that ranks call torch's collectives differently, and that none of them continues.
+
+    Args:
+        name: of the collective.
+        seq: its number in the group, from 1.
+        where: the group, in words.
+        ranks: that have arrived, ascending.
+        calls: what each of them called.
+
+    >>> other_call("barrier", 2, "the world", [0, 1], ["barrier", "all_reduce"])
+    'barrier #2 of the world is not the same on all ranks: rank 0 called barrier; rank 1 called all_reduce. No rank continued past it.'
+    """  # noqa: E501 - the sentence is as long as it is
+    parts = by_rank(ranks, [f"called {call}" for call in calls])
+    return f"{name} #{seq} of {where} is not the same on all ranks: {parts}. No rank continued past it."
+
+
+def other_method(ranks: Sequence[int], calls: Sequence[str]) -> str:
+    """Say that ranks are in different methods of a Communicator, which found that before any data moved."""
+    parts = by_rank(ranks, [f"called {call}" for call in calls])
+    return f"The ranks are not in the same collective: {parts}. Nothing was moved."
+
+
+def other_op(ranks: Sequence[int], calls: Sequence[str]) -> str:
+    """Say that ranks called one reduction with different ops, roots or kinds."""
+    return f"{capital(by_rank(ranks, [f'called {call}' for call in calls]))}. Nothing was moved."
+
+
+def other_data(path: str, ranks: Sequence[int], data: Sequence[str]) -> str:
+    """Say that ranks passed data to one reduction that differs at a place in it."""
+    same = "Pass the same structure, shapes and dtypes on every rank."
+    return f"The ranks passed data that differs at {path}: {by_rank(ranks, data)}. {same}"
+
+
+def not_joinable(path: str, ranks: Sequence[int], data: Sequence[str], remedy: str) -> str:
+    """Say that ranks passed data that cannot be joined; the remedy is `STACK` or `CAT`."""
+    return f"The ranks passed at {path}: {by_rank(ranks, data)}; {remedy}."
