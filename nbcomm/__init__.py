@@ -204,13 +204,13 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """``%load_ext nbcomm``: register the magics, and warm up the process that will start the ranks."""
-    from .notebook.shell import magics
+    from .notebook.shell import extension
 
-    magics.load(shell)
+    extension.load(shell)
 
 
-def unload_ipython_extension(shell: InteractiveShell) -> None:
+def unload_ipython_extension(shell: InteractiveShell) -> None:  # noqa: ARG001 - IPython's signature
     """``%unload_ext nbcomm``: stop the world, if one runs, and forget the magics."""
-    from .notebook.shell import magics
+    from .notebook.shell import extension
 
-    magics.unload(shell)
+    extension.unload()

@@ -18,7 +18,7 @@ from .. import __version__
 from ..notebook.display.area import Area, JupyterArea
 from ..notebook.output.execute_result import placing
 from ..notebook.session import registry
-from ..notebook.shell import magics, routing
+from ..notebook.shell import extension, routing
 from .areas import ClusterArea, PageArea, asks_for_help
 
 
@@ -53,7 +53,7 @@ class ClusterKernel(IPythonKernel):
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         assert self.shell is not None  # noqa: S101 - for mypy
         try:
-            magics.load(self.shell, announce=False)
+            extension.load(self.shell, announce=False)
         finally:
             signal.signal(signal.SIGINT, handler)
         super().start()  # type: ignore[no-untyped-call]
@@ -68,7 +68,7 @@ class ClusterKernel(IPythonKernel):
     ) -> dict[str, Any]:
         """Run a cell; if it runs on ranks, its value and its help go where any kernel's go."""
         execute = partial(super().do_execute, code, silent, store_history, *args, **kwargs)
-        part = None if silent else routing.part_for_ranks(code, plain=routing.is_on() and store_history)
+        part = None if silent else routing.part_for_ranks(code, plain=extension.distributes_cells() and store_history)
         if part is None:  # it runs here
             return await execute()  # type: ignore[no-any-return]
         shell, number = self.shell, self.execution_count

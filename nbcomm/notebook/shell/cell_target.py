@@ -30,10 +30,14 @@ class Part(NamedTuple):
     world: str = ""
 
 
-def part_for_ranks(code: str) -> Part | None:
+def part_for_ranks(code: str, *, plain: bool = False) -> Part | None:
     r"""The part of a cell that runs on ranks; None if all of it runs in the notebook.
 
     A first line that is still being typed, or wrong, is taken as far as it is understood.
+
+    Args:
+        code: the cell as it is typed.
+        plain: whether a cell that says nothing goes to the ranks.
 
     >>> part_for_ranks("%%distributed -r 2\nx.")
     Part(code='x.', offset=19, ranks='2', world='')
@@ -44,7 +48,7 @@ def part_for_ranks(code: str) -> Part | None:
     """
     around = _AROUND.match(code)
     start = around.end() if around is not None else 0
-    found = routing.part_for_ranks(code[start:])
+    found = routing.part_for_ranks(code[start:], plain=plain)
     if found is None:
         return None
     part, offset = found

@@ -22,6 +22,7 @@ from ..execution.introspection import PATIENCE, Answer
 from ..session import registry
 from . import line_completion
 from .cell_target import part_for_ranks
+from .routing import Auto
 
 _TYPES = "_jupyter_types_experimental"
 _FIRST = 1000
@@ -38,17 +39,37 @@ class _Asked(NamedTuple):
 
 
 class Assist:
-    """Asks ranks for one shell."""
+    """Asks ranks for one shell.
 
-    def __init__(self, shell: InteractiveShell) -> None:
+    Args:
+        shell: whose cells.
+        routing: decides where plain cells run.
+    """
+
+    def __init__(self, shell: InteractiveShell, routing: Auto) -> None:
         self._shell = shell
+        self._routing = routing
         self._undo: list[Callable[[], None]] = []
         self.active = True
 
+    def install(self) -> None:
+        """Answer for the shell from now on."""
+        kernel = getattr(self._shell, "kernel", None)
+        if kernel is not None:
+            self._follow_kernel(kernel)
+        else:
+            self._follow_terminal()
+
+    def remove(self) -> None:
+        """Answer nothing any more, and be gone where nobody has come after."""
+        self.active = False
+        for undo in self._undo:
+            undo()
+        self._undo.clear()
+
     # ── in a kernel ─────────────────────────────────────────────────────────────────────────────────
 
-    def follow_kernel(self, kernel: Any) -> None:
-        """Answer for a kernel from now on."""
+    def _follow_kernel(self, kernel: Any) -> None:
         complete, look = kernel.do_complete, kernel.do_inspect
 
         def do_complete(code: str, cursor_pos: int | None, *args: Any, **kwargs: Any) -> Any:
@@ -79,7 +100,7 @@ class Assist:
 
     # ── in a terminal ───────────────────────────────────────────────────────────────────────────────
 
-    def follow_terminal(self) -> None:
+    def _follow_terminal(self) -> None:
         """Be the first matcher of the shell's completer."""
         matchers = self._shell.Completer.custom_matchers
 
@@ -140,18 +161,11 @@ class Assist:
         return _completions(fitting, start, cursor, "instance" if choice.names == "here" else "param")
 
     def _ask(self, kind: str, code: str, cursor: int, detail: int = 0) -> _Asked | None:
-        part = part_for_ranks(code)
+        part = part_for_ranks(code, plain=self._routing.on)
         if part is None or cursor < part.offset:
             return None
         answer = registry.current(part.world).inquire(kind, part.code, cursor - part.offset, detail, part.ranks)
         return None if answer is None else _Asked(answer, lambda content: _moved(content, part.offset))
-
-    def end(self) -> None:
-        """Answer nothing any more, and be gone where nobody has come after."""
-        self.active = False
-        for undo in self._undo:
-            undo()
-        self._undo.clear()
 
 
 async def _await(asked: _Asked, locally: Callable[[], Any]) -> Reply:
@@ -204,26 +218,3 @@ def _names_in(content: Reply) -> list[str]:
 def _remove(kernel: Any, name: str, ours: Any) -> None:
     if vars(kernel).get(name) is ours:  # else somebody has wrapped it; it passes on what comes
         delattr(kernel, name)
-
-
-_assist: Assist | None = None
-
-
-def follow(shell: InteractiveShell) -> None:
-    """Answer for this shell from now on, and for no other."""
-    global _assist  # noqa: PLW0603 - as `magics.load`
-    leave()
-    _assist = Assist(shell)
-    kernel = getattr(shell, "kernel", None)
-    if kernel is not None:
-        _assist.follow_kernel(kernel)
-    else:
-        _assist.follow_terminal()
-
-
-def leave() -> None:
-    """Answer for no shell."""
-    global _assist  # noqa: PLW0603
-    if _assist is not None:
-        _assist.end()
-        _assist = None

@@ -21,7 +21,7 @@ from ...cell_names import METHODS, PROPERTIES
 from ...errors import CellError
 from ...faults import Faults
 from ...short_repr import shortened
-from . import routing
+from .routing import Auto
 
 _THERE = {*PROPERTIES, *METHODS, "comm", "fabric"}
 _OURS = ("distributed", "local")
@@ -108,20 +108,30 @@ def suggesting(here: Mapping[str, Any]) -> Iterator[None]:
         raise
 
 
-def follow(shell: InteractiveShell) -> None:
-    """From now on, say what is known below the errors of a shell's cells."""
-    shell.events.register("post_run_cell", _look)
+class Hints:
+    """Says what is known below the errors of a shell's cells.
 
+    Args:
+        shell: whose cells.
+        routing: decides where plain cells run.
+    """
 
-def leave(shell: InteractiveShell) -> None:
-    """Say nothing any more."""
-    with suppress(ValueError):
-        shell.events.unregister("post_run_cell", _look)
+    def __init__(self, shell: InteractiveShell, routing: Auto) -> None:
+        self._shell = shell
+        self._routing = routing
 
+    def install(self) -> None:
+        """Say it from now on."""
+        self._shell.events.register("post_run_cell", self._look)
 
-def _look(result: Any) -> None:
-    with _faults.beside("a hint could not be shown"):
-        error = result.error_before_exec or result.error_in_exec
-        said = hint(result.info.raw_cell, error, local=routing.is_on()) if error is not None else ""
-        if said:
-            sys.stderr.write(f"nbcomm: {said}\n")
+    def remove(self) -> None:
+        """Say nothing any more."""
+        with suppress(ValueError):
+            self._shell.events.unregister("post_run_cell", self._look)
+
+    def _look(self, result: Any) -> None:
+        with _faults.beside("a hint could not be shown"):
+            error = result.error_before_exec or result.error_in_exec
+            said = hint(result.info.raw_cell, error, local=self._routing.on) if error is not None else ""
+            if said:
+                sys.stderr.write(f"nbcomm: {said}\n")

@@ -25,22 +25,29 @@ from ...faults import Faults
 from ...rank_spec import checked
 from ..cluster.wishes import Wishes
 from ..output.cell_options import CellOptions
-from ..session import buttons, kernel_restart, registry, script_cells
+from ..session import buttons, registry, script_cells
 from ..session.session import Session
 from ..session.world_names import addressed
 from ..variables import table
-from . import completion, hints, routing
+from . import hints
 from .arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
+from .routing import Auto, takes
 from .start_progress import StartProgress
 
 
 @magics_class
 class DistributedMagics(Magics):
-    """The two magics, bound to one notebook."""
+    """The two magics, bound to one notebook.
 
-    def __init__(self, shell: InteractiveShell) -> None:
+    Args:
+        shell: the notebook's.
+        routing: decides where plain cells run.
+    """
+
+    def __init__(self, shell: InteractiveShell, routing: Auto) -> None:
         super().__init__(shell)
         self._shell = shell
+        self._routing = routing
         self._parser, self._words = line_parser()
         self._words["start"].set_defaults(**registry.defaults())
         self._cell_parser = cell_parser()
@@ -64,7 +71,7 @@ class DistributedMagics(Magics):
     def local(self, line: str, cell: str) -> None:
         """Run this cell in the notebook's own process, also while %distributed auto is on."""
         # Seldom reached: `routing` takes the line away before the cell runs, so that the rest is as any cell.
-        if routing.takes(line):
+        if takes(line):
             raise UsageError("%%local takes no arguments, so nothing was run; write the code below its line.")
         self._shell.run_cell(cell)
 
@@ -294,10 +301,10 @@ class DistributedMagics(Magics):
                 "world."
             )
         if options.state is not None:
-            routing.turn(on=options.state == "on")
+            self._routing.on = options.state == "on"
         print(
             "Every cell runs on all ranks; a cell that begins with %%local runs here."
-            if routing.is_on()
+            if self._routing.on
             else "Cells run here; a cell that begins with %%distributed runs on the ranks."
         )
 
@@ -383,47 +390,3 @@ def _check_shape(spec: str) -> None:
     from ...rank_spec import parse
 
     parse(spec, 1 << 20)
-
-
-_loaded: DistributedMagics | None = None
-
-
-def load(shell: InteractiveShell, *, announce: bool = True) -> None:
-    """Register the magics in a shell and warm up the fork server.
-
-    Args:
-        shell: if it has them already, as that of a cluster kernel has, a second time changes nothing.
-        announce: say now which worlds could be taken up, and not before the first cell that needs one.
-    """
-    global _loaded  # noqa: PLW0603 - one shell at a time has them
-    if _loaded is None or _loaded.shell is not shell:
-        kernel = getattr(shell, "kernel", None)
-        _loaded = DistributedMagics(shell)
-        shell.register_magics(_loaded)
-        routing.follow(shell, on=getattr(kernel, "distributes_cells", False))
-        kernel_restart.follow(kernel)
-        completion.follow(shell)
-        hints.follow(shell)
-        shell.input_transformers_cleanup.append(script_cells.allow_no_body)
-        with suppress(OSError):  # a start tries again, and says why
-            registry.warm_up()
-    if announce:
-        _loaded.announce()
-
-
-def unload(shell: InteractiveShell) -> None:
-    """Stop what runs and take the magics away."""
-    global _loaded  # noqa: PLW0603
-    _loaded = None
-    routing.forget()
-    completion.leave()
-    hints.leave(shell)
-    for session in registry.running():
-        session.stop()
-        registry.leave(session)
-    registry.cool_down()
-    if script_cells.allow_no_body in shell.input_transformers_cleanup:
-        shell.input_transformers_cleanup.remove(script_cells.allow_no_body)
-    for kind in ("line", "cell"):
-        for name in ("distributed", "local"):
-            shell.magics_manager.magics[kind].pop(name, None)

@@ -66,14 +66,14 @@ def kind_of(lines: Sequence[str]) -> tuple[Kind, int]:
     return Kind.NOTHING, len(lines)
 
 
-def part_for_ranks(code: str, *, plain: bool | None = None) -> tuple[str, int] | None:
+def part_for_ranks(code: str, *, plain: bool = False) -> tuple[str, int] | None:
     r"""The part of a cell that goes to the ranks, and where in the cell it begins; None if the cell runs here.
 
     It changes nothing and asks nobody, so that it can be called at each key: for completion and inspection.
 
     Args:
         code: the cell as it is typed, maybe not to its end.
-        plain: whether a cell that says nothing goes to the ranks; by default, whether auto is on.
+        plain: whether a cell that says nothing goes to the ranks.
 
     >>> part_for_ranks("%%distributed -r 0\nx = rank")
     ('x = rank', 19)
@@ -86,7 +86,7 @@ def part_for_ranks(code: str, *, plain: bool | None = None) -> tuple[str, int] |
     if kind is Kind.DISTRIBUTED and lines[index].endswith(("\n", "\r")):
         offset = sum(map(len, lines[: index + 1]))
         return code[offset:], offset
-    if kind is not Kind.PLAIN or not (is_on() if plain is None else plain):
+    if kind is not Kind.PLAIN or not plain:
         return None
     first = lines[index].strip()
     # "%dis" may become a line that runs here; its completions are to be found here.
@@ -140,8 +140,8 @@ class Auto:
             self._replace(kernel, "do_execute", _of_kernel)
 
     def remove(self) -> None:
-        """Leave the shell as it was before `install`."""
-        shell = self._shell
+        """Leave the shell as it was before `install`; plain cells stay here."""
+        shell, self.on = self._shell, False
         if self in shell.input_transformers_cleanup:
             shell.input_transformers_cleanup.remove(self)
             shell.events.unregister("pre_execute", _begin)
@@ -159,37 +159,6 @@ class Auto:
         ours = around(getattr(owner, name))
         self._replaced = owner, name, ours, vars(owner).get(name)
         setattr(owner, name, ours)
-
-
-_installed: Auto | None = None
-
-
-def follow(shell: InteractiveShell, *, on: bool = False) -> Auto:
-    """Decide for this shell from now on, in place of one that was followed before."""
-    global _installed  # noqa: PLW0603 - a process has one shell
-    forget()
-    _installed = Auto(shell, on=on)
-    _installed.install()
-    return _installed
-
-
-def forget() -> None:
-    """Decide nothing any more."""
-    global _installed  # noqa: PLW0603
-    if _installed is not None:
-        _installed.remove()
-        _installed = None
-
-
-def is_on() -> bool:
-    """Whether a cell that says nothing goes to the ranks."""
-    return _installed is not None and _installed.on
-
-
-def turn(*, on: bool) -> None:
-    """Let cells that say nothing go to the ranks, or run here."""
-    if _installed is not None:
-        _installed.on = on
 
 
 # ── the text ────────────────────────────────────────────────────────────────────────────────────────

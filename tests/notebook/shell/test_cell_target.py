@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.notebook.shell import routing
 from nbcomm.notebook.shell.cell_target import Part, part_for_ranks
 
 
@@ -54,13 +53,18 @@ def test_no_part_is_for_ranks(cell: str) -> None:
     assert part_for_ranks(cell) is None
 
 
-def test_with_auto_on_any_other_cell_is_for_all_ranks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(routing, "is_on", lambda: True)
-    assert part_for_ranks("x.") == Part("x.", 0)
-    assert part_for_ranks("%%time\nx.") == Part("%%time\nx.", 0)
-    assert part_for_ranks("%%distributed -r 1\nx.") == Part("x.", 19, "1")
-    assert part_for_ranks("%%time\n%%distributed -r 1\nx.") == Part("x.", 26, "1")
-    assert part_for_ranks("%%local\nx.") is None
+@pytest.mark.parametrize(
+    ("cell", "part"),
+    [
+        ("x.", Part("x.", 0)),
+        ("%%time\nx.", Part("%%time\nx.", 0)),
+        ("%%distributed -r 1\nx.", Part("x.", 19, "1")),
+        ("%%time\n%%distributed -r 1\nx.", Part("x.", 26, "1")),
+        ("%%local\nx.", None),
+    ],
+)
+def test_with_auto_on_any_other_cell_is_for_all_ranks(cell: str, part: Part | None) -> None:
+    assert part_for_ranks(cell, plain=True) == part
 
 
 @given(st.text(alphabet="%distrbue \n-r1'\"\\𝄞", max_size=40))

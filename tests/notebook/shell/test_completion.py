@@ -16,6 +16,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbcomm.errors import SpecError, StateError
 from nbcomm.notebook.session import registry
 from nbcomm.notebook.shell import completion
+from nbcomm.notebook.shell.routing import Auto
 
 TYPES = "_jupyter_types_experimental"
 
@@ -61,12 +62,18 @@ class World:
         return answer
 
 
+def followed(shell: Any) -> completion.Assist:
+    assist = completion.Assist(shell, Auto(shell))
+    assist.install()
+    return assist
+
+
 @pytest.fixture
 def shell() -> Iterator[Any]:
     shell = SimpleNamespace(kernel=Kernel(), user_ns={"own": 1, "_hidden": 2, "Out": 3}, user_ns_hidden={"Out": 3})
-    completion.follow(shell)  # type: ignore[arg-type]
+    assist = followed(shell)
     yield shell
-    completion.leave()
+    assist.remove()
 
 
 def use(monkeypatch: pytest.MonkeyPatch, world: World | None) -> World | None:
@@ -131,13 +138,13 @@ def test_help_is_a_ranks_too(shell: Any, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_without_an_answer_the_notebook_answers(monkeypatch: pytest.MonkeyPatch, answers: Any, awaits: bool) -> None:
     monkeypatch.setattr(completion, "PATIENCE", 0.05)
     shell: Any = SimpleNamespace(kernel=Kernel(awaits=awaits))
-    completion.follow(shell)
+    assist = followed(shell)
     use(monkeypatch, World(*answers, *answers))
     assert completed(shell.kernel, "%%distributed\nx", None) == {"local": ("%%distributed\nx", None)}
     assert settled(shell.kernel.do_inspect("%%distributed\nx", 15)) == {"local": ("%%distributed\nx", 15, 0, ())}
     use(monkeypatch, None)
     assert completed(shell.kernel, "%%distributed\nx", 15) == {"local": ("%%distributed\nx", 15)}
-    completion.leave()
+    assist.remove()
 
 
 def test_other_cells_are_the_notebooks(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,26 +188,20 @@ def test_lines_of_distributed(shell: Any, monkeypatch: pytest.MonkeyPatch) -> No
     assert completed(shell.kernel, "%distributed stop --world ")["matches"] == ["b"]
 
 
-def test_loaded_twice_and_unloaded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_removed_twice_it_is_gone() -> None:
     kernel = Kernel()
-    shell: Any = SimpleNamespace(kernel=kernel)
-    completion.follow(shell)
-    completion.follow(shell)
-    world = use(monkeypatch, World(told(0, 1, "xyz")))
-    assert completed(kernel, "%%distributed\nx", 15)["matches"] == ["xyz"]
-    assert world is not None
-    assert len(world.asked) == 1
-    completion.leave()
-    completion.leave()
+    assist = followed(SimpleNamespace(kernel=kernel))
+    assist.remove()
+    assist.remove()
     assert vars(kernel) == {"awaits": False}
 
 
 def test_somebody_who_has_wrapped_us_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     kernel: Any = Kernel()
-    completion.follow(SimpleNamespace(kernel=kernel))  # type: ignore[arg-type]
+    assist = followed(SimpleNamespace(kernel=kernel))
     ours = kernel.do_complete
     kernel.do_complete = functools.partial(ours)
-    completion.leave()
+    assist.remove()
     world = use(monkeypatch, World(told(0, 1, "xyz")))
     assert completed(kernel, "%%distributed\nx", 15) == {"local": ("%%distributed\nx", 15)}
     assert world is not None
@@ -218,7 +219,7 @@ def test_in_a_terminal_ipythons_completer_asks(ipython: InteractiveShell, monkey
     shell: Any = ipython
     monkeypatch.setattr(completion, "PATIENCE", 0.05)
     before = list(shell.Completer.custom_matchers)
-    completion.follow(shell)
+    assist = followed(shell)
     monkeypatch.setattr(shell.Completer, "use_jedi", False)
 
     def texts(code: str) -> list[str]:
@@ -236,5 +237,5 @@ def test_in_a_terminal_ipythons_completer_asks(ipython: InteractiveShell, monkey
     assert time.monotonic() - began < 20
     use(monkeypatch, None)
     assert "print" in texts("%%distributed\nprin"), "there is no world"
-    completion.leave()
+    assist.remove()
     assert shell.Completer.custom_matchers == before

@@ -11,6 +11,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from nbcomm.errors import CellError
 from nbcomm.notebook.shell import hints
+from nbcomm.notebook.shell.routing import Auto
 
 NOT_FOUND = UsageError("Cell magic `%%…` not found.")
 
@@ -83,9 +84,10 @@ def test_a_hint_that_cannot_be_given_costs_nothing(
     monkeypatch.setattr(hints, "for_ranks", None)
     shell = InteractiveShell.instance()
     try:
-        hints.follow(shell)
+        told = hints.Hints(shell, Auto(shell))
+        told.install()
         result = shell.run_cell("1 / 0")
-        hints.leave(shell)
+        told.remove()
     finally:
         InteractiveShell.clear_instance()
     assert isinstance(result.error_in_exec, ZeroDivisionError)

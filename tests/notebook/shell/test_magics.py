@@ -10,11 +10,13 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from nbcomm.errors import CellSyntaxError, SpecError, StartError, StateError, TransferError
 from nbcomm.notebook.shell.magics import DistributedMagics, UsageError, check_syntax
+from nbcomm.notebook.shell.routing import Auto
 
 
 @pytest.fixture
 def magics() -> Iterator[DistributedMagics]:
-    yield DistributedMagics(InteractiveShell.instance())
+    shell = InteractiveShell.instance()
+    yield DistributedMagics(shell, Auto(shell))
     InteractiveShell.clear_instance()  # or this process would be taken for IPython by the tests behind it
 
 

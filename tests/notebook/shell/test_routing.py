@@ -67,7 +67,6 @@ def test_what_a_cell_says(cell: str, kind: Kind) -> None:
     [
         ("x = 1", True, ("x = 1", 0)),
         ("x = 1", False, None),
-        ("x = 1", None, None),  # nothing is loaded
         ("# note\nx = 1", True, ("# note\nx = 1", 0)),
         ("", True, None),
         ("# note", True, None),
@@ -86,7 +85,7 @@ def test_what_a_cell_says(cell: str, kind: Kind) -> None:
         ("%dis\nx", True, ("%dis\nx", 0)),
     ],
 )
-def test_the_part_for_the_ranks(cell: str, plain: bool | None, part: tuple[str, int] | None) -> None:
+def test_the_part_for_the_ranks(cell: str, plain: bool, part: tuple[str, int] | None) -> None:
     assert part_for_ranks(cell, plain=plain) == part
 
 
@@ -99,6 +98,7 @@ class Shell(InteractiveShell):
     def __init__(self) -> None:
         super().__init__()
         self.went: list[tuple[str, str]] = []
+        self.auto: routing.Auto
         self.register_magic_function(lambda line, cell: self.went.append((line, cell)), "cell", "distributed")
         self.register_magic_function(lambda line: self.went.append((line, "")), "line", "distributed")
 
@@ -107,13 +107,19 @@ class Shell(InteractiveShell):
         return self.run_cell(cell, store_history=True)
 
 
+def followed(shell: InteractiveShell) -> routing.Auto:
+    auto = routing.Auto(shell, on=True)
+    auto.install()
+    return auto
+
+
 @pytest.fixture
 def shell() -> Iterator[Shell]:
     InteractiveShell.clear_instance()
     made = Shell()
-    routing.follow(made, on=True)
+    made.auto = followed(made)
     yield made
-    routing.forget()
+    made.auto.remove()
     assert "run_cell" not in vars(made)
     assert not [t for t in made.input_transformers_cleanup if isinstance(t, routing.Auto)]
 
@@ -131,8 +137,7 @@ def test_a_plain_cell_goes_to_the_ranks_and_a_local_one_does_not(shell: Shell) -
 
 
 def test_auto_off_leaves_plain_cells_here_and_still_knows_local(shell: Shell) -> None:
-    routing._installed.on = False  # type: ignore[union-attr]
-    assert not routing.is_on()
+    shell.auto.on = False
     shell.typed("x = 1")
     shell.typed("%%local\ny = x + 1")
     assert shell.user_ns["y"] == 2
@@ -151,7 +156,7 @@ def test_history_is_what_was_typed(shell: Shell) -> None:
 )
 def test_completeness_is_what_it_would_be_without_us(shell: Shell, cell: str) -> None:
     ours = shell.check_complete(cell)
-    routing.forget()
+    shell.auto.remove()
     assert ours == shell.check_complete(cell)
 
 
@@ -171,7 +176,7 @@ def test_lines_of_a_local_cell_keep_their_numbers(shell: Shell) -> None:
 
 
 def test_something_behind_local_is_refused(shell: Shell) -> None:
-    shell.register_magics(DistributedMagics(shell))
+    shell.register_magics(DistributedMagics(shell, shell.auto))
     for cell in ("%%local -r 0\nz = 1", "# why\n%%local z = 1\nz = 2"):
         assert "takes no arguments" in str(shell.typed(cell).error_in_exec)
     assert "z" not in shell.user_ns
@@ -221,25 +226,25 @@ def test_a_kernel_asks_for_a_person_if_it_is_loud_and_remembers(shell: Shell) ->
             shell.transform_cell(code)
             return InteractiveShell.run_cell(shell, code, store_history=store_history, silent=silent)
 
-    routing.forget()
+    shell.auto.remove()
     kernel = shell.kernel = Kernel()
-    routing.follow(shell, on=True)
+    shell.auto = followed(shell)
     for silent, store_history in ((True, True), (True, False), (False, False)):
         asyncio.run(kernel.do_execute("x = 1", silent, store_history, user_expressions={}))
     assert shell.went == []
     asyncio.run(kernel.do_execute("x = 1", False, cell_id="c"))
     assert shell.went == [("", "x = 1\n")]
-    routing.forget()
+    shell.auto.remove()
     assert vars(kernel) == {}
 
 
 def test_whom_somebody_has_wrapped_before_us_stays_wrapped(shell: Shell) -> None:
-    routing.forget()
+    shell.auto.remove()
     shell.run_cell = theirs = functools.partial(shell.run_cell)
-    routing.follow(shell, on=True)
+    shell.auto = followed(shell)
     shell.typed("x = 1")
     assert shell.went == [("", "x = 1\n")]
-    routing.forget()
+    shell.auto.remove()
     assert shell.run_cell is theirs
     del shell.run_cell
 
@@ -247,7 +252,7 @@ def test_whom_somebody_has_wrapped_before_us_stays_wrapped(shell: Shell) -> None
 def test_whom_somebody_else_wraps_we_leave_wrapped(shell: Shell) -> None:
     ours = shell.run_cell
     shell.run_cell = theirs = functools.partial(ours)
-    routing.forget()
+    shell.auto.remove()
     assert shell.run_cell is theirs
     shell.typed("x = 1")
     assert shell.user_ns["x"] == 1

@@ -1,0 +1,62 @@
+"""What is loaded into a shell is there once, and gone afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from nbcomm.notebook.session import registry
+from nbcomm.notebook.shell import extension
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
+    """A shell, which is gone afterwards: other tests are about a Python without one. No fork server warms up."""
+    monkeypatch.setattr(registry, "warm_up", lambda: None)
+    yield InteractiveShell.instance()
+    extension.unload()
+    InteractiveShell.clear_instance()
+
+
+def parts(shell: Any) -> list[Any]:
+    """All of a shell that an extension may change."""
+    magics = shell.magics_manager.magics
+    return [
+        list(shell.input_transformers_cleanup),
+        {event: list(found) for event, found in shell.events.callbacks.items()},
+        list(shell.Completer.custom_matchers),
+        [name in magics[kind] for kind in ("line", "cell") for name in ("distributed", "local")],
+        "run_cell" in vars(shell),
+    ]
+
+
+def test_loaded_twice_it_is_there_once_and_unloaded_it_leaves_nothing(shell: InteractiveShell) -> None:
+    before = parts(shell)
+    loaded = extension.load(shell)
+    once = parts(shell)
+    assert once != before
+    assert extension.load(shell) is loaded
+    assert parts(shell) == once
+    extension.unload()
+    assert parts(shell) == before
+    extension.unload()
+
+
+def test_cells_that_say_nothing_go_to_the_ranks_while_it_is_loaded_and_on(shell: InteractiveShell) -> None:
+    assert not extension.distributes_cells()
+    extension.load(shell)
+    shell.run_line_magic("distributed", "auto on")
+    assert extension.distributes_cells()
+    extension.unload()
+    assert not extension.distributes_cells()
+
+
+def test_another_shell_takes_it_over(shell: InteractiveShell) -> None:
+    before = parts(shell)
+    extension.load(shell)
+    other = InteractiveShell()
+    assert extension.load(other).shell is other
+    assert parts(shell)[1] == before[1]
