@@ -74,29 +74,25 @@ class Panel:
         self._lock = threading.Lock()
         self._call_off: Callable[[], None] | None = None  # what is to be sent soon
         self._widget: Any = None
-        self._close_views: Callable[[], None] = lambda: None
+        self._close_views: Callable[[], None] | None = None
         self._stored: object = None
         self.shown = self._closed = False
 
     def show(self) -> None:
         """Display the panel in the cell that runs now; again in another cell, both are live."""
-        self.open()
+        self._open()
         _display(self._bundle(), self.display_id, update=False)
         self.shown = True
 
-    def open(self) -> None:
-        """Open the link to the page: the other views of cells' outputs need it, also where no panel is shown."""
-        if self._widget is not None or self._closed or not in_kernel():
-            return
-        self._widget = open_widget(_HERE / "js" / "panel.js", self._current)
-        presses = ButtonClicks(self._actions, functools.partial(quietly, self._widget.send))
-        self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
-        self._close_views = open_views()
+    def offer_views(self) -> None:
+        """Bring the other views of cells' outputs to the page; they need no panel there."""
+        if self._close_views is None and not self._closed and in_kernel():
+            self._close_views = open_views()
 
     def replace(self, old: Panel) -> None:
         """Take the places of another panel, as after a restart: a button pressed there has no cell to show it in."""
         if old.shown:
-            self.open()
+            self._open()
             self.display_id, self.shown, old.shown = old.display_id, True, False
             _display(self._bundle(), self.display_id, update=True)
 
@@ -141,8 +137,13 @@ class Panel:
         if self.shown and self._stored != self._mark():
             _display(self._bundle(), self.display_id, update=True)
 
-    def close(self) -> None:
-        """The world is stopped: leave its last state as a table, and close the link to the browser."""
+    def close(self, *, tell_page: bool = True) -> None:
+        """Leave the last state of a stopped world as a table, and close the link to the browser.
+
+        Args:
+            tell_page: False while the kernel restarts: a page has forgotten the link by then, and reports a message
+                for it as an error.
+        """
         with self._lock:
             if self._closed:
                 return
@@ -154,10 +155,20 @@ class Panel:
             last = {**self._feed.keyframe(time.time()), "kind": "end"}
         if self.shown:
             _display(self._bundle(), self.display_id, update=True)
+        if not tell_page:
+            return
         if widget is not None:
             quietly(widget.send, last)
             quietly(close_widget, widget)
+        if self._close_views is not None:
             quietly(self._close_views)
+
+    def _open(self) -> None:
+        self.offer_views()
+        if self._widget is None and not self._closed and in_kernel():
+            self._widget = open_widget(_HERE / "js" / "panel.js", self._current)
+            presses = ButtonClicks(self._actions, functools.partial(quietly, self._widget.send))
+            self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
 
     def _flush(self) -> None:
         """Send what is due, or come back when it may go. The lock is held."""

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -157,6 +158,34 @@ def test_close_leaves_the_last_state_and_says_so_once(displays: list[tuple[bool,
     assert recorder.closed == 2  # the widget and its layout
     assert "stopped; this was the last state" in displays[-1][1]["text/plain"]
     assert len(displays) == 2
+
+
+def test_a_page_whose_kernel_restarts_is_told_nothing(displays: list[tuple[bool, dict[str, str]]]) -> None:
+    panel = Panel("w", "gloo", world("running"))
+    panel.show()
+    recorder = panel._widget
+    panel.close(tell_page=False)
+    assert (recorder.sent, recorder.closed) == ([], 0)
+    assert "stopped; this was the last state" in displays[-1][1]["text/plain"]
+
+
+def test_the_views_need_no_panel(displays: list[tuple[bool, dict[str, str]]], monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[int] = []
+    closed: list[int] = []
+
+    def open_views() -> Callable[[], None]:
+        opened.append(1)
+        return lambda: closed.append(1)
+
+    monkeypatch.setattr(widget, "open_views", open_views)
+    panel = Panel("w", "gloo", world("running"))
+    panel.offer_views()
+    panel.offer_views()
+    panel.update(world("idle"))
+    assert (opened, displays, panel._widget) == ([1], [], None)  # no message of a panel that nobody asked for
+    panel.show()
+    panel.close()
+    assert (opened, closed) == ([1], [1])
 
 
 def test_a_kernel_that_shuts_down_is_nobodys_error(

@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-_restarting = False
+_restarting = _keeping = False
+
+
+def restarting() -> bool:
+    """Return whether another kernel of the same notebook is about to take this one's place."""
+    return _restarting
 
 
 def worlds_are_kept() -> bool:
-    """Whether the worlds of this process are to live on when it ends."""
-    return _restarting
+    """Return whether the worlds of this process live on when it ends."""
+    return _keeping
 
 
 def follow(kernel: Any) -> None:
@@ -24,8 +29,9 @@ def follow(kernel: Any) -> None:
     shut_down = kernel.do_shutdown
 
     def do_shutdown(restart: bool) -> Any:  # noqa: FBT001 - ipykernel's signature
-        global _restarting  # noqa: PLW0603 - a process ends once
-        _restarting = bool(restart) and getattr(kernel, "keeps_worlds", True)
+        global _restarting, _keeping  # noqa: PLW0603 - a process ends once
+        _restarting = bool(restart)
+        _keeping = _restarting and getattr(kernel, "keeps_worlds", True)
         return shut_down(restart)
 
     do_shutdown._nbcomm = True  # type: ignore[attr-defined]  # noqa: SLF001

@@ -39,8 +39,8 @@ from ..execution.interrupts import InterruptCounter
 from ..execution.reattach import Reattachment
 from ..output.cell_output import CellOutput
 from ..widgets.mirrors import Mirrors
+from . import kernel_restart
 from .commands import Commands
-from .kernel_restart import worlds_are_kept
 from .this_notebook import this_notebook
 from .world_names import addressed
 
@@ -273,11 +273,11 @@ class Session(Commands):
         self._widgets.close()
         self._desk.close("was stopped" if last is not None else "was left")
         if self.panel is not None:
-            self.panel.close()
+            self.panel.close(tell_page=not kernel_restart.restarting())
 
     def _leave_or_stop(self) -> None:
         """This process ends: a world is kept for the kernel that is about to take its place, and for nobody else."""
-        if worlds_are_kept():
+        if kernel_restart.worlds_are_kept():
             self.release()
         else:
             self.stop()

@@ -236,7 +236,7 @@ class DistributedMagics(Magics):
         if panel:
             _show_panel(session)
         elif session.panel is not None:
-            session.panel.open()
+            session.panel.offer_views()
         return session
 
     def _do_status(self, options: argparse.Namespace) -> None:

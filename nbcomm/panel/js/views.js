@@ -139,7 +139,8 @@ class CellViews {
   isDistributed() {
     const first = this.area.closest(".jp-CodeCell")?.querySelector(".cm-content > .cm-line")?.textContent ?? "";
     if (first.startsWith("%")) return first.startsWith("%%distributed");
-    return isOurs(this.area.querySelector(".jp-OutputArea-child pre")?.textContent ?? "");
+    const texts = this.area.querySelectorAll(".jp-OutputArea-child pre");
+    return [...texts].slice(0, 2).some((pre) => isOurs(pre.textContent ?? "")); // a first cell tells of its world before
   }
 
   /** Whether there is anything to choose. While the cell runs, ranks that agree again may differ again.

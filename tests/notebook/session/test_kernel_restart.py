@@ -12,6 +12,7 @@ class Kernel:
 
     def __init__(self) -> None:
         self.ended: list[bool] = []
+        self.keeps_worlds = True
 
     def do_shutdown(self, restart: bool) -> dict[str, object]:
         self.ended.append(restart)
@@ -19,14 +20,20 @@ class Kernel:
 
 
 @pytest.mark.parametrize("restart", [True, False])
-def test_how_a_kernel_ends_is_noticed_and_not_changed(restart: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_restart, "_restarting", False)
+@pytest.mark.parametrize("keeps", [True, False])
+def test_how_a_kernel_ends_is_noticed_and_not_changed(
+    restart: bool, keeps: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for flag in ("_restarting", "_keeping"):
+        monkeypatch.setattr(kernel_restart, flag, False)
     kernel = Kernel()
+    kernel.keeps_worlds = keeps
     kernel_restart.follow(kernel)
     kernel_restart.follow(kernel)  # the extension is loaded twice
     assert not kernel_restart.worlds_are_kept()
     assert kernel.do_shutdown(restart) == {"status": "ok", "restart": restart}
-    assert kernel_restart.worlds_are_kept() is restart
+    assert kernel_restart.restarting() is restart
+    assert kernel_restart.worlds_are_kept() is (restart and keeps)
     assert kernel.ended == [restart]
 
 
