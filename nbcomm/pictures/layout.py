@@ -34,7 +34,7 @@ class Layout:
 
     def nothing(self, rank: int) -> str:
         """What stands in place of what a rank did not get."""
-        return "did not arrive" if rank in self.plan.missing else "–"
+        return "absent" if rank in self.plan.missing else "–"
 
     def draw(self, wide: float) -> None:
         """Draw all but the names of the lanes, in a picture that is so wide."""

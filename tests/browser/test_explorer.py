@@ -157,7 +157,7 @@ def test_it_is_predicted_and_broken(notebook: Make) -> None:
     it.root.get_by_role("button", name="Break it").focus()
     it.press("Enter")
     it.shows("can never complete: ranks 0,2 wait in it, but rank 1 has finished the cell.")
-    assert it.root.locator(".fate").all_inner_texts() == ["◐\nwaits forever", "○\ndid not arrive", "◐\nwaits forever"]
+    assert it.root.locator(".fate").all_inner_texts() == ["◐\nwaits forever", "○\nis absent", "◐\nwaits forever"]
     assert it.barriers() == []
     it.tab_to("what it does")
     it.page.keyboard.type("calls")

@@ -119,7 +119,7 @@ test("what a broken collective does to a rank has a glyph and a word", () => {
   const broken = { error: "HangError", text: "", remedy: "", waits: [0], missing: [1], refused: [3] };
   assert.deepEqual(
     [0, 1, 2, 3].map((rank) => fate(broken, rank)[1]),
-    ["waits forever", "did not arrive", "continues", "is refused"],
+    ["waits forever", "is absent", "continues", "is refused"],
   );
   assert.equal(new Set([0, 1, 2, 3].map((rank) => fate(broken, rank)[0])).size, 4);
 });

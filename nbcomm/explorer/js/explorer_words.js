@@ -124,7 +124,7 @@ export function score(marks) {
 
 /** @param {Broken} broken @param {number} rank @returns {[string, string]}  a glyph, and what the rank does, in words */
 export function fate(broken, rank) {
-  if (broken.missing.includes(rank)) return ["○", "did not arrive"];
+  if (broken.missing.includes(rank)) return ["○", "is absent"];
   if (broken.waits.includes(rank)) return ["◐", "waits forever"];
   if (broken.refused.includes(rank)) return ["✕", "is refused"];
   return ["✓", "continues"];
