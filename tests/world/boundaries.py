@@ -244,7 +244,7 @@ TABLE = (
         Boundary(f"output could not be shown {where} an input box", "notebook", spoiled, NOTHING, action="input")
         for where, spoiled in (
             ("above", "nbcomm.notebook.output.cell_output:CellOutput.expose"),
-            ("behind", "nbcomm.notebook.output.cell_output:CellOutput.cut"),
+            ("after", "nbcomm.notebook.output.cell_output:CellOutput.cut"),
         )
     ),
     Boundary(

@@ -231,7 +231,8 @@ def test_of_several_worlds_of_others_that_of_the_folder_is_taken_or_one_must_be_
     assert "There are 2 worlds to choose from; name one:" in refused
     assert {line.split(":")[0].strip() for line in refused.splitlines() if "1 rank on cpu" in line} == ids
     assert "of this notebook" not in refused
-    assert "No world 'nonsense' lives" in other.run("%distributed attach nonsense", fails=True).error_text
+    unknown = other.run("%distributed attach nonsense", fails=True).error_text
+    assert "No world 'nonsense' is running on this machine." in unknown
     other.run(f"%cd -q {tmp_path / 'sub'}")
     assert "It is the world that was started in this folder, " in other.run("%distributed attach").text
     assert other.run("%%distributed\nkept").text == "[0] 'two'\n"
@@ -264,7 +265,7 @@ def test_an_attach_that_is_interrupted_before_the_cell_is_shown_leaves_it_runnin
     notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
     _kill(notebook)
     notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nregistry.use(registry.attach())")
-    assert "still runs an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
+    assert "Ranks 0-2 still run an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
     notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._roster.wait(0.01)")
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
 

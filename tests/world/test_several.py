@@ -101,7 +101,7 @@ def test_another_kernel_takes_them_up_under_their_names(open_notebook: Callable[
     )
     notebook.restart()
     left = notebook.run("%load_ext nbcomm").text
-    ids = re.findall(r"attach (\w+) takes", left)
+    ids = re.findall(r"%distributed attach (\w+)", left)
     assert len(own) == 2
     assert set(own) <= set(ids)
     refused = notebook.run("%distributed attach", fails=True).error_text
