@@ -69,6 +69,9 @@ def test_the_views_of_an_output_need_no_panel(notebook: Callable[..., Notebook],
     book.open()
     book.run(0)
     book.cell(0).get_by_role("radio", name="by rank").click()
-    book.cell(0).locator(".nbcomm-views-host").get_by_text("part 1").first.wait_for()
+    view = book.cell(0).locator(".nbcomm-views-host")
+    view.get_by_text("part 0").wait_for()
+    view.get_by_role("tab", name="rank 3").click()
+    view.get_by_text("part 1").wait_for()
     assert book.page.locator(".nbcomm-live").count() == 0
     assert book.errors == []
