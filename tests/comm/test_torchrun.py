@@ -94,7 +94,7 @@ from nbcomm.torch_internals import gloo_sockets, gloo_threads
 def run():  # as a worker of gloo's that has told of its result, and still holds the call's tensors
     Path("/proc/thread-self/comm").write_text("pt_gloo_runloop")
     begun.set()
-    hashlib.pbkdf2_hmac("sha256", b"", b"", 3_000_000)  # without the interpreter's lock
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 500_000)  # without the interpreter's lock
     print("let go", flush=True)
 
 begun = threading.Event()
