@@ -200,7 +200,7 @@ def test_a_server_that_has_ended_refuses_and_leaves_no_descriptor(path: Path) ->
     for _ in range(3):
         with pytest.raises(dist.DistNetworkError, match=r"is gone: .*refused"):
             client.set("key", "value")
-    assert _sockets() == before
+    assert _sockets() <= before  # of another test some may end meanwhile
 
 
 def test_what_asks_a_server_that_is_let_go_never_asks_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +226,7 @@ def test_what_asks_a_server_that_is_let_go_never_asks_the_next_one(path: Path, m
     retargeted.set()
     thread.join(30)
     assert failed.is_set()
-    assert _sockets() == before
+    assert _sockets() <= before  # of another test some may end meanwhile
     assert not client.check(["late"])
     client.close()
     server.close()
