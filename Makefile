@@ -14,7 +14,7 @@ WORKERS ?= 2
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch test-lowest lint bench faults soak screenshots clean system-packages javascript-tools
+.PHONY: help demo test test-torch test-lowest lint bench faults soak mutants screenshots clean system-packages javascript-tools
 
 help:
 	@echo 'make demo    play the first-steps notebook in this terminal, on four CPU ranks'
@@ -26,6 +26,8 @@ help:
 	@echo 'make bench   the speed table'
 	@echo 'make faults  break a world in every way of docs/reliability.md, and write its rows'
 	@echo 'make soak    one world through 500 random cells with random faults, checked after each'
+	@echo 'make mutants change the pure modules a little at a time: which changes does no test notice? Not a part of make test.'
+	@echo '             MODULE=nbcomm/rank_spec.py names one of them'
 	@echo 'make screenshots   take the pictures of docs/ anew, in a real browser'
 	@echo 'make clean   remove the environment, caches and builds'
 
@@ -74,6 +76,11 @@ soak: $(VENV)/ready-to-develop
 	$(SAY) 'Soaking a world in random cells and faults; a seed that fails can be replayed.'
 	@$(BIN)/python -m tests.world.soak
 
+# tests/mutants/__main__.py tells what it does; ONLY=--unnoticed tries again what no test noticed the last time.
+mutants: $(VENV)/ready-to-develop
+	$(SAY) 'Changing the pure modules a little at a time; what no test notices is told at the end.'
+	@$(BIN)/python tests/mutants $(MODULE) --children $(WORKERS) $(ONLY)
+
 screenshots: $(VENV)/ready-to-develop system-packages
 	$(SAY) 'Taking the pictures of docs/ in a real JupyterLab, light and dark.'
 	@NBCOMM_SCREENSHOTS=docs $(BIN)/python -m pytest -q tests/browser/test_world.py tests/browser/test_story.py tests/browser/test_views.py tests/browser/test_widgets.py
@@ -84,7 +91,7 @@ screenshots: $(VENV)/ready-to-develop system-packages
 
 clean:
 	$(SAY) 'Removing the environment, caches and builds.'
-	@rm -rf $(VENV) $(NODE_MODULES) build dist .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	@rm -rf $(VENV) $(NODE_MODULES) build dist mutants .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # ── the environment: brought up to date when what it is made from has changed ──
