@@ -111,7 +111,8 @@ def of_threads(standings: Mapping[int, RankReport]) -> str:
                 places = _listed(_places(world, sorted(need.missing)))
                 who = f"a thread of rank {rank} ({op.thread})"
                 parts.append(f"waiting for {who}, which waits in {_call(world, op)}: {places}{vain}")
-    more = [f"and {len(parts) - _SENTENCES} more threads"] if len(parts) > _SENTENCES else []
+    left = len(parts) - _SENTENCES
+    more = [f"and {left} more thread{'s' if left > 1 else ''}"] if left > 0 else []
     return "; ".join(parts[:_SENTENCES] + more)
 
 

@@ -444,6 +444,16 @@ def test_a_thread_that_its_rank_waits_for_is_told_and_never_judged(others, said)
     assert ("waits forever" in text) == ("so it" in said)
 
 
+@pytest.mark.parametrize(
+    ("waiting", "told", "more"), [(3, 3, ""), (4, 3, "; and 1 more thread"), (5, 3, "; and 2 more threads")]
+)
+def test_of_many_threads_some_are_told(waiting, told, more):
+    parts = of_threads(world(*(joins(coll(1)) for _ in range(waiting)), busy())).partition("; and ")
+    assert parts[0].count("waiting for a thread of rank") == told
+    assert "; waiting for a thread of rank 1 (mine), which" in parts[0]
+    assert parts[1] + parts[2] == more
+
+
 def test_threads_that_wait_for_nobody_are_not_told():
     assert not of_threads(world(joins(coll(1)), finished(coll(1)), stuck(coll(1))))
     assert not of_threads(world(busy(), finished()))
