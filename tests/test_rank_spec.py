@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.errors import SpecError
-from nbcomm.rank_spec import fold, parse
+from nbcomm.rank_spec import by_rank, capital, checked, fold, named, parse, together
 
 WORLD = 64
 
@@ -28,6 +28,7 @@ WORLD = 64
         (" 3 , 1 ", [1, 3]),
         ("! 0-6", [7]),
         ("5,5,4-6", [4, 5, 6]),
+        ("3-3", [3]),
     ],
 )
 def test_what_people_write(spec: str, ranks: list[int]) -> None:
@@ -47,6 +48,7 @@ def test_what_people_write(spec: str, ranks: list[int]) -> None:
         ("3-1", "The ranks '3-1' count down from 3 to 1; write 1-3."),
         ("0:4:0", "The ranks '0:4:0' have a step of 0; a step is at least 1."),
         ("4", "Rank 4 (in '4') does not exist; valid ranks are 0-3."),
+        ("0:9", "Rank 8 (in '0:9') does not exist; valid ranks are 0-3."),
         ("!9", "Rank 9 (in '!9') does not exist; valid ranks are 0-3."),
         ("2-7", "Rank 7 (in '2-7') does not exist; valid ranks are 0-3."),
         ("!all", "The ranks '!all' select no rank; valid ranks are 0-3."),
@@ -59,9 +61,11 @@ def test_what_is_refused_is_refused_in_a_sentence(spec: str, sentence: str) -> N
     assert str(refused.value) == sentence
 
 
-def test_a_world_of_one_is_told_in_the_singular() -> None:
-    with pytest.raises(SpecError, match=r"the only valid rank is 0\.$"):
-        parse("1", 1)
+@pytest.mark.parametrize(("size", "valid"), [(1, "the only valid rank is 0."), (2, "valid ranks are 0-1.")])
+def test_a_world_of_one_is_told_in_the_singular(size: int, valid: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        parse("7", size)
+    assert str(refused.value) == f"Rank 7 (in '7') does not exist; {valid}"
 
 
 @pytest.mark.parametrize("spec", ["world_size", "0 or 1", "[0]", "len('ab')", "__import__('os')", "0x1", "1_0", "1e0"])
@@ -121,3 +125,39 @@ def test_any_text_gives_ranks_of_the_world_or_a_spec_error(spec: str, world_size
 )
 def test_fold_writes_shortly(ranks: list[int], text: str) -> None:
     assert fold(ranks) == text
+
+
+def test_ranks_with_one_text_are_told_together() -> None:
+    assert together([4, 2, 0], ["a dict", "an int", "a dict"]) == {"a dict": [4, 0], "an int": [2]}
+    assert by_rank([0, 1, 2], ["a dict", "an int", "a dict"]) == "ranks 0,2 a dict; rank 1 an int"
+    with pytest.raises(ValueError, match="shorter"):
+        together([0, 1], ["a dict"])
+
+
+@pytest.mark.parametrize(
+    ("ranks", "text"), [([3], "rank 3"), ([3, 3], "rank 3"), ([0, 1], "ranks 0-1"), ([0, 1, 2, 5], "ranks 0-2,5")]
+)
+def test_ranks_are_named_in_a_sentence(ranks: list[int], text: str) -> None:
+    assert named(ranks) == text
+    assert capital(named(ranks)) == f"R{text[1:]}"
+
+
+def test_a_list_of_ranks_is_sorted_and_each_is_there_once() -> None:
+    assert checked([3, 0, 3], 4) == [0, 3]
+    assert checked([0], 1) == [0]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "size", "sentence"),
+    [
+        ([], 4, "The list of ranks is empty; valid ranks are 0-3."),
+        ([4], 4, "Rank 4 does not exist; valid ranks are 0-3."),
+        ([0, -1], 4, "Rank -1 does not exist; valid ranks are 0-3."),
+        ([7, 2, 4, 5], 4, "Ranks 4-5,7 do not exist; valid ranks are 0-3."),
+        ([1], 1, "Rank 1 does not exist; the only valid rank is 0."),
+    ],
+)
+def test_a_list_with_other_ranks_is_refused_in_a_sentence(ranks: list[int], size: int, sentence: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        checked(ranks, size)
+    assert str(refused.value) == sentence

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+from types import SimpleNamespace
+
 import pytest
 
 from nbcomm.errors import StartError
 from nbcomm.launch import placement
-from nbcomm.protocol import Hello
+from nbcomm.protocol import Hello, RankPlacement
 
 
 def hellos(n: int) -> list[Hello]:
@@ -14,17 +17,51 @@ def hellos(n: int) -> list[Hello]:
 
 
 @pytest.mark.parametrize(
-    ("asked", "gpus", "cores", "size"), [(None, 8, 4, 8), (None, 0, 4, 4), (None, 0, 1, 2), (3, 8, 1, 3)]
+    ("asked", "gpus", "cores", "size"),
+    [(None, 8, 4, 8), (None, 0, 4, 4), (None, 0, 2, 4), (None, 0, 1, 2), (3, 8, 1, 3), (1, 0, 1, 1)],
 )
 def test_the_size(monkeypatch: pytest.MonkeyPatch, asked: int | None, gpus: int, cores: int, size: int) -> None:
     monkeypatch.setattr(placement, "usable_cores", lambda: cores)
     assert placement.choose_size(asked, gpus) == size
 
 
-@pytest.mark.parametrize(("asked", "said"), [(0, "at least 1 rank"), (-1, "at least 1 rank"), (10**6, "do not fit")])
-def test_a_size_that_cannot_be(asked: int, said: str) -> None:
-    with pytest.raises(StartError, match=said):
+@pytest.mark.parametrize("asked", [0, -1])
+def test_a_world_has_a_rank(asked: int) -> None:
+    with pytest.raises(StartError) as refused:
         placement.choose_size(asked, 0)
+    assert str(refused.value) == f"A world needs at least 1 rank, not {asked}; write for example -n 4."
+
+
+@pytest.mark.parametrize(
+    ("mebibytes", "most", "gibibytes"),
+    [(10 * 96, 10, "0.9"), (10 * 96 - 1, 9, "0.9"), (2048, 21, "2.0"), (5, 1, "0.0")],
+)
+def test_a_size_that_the_memory_does_not_hold(
+    monkeypatch: pytest.MonkeyPatch, mebibytes: int, most: int, gibibytes: str
+) -> None:
+    free = SimpleNamespace(available=mebibytes << 20)
+    monkeypatch.setattr(placement.psutil, "virtual_memory", lambda: free)
+    assert placement.choose_size(most, 0) == most
+    with pytest.raises(StartError) as refused:
+        placement.choose_size(most + 1, 0)
+    assert str(refused.value) == (
+        f"{most + 1} ranks do not fit into this machine: "
+        f"its {gibibytes} GiB of free memory are enough for about {most}."
+    )
+
+
+def test_the_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 5}, raising=False)
+    monkeypatch.setattr(os, "cpu_count", lambda: 8)
+    assert placement.usable_cores() == 3
+    monkeypatch.delattr(os, "sched_getaffinity")  # macOS has none
+    assert placement.usable_cores() == 8
+    monkeypatch.setattr(os, "cpu_count", lambda: None)
+    assert placement.usable_cores() == 1
+
+
+ON_CPU = "the ranks run on the CPU; with --device cuda they share the"
+SHARED = "over gloo: NCCL needs one GPU per rank."
 
 
 @pytest.mark.parametrize(
@@ -34,29 +71,45 @@ def test_a_size_that_cannot_be(asked: int, said: str) -> None:
         ("cpu", 4, 8, "cpu", "gloo", ""),
         ("auto", 4, 4, "cuda", "cpu:gloo,cuda:nccl", ""),
         ("auto", 2, 8, "cuda", "cpu:gloo,cuda:nccl", ""),
-        ("auto", 4, 1, "cpu", "gloo", "4 ranks on 1 GPU: the ranks run on the CPU"),
-        ("cuda", 4, 2, "cuda", "gloo", "4 ranks share 2 GPUs"),
+        ("auto", 4, 1, "cpu", "gloo", f"4 ranks on 1 GPU: {ON_CPU} GPU."),
+        ("auto", 4, 2, "cpu", "gloo", f"4 ranks on 2 GPUs: {ON_CPU} GPUs."),
+        ("cuda", 4, 1, "cuda", "gloo", f"4 ranks share 1 GPU, {SHARED}"),
+        ("cuda", 4, 2, "cuda", "gloo", f"4 ranks share 2 GPUs, {SHARED}"),
         ("cuda", 2, 2, "cuda", "cpu:gloo,cuda:nccl", ""),
     ],
 )
 def test_the_device(asked: str, n: int, gpus: int, kind: str, backend: str, notice: str) -> None:
-    chosen = placement.choose_device(asked, n, gpus)
-    assert chosen[:2] == (kind, backend)
-    assert chosen[2].startswith(notice)
-    assert bool(chosen[2]) == bool(notice)
+    assert placement.choose_device(asked, n, gpus) == (kind, backend, notice)
 
 
-@pytest.mark.parametrize(("asked", "said"), [("cuda", "shows none"), ("tpu", "unknown")])
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("cuda", "--device cuda needs a GPU, but this machine shows none; leave the option out to run on the CPU."),
+        ("tpu", "The device 'tpu' is unknown; write --device auto, cpu or cuda."),
+    ],
+)
 def test_a_device_that_is_not_there(asked: str, said: str) -> None:
-    with pytest.raises(StartError, match=said):
+    with pytest.raises(StartError) as refused:
         placement.choose_device(asked, 2, 0)
+    assert str(refused.value) == said
 
 
 def test_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(placement, "usable_cores", lambda: 8)
-    places = placement.assign_places(hellos(3), "cpu", "gloo", 0)
-    assert [(p.rank, p.local_rank, p.node_rank, p.world_size, p.device, p.threads) for p in places] == [
-        (rank, rank, 0, 3, "cpu", 2) for rank in range(3)
+    assert placement.assign_places(hellos(3), "cpu", "gloo", 0) == [
+        RankPlacement(
+            rank=rank,
+            world_size=3,
+            local_rank=rank,
+            local_world_size=3,
+            node_rank=0,
+            nodes=1,
+            device="cpu",
+            backend="gloo",
+            threads=2,
+        )
+        for rank in range(3)
     ]
     assert [p.device for p in placement.assign_places(hellos(3), "cuda", "gloo", 2)] == ["cuda:0", "cuda:1", "cuda:0"]
     assert placement.assign_places(hellos(16), "cpu", "gloo", 0)[0].threads == 1
