@@ -1,41 +1,17 @@
-"""What the ranks did together, told from each one's own steps; and what is made of it: ladder, timeline, pictures."""
+"""What the ranks did together, told from each one's own steps; and the pictures that are made of it."""
 
 from __future__ import annotations
 
-import json
 import math
-from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from nbcomm.analysis import perfetto
-from nbcomm.analysis.collective_log import CollectiveLog
-from nbcomm.analysis.ladder import ladder
 from nbcomm.analysis.matching import MatchedCall, meetings
-from nbcomm.analysis.story import Timeline
-from nbcomm.analysis.timeline import straggler, timeline
-from nbcomm.errors import SpecError
-from nbcomm.panel.feed import packed_timeline
 from nbcomm.pictures import from_cell
-from nbcomm.protocol import CallRecord, Done, RankPlacement
+from nbcomm.protocol import CallRecord
 
-WORLD = [0, 1, 2, 3]
-
-
-def step(name: str, seq: int, began: float, ended: float = 0.0, **more: Any) -> CallRecord:
-    values = {"kind": "collective", "group": "world", "members": WORLD, **more}
-    return CallRecord(name=name, first=seq, last=seq, began=began, ended=ended, **values)
-
-
-def met_at(*times: tuple[float, ...], name: str = "all_reduce") -> dict[int, list[CallRecord]]:
-    """Each collective by the times at which the ranks came to it; it ends 0.1 s after the last came."""
-    steps: dict[int, list[CallRecord]] = {rank: [] for rank in range(len(times[0]))}
-    for seq, came in enumerate(times, 1):
-        for rank, at in enumerate(came):
-            steps[rank].append(step(name, seq, at, max(came) + 0.1, members=list(range(len(came)))))
-    return steps
+from .calls import WORLD, step
 
 
 def test_a_collective_is_one_meeting_and_so_is_a_message() -> None:
@@ -67,223 +43,62 @@ def test_a_receive_from_anyone_that_never_ended_is_nobodys() -> None:
     assert meetings({0: [step("recv", 1, 1.0, kind="recv", peer=None)]}) == []
 
 
-# ── the timeline ──
+def test_who_called_something_else_and_where() -> None:
+    steps = {2: step("broadcast", 1, 1.0), 0: step("broadcast", 1, 1.5), 1: step("all_reduce", 1, 1.2, line="line 4")}
+    steps[3] = step("recv", 1, 1.0, kind="recv", peer=0)
+    meeting = MatchedCall("all_reduce", "world", WORLD, 1, steps)
+    assert meeting.others == {"broadcast": [0, 2]}
+    assert meeting.line == "line 4"
+    assert MatchedCall("barrier", "world", WORLD, 1, {0: step("barrier", 1, 1.0)}).line == ""
 
 
-def test_time_before_the_last_comes_is_waiting_and_after_it_transfer() -> None:
-    steps = met_at((1.0, 3.0))
-    made = timeline(7, {0: (0.0, 4.0), 1: (0.0, 4.0)}, meetings(steps), running=False)
-    spans = {rank: [(s.kind, round(s.start, 3), round(s.end, 3)) for s in bar] for rank, bar in made.spans.items()}
-    assert spans[0] == [("compute", 0, 1), ("waiting", 1, 3), ("transfer", 3, 3.1), ("compute", 3.1, 4)]
-    assert spans[1] == [("compute", 0, 3), ("transfer", 3, 3.1), ("compute", 3.1, 4)]
-    assert (made.cell, made.seconds, made.running) == (7, 4.0, False)
+def test_a_meeting_is_what_most_ranks_called_there() -> None:
+    (met,) = meetings({0: [step("all_reduce", 1, 1.0)], 1: [step("barrier", 1, 1.0)], 2: [step("barrier", 1, 1.0)]})
+    assert (met.name, met.others) == ("barrier", {"all_reduce": [0]})
 
 
-def test_who_still_waits_waits_until_now() -> None:
-    steps = {0: [step("barrier", 1, 1.0, members=[0, 1])], 1: []}
-    made = timeline(1, {0: (0.0, 5.0), 1: (0.0, 5.0)}, meetings(steps), running=True)
-    assert [(s.kind, s.end) for s in made.spans[0]] == [("compute", 1.0), ("waiting", 5.0)]
-    assert [s.kind for s in made.spans[1]] == ["compute"]
+def test_meetings_are_in_the_order_in_which_they_began() -> None:
+    late = {"group": "pair", "members": [0, 1]}
+    met = meetings({0: [step("barrier", 1, 5.0, **late)], 2: [step("all_reduce", 1, 2.0)], 3: [step("gather", 2, 3.0)]})
+    assert [each.name for each in met] == ["all_reduce", "gather", "barrier"]
 
 
-def test_the_straggler_is_named_with_what_it_cost() -> None:
-    steps = met_at((0, 0, 1, 0), (2, 2, 3, 2), (4.0, 4.2, 4.0, 4.0))
-    late, said = straggler(meetings(steps))
-    assert late == 2
-    assert said == "rank 2 came last in 2 of 3 collectives; ranks 0-1,3 waited up to 2.0 s for it."
-    assert straggler(meetings(met_at((0, 0.01, 0.02, 0)))) == (None, "")
-    assert straggler([]) == (None, "")
+def test_what_follows_a_receive_from_anyone_that_never_ended_is_told() -> None:
+    steps = {0: [step("recv", 1, 1.0, kind="recv", peer=None), step("barrier", 1, 2.0)]}
+    assert [met.name for met in meetings(steps)] == ["barrier"]
 
 
-def bar_of(made: Timeline, rank: int) -> list[tuple[str, float, float]]:
-    return [(span.kind, round(span.start, 3), round(span.end, 3)) for span in made.spans[rank]]
+def test_ranks_that_are_alone_in_groups_of_one_name_do_not_meet() -> None:
+    met = meetings({rank: [step("barrier", 1, 1.0, group="own", members=[rank])] for rank in (0, 1)})
+    assert [(each.members, sorted(each.steps)) for each in met] == [([0], [0]), ([1], [1])]
 
 
-def test_a_bar_of_thousands_of_stretches_is_coarse_on_the_page_and_its_sums_are_true() -> None:
-    steps = met_at(*((i * 1.0, i * 1.0 + 0.3) for i in range(2000)))
-    made = timeline(1, {0: (0.0, 2000.0), 1: (0.0, 2000.0)}, meetings(steps), running=False)
-    packed = packed_timeline(made)
-    assert packed is not None
-    for rank, ((_, totals, _, flat), waited) in enumerate(zip(packed[5], (600, 0), strict=True)):
-        assert len(flat) <= 3 * 240
-        assert totals == [pytest.approx(each) for each in (1800 - waited, waited, 200)]
-        assert all(a.end == pytest.approx(b.start) for a, b in pairwise(made.spans[rank]))
-    assert made.waiting == pytest.approx(600 / 4000)
+@pytest.mark.parametrize(
+    ("receive", "missing"),
+    [({}, []), ({"tag": 8}, [1, 0]), ({"first": 2}, [1, 0]), ({"peer": 2}, [1, 2]), ({"group": "pair"}, [1, 0])],
+    ids=["the same", "another tag", "the next", "another sender", "another group"],
+)
+def test_a_message_is_one_of_a_sender_a_receiver_a_group_a_tag_and_a_number(
+    receive: dict[str, Any], missing: list[int]
+) -> None:
+    def end(kind: str, peer: int, first: int = 1, **more: Any) -> CallRecord:
+        return step(kind, first, 1.0, 2.0, **{"kind": kind, "peer": peer, "tag": 7, **more})
+
+    met = meetings({0: [end("send", 1)], 1: [end("recv", **{"peer": 0, **receive})]})
+    assert [rank for each in met for rank in each.missing] == missing
+    assert all(each.name == "send" and each.seq in (1, receive.get("first")) for each in met)
 
 
-def test_what_cpp_waits_for_is_no_transfer_of_all_that_follows() -> None:
-    steps = {  # DDP's: nobody knows when they have ended
-        rank: [step("all_reduce", seq, came + 10.0 * seq, members=[0, 1]) for seq in (1, 2)]
-        for rank, came in enumerate((1.0, 3.0))
-    }
-    made = timeline(1, {0: (10.0, 30.0), 1: (10.0, 30.0)}, meetings(steps), running=False)
-    assert bar_of(made, 0) == [
-        ("compute", 0, 1),
-        ("waiting", 1, 3),
-        ("compute", 3, 11),
-        ("waiting", 11, 13),
-        ("compute", 13, 20),
-    ]
-    assert bar_of(made, 1) == [("compute", 0, 20)]
-    alone = {0: [*steps[0][:1], step("barrier", 2, 25.0, members=[0, 1])], 1: steps[1][:1]}
-    made = timeline(1, {0: (10.0, 30.0), 1: (10.0, 30.0)}, meetings(alone), running=True)
-    assert bar_of(made, 0)[-2:] == [("compute", 3, 15), ("waiting", 15, 20)]
-
-
-def test_what_a_rank_does_before_it_waits_for_a_handle_is_its_own_work() -> None:
-    pair = {"members": [0, 1]}
+def test_the_rings_of_sendrecv_are_counted_by_each_rank() -> None:
     steps = {
-        0: [step("all_reduce", 1, 1.0, 6.0, asked=5.0, **pair), step("barrier", 2, 2.0, 4.1, **pair)],
-        1: [step("all_reduce", 1, 3.0, 3.1, **pair), step("barrier", 2, 4.0, 4.1, **pair)],
+        0: [step("sendrecv", 4, 1.0, 1.5), step("sendrecv", 6, 2.0, 2.5)],
+        1: [step("sendrecv", 9, 1.2, 1.5), step("barrier", 1, 1.7, 1.8), step("sendrecv", 11, 2.2, 2.5)],
     }
-    made = timeline(1, {0: (0.0, 6.0), 1: (0.0, 6.0)}, meetings(steps), running=False)
-    assert bar_of(made, 0) == [
-        ("compute", 0, 2),
-        ("waiting", 2, 4),
-        ("transfer", 4, 4.1),
-        ("compute", 4.1, 5),
-        ("transfer", 5, 6),
+    rings = [met for met in meetings(steps) if met.name == "sendrecv"]
+    assert [(met.seq, sorted(met.steps), met.began, met.met) for met in rings] == [
+        (1, [0, 1], 1.0, math.inf),
+        (2, [0, 1], 2.0, math.inf),
     ]
-    assert made.sentence == "rank 1 came last in 2 of 2 collectives; rank 0 waited up to 2.0 s for it."
-    steps[0][0] = step("all_reduce", 1, 1.0, 6.0, asked=math.inf, **pair)  # nobody has waited for it
-    made = timeline(1, {0: (0.0, 6.0), 1: (0.0, 6.0)}, meetings(steps), running=False)
-    assert bar_of(made, 0) == [("compute", 0, 2), ("waiting", 2, 4), ("transfer", 4, 4.1), ("compute", 4.1, 6)]
-
-
-def test_a_meeting_is_looked_through_once_and_not_once_for_each_rank() -> None:
-    looks = 0
-
-    class Counted(dict[int, CallRecord]):
-        def values(self) -> Any:
-            nonlocal looks
-            looks += 1
-            return super().values()
-
-    size = 64
-    own = {rank: step("barrier", 1, 1.0 + rank, 70.0, members=list(range(size)), line="line 1") for rank in range(size)}
-    meeting = MatchedCall("barrier", "world", list(range(size)), 1, Counted(own))
-    made = timeline(1, dict.fromkeys(range(size), (0.0, 80.0)), [meeting], running=False)
-    assert made.late == 63
-    assert looks < 5
-
-
-# ── the ladder ──
-
-
-def test_a_hang_is_one_missing_mark_beside_arrived_ones() -> None:
-    steps = met_at((1, 1, 1, 1))
-    for rank in (0, 1, 3):
-        steps[rank].append(step("broadcast", 2, 2.0, line="line 3: broadcast(x)"))
-    made = ladder(4, meetings(steps), ended=False)
-    assert made.group == "world"
-    assert [(rung.seq, rung.name, rung.marks) for rung in made.rungs] == [
-        (1, "all_reduce", ("done",) * 4),
-        (2, "broadcast", ("arrived", "arrived", "missing", "arrived")),
-    ]
-    assert made.rungs[1].line == "line 3: broadcast(x)"
-
-
-def test_the_ladder_is_of_the_group_in_which_somebody_waits() -> None:
-    pair = {"group": "pair", "members": [1, 2]}
-    steps = met_at((1, 1, 1, 1))
-    steps[1].append(step("barrier", 1, 0.5, **pair))
-    made = ladder(4, meetings(steps), ended=False)
-    assert made.group == "ranks 1-2"
-    assert made.rungs[0].marks == ("out", "arrived", "missing", "out")
-
-
-def test_another_call_in_its_place_and_a_failure_have_marks_of_their_own() -> None:
-    both = {"failed": True, "members": [0, 1]}
-    steps = {0: [step("all_reduce", 1, 1.0, **both)], 1: [step("broadcast", 1, 2.0, **both)]}
-    made = ladder(2, meetings(steps), ended=True)
-    assert made.rungs[0].marks == ("failed", "other")
-
-
-def test_what_is_long_past_counts_as_done() -> None:
-    steps = met_at(*((float(i),) * 4 for i in range(1, 6)))
-    steps[2] = steps[2][3:]  # it told only its last steps
-    made = ladder(4, meetings(steps), ended=False)
-    assert {mark for rung in made.rungs for mark in rung.marks} == {"done"}
-
-
-# ── while it runs, and after ──
-
-
-def test_a_chronicle_hears_the_last_steps_and_the_end_replaces_them() -> None:
-    chronicle = CollectiveLog()
-    chronicle.begin(3, [0, 1])
-    began = chronicle._began[0]
-    members = {"members": [0, 1]}
-    chronicle.hear(0, [step("barrier", 1, began + 1, **members)])
-    made, time = chronicle.story(2)
-    assert made.rungs[0].marks == ("arrived", "missing")
-    assert time.running
-    chronicle.hear(1, [step("barrier", 1, began - 500, **members)])  # of the cell before
-    assert chronicle.story(2)[0].rungs[0].marks == ("arrived", "missing")
-    whole = [step("barrier", 1, began + 1, began + 2, **members)]
-    chronicle.end({0: Done(1, 3.0, began=began, steps=whole), 1: Done(1, 3.0, began=began, steps=whole)})
-    made, time = chronicle.story(2)
-    assert made.rungs[0].marks == ("done", "done")
-    assert (time.cell, time.running, round(time.seconds, 3)) == (3, False, 3.0)
-    assert chronicle.story(2) is chronicle.story(2)
-
-
-def test_the_last_cells_are_told_oldest_first_each_once_and_no_more_than_twenty() -> None:
-    chronicle = CollectiveLog()
-    assert chronicle.past() == ()
-    for number in range(1, 31):
-        late = met_at((0.0, 0.0, 1.0) if number % 2 else (0.0, 0.0, 0.0))
-        chronicle.begin(number, [0, 1, 2])
-        chronicle.end({rank: Done(number, 2.0, began=0.001, steps=late[rank]) for rank in range(3)})
-        if number > 28:
-            assert chronicle.story(3)[1].cell == number
-            assert chronicle.past()[-1].cell == number
-    past = chronicle.past()
-    assert [each.cell for each in past] == list(range(11, 31))
-    assert (past[-1].late, past[-2].late) == (None, 2)
-    assert round(past[-2].waiting, 2) == 0.33
-    assert past[-1].waiting == 0
-    chronicle.begin(31, [0, 1, 2])
-    assert chronicle.past() == past  # it has not ended
-
-
-def test_a_stretch_has_the_line_and_the_data_of_its_call() -> None:
-    steps = {
-        rank: [step("all_reduce", 1, began, 3.1, members=[0, 1], line="line 2: all_reduce(x)", nbytes=8)]
-        for rank, began in enumerate((1.0, 3.0))
-    }
-    made = timeline(7, {0: (0.0, 4.0), 1: (0.0, 4.0)}, meetings(steps), running=False)
-    waits = made.spans[0][1]
-    assert (waits.kind, waits.name, waits.line, waits.nbytes) == (
-        "waiting",
-        "all_reduce #1",
-        "line 2: all_reduce(x)",
-        8,
-    )
-    assert made.late == 1
-    assert round(made.waiting, 3) == 0.25
-
-
-def test_of_a_long_loop_the_end_is_told_and_said_to_be_the_end() -> None:
-    chronicle = CollectiveLog()
-    chronicle.begin(3, [0, 1])
-    began = chronicle._began[0] - 1000
-    chronicle._began = dict.fromkeys(range(2), began)
-    steps = met_at(*((began + i, began + i + 0.5) for i in range(1000)))
-    for rank in range(2):
-        for at in range(0, 1000, 16):
-            chronicle.hear(rank, steps[rank][at : at + 16])
-    made = chronicle.story(2)[1]
-    assert made.spans[0][0].start == pytest.approx(1000 - 256 + 0.5)
-    chronicle.end({rank: Done(1, 1000.0, began=began, steps=steps[rank][400:], dropped=400) for rank in range(2)})
-    made = chronicle.story(2)[1]
-    assert (made.seconds, made.spans[0][0].start) == (1000.0, pytest.approx(400.5))
-    assert made.waiting == pytest.approx(0.25, abs=0.001)
-    assert made.sentence == "rank 1 came last in 600 of the last 600 collectives; rank 0 waited up to 300.0 s for it."
-    assert chronicle.past()[-1].waiting == made.waiting
-    chronicle.begin(4, [0, 1])
-    chronicle.end({rank: Done(1, 1.0, began=began, steps=[]) for rank in range(2)})
-    assert chronicle.story(2)[1].spans[0][0].start == 0
 
 
 # ── the pictures ──
@@ -375,50 +190,3 @@ def test_who_never_came_is_in_the_picture() -> None:
     assert plan.missing == (2,)
     assert "rank 2 did not arrive." in plan.notes
     assert "It failed on ranks 0-1,3." in plan.notes
-
-
-# ── the trace ──
-
-
-def test_bandwidths_are_those_of_nccl_tests() -> None:
-    assert perfetto.bandwidths("all_reduce", 10**9, 1.0, 4) == (1.0, 1.5)
-    assert perfetto.bandwidths("all_gather", 10**9, 1.0, 4) == (4.0, 3.0)
-    assert perfetto.bandwidths("reduce_scatter", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
-    assert perfetto.bandwidths("broadcast", 10**9, 2.0, 4) == (0.5, 0.5)
-    assert perfetto.bandwidths("all_to_all", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
-    assert perfetto.bandwidths("barrier", 0, 0.0, 4) == (0.0, 0.0)
-
-
-def test_a_trace_has_a_track_for_each_rank_with_waits_apart(tmp_path: Path) -> None:
-    members = {"members": [0, 1], "nbytes": 10**6}
-    answers = {
-        0: Done(1, 3.0, began=100.0, steps=[step("all_reduce", 1, 100.5, 102.0, **members)]),
-        1: Done(1, 2.5, began=100.1, steps=[step("all_reduce", 1, 101.5, 102.0, **members)]),
-    }
-    places = [RankPlacement(rank, 2, rank, 2, 0, 1, "cpu", "gloo", 1) for rank in range(2)]
-    file = tmp_path / "trace.json"
-    assert perfetto.write(file, places, 5, "all_reduce(x)", answers) == 1
-    events = json.loads(file.read_text())["traceEvents"]
-    names = {(e["tid"], e["args"]["name"]) for e in events if e["name"] == "thread_name"}
-    assert names == {(0, "rank 0 (cpu)"), (1, "rank 1 (cpu)")}
-    own = [(e["name"], e["ts"], e["dur"]) for e in events if e["ph"] == "X" and e["tid"] == 0]
-    assert own == [
-        ("cell 5", 0.0, 3e6),
-        ("all_reduce", 5e5, 1.5e6),
-        ("waiting", 5e5, 1e6),
-        ("transfer", 1.5e6, 5e5),
-    ]
-    [call] = [e["args"] for e in events if e["name"] == "all_reduce" and e["tid"] == 1]
-    assert call["bytes"] == 10**6
-    assert call["algorithm bandwidth (GB/s)"] == 0.002
-    assert call["bus bandwidth (GB/s)"] == 0.002
-
-
-def test_a_file_that_cannot_be_written_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(SpecError, match="needs a file's name"):
-        perfetto.check(" ")
-    with pytest.raises(SpecError, match="is a folder"):
-        perfetto.check(str(tmp_path))
-    with pytest.raises(SpecError, match="There is no folder"):
-        perfetto.check(str(tmp_path / "no" / "t.json"))
-    assert perfetto.check(str(tmp_path / "t.json")) == tmp_path / "t.json"
