@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.notebook.display.items import FoldedItem, Line, Piece, Rich, version
+from nbcomm.notebook.output import folding
 from nbcomm.notebook.output.folding import Merger, Order, merge
 
 SEQUENCES = st.lists(st.lists(st.sampled_from("abcd"), max_size=12), min_size=1, max_size=4)
@@ -45,6 +46,8 @@ def pairs(entries: list[FoldedItem]) -> list[tuple[tuple[int, ...], Piece]]:
         (("s u0 s v0", "s u1 s v1"), "01:s 0:u0 1:u1 01:s 0:v0 1:v1"),
         (("x a", "a", "c"), "0:x 2:c 01:a"),
         (("w a", "a", "a", "x a"), "0:w 3:x 0123:a"),
+        (("a x a z", "a x w v"), "01:a 01:x 0:a 1:w 0:z 1:v"),
+        (("a c", "b", "c", "d"), "0:a 1:b 3:d 02:c"),
     ],
 )
 def test_ranks_that_agree_are_folded_and_the_others_follow_in_order(texts, expected):
@@ -126,6 +129,18 @@ def test_what_all_ranks_agree_on_does_not_wait():
     assert pairs(merger.settle()) == [((0, 1, 2), Line("stdout", "a"))]
 
 
+def test_what_all_ranks_have_shown_makes_none_of_them_sure_of_the_next():
+    merger = Merger(range(3), window=1)
+    for rank in range(3):
+        merger.push(rank, lines("a"))
+    assert written(pairs(merger.settle())) == "012:a"
+    merger.push(0, lines("b"))
+    merger.push(2, lines("c"))
+    assert merger.settle() == []
+    merger.push(1, lines("b"))
+    assert written(pairs(merger.settle())) == "01:b", "another rank may show a c, too"
+
+
 def test_a_preview_shows_the_rest_and_takes_nothing():
     merger = Merger(range(2))
     merger.push(0, lines("a b c"))
@@ -133,6 +148,100 @@ def test_a_preview_shows_the_rest_and_takes_nothing():
     hidden, entries = merger.preview({0: bar, 1: bar}, limit=2)
     assert (hidden, written(pairs(entries))) == (1, "0:b 0:c 01:bar")
     assert len(merger.lanes[0]) == 3
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(0, (5, "")), (2, (3, "0:d 0:e")), (4, (1, "0:b 0:c 0:d 0:e")), (9, (0, "0:a 0:b 0:c 0:d 0:e"))],
+)
+def test_a_preview_has_the_last_lines_wherever_they_wait(limit, expected):
+    merger = Merger(range(2), window=2)
+    merger.push(0, lines("a b c d e"))
+    hidden, entries = merger.preview({}, limit=limit)
+    assert (hidden, written(pairs(entries))) == expected
+
+
+def test_a_lane_tells_since_when_its_oldest_piece_waits():
+    merger = Merger(range(2), window=2)
+    lane, other = merger.lanes
+    merger.push(0, lines("a b"), 100.0)
+    merger.push(0, lines("c"), 200.0)
+    merger.push(0, [], 300.0)
+    assert (lane.since, other.since) == (100.0, None)
+    for word, since in [("a", 100.0), ("b", 200.0), ("c", None)]:
+        merger.push(1, lines(word), 400.0)
+        assert written(pairs(merger.settle())) == f"01:{word}"
+        assert lane.since == since
+    merger.push(0, lines("d"), 5.0)
+    assert lane.since == 5.0
+
+
+def everything(merger: Merger) -> str:
+    """What comes out if the ranks end now."""
+    for lane in merger.lanes:
+        merger.end(lane.rank)
+    return written(pairs(merger.settle()))
+
+
+@pytest.mark.parametrize(
+    ("order", "window", "expected"),
+    [("fold", 9, "0:x 2:c 12:b 1:d"), ("fold", 1, "0:x 1:b 2:c 1:d 2:b"), ("by_rank", 9, "0:x 1:b 1:d 2:c 2:b")],
+)
+def test_what_a_rank_clears_is_taken_back_and_the_rest_is_merged_anew(order, window, expected):
+    merger = Merger(range(3), order=order, window=window)
+    for rank, text in enumerate(["a b", "b d", "c b"]):
+        merger.push(rank, lines(text), 1.0)
+    merger.force(lambda lane: lane.rank == 0)
+    merger.push(0, lines("waits"), 2.0)
+    again = merger.cleared({0}, 3.0)
+    assert again is not None
+    assert [(len(lane), lane.since) for lane in again.lanes] == [(0, None), (2, 3.0), (2, 3.0)]
+    again.push(0, lines("x"), 4.0)
+    assert everything(again) == expected
+
+
+def test_who_had_ended_has_ended_after_it_too():
+    merger = Merger(range(2))
+    merger.push(1, lines("a"))
+    merger.end(1)
+    again = merger.cleared({0}, 1.0)
+    again.push(0, lines("b"))
+    again.end(0)
+    assert written(pairs(again.settle())) == "0:b 1:a"
+
+
+def test_a_display_that_is_merged_anew_has_no_place_yet():
+    merger = Merger(range(2))
+    shown = rich("plot")
+    merger.push(1, [shown])
+    merger.force(lambda lane: True)
+    shown.slot = object()
+    merger.cleared({0}, 1.0)
+    assert shown.slot is None
+
+
+@pytest.mark.parametrize(
+    ("limit", "later"),
+    [("_REMEMBERED", ["ff", "gg"]), ("_REMEMBERED_LETTERS", ["f", "", "", ""])],
+    ids=["lines", "letters"],
+)
+def test_where_too_much_is_out_the_others_keep_it_until_they_clear(monkeypatch, limit, later):
+    monkeypatch.setattr(folding, limit, 4)
+    merger = Merger(range(2), window=2)
+    merger.push(0, lines("a b"))
+    merger.push(1, lines("c d e"))
+    assert len(merger.force(lambda lane: True)) == 5
+    merger.push(0, lines("u v w"))
+    assert merger.cleared({0}, 1.0) is None, "of rank 1 one line too much is out"
+    assert len(merger.lanes[0]) == 0, "but what rank 0 had waiting is gone"
+    shown = [Line("stdout", text) for text in later]
+    merger.push(0, shown)
+    merger.force(lambda lane: True)
+    again = merger.cleared({1}, 2.0)
+    assert again is not None, "all of rank 0 is remembered: what it had cleared counts no more"
+    for rank in range(2):
+        again.end(rank)
+    assert pairs(again.settle()) == [((0,), line) for line in shown]
 
 
 def rich(text: str) -> Rich:
@@ -143,9 +252,9 @@ def test_a_lane_tells_how_far_back_a_display_waits_and_since_when_one_that_may_c
     merger = Merger(range(2))
     (lane, _) = merger.lanes
     assert (lane.reach, lane.fixed_since) == (0, None)
-    merger.push(0, [*lines("a"), rich("plot"), *lines("b")], 1.0)
-    merger.push(0, [Rich(version({"text/html": "bar"}, {}), "its id"), *lines("c")], 2.0)
-    assert (lane.reach, lane.fixed_since) == (4, 2.0)
+    merger.push(0, [*lines("a"), rich("plot"), *lines("b")], 7.0)
+    merger.push(0, [Rich(version({"text/html": "bar"}, {}), "its id"), *lines("c")], 9.0)
+    assert (lane.reach, lane.fixed_since) == (4, 9.0)
     merger.end(1)
     merger.settle()
     assert (lane.reach, lane.fixed_since) == (0, None)
@@ -158,12 +267,25 @@ def test_an_equal_display_joins_one_that_is_out_already():
     merger.push(0, [rich("plot"), *lines("a")])
     merger.push(2, [*lines("a"), rich("plot")])
     assert merger.joined == [entry]
-    assert entry.ranks == (0, 1)
+    assert (entry.ranks, entry.forced) == ((0, 1), True)
     for rank in range(3):
         merger.end(rank)
     merger.joined.clear()
     assert written(pairs(merger.settle())) == "02:a", "rank 2 shows it after a line that is not out"
     assert merger.joined == []
+
+
+def test_several_displays_are_joined_in_their_order_each_by_the_ranks_own():
+    merger = Merger(range(2))
+    merger.push(1, [rich("one"), rich("two"), rich("three")])
+    one, two, three = merger.force(lambda lane: bool(lane.rich))
+    own = [rich("one"), rich("three"), rich("two")]
+    merger.push(0, own)
+    assert merger.joined == [one, three]
+    assert (one.parts[0], three.parts[0]) == (own[0], own[1])
+    assert one.parts[0] is own[0]
+    assert two.ranks == (1,)
+    assert len(merger.lanes[0]) == 1, "its third is older than its second there, so it comes by itself"
 
 
 def test_a_display_is_not_joined_out_of_order():
