@@ -379,7 +379,7 @@ def _chain(board: Board, job: Job) -> None:
             board.rows[place + 1][0] = got
             board.steps[-1][3][place + 1][0] = got
     if carry:
-        board.rows[0][0] = board.steps[-1][3][0][0] = _nothing(job)
+        _give_nothing(board, job)
 
 
 def _hillis_steele(board: Board, job: Job) -> None:
@@ -391,14 +391,15 @@ def _hillis_steele(board: Board, job: Job) -> None:
         board.step(
             "shift", "every rank sends its result to the next rank", [(p, p + 1, [0]) for p in range(job.size - 1)]
         )
-        board.rows[0][0] = _nothing(job)
-        board.steps[-1][3][0][0] = board.rows[0][0]
+        _give_nothing(board, job)
 
 
-def _nothing(job: Job) -> Cell:
-    """What an exclusive scan gives the first rank."""
+def _give_nothing(board: Board, job: Job) -> None:
+    """Give the first rank of an exclusive scan what changes nothing; of a rank alone no step shows it."""
     value = plans.combine(job.op, [], like=[job.values[0]])
-    return Cell(sketch(value), (), value)
+    board.rows[0][0] = Cell(sketch(value), (), value)
+    if board.steps:
+        board.steps[-1][3][0][0] = board.rows[0][0]
 
 
 _HUB, _BINOMIAL, _LOG = "everything through one rank", "a binomial tree", "⌈log₂ W⌉"

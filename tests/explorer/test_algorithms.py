@@ -175,6 +175,13 @@ def test_steps_are_named_in_words() -> None:
     assert names[6] == "no message: each complete sum is divided by the number of ranks in it"
 
 
+@pytest.mark.parametrize("algorithm", ALGORITHMS["scan"])
+def test_an_exclusive_scan_of_one_rank_gives_what_changes_nothing(algorithm: str) -> None:
+    done = run("scan", algorithm, [5], exclusive=True, ranks=[2])
+    assert done.result == plan("scan", [5], exclusive=True, ranks=[2]).after
+    assert (done.stages, [cell.text for cell in done.result[2]]) == ((), ["0"])
+
+
 def test_what_cannot_be_carried_out_is_a_sentence() -> None:
     with pytest.raises(CollectiveError, match="choose one of naive, ring, tree, recursive doubling"):
         run("all_reduce", "magic", [1, 2])
