@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
 from fractions import Fraction
+from typing import Any
 
 import pytest
 
 from nbcomm.errors import CollectiveError, OpError
 from nbcomm.explorer import algorithms
 from nbcomm.explorer.algorithms import ALGORITHMS, Run, run
+from nbcomm.explorer.simulation import Cost
 from nbcomm.number_ops import PAIRS
 from nbcomm.pictures.plan import NAMES, REDUCING, Cell, made_up, plan
 
@@ -175,6 +178,323 @@ def test_steps_are_named_in_words() -> None:
     assert names[6] == "no message: each complete sum is divided by the number of ranks in it"
 
 
+HUB = {"rank # sends to rank #"}
+UP = {f"every second remaining rank sends to the rank {far}" for far in ("next to it", "# places away")}
+DOWN = {f"every rank reached so far sends to the rank {far}" for far in ("next to it", "# places away")}
+AHEAD = ("# place ahead", "# places ahead")
+ADDS = {"every rank sends a chunk to the next rank, which combines it with its own"}
+ON = {"every rank sends a complete chunk to the next rank"}
+CHUNK = "every chunk in transit moves to the next rank"
+KEEPS = {"every rank keeps its own item"}
+FOLDED = {
+    "fold in": {"each rank after the first # sends its data to one of them"},
+    "fold out": {"the ranks that were folded in receive the result"},
+    "exchange": {"partners at distance # exchange their data"},
+}
+PHASES = {
+    ("barrier", "naive"): {"arrive": HUB, "release": HUB},
+    ("barrier", "tree"): {"arrive": UP, "release": DOWN},
+    ("barrier", "recursive doubling"): {
+        "": {f"every rank tells the rank {far} which ranks have arrived" for far in AHEAD}
+    },
+    ("broadcast", "naive"): {"broadcast": HUB},
+    ("broadcast", "ring"): {"": {CHUNK}},
+    ("broadcast", "tree"): {"broadcast": DOWN},
+    ("scatter", "naive"): {"scatter": HUB},
+    ("scatter", "tree"): {"scatter": DOWN},
+    ("gather", "naive"): {"gather": HUB},
+    ("gather", "tree"): {"gather": UP},
+    ("all_gather", "naive"): {"gather": HUB, "broadcast": HUB},
+    ("all_gather", "ring"): {"all-gather": ON},
+    ("all_gather", "tree"): {"gather": UP, "broadcast": DOWN},
+    ("all_gather", "recursive doubling"): FOLDED,
+    ("reduce", "naive"): {"reduce": HUB},
+    ("reduce", "ring"): {"": {f"{CHUNK}, which combines it with its own"}},
+    ("reduce", "tree"): {"reduce": UP},
+    ("all_reduce", "naive"): {"reduce": HUB, "broadcast": HUB},
+    ("all_reduce", "ring"): {"reduce-scatter": ADDS, "all-gather": ON},
+    ("all_reduce", "tree"): {"reduce": UP, "broadcast": DOWN},
+    ("all_reduce", "recursive doubling"): FOLDED,
+    ("reduce_scatter", "naive"): {"reduce": HUB, "scatter": HUB},
+    ("reduce_scatter", "ring"): {"reduce-scatter": ADDS},
+    ("reduce_scatter", "tree"): {"reduce": UP, "scatter": DOWN},
+    ("reduce_scatter", "recursive doubling"): {
+        **FOLDED,
+        "exchange": {"partners at distance # exchange the halves that belong to the other side"},
+    },
+    ("all_to_all", "naive"): {"no message": KEEPS, "": HUB},
+    ("all_to_all", "ring"): {"no message": KEEPS, "": {f"every rank sends to the rank {far}" for far in AHEAD}},
+    ("all_to_all", "recursive doubling"): {
+        "no message": {
+            "every rank sorts its items by their distance to the receiver",
+            "every rank sorts the received items by sender",
+        },
+        "": {f"items whose distance has the bit # set move {far}" for far in AHEAD},
+    },
+    ("scan", "naive"): {"": {"rank # sends its running result to rank #"}},
+    ("scan", "recursive doubling"): {"": {f"every rank sends its partial result to the rank {far}" for far in AHEAD}},
+}
+
+
+@pytest.mark.parametrize(("name", "algorithm"), EACH)
+def test_every_step_is_named_by_its_phase_its_number_and_what_is_sent(name: str, algorithm: str) -> None:
+    told: dict[str, set[str]] = {}
+    numbers: dict[str, list[tuple[int, int]]] = {}
+    for stage in run(name, algorithm, made_up(name, 6)).stages:
+        before, _, what = stage.name.partition(": ")
+        phase, _, step = before.rpartition("step ")
+        phase = phase.removesuffix(", ") if step != before else before
+        told.setdefault(phase, set()).add(re.sub("[0-9]+", "#", what))
+        if step != before:
+            number, _, count = step.partition(" of ")
+            numbers.setdefault(phase, []).append((int(number), int(count)))
+    assert told == PHASES[name, algorithm]
+    for pairs in numbers.values():
+        assert pairs == [(number, len(pairs)) for number in range(1, len(pairs) + 1)]
+
+
+@pytest.mark.parametrize(("name", "algorithm"), EACH)
+def test_messages_go_where_the_words_say(name: str, algorithm: str) -> None:
+    for size in (2, 5, 8):
+        for stage in run(name, algorithm, made_up(name, size)).stages:
+            words = re.search(
+                "([0-9]+) places? (?:ahead|away)|distance ([0-9]+)|next|rank ([0-9]+) .* rank ([0-9]+)", stage.name
+            )
+            for message in stage.messages if words else ():
+                far = (message.dst - message.src) % size
+                if words[3]:
+                    assert (message.src, message.dst) == (int(words[3]), int(words[4])), stage.name
+                elif words[2]:
+                    assert abs(message.dst - message.src) == int(words[2]), stage.name
+                elif "every second" in stage.name:
+                    assert -far % size == int(words[1] or 1), stage.name
+                else:
+                    assert far == int(words[1] or 1), stage.name
+
+
+def test_the_ranks_of_a_message_are_named() -> None:
+    def named(name: str, algorithm: str, **more: Any) -> list[str]:
+        stages = run(name, algorithm, made_up(name, 3), ranks=[2, 5, 7], **more).stages
+        return [stage.name.partition(": ")[2] for stage in stages if stage.messages]
+
+    assert named("gather", "naive", dst=5) == ["rank 7 sends to rank 5", "rank 2 sends to rank 5"]
+    assert named("broadcast", "naive", src=5) == ["rank 5 sends to rank 7", "rank 5 sends to rank 2"]
+    assert named("scan", "naive") == [f"rank {a} sends its running result to rank {b}" for a, b in [(2, 5), (5, 7)]]
+    pairs = [(2, 5), (2, 7), (5, 2), (5, 7), (7, 2), (7, 5)]
+    assert named("all_to_all", "naive") == [f"rank {src} sends to rank {dst}" for src, dst in pairs]
+    assert [stage.name for stage in run("scan", "recursive doubling", [1, 2, 3], exclusive=True).stages[-1:]] == [
+        "shift, step 1 of 1: every rank sends its result to the next rank"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm"), [each for each in EACH if each[0] in {"reduce", "reduce_scatter", "scatter"}]
+)
+def test_what_is_handed_over_is_in_one_place_only(name: str, algorithm: str) -> None:
+    for size in (2, 4, 6, 8):
+        for stage in run(name, algorithm, made_up(name, size)).stages:
+            if stage.name.startswith(("exchange", "fold")) and size == 6:
+                continue  # the ranks beyond a power of two keep what they have
+            for cells in zip(*stage.state.values(), strict=True):
+                sources = [source for cell in cells if cell is not None for source in cell.sources]
+                assert len(sources) == len(set(sources)), (size, stage.name)
+
+
+@pytest.mark.parametrize(
+    ("name", "algorithm"), [each for each in EACH if each[0] in {"barrier", "broadcast", "gather", "all_gather"}]
+)
+def test_who_passes_something_on_keeps_it(name: str, algorithm: str) -> None:
+    for size in (2, 5, 8):
+        done = run(name, algorithm, made_up(name, size))
+        before = done.start
+        for stage in done.stages:
+            for rank, row in stage.state.items():
+                assert all(now is not None for was, now in zip(before[rank], row, strict=True) if was is not None)
+            before = stage.state
+
+
+HUBS = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
+AROUND = (
+    "0>1:0 1>2:1 2>3:2 3>4:3 4>0:4 | 0>1:4 1>2:0 2>3:1 3>4:2 4>0:3 | "
+    "0>1:3 1>2:4 2>3:0 3>4:1 4>0:2 | 0>1:2 1>2:3 2>3:4 3>4:0 4>0:1"
+)
+REDUCED = (
+    "0+1:4 1+2:0 2+3:1 3+4:2 4+0:3 | 0+1:3 1+2:4 2+3:0 3+4:1 4+0:2 | "
+    "0+1:2 1+2:3 2+3:4 3+4:0 4+0:1 | 0+1:1 1+2:2 2+3:3 3+4:4 4+0:0"
+)
+THERE = "1+0:0 | 2+0:0 | 3+0:0 | 4+0:0"
+BACK = "0>1:0 | 0>2:0 | 0>3:0 | 0>4:0"
+TREE_THERE = "1+0:0 3+2:0 | 2+0:0 | 4+0:0"
+TREE_BACK = "0>4:0 | 0>2:0 | 0>1:0 2>3:0"
+SENT = {
+    ("barrier", "naive"): f"{THERE} | {BACK}",
+    ("barrier", "tree"): f"{TREE_THERE} | {TREE_BACK}",
+    ("barrier", "recursive doubling"): (
+        "0+1:0 1+2:0 2+3:0 3+4:0 4+0:0 | 0+2:0 1+3:0 2+4:0 3+0:0 4+1:0 | 0+4:0 1+0:0 2+1:0 3+2:0 4+3:0"
+    ),
+    ("broadcast", "naive"): "1>2:0 | 1>3:0 | 1>4:0 | 1>0:0",
+    ("broadcast", "ring"): (
+        "1>2:0 | 1>2:1 2>3:0 | 1>2:2 2>3:1 3>4:0 | 1>2:3 2>3:2 3>4:1 4>0:0 | 1>2:4 2>3:3 3>4:2 4>0:1 | "
+        "2>3:4 3>4:3 4>0:2 | 3>4:4 4>0:3 | 4>0:4"
+    ),
+    ("broadcast", "tree"): "1>0:0 | 1>3:0 | 1>2:0 3>4:0",
+    ("scatter", "naive"): "1>2:2 | 1>3:3 | 1>4:4 | 1>0:0",
+    ("scatter", "tree"): "1>0:0 | 1>3:34 | 1>2:2 3>4:4",
+    ("gather", "naive"): "2>1:2 | 3>1:3 | 4>1:4 | 0>1:0",
+    ("gather", "tree"): "2>1:2 4>3:4 | 3>1:34 | 0>1:0",
+    ("all_gather", "naive"): "1>0:1 | 2>0:2 | 3>0:3 | 4>0:4 | 0>1:01234 | 0>2:01234 | 0>3:01234 | 0>4:01234",
+    ("all_gather", "ring"): AROUND,
+    ("all_gather", "tree"): "1>0:1 3>2:3 | 2>0:23 | 4>0:4 | 0>4:01234 | 0>2:01234 | 0>1:01234 2>3:01234",
+    ("all_gather", "recursive doubling"): (
+        "4>0:4 | 0>1:04 1>0:1 2>3:2 3>2:3 | 0>2:014 1>3:014 2>0:23 3>1:23 | 0>4:01234"
+    ),
+    ("reduce", "naive"): "2+1:0 | 3+1:0 | 4+1:0 | 0+1:0",
+    ("reduce", "ring"): (
+        "2+3:0 | 2+3:1 3+4:0 | 2+3:2 3+4:1 4+0:0 | 2+3:3 3+4:2 4+0:1 0+1:0 | 2+3:4 3+4:3 4+0:2 0+1:1 | "
+        "3+4:4 4+0:3 0+1:2 | 4+0:4 0+1:3 | 0+1:4"
+    ),
+    ("reduce", "tree"): "2+1:0 4+3:0 | 3+1:0 | 0+1:0",
+    ("all_reduce", "naive"): f"{THERE} | {BACK}",
+    ("all_reduce", "ring"): f"{REDUCED} | {AROUND}",
+    ("all_reduce", "tree"): f"{TREE_THERE} | {TREE_BACK}",
+    ("all_reduce", "recursive doubling"): ("4+0:0 | 0+1:0 1+0:0 2+3:0 3+2:0 | 0+2:0 1+3:0 2+0:0 3+1:0 | 0>4:0"),
+    ("reduce_scatter", "naive"): "1+0:01234 | 2+0:01234 | 3+0:01234 | 4+0:01234 | 0>1:1 | 0>2:2 | 0>3:3 | 0>4:4",
+    ("reduce_scatter", "ring"): REDUCED,
+    ("reduce_scatter", "tree"): "1+0:01234 3+2:01234 | 2+0:01234 | 4+0:01234 | 0>4:4 | 0>2:23 | 0>1:1 2>3:3",
+    ("reduce_scatter", "recursive doubling"): (
+        "4+0:01234 | 0+2:23 1+3:23 2+0:014 3+1:014 | 0+1:1 1+0:04 2+3:3 3+2:2 | 0>4:4"
+    ),
+    ("all_to_all", "naive"): "- | " + " | ".join(f"{a}>{b}:{a}" for a in range(5) for b in range(5) if a != b),
+    ("all_to_all", "ring"): (
+        "- | 0>1:0 1>2:1 2>3:2 3>4:3 4>0:4 | 0>2:0 1>3:1 2>4:2 3>0:3 4>1:4 | "
+        "0>3:0 1>4:1 2>0:2 3>1:3 4>2:4 | 0>4:0 1>0:1 2>1:2 3>2:3 4>3:4"
+    ),
+    ("all_to_all", "recursive doubling"): (
+        "- | 0>1:13 1>2:13 2>3:13 3>4:13 4>0:13 | 0>2:23 1>3:23 2>4:23 3>0:23 4>1:23 | "
+        "0>4:4 1>0:4 2>1:4 3>2:4 4>3:4 | -"
+    ),
+    ("scan", "naive"): "0+1:0 | 1+2:0 | 2+3:0 | 3+4:0",
+    ("scan", "recursive doubling"): "0+1:0 1+2:0 2+3:0 3+4:0 | 0+2:0 1+3:0 2+4:0 | 0+4:0",
+}
+"""What 5 ranks send in each step, where rank 1 is the src or dst: sender>receiver:slots, a + where it is combined."""
+
+
+def sent(done: Run) -> str:
+    """The messages, as above."""
+    return " | ".join(
+        " ".join(f"{m.src}{'>+'[m.adds]}{m.dst}:{''.join(map(str, m.chunks))}" for m in stage.messages) or "-"
+        for stage in done.stages
+    )
+
+
+@pytest.mark.parametrize(("name", "algorithm"), EACH)
+def test_who_sends_what_to_whom(name: str, algorithm: str) -> None:
+    done = run(name, algorithm, made_up(name, 5), **{HUBS[name]: 1} if name in HUBS else {})
+    assert sent(done) == SENT[name, algorithm]
+
+
+def hands_over(name: str, algorithm: str, phase: str) -> bool:
+    """Whether a sender has no more of what it sends in this phase."""
+    in_parts = (name, algorithm) in {("reduce", "ring"), ("reduce_scatter", "recursive doubling")}
+    return phase in {"reduce", "scatter", "reduce-scatter"} or (in_parts and phase in {"", "exchange"})
+
+
+@pytest.mark.parametrize(("name", "algorithm"), [each for each in EACH if each[0] != "all_to_all"])
+def test_the_state_is_what_the_messages_make_of_it(name: str, algorithm: str) -> None:
+    for size in (2, 5, 7, 8):
+        done = run(name, algorithm, made_up(name, size))
+        state = sources_of(done.start)
+        for stage in done.stages:
+            before = {rank: list(row) for rank, row in state.items()}
+            phase = stage.name.rpartition("step ")[0].removesuffix(", ")
+            for message in stage.messages if hands_over(name, algorithm, phase) else ():
+                for chunk in message.chunks:
+                    state[message.src][chunk] = None
+            for message in stage.messages:
+                row = state[message.dst]
+                for chunk in message.chunks:
+                    new = before[message.src][chunk]
+                    row[chunk] = new | row[chunk] if message.adds and new and row[chunk] else new
+            assert sources_of(stage.state) == state, (size, stage.name)
+
+
+def sources_of(state: dict[int, tuple[Cell | None, ...]]) -> dict[int, list[set[int] | None]]:
+    return {rank: [None if cell is None else set(cell.sources) for cell in row] for rank, row in state.items()}
+
+
+def texts(state: dict[int, tuple[Cell | None, ...]]) -> list[str]:
+    """What each rank has in its slots, a . for nothing."""
+    return [" ".join("." if cell is None else cell.text for cell in row) for row in state.values()]
+
+
+def test_an_item_of_an_all_to_all_lies_in_its_senders_slot() -> None:
+    for algorithm in ("naive", "ring"):
+        done = run("all_to_all", algorithm, made_up("all_to_all", 3))
+        assert done.labels == ("from rank 0", "from rank 1", "from rank 2")
+        assert texts(done.start) == ["11 12 13", "21 22 23", "31 32 33"]
+        assert texts(done.stages[0].state) == ["11 . .", ". 22 .", ". . 33"]
+        assert texts(done.stages[-1].state) == ["11 21 31", "12 22 32", "13 23 33"]
+    assert texts(run("all_to_all", "naive", made_up("all_to_all", 3)).stages[1].state) == [
+        "11 . .",
+        "12 22 .",
+        ". . 33",
+    ]
+    assert texts(done.stages[1].state) == ["11 . 31", "12 22 .", ". 23 33"]
+
+
+def test_items_of_brucks_all_to_all_lie_by_their_distance() -> None:
+    done = run("all_to_all", "recursive doubling", made_up("all_to_all", 3))
+    assert done.labels == ("distance 0", "distance 1", "distance 2")
+    assert [texts(stage.state) for stage in done.stages] == [
+        ["11 12 13", "22 23 21", "33 31 32"],
+        ["11 31 13", "22 12 21", "33 23 32"],
+        ["11 31 21", "22 12 32", "33 23 13"],
+        ["11 21 31", "12 22 32", "13 23 33"],
+    ]
+
+
+def test_what_an_exclusive_scan_passes_on_lies_beside_its_result() -> None:
+    done = run("scan", "naive", [1, 2, 3, 4], exclusive=True)
+    assert done.labels == ("out", "running result")
+    assert sent(done) == "0+1:1 | 1+2:1 | 2+3:1"
+    assert [texts(stage.state) for stage in done.stages] == [
+        [". 1", "1 3", ". 3", ". 4"],
+        [". 1", "1 3", "3 6", ". 4"],
+        ["0 1", "1 3", "3 6", "6 10"],
+    ]
+
+
+def test_hillis_and_steeles_exclusive_scan_ends_with_a_shift() -> None:
+    done = run("scan", "recursive doubling", [1, 2, 3, 4], exclusive=True)
+    assert sent(done) == "0+1:0 1+2:0 2+3:0 | 0+2:0 1+3:0 | 0>1:0 1>2:0 2>3:0"
+    assert [texts(stage.state) for stage in done.stages] == [
+        ["1", "3", "5", "7"],
+        ["1", "3", "6", "10"],
+        ["0", "1", "3", "6"],
+    ]
+
+
+@pytest.mark.parametrize("algorithm", ALGORITHMS["scan"])
+def test_the_first_of_an_exclusive_scan_gets_what_changes_nothing_in_the_shape_of_its_own(algorithm: str) -> None:
+    done = run("scan", algorithm, [[5, 6], [7, 8], [9, 9]], op="product", exclusive=True)
+    assert done.result == plan("scan", [[5, 6], [7, 8], [9, 9]], op="product", exclusive=True).after
+    first = done.result[0][0]
+    assert (first.text, first.sources, first.value) == ("[1 1]", (), [1, 1])
+    assert done.stages[-1].state[0][0] == first
+
+
+@pytest.mark.parametrize(("name", "algorithm"), EACH)
+def test_a_run_costs_what_its_last_step_comes_to(name: str, algorithm: str) -> None:
+    done = run(name, algorithm, made_up(name, 5))
+    assert len(done.costs) == len(done.stages)
+    assert done.cost is done.costs[-1]
+    assert done.cost.messages == sum(len(stage.messages) for stage in done.stages)
+
+
+def test_what_one_rank_does_alone_costs_nothing() -> None:
+    assert run("all_reduce", "ring", [5]).cost == Cost(0, 0, Fraction(), Fraction(), Fraction())
+
+
 @pytest.mark.parametrize("algorithm", ALGORITHMS["scan"])
 def test_an_exclusive_scan_of_one_rank_gives_what_changes_nothing(algorithm: str) -> None:
     done = run("scan", algorithm, [5], exclusive=True, ranks=[2])
@@ -183,10 +503,13 @@ def test_an_exclusive_scan_of_one_rank_gives_what_changes_nothing(algorithm: str
 
 
 def test_what_cannot_be_carried_out_is_a_sentence() -> None:
-    with pytest.raises(CollectiveError, match="choose one of naive, ring, tree, recursive doubling"):
+    with pytest.raises(CollectiveError) as refused:
         run("all_reduce", "magic", [1, 2])
-    with pytest.raises(CollectiveError, match="has no 'send'; choose one of barrier, broadcast"):
+    choice = "choose one of naive, ring, tree, recursive doubling."
+    assert str(refused.value) == f"The explorer has no algorithm 'magic' for all_reduce; {choice}"
+    with pytest.raises(CollectiveError) as refused:
         run("send", "ring", [1, 2])
+    assert str(refused.value) == f"The explorer has no 'send'; choose one of {', '.join(ALGORITHMS)}."
     with pytest.raises(OpError, match="There is no reduction"):
         run("reduce", "tree", [1, 2], op="median")
     with pytest.raises(CollectiveError, match="src=9"):
