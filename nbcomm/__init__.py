@@ -71,10 +71,10 @@ def start(n: int | None = None, **options: Any) -> Session:
     Args:
         n: number of ranks; by default one per GPU; without a GPU 4, or 2 on a machine with one core.
         **options: ``device`` ("auto", "cpu" or "cuda"), ``backend``, ``timeout`` and ``grace`` in seconds, and
-            ``name``, which its title begins with.
+            ``name``, with which its title begins.
 
     Raises:
-        StartError: the world did not start; nothing of it is left.
+        StartError: the world did not start; no process of it is left.
 
     Example:
         >>> with nbcomm.start(4) as session:  # doctest: +SKIP
@@ -94,17 +94,17 @@ def spawn(
 ) -> list[Any]:
     """Call ``fn(local_rank, *args, **kwargs_dict)`` on every rank, and return what it returned on each.
 
-    Ignite's ``idist.spawn`` without its backend. It runs on the notebook's world, whose variables and names it sees, if
-    that has the right number of ranks; else on ranks that are started for it and end with it.
+    It is Ignite's ``idist.spawn`` without the argument ``backend``. If the notebook's world has the right number of
+    ranks, the function runs there and sees its variables and names; else on ranks that live only for this call.
 
     Args:
         fn: the function; it may be typed in the notebook.
-        args: its further arguments.
+        args: its other arguments.
         kwargs_dict: its keyword arguments.
-        nproc_per_node: number of ranks; None takes those that are there, or as many as `start` does.
+        nproc_per_node: number of ranks; None takes the notebook's world, or as many ranks as `start`.
 
     Raises:
-        CellError: it raised on some rank.
+        CellError: it raised on at least one rank.
         TransferError: the function, an argument or a result cannot be pickled.
         StartError: the ranks did not start.
 
@@ -118,14 +118,14 @@ def spawn(
 
 
 def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:
-    """Draw a collective: what each rank has before and after, and what goes where. No world is needed.
+    """Draw a collective: what each rank has before and after, and what moves where. No world is needed.
 
     Args:
         name: barrier, broadcast, scatter, gather, all_gather, reduce, all_reduce, reduce_scatter, all_to_all, scan,
             send or sendrecv.
         values: what each rank brings, in rank order: numbers, texts, lists, arrays or tensors. Of scatter the items
             that ``src`` has; of reduce_scatter and all_to_all a list of lists; of barrier the seconds after which each
-            rank arrives. Left out, some are made up.
+            rank arrives. By default, example values are used.
         **how: ``n`` (how many ranks, where values do not say so), ``op``, ``src``, ``dst``, ``mode``, ``exclusive`` as
             in the collective itself, and ``ranks``, the global ranks of a group.
 
@@ -133,8 +133,8 @@ def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:
         A picture; a notebook shows it, ``.svg`` is its text, ``print`` writes it in words.
 
     Raises:
-        CollectiveError: there is no such collective, or the values do not fit it.
-        OpError: there is no such op, or the values do not have it.
+        CollectiveError: the collective does not exist, or the values do not fit it.
+        OpError: the op does not exist, or is not defined for the values.
 
     >>> print(draw("broadcast", ["hello", None, None]))
     broadcast · src 0: out[r] = data of rank 0, on every rank r
@@ -150,14 +150,14 @@ def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:
 def explore(name: str = "all_reduce", *, n: int = 4) -> None:
     """Show the explorer of collectives here: choose one, step through it, count its steps and bytes, predict, break it.
 
-    It needs no world. After a cell with ``--draw`` it can load what that cell really did.
+    It needs no world. After a cell with ``--draw`` it can load the calls that the cell made.
 
     Args:
         name: the collective to begin with.
         n: the number of ranks to begin with, 2 to 16.
 
     Raises:
-        CollectiveError: there is no such collective.
+        CollectiveError: the collective does not exist.
     """
     from .explorer.explorer import explore as show
 
@@ -168,11 +168,11 @@ def attach(identity: str | None = None) -> Session:
     """Attach to a world that another process of this user left running, and return its `Session`.
 
     Args:
-        identity: the world's short name; it can be left out if there is only one without a notebook, or one
-            of this notebook or folder.
+        identity: the world's short name; it can be omitted if only one world has no notebook, or only one of these
+            is of this notebook or folder.
 
     Raises:
-        StateError: there is none, there are several, or another notebook steers it.
+        StateError: there is no such world, there are several, or another notebook steers it.
     """
     from .notebook.session import registry
 
@@ -182,8 +182,7 @@ def attach(identity: str | None = None) -> Session:
 def init() -> Communicator:
     """Join the process group of this script's torchrun and return the `Communicator` that cells call ``comm``.
 
-    Every rank must call this. A group that exists already is used as it is; inside a cell, you get the
-    cell's own communicator.
+    Every rank must call this. A group that exists already is used; inside a cell, you get the cell's communicator.
 
     Raises:
         CollectiveError: the script was not started by torchrun (or something that sets its variables).
@@ -203,14 +202,14 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """``%load_ext nbcomm``: register the magics, and warm up the process that will start the ranks."""
+    """Register the magics, and warm up the process that will start the ranks: ``%load_ext nbcomm``."""
     from .notebook.shell import extension
 
     extension.load(shell)
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:  # noqa: ARG001 - IPython's signature
-    """``%unload_ext nbcomm``: stop the world, if one runs, and forget the magics."""
+    """Stop the world, if one runs, and remove the magics: ``%unload_ext nbcomm``."""
     from .notebook.shell import extension
 
     extension.unload()

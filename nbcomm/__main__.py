@@ -1,4 +1,4 @@
-"""``python -m nbcomm``: the ``nbcomm`` command, where the folder that it was installed into is not on the PATH."""
+"""``python -m nbcomm``: the ``nbcomm`` command, for when the folder of its script is not on the PATH."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""What a cell sees without importing it: on a rank (`rank.cells.namespace`), and in a script of cells (`scripts`)."""
+"""The names that a cell has without an import: on a rank (`rank.cells.namespace`) and in a saved script (`scripts`)."""
 
 PROPERTIES = ("rank", "global_rank", "world_size", "local_rank", "node_rank", "is_global_zero", "device")
-"""Attributes of the Communicator that a cell sees by their bare names."""
+"""The attributes of the Communicator that a cell sees by their bare names."""
 
 METHODS = (
     "barrier",
@@ -34,4 +34,4 @@ METHODS = (
     "pad_across_ranks",
     "gather_for_metrics",
 )
-"""Its methods that a cell sees so."""
+"""The methods of the Communicator that a cell sees by their bare names."""

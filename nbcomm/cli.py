@@ -32,21 +32,21 @@ _LEVEL_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code.
+    """Run the command line and return the exit code.
 
     Args:
-        arguments: what stands behind ``nbcomm``; by default the process's own.
+        arguments: those after ``nbcomm``; by default the process's own.
     """
     try:
         try:
             return _run(arguments)
         finally:
-            sys.stdout.flush()  # Python would do it behind our back, and complain at length where nobody reads
+            sys.stdout.flush()  # else Python flushes at its exit, and prints a long error if nobody reads
     except KeyboardInterrupt:
         print("\nInterrupted.", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # whoever reads has had enough: `head`, or a pager
-        # Or Python complains when it flushes what is left.
+    except BrokenPipeError:  # the reader has closed the pipe: `head`, or a pager
+        # Else Python prints an error when it flushes the rest.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
 
@@ -93,9 +93,9 @@ def tour(package: Path = Path(__file__).parent) -> Path:
 
 
 def copy_notebooks(options: argparse.Namespace) -> int:
-    """Copy the notebooks into a folder, all or none, and say what to type next; returns the exit code."""
+    """Copy the notebooks into a folder, all or none, print what to type next, and return the exit code."""
     folder: Path = options.folder
-    # By their numbers: whoever works in a checkout may have made others beside them.
+    # By their numbers: a developer's checkout may have other notebooks there.
     notebooks = sorted(tour().parent.glob("[0-9][0-9]_*.ipynb"))
     try:
         there = {path.name: (folder / path.name).read_bytes() for path in notebooks if (folder / path.name).exists()}
@@ -128,7 +128,7 @@ def copy_notebooks(options: argparse.Namespace) -> int:
 
 
 def examine() -> int:
-    """Print the doctor's verdicts as they come; returns 1 if any is a failure."""
+    """Print each of the doctor's verdicts when it is known, and return 1 if one is a failure, else 0."""
     page = _Page(sys.stdout)
     failures = 0
     for subject, verdict in doctor.findings():
@@ -168,7 +168,7 @@ def _describe_kernel(parser: argparse.ArgumentParser) -> None:
 
 
 def install_kernel(options: argparse.Namespace) -> int:
-    """Install the kernel's spec, and say where."""
+    """Install the kernel's spec, print where, and return the exit code."""
     from .kernel import spec
 
     try:
@@ -184,7 +184,7 @@ def install_kernel(options: argparse.Namespace) -> int:
 
 
 def remove_kernel(options: argparse.Namespace) -> int:
-    """Remove the kernel's spec, and say which."""
+    """Remove the kernel's spec, print which, and return the exit code."""
     from .kernel import spec
 
     try:
@@ -201,10 +201,10 @@ def remove_kernel(options: argparse.Namespace) -> int:
 
 
 def play(path: Path, stream: TextIO | None = None) -> int:
-    """Run a notebook in a kernel of its own and print it, cell by cell, as its reader would see it.
+    """Run a notebook in a kernel of its own and print it cell by cell, as its reader would see it.
 
-    The kernel is this Python's, whatever kernels are installed. When it ends, by Ctrl-C too, so do all
-    processes that it started.
+    The kernel is this Python's, whatever kernels are installed. When it ends, also by Ctrl-C, all processes
+    that it started end.
 
     Args:
         path: the notebook; the file stays as it is.
@@ -222,7 +222,7 @@ def play(path: Path, stream: TextIO | None = None) -> int:
         page.write("\nInterrupted; the kernel and its ranks have ended.")
         return 130
     except CellControlSignal as error:
-        # A failed cell's traceback is on the page already; what ran out of time has said nothing yet.
+        # A failed cell's traceback is printed already; a timeout has printed nothing yet.
         reason = "failed, as shown above" if hasattr(error, "ename") else f"did not end within {_CELL_SECONDS} s"
         print(f"{path.name} stopped: its last cell {reason}. `nbcomm doctor` checks this machine.", file=sys.stderr)
         return 1
@@ -241,11 +241,11 @@ async def _play(path: Path, page: _Page) -> None:
 
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
     token = secrets.token_hex(8)
-    # With no directory to look in, what is left is this very Python: an installed "python3" may be another one.
+    # With no directory to search, only this Python's own kernel is left: an installed "python3" may be another Python.
     specs = KernelSpecManager(kernel_dirs=[])
     kernel = AsyncKernelManager(kernel_name=NATIVE_KERNEL_NAME, kernel_spec_manager=specs)
     kernel.shutdown_wait_time = _WORLD_ENDS_SECONDS
-    if kernel.has_trait("transport_encryption"):  # jupyter_client 8.9 brought it
+    if kernel.has_trait("transport_encryption"):  # since jupyter_client 8.9
         kernel.set_trait("transport_encryption", "auto")
     client = NotebookClient(notebook, km=kernel, timeout=_CELL_SECONDS)
     client.reset_execution_trackers()
@@ -262,7 +262,7 @@ async def _play(path: Path, page: _Page) -> None:
             except DeadKernelError:
                 if not await kernel.is_alive():
                     raise
-                # It was Ctrl-C, which nbclient takes for a death.
+                # It was Ctrl-C, which nbclient mistakes for a dead kernel.
                 await _interrupt(kernel, client.kc)
                 raise asyncio.CancelledError from None
             finally:
@@ -272,24 +272,24 @@ async def _play(path: Path, page: _Page) -> None:
 
 
 async def _interrupt(kernel: AsyncKernelManager, connection: Any) -> None:
-    """End the running cell before the kernel ends: a kernel that ends beneath its cell complains at length."""
+    """End the running cell before the kernel ends: a kernel that ends during a cell prints long errors."""
     await kernel.interrupt_kernel()
     with suppress(RuntimeError):  # it does not answer, so it will be killed
         await connection.wait_for_ready(timeout=_WORLD_ENDS_SECONDS)
 
 
 async def _end(kernel: AsyncKernelManager, client: NotebookClient, token: str) -> None:
-    """End the kernel, which ends its world, then whatever of it is still there (the kernel may have been killed)."""
+    """End the kernel, which ends its world, then its remaining processes (the kernel may have been killed)."""
     import psutil
 
     if kernel.has_kernel:
-        # Not shutdown_kernel, which interrupts first: in an idle kernel that may swallow the request behind it.
+        # Not shutdown_kernel, which interrupts first: an idle kernel may then lose the request that follows.
         await kernel.request_shutdown()
         await kernel.finish_shutdown()
         await kernel.cleanup_resources()
     if client.kc is not None:
         client.kc.stop_channels()
-    # Known by the token that all inherit: when a parent dies, its children are nobody's descendants any more.
+    # Found by the token that all inherit: when a parent dies, its children are no longer its descendants.
     left = [
         process for process in psutil.process_iter(["environ"]) if (process.info["environ"] or {}).get(_TOKEN) == token
     ]
@@ -302,14 +302,14 @@ async def _end(kernel: AsyncKernelManager, client: NotebookClient, token: str) -
 
 
 class _Page:
-    """Writes text to a stream, with colours only where the stream is a terminal that wants them."""
+    """A stream for text, with colours only if the stream is a terminal and NO_COLOR is not set."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._colours = stream.isatty() and "NO_COLOR" not in os.environ
 
     def write(self, text: str) -> None:
-        """Write a line, now: whoever pipes the page watches it grow too."""
+        """Write a line and flush it, so that a reader of a pipe sees it at once."""
         print(text if self._colours else _ANSI.sub("", text), file=self._stream, flush=True)
 
     def coloured(self, text: str, colour: str) -> str:
@@ -319,7 +319,7 @@ class _Page:
         return str(colorize(colour, text)) if self._colours else text
 
     def show_source(self, cell: Any, number: int) -> None:
-        """Show a cell before it runs: prose as it is, code behind its ``In [n]:``."""
+        """Show a cell before it runs: prose as it is, code after its ``In [n]:``."""
         if cell.cell_type != "code":
             self.write(f"\n{cell.source}")
         elif cell.source.strip():
@@ -330,11 +330,11 @@ class _Page:
             self.write("\n" + "\n".join(lines))
 
     def show_outputs(self, cell: Any) -> None:
-        """Show what a cell left on the page when it ended: the last state of displays and progress bars."""
+        """Show a cell's outputs after its end: the last state of displays and progress bars."""
         for output in cell.get("outputs", []):
             if output.output_type == "stream":
                 text = output.text.removesuffix("\n")
-                # A bar goes back to the start of its line with \r: what it wrote last is what a reader sees.
+                # A bar returns to the start of its line with \r: a reader sees what it wrote last.
                 self.write("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")))
             elif output.output_type == "error":
                 self.write("\n".join(output.traceback))

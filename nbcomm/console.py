@@ -1,4 +1,4 @@
-"""Text for a console, whatever it can show."""
+"""Writing to a console that may lack characters."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import TextIO
 
 
 def write(stream: TextIO, text: str) -> None:
-    """Write to a stream; what it has no characters for becomes "?", and is no error."""
+    """Write to a stream; characters that its encoding lacks become "?"."""
     try:
         stream.write(text)
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""What this machine has of what nbcomm needs; each check is one small function with one sentence.
+"""Checks that this machine has what nbcomm needs; each check is one small function with one sentence.
 
-A check takes what it looks at as arguments, whose defaults look at this machine: its tests are its arguments.
+A check takes what it examines as arguments, whose defaults examine this machine; tests pass other arguments.
 A failure means that worlds will not run; a warning, that something will be slow, missing or surprising.
 """
 
@@ -36,14 +36,14 @@ _BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-sta
 
 
 class CheckResult(NamedTuple):
-    """What a check found: a full sentence, which says what to do unless all is well."""
+    """The result of a check, with a full sentence, which says what to do unless the level is ok."""
 
     level: Literal["ok", "warn", "fail"]
     sentence: str
 
 
 def findings() -> Iterator[tuple[str, CheckResult]]:
-    """Run every check, each when the next one is asked for: what was looked at, and the verdict."""
+    """Run the checks one by one as the caller iterates, and yield each one's subject and verdict."""
     yield "Python", _guarded(python)
     yield "packages", _guarded(packages)
     torch, verdict = load_torch()
@@ -69,10 +69,10 @@ def findings() -> Iterator[tuple[str, CheckResult]]:
 
 
 def _guarded(check: Callable[[], CheckResult]) -> CheckResult:
-    """Run a check; one that trips over the very thing that it looks for is a verdict, not a crash."""
+    """Run a check; one that raises gives a verdict, not a crash."""
     try:
         return check()
-    except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+    except Exception as error:  # noqa: BLE001 - any error is reported
         return CheckResult("fail", f"The check itself failed: {type(error).__name__}: {error}")
 
 
@@ -80,7 +80,7 @@ def _guarded(check: Callable[[], CheckResult]) -> CheckResult:
 
 
 def python(version: str = ".".join(map(str, sys.version_info[:3]))) -> CheckResult:
-    """Is this Python one that nbcomm's own metadata asks for?"""
+    """Check that nbcomm's metadata allows this version of Python."""
     wanted = importlib.metadata.metadata("nbcomm")["Requires-Python"]
     if not SpecifierSet(wanted).contains(version):
         return CheckResult("fail", f"This is Python {version}; nbcomm needs {wanted}.")
@@ -90,7 +90,7 @@ def python(version: str = ".".join(map(str, sys.version_info[:3]))) -> CheckResu
 def packages(
     requirements: list[str] | None = None, installed: Callable[[str], str] = importlib.metadata.version
 ) -> CheckResult:
-    """Is every package that nbcomm's own metadata asks for here, in a version that it takes?"""
+    """Check that every package that nbcomm's metadata requires is installed, in a version that it allows."""
     missing = []
     found = []
     for requirement in map(Requirement, _requirements() if requirements is None else requirements):
@@ -111,7 +111,7 @@ def packages(
 
 
 def _requirements() -> list[str]:
-    """What nbcomm needs at run time, its extras left out."""
+    """Return nbcomm's requirements at run time, without its extras."""
     lines = importlib.metadata.requires("nbcomm") or []
     return [line for line in lines if "extra ==" not in line]
 
@@ -119,7 +119,7 @@ def _requirements() -> list[str]:
 def load_torch(
     load: Callable[[str], Any] = importlib.import_module, clock: Callable[[], float] = time.perf_counter
 ) -> tuple[Any, CheckResult]:
-    """Import torch and say how long it took: no world starts faster. Returns None for it where it fails."""
+    """Import torch and say how long it took: no world starts faster. Return None and a verdict if it fails."""
     began = clock()
     try:
         torch = load("torch")
@@ -139,21 +139,21 @@ def load_torch(
 
 
 def gloo(distributed: Any) -> CheckResult:
-    """Has this torch gloo, which carries CPU tensors and Python objects in every world?"""
+    """Check that this torch has gloo, which carries CPU tensors and Python objects in every world."""
     if distributed.is_available() and distributed.is_gloo_available():
         return CheckResult("ok", "gloo is built in: worlds on the CPU work.")
     return CheckResult("fail", "This torch is built without gloo; install one from https://pytorch.org/get-started.")
 
 
 def tested(version: str) -> CheckResult:
-    """Is this a version of torch with which nbcomm was tested?"""
+    """Check that nbcomm was tested with this version of torch."""
     if sentence := untested(version):
         return CheckResult("warn", f"{sentence} See the check of a world below.")
     return CheckResult("ok", f"nbcomm was tested with torch {OLDEST} to {NEWEST}.")
 
 
 def gpus(count: int, driver: str | None = shutil.which("nvidia-smi")) -> CheckResult:
-    """How many GPUs does torch see, and is that what the machine has?"""
+    """Count the GPUs that torch sees, and check whether the machine has GPUs that it does not see."""
     if count:
         return CheckResult("ok", f"torch sees {count}: a world starts with one rank per GPU.")
     if driver:
@@ -166,7 +166,7 @@ def gpus(count: int, driver: str | None = shutil.which("nvidia-smi")) -> CheckRe
 
 
 def nccl(count: int, distributed: Any) -> CheckResult:
-    """Has this torch NCCL, if there are GPUs to connect?"""
+    """Check that this torch has NCCL, if there are GPUs."""
     if not count:
         return CheckResult("ok", "Not needed without GPUs.")
     if distributed.is_available() and distributed.is_nccl_available():
@@ -175,7 +175,7 @@ def nccl(count: int, distributed: Any) -> CheckResult:
 
 
 def room(ranks: int, cores: int | None = None, memory: int | None = None) -> CheckResult:
-    """Are there cores and memory (bytes, available now) for the ranks of a default world?"""
+    """Check that there are cores and memory (bytes, available now) for the ranks of a default world."""
     cores = usable_cores() if cores is None else cores
     memory = int(psutil.virtual_memory().available) if memory is None else memory
     each = memory / ranks
@@ -196,13 +196,13 @@ _TRIAL = (
     ("a broadcast of an object", "found = broadcast({'from': rank}, src=1)['from']", [1, 1]),
     ("torch's own all_reduce", "found = torch.ones(1); dist.all_reduce(found); found = found.item()", [2.0, 2.0]),
 )
-"""What is tried in a world of two: what it is, a cell, and what ``found`` must be on each rank."""
+"""The trials in a world of two: a name, a cell, and what ``found`` must be on each rank."""
 
 _HANG = "if rank == 0: barrier()"
 
 
 def world(start: Callable[[], Any] | None = None) -> CheckResult:
-    """Do the ranks of a real world give right values, and go on after a wait that could never end?"""
+    """Check that the ranks of a real world give right values, also after a wait that could never end."""
     if start is None:
         from . import start as start_world
 
@@ -231,7 +231,7 @@ def world(start: Callable[[], Any] | None = None) -> CheckResult:
 
 
 def _try_cells(session: Any) -> str:
-    """Say what went wrong; an empty text if nothing did."""
+    """Return what went wrong; an empty text if nothing did."""
     for what, code, true in _TRIAL:
         session.run(code, quiet=True)
         found = session.pull("found")
@@ -244,7 +244,7 @@ def _try_cells(session: Any) -> str:
 
 
 def fork(platform: str = sys.platform, *, can_fork: bool = hasattr(os, "fork")) -> CheckResult:
-    """Can ranks be forked from a process that has torch imported already?"""
+    """Check that ranks can be forked from a process that has imported torch."""
     if not can_fork:
         return CheckResult("fail", f"{platform} cannot fork processes; run nbcomm on Linux (on Windows, in WSL 2).")
     if platform != "linux":
@@ -253,7 +253,7 @@ def fork(platform: str = sys.platform, *, can_fork: bool = hasattr(os, "fork")) 
 
 
 def private_directory(create: Callable[[], WorldDir] = WorldDir.create) -> CheckResult:
-    """Can a world make its directory, and a Unix socket in it?"""
+    """Check that a world can make its directory, and a Unix socket in it."""
     try:
         home = create()
     except StartError as error:
@@ -275,7 +275,7 @@ def private_directory(create: Callable[[], WorldDir] = WorldDir.create) -> Check
 def loopback(
     resolve: Callable[..., list[Any]] = socket.getaddrinfo, listen: Callable[..., socket.socket] = socket.create_server
 ) -> CheckResult:
-    """Does localhost mean this machine, and can it be listened on?"""
+    """Check that localhost is this machine, and that a socket can listen on it."""
     try:
         addresses = sorted({str(entry[4][0]) for entry in resolve("localhost", None, socket.AF_INET)})
     except OSError as error:
@@ -293,7 +293,7 @@ def shared_memory(
     path: Path = Path("/dev/shm"),  # noqa: S108 - a mount point, and only its size is asked for
     usage: Callable[[Path], Any] = shutil.disk_usage,
 ) -> CheckResult:
-    """Is there room where large values pass from process to process?"""
+    """Check that there is room in the shared memory through which large values pass between processes."""
     try:
         free = usage(path).free
     except OSError:
@@ -307,13 +307,13 @@ def shared_memory(
 
 
 def open_files(limits: tuple[int, int] | None = None) -> CheckResult:
-    """May a process hold as many files and sockets as a world of 64 ranks needs?"""
+    """Check that a process may open as many files and sockets as a world of 64 ranks needs."""
     if limits is None:
         import resource
 
         limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     soft, hard = limits
-    # The controller holds the most: some eight sockets for each engine, and its own.
+    # The controller opens the most: about eight sockets for each engine, and its own.
     needed = 8 * _MANY_RANKS + 256
     if 0 <= soft < needed:
         remedy = f"ulimit -n {4096 if hard < 0 else min(hard, 4096)}"
@@ -325,7 +325,7 @@ def open_files(limits: tuple[int, int] | None = None) -> CheckResult:
 
 
 def encryption(has: Callable[[str], bool] = zmq.has) -> CheckResult:
-    """Has ZMQ CURVE, by which notebook and ranks know each other?"""
+    """Check that ZMQ has CURVE, with which notebook and ranks authenticate each other."""
     if has("curve"):
         return CheckResult("ok", f"ZMQ {zmq.zmq_version()} has CURVE.")
     return CheckResult("fail", "ZMQ is built without CURVE; install the pyzmq wheel from PyPI.")
@@ -335,7 +335,7 @@ def encryption(has: Callable[[str], bool] = zmq.has) -> CheckResult:
 
 
 def front_end(installed: Callable[[str], str] = importlib.metadata.version) -> CheckResult:
-    """Is there a Jupyter to open notebooks in?"""
+    """Check that JupyterLab or Notebook is installed."""
     here = _versions(("jupyterlab", "notebook"), installed)
     if here:
         return CheckResult("ok", f"{', '.join(here)}.")
@@ -343,7 +343,7 @@ def front_end(installed: Callable[[str], str] = importlib.metadata.version) -> C
 
 
 def widgets(installed: Callable[[str], str] = importlib.metadata.version) -> CheckResult:
-    """Can JupyterLab and Notebook show widgets, of which the panel is one?"""
+    """Check that JupyterLab and Notebook can show widgets, such as the panel."""
     here = _versions(("jupyterlab_widgets",), installed)
     if here:
         return CheckResult("ok", f"{here[0]}.")
@@ -351,7 +351,7 @@ def widgets(installed: Callable[[str], str] = importlib.metadata.version) -> Che
 
 
 def _versions(names: tuple[str, ...], installed: Callable[[str], str]) -> list[str]:
-    """Those of the packages that are here, with their versions."""
+    """Return those of the packages that are installed, with their versions."""
     here = []
     for name in names:
         try:
@@ -362,7 +362,7 @@ def _versions(names: tuple[str, ...], installed: Callable[[str], str]) -> list[s
 
 
 def browser(which: Callable[[str], str | None] = shutil.which) -> CheckResult:
-    """Is there a browser? A notebook server's machine needs none."""
+    """Look for a browser; a notebook server's machine needs none."""
     for name in _BROWSERS:
         if path := which(name):
             return CheckResult("ok", f"{path}.")
@@ -370,7 +370,7 @@ def browser(which: Callable[[str], str | None] = shutil.which) -> CheckResult:
 
 
 def slurm(which: Callable[[str], str | None] = shutil.which) -> CheckResult:
-    """Is this a Slurm cluster?"""
+    """Tell whether this is a Slurm cluster; none is needed."""
     if path := which("sbatch"):
         return CheckResult("ok", f"{path}.")
     return CheckResult("ok", "No Slurm here, and none is needed on one machine.")

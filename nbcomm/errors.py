@@ -1,25 +1,25 @@
-"""Every error that nbcomm raises on purpose, as one tree.
+"""The errors that nbcomm raises on purpose, as one tree.
 
 ::
 
     NbcommError
-    ├── SteeringError           what was asked in the notebook cannot be done; one sentence
+    ├── SteeringError           a request in the notebook cannot be done; one sentence
     │   ├── SpecError           a rank SPEC is malformed or out of range  (also ValueError)
     │   ├── StateError          start twice, stop with nothing running, …
     │   ├── CellSyntaxError     a cell cannot be compiled, so no rank has seen it
     │   ├── StartError          the world did not start; carries the engine's log
     │   ├── TransferError       a value cannot travel between notebook and ranks
     │   ├── ScriptError         a script cannot be written, or found
-    │   └── RankDiedError       a rank's process has ended by itself
+    │   └── RankDiedError       a rank's process has died
     ├── CellError               a cell failed on at least one rank
-    ├── ExitError               a script that a cell ran has ended with an error of its own
+    ├── ExitError               a script that a cell ran has exited with an error
     ├── InternalError           nbcomm itself has failed
-    └── CollectiveError         a collective was refused on a rank, or ended
+    └── CollectiveError         a collective was refused or aborted on a rank
         ├── SubsetError         a world collective in a cell that runs on some ranks only
-        ├── OpError             an unknown reduction, or one that the dtype does not have  (also ValueError)
-        ├── MismatchError       ranks do different things at the same place of a group
-        ├── HangError           a wait that could never end was ended
-        └── SelfTestError       what torch says of a process group is not true
+        ├── OpError             an unknown reduction, or one that the dtype does not support  (also ValueError)
+        ├── MismatchError       the ranks' calls of a collective do not match
+        ├── HangError           a wait that could never end was aborted
+        └── SelfTestError       a process group of torch failed its self-test
 
 A message is a full sentence: what happened, on which ranks, and what to do.
 """
@@ -52,19 +52,19 @@ __all__ = [
 
 
 class NbcommError(Exception):
-    """The root: catch this to catch whatever nbcomm raises on purpose."""
+    """The base class of all errors that nbcomm raises on purpose."""
 
     def reword(self, change: Callable[[str], str]) -> None:
-        """Change the text."""
+        """Replace the message by what ``change`` makes of it."""
         self.args = tuple(change(argument) if isinstance(argument, str) else argument for argument in self.args)
 
 
 class SteeringError(NbcommError):
-    """What was asked for in the notebook cannot be done; nothing was changed."""
+    """A request in the notebook cannot be done; nothing was changed."""
 
     def _render_traceback_(self) -> list[str]:
-        # IPython asks the exception first. A person who mistyped an option is helped by the sentence,
-        # not by forty lines of nbcomm's own frames.
+        # IPython calls this in place of its own rendering. The sentence helps a user who mistyped an option; forty
+        # lines of nbcomm's frames do not.
         return [f"{type(self).__name__}: {self}"]
 
 
@@ -89,15 +89,15 @@ class StartError(SteeringError, RuntimeError):
 
 
 class TransferError(SteeringError, TypeError):
-    """A value cannot travel between the notebook and the ranks, or a name is not there."""
+    """A value cannot be sent between the notebook and the ranks, or a name is not defined."""
 
 
 class ScriptError(SteeringError):
-    """A script cannot be written where it should be, or is not there to be run; nothing was changed."""
+    """A script cannot be written to its file, or the file to run does not exist; nothing was changed."""
 
 
 class RankDiedError(SteeringError, RuntimeError):
-    """A rank's process has ended by itself; the message names the rank and the cause."""
+    """A rank's process has died; the message names the rank and the cause."""
 
 
 class CellError(NbcommError):
@@ -109,9 +109,9 @@ class CellError(NbcommError):
 
     Args:
         message: which ranks failed, and with what.
-        tracebacks: of each rank.
-        rendered: what is shown above the sentence.
-        summary: the sentence that is shown, if what is rendered has said the rest.
+        tracebacks: the traceback of each such rank.
+        rendered: the text that is shown above the sentence.
+        summary: the sentence that is shown, if ``rendered`` says the rest.
     """
 
     def __init__(
@@ -125,13 +125,13 @@ class CellError(NbcommError):
         self._suggestion = ""
 
     def reword(self, change: Callable[[str], str]) -> None:
-        """Change the text, what is shown above it, and what is suggested."""
+        """Apply ``change`` to the message, to the text above it, and to the suggestion."""
         super().reword(change)
         self._rendered = change(self._rendered) if self._rendered else None
         self._suggestion = change(self._suggestion)
 
     def suggest(self, what: str) -> None:
-        """Show a sentence below, if it is not empty: what to do about it."""
+        """Show a remedy below the error, if it is not empty."""
         self._suggestion = what
 
     def _render_traceback_(self) -> list[str]:
@@ -140,19 +140,19 @@ class CellError(NbcommError):
 
 
 class ExitError(NbcommError):
-    """A script that ran in a cell has ended itself with an exit status other than 0, or with a message."""
+    """A script that ran in a cell has exited with a status other than 0, or with a message."""
 
     def _render_traceback_(self) -> list[str]:
-        # Where a script says sys.exit is of no interest; what it says is.
+        # The message of sys.exit matters, and not where the script calls it.
         return [f"{type(self).__name__}: {self}"]
 
 
 class InternalError(NbcommError):
-    """A fault of nbcomm's own, told in place of an answer; variables are kept."""
+    """A fault in nbcomm itself, which a rank reports in place of an answer; variables are kept."""
 
 
 class CollectiveError(NbcommError, RuntimeError):
-    """A collective was refused on this rank before any data moved, or was ended."""
+    """A collective was refused on this rank before any data moved, or was aborted."""
 
 
 class SubsetError(CollectiveError):
@@ -164,33 +164,33 @@ class OpError(CollectiveError, ValueError):
 
 
 class _EndedError(CollectiveError):
-    """What is raised in the middle of a cell for a reason that lies on other ranks."""
+    """An error in the middle of a cell that has its cause on other ranks."""
 
     def _render_traceback_(self) -> list[str]:
-        # The frames of torch and of nbcomm say nothing about the reason; where the cell was, the sentence says.
+        # The frames of torch and of nbcomm do not show the cause; the sentence says where the cell was.
         return [f"{type(self).__name__}: {self}"]
 
 
 class MismatchError(_EndedError):
-    """The ranks of a group called different things, or with different shapes, dtypes or ops; no data was used.
+    """The ranks of a group made different calls, or with different shapes, dtypes or ops; no data was used.
 
     It names every rank that has arrived there, or arrives within a moment, with what its cell called and in which line.
     """
 
 
 class HangError(_EndedError):
-    """This rank waited, or ran a cell in which others waited, for what could never happen."""
+    """This rank waited for what could never happen, or ran a cell in which other ranks did."""
 
 
 class SelfTestError(CollectiveError):
-    """What torch says of a process group is not what was asked of it, so no value that passes through it is used."""
+    """A process group of torch failed its self-test, so no value that passes through it is used."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """The notebook's KeyboardInterrupt once the ranks have ended the cell, shown in a line and at once."""
+    """The notebook's KeyboardInterrupt after the ranks have ended the cell, shown in one line."""
 
     def _render_traceback_(self) -> list[str]:
         return [f"KeyboardInterrupt: {self}".rstrip(": ")]
 
 
-Interrupted.__name__ = "KeyboardInterrupt"  # a front end shows the name, and knows this one
+Interrupted.__name__ = "KeyboardInterrupt"  # the name that front ends show and recognise

@@ -1,4 +1,4 @@
-"""Faults of nbcomm's own: they cost a sentence, never a cell, a thread or the session."""
+"""Faults in nbcomm itself: each costs a sentence, and never a cell, a thread or the session."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from .protocol import Failure
 from .short_repr import clipped, shortened
 
 _REMEMBERED = 100
-"""So many kinds of faults are told apart; a log is no place for the same traceback ten times a second."""
+"""How many kinds of faults are logged, each once: a fault may repeat ten times a second."""
 
 _WORDS, _MESSAGE, _TRACEBACK = 300, 100_000, 1_000_000
-"""Characters of an error that are told: beside the work, as a cell's message, and as its traceback."""
+"""Longest texts of an error, in characters: in a few words, as a cell's message, and as its traceback."""
 
 _LOGGED = 20_000
 """Characters of a traceback that are logged."""
 
 
 def trace() -> str:
-    """The traceback of the exception that is being handled, as it is logged."""
+    """Return the traceback of the exception that is being handled, clipped for a log."""
     return clipped(traceback.format_exc(), _LOGGED)
 
 
@@ -30,10 +30,10 @@ def _print() -> None:
 
 
 class Faults:
-    """What has gone wrong beside the work of one process, each kind of it logged once.
+    """The faults of one process outside its main work; each kind is logged once.
 
     Args:
-        log: writes down the exception that is being handled; by default its traceback, to stderr.
+        log: writes the exception that is being handled to a log; by default its traceback to stderr.
     """
 
     def __init__(self, log: Callable[[], object] = _print) -> None:
@@ -42,40 +42,40 @@ class Faults:
 
     @contextmanager
     def beside(self, what: str, say: Callable[[str], object] = lambda _: None) -> Iterator[None]:
-        """Do what only accompanies the work: where it raises, the work goes on.
+        """Run a block that is not essential: if it raises, log the error and continue.
 
         Args:
-            what: what is not done then, in words: "its picture could not be drawn".
-            say: told that, and why, in a sentence.
+            what: what failed then, in words: "its picture could not be drawn".
+            say: called with a sentence of that and the error.
         """
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is not worth the cell
+        except Exception as error:  # noqa: BLE001 - no error here may cost the cell
             self.log(what, error)
             with suppress(Exception):  # it is in the log
                 say(f"{what}: {described(error)}.")
 
     def log(self, what: str, error: BaseException) -> None:
-        """Write an exception down, in its handler, if it is the first of its kind."""
+        """Log an exception if it is the first of its kind. Call this in its handler."""
         kind = what, described(error)
         if kind not in self._known and len(self._known) < _REMEMBERED:
             self._known.add(kind)
-            with suppress(Exception):  # the disk is full, say; nobody is left to be told
+            with suppress(Exception):  # for example, the disk is full
                 self._log()
 
 
 def described(error: BaseException) -> str:
-    """An exception in a few words."""
+    """Describe an exception in a few words."""
     return shortened(f"{type(error).__name__}: {error}".rstrip(": ."), _WORDS)
 
 
 def told(name: str, message: str, text: str) -> Failure:
-    """What is told of an exception, however long its message and its traceback are."""
+    """Return an exception as a `Failure` whose texts are shortened to a fixed length."""
     return Failure(shortened(name, _WORDS), clipped(message, _MESSAGE), clipped(text, _TRACEBACK))
 
 
 def failure(rank: int, error: BaseException) -> Failure:
-    """What a rank answers in place of what it was asked for, when nbcomm itself has failed there."""
+    """Return the `Failure` with which a rank answers a request when nbcomm itself has failed there."""
     text = (
         f"nbcomm itself failed on rank {rank} ({described(error)}). This is a bug in nbcomm, not in your code, and "
         f"variables are kept. The traceback is in the rank's log (%distributed log {rank}); please report it."

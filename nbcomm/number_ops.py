@@ -1,4 +1,4 @@
-"""The laws of the reductions, for Python numbers: what the ranks compute, and what the pictures draw."""
+"""The reductions of Python numbers, as the ranks compute them and the pictures draw them."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
     "bor": operator.or_,
     "bxor": operator.xor,
 }
-"""Each reduction's one name, and what it makes of two values."""
+"""The canonical name of each reduction, and the function that combines two values."""
 
 _ALIASES = {"avg": "mean", "prod": "product"}
 
 
 def name_of(op: str) -> str:
-    """The one name of a reduction that is written in any letter case.
+    """Return the canonical name of a reduction, written in any letter case.
 
     Raises:
-        OpError: there is no such reduction; the message names those that there are.
+        OpError: the reduction does not exist; the message names the existing ones.
 
     >>> name_of("AVG")
     'mean'
@@ -51,7 +51,7 @@ def reduce(name: str, values: Sequence[Any]) -> Any:
         values: one or more.
 
     Raises:
-        OpError: the numbers do not have this reduction.
+        OpError: the reduction is not defined for these numbers.
 
     >>> reduce("sum", [2**64, 1]), reduce("mean", [0, 1, 2, 3]), reduce("sum", [True, True])
     (18446744073709551617, 1.5, 2)
@@ -67,11 +67,11 @@ def reduce(name: str, values: Sequence[Any]) -> Any:
     except (TypeError, OverflowError) as error:
         kinds = ", ".join(sorted({type(value).__name__ for value in values}))
         raise OpError(f"{name} is not defined for these numbers ({kinds}): {error}.") from error
-    # One bool alone (a world of one rank) adds up to an int like any other count of bools.
+    # The sum of a single bool (a world of one rank) is an int, as the sum of several is.
     return int(total) if isinstance(total, bool) and name in ("sum", "product") else total
 
 
 def identity(name: str) -> Any:
-    """What leaves every Python number as it is; NaN for the mean of nothing."""
+    """Return the identity element of a reduction; NaN for mean, which has none."""
     known = {"sum": 0, "product": 1, "min": math.inf, "max": -math.inf, "band": -1, "bor": 0, "bxor": 0}
     return known.get(name, math.nan)

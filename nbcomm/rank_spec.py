@@ -1,4 +1,4 @@
-"""Sets of ranks as people write them: ``"0-2,5"`` ↔ ``{0, 1, 2, 5}``; and how sentences about them begin."""
+"""Sets of ranks as text: ``"0-2,5"`` ↔ ``{0, 1, 2, 5}``; and the beginnings of sentences about ranks."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _SLICE = re.compile(r"([0-9]{0,18}):([0-9]{0,18})(?::([0-9]{1,18}))?")
 
 
 def parse(spec: str, world_size: int) -> list[int]:
-    """Read a rank SPEC against a world; the text is never evaluated as Python.
+    """Return the ranks that a rank SPEC selects in a world; the text is never evaluated as Python.
 
-    Parts are separated by commas and joined; a part that begins with ``!`` takes ranks away, and a spec
-    of ``!`` parts only begins with all ranks. ``a-b`` includes b; ``a:b:step`` excludes b, as slices do.
+    A spec is the union of its comma-separated parts, less the parts that begin with ``!``; a spec of ``!``
+    parts only starts from all ranks. ``a-b`` includes b; ``a:b:step`` excludes b, as slices do.
 
     Args:
-        spec: what the user wrote.
+        spec: the user's text.
         world_size: number of ranks in the world, at least 1.
 
     Returns:
@@ -49,7 +49,7 @@ def parse(spec: str, world_size: int) -> list[int]:
 
 
 def _one(part: str, spec: str, world_size: int) -> set[int]:
-    """The ranks of one comma-separated part, its ``!`` already taken off."""
+    """Return the ranks of one comma-separated part, without its ``!``."""
     if part == "all":
         return set(range(world_size))
     if _NUMBER.fullmatch(part):
@@ -74,7 +74,7 @@ def _checked(ranks: range, spec: str, world_size: int) -> set[int]:
 
 
 def checked(ranks: Iterable[int], world_size: int) -> list[int]:
-    """The ranks, ascending, each once.
+    """Return the ranks, ascending, each once.
 
     Raises:
         SpecError: there are none, or one is not in the world.
@@ -94,7 +94,7 @@ def _valid(world_size: int) -> str:
 
 
 def fold(ranks: Iterable[int]) -> str:
-    """Write ranks shortly, runs of two or more joined by a dash.
+    """Write ranks in short form, runs of two or more joined by a dash.
 
     >>> fold([0, 1, 2, 3]), fold([3, 1]), fold([0, 1, 5])
     ('0-3', '1,3', '0-1,5')
@@ -109,7 +109,7 @@ def fold(ranks: Iterable[int]) -> str:
 
 
 def together(ranks: Iterable[int], texts: Iterable[str]) -> dict[str, list[int]]:
-    """The ranks that have the same text, by that text; texts in the order in which they first appear.
+    """Group ranks by their text, and return the ranks of each text, in the order of first appearance.
 
     >>> together([0, 1, 2], ["a dict", "an int", "a dict"])
     {'a dict': [0, 2], 'an int': [1]}
@@ -121,7 +121,7 @@ def together(ranks: Iterable[int], texts: Iterable[str]) -> dict[str, list[int]]
 
 
 def by_rank(ranks: Sequence[int], texts: Sequence[str]) -> str:
-    """Who has what, the ranks that agree folded together.
+    """Write each rank's text, with ranks of the same text folded together.
 
     >>> by_rank([0, 1, 2], ["a dict", "an int", "a dict"])
     'ranks 0,2 a dict; rank 1 an int'
@@ -130,7 +130,7 @@ def by_rank(ranks: Sequence[int], texts: Sequence[str]) -> str:
 
 
 def capital(text: str) -> str:
-    """The text as it begins a sentence; what follows its first letter stays.
+    """Return the text with its first letter in upper case; unlike `str.capitalize`, leave the rest as it is.
 
     >>> capital("ranks 0-2 have ended by SIGKILL"), capital("")
     ('Ranks 0-2 have ended by SIGKILL', '')
@@ -139,5 +139,5 @@ def capital(text: str) -> str:
 
 
 def named(ranks: Sequence[int]) -> str:
-    """``rank 3`` or ``ranks 0-2,5``."""
+    """Return ``rank 3`` or ``ranks 0-2,5``."""
     return f"rank{'s' if len(set(ranks)) > 1 else ''} {fold(ranks)}"

@@ -1,6 +1,6 @@
-"""Values in few characters, for pictures: what can be shown of them fairly, and what was left out.
+"""Values in few characters, for pictures, with a mark for what is left out.
 
-Tensors and arrays are known by what they have (``dtype``, ``shape``, ``tolist``), so nothing is imported for them.
+Tensors and arrays are recognised by their attributes (``dtype``, ``shape``, ``tolist``), so nothing is imported.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from os.path import commonprefix
 from typing import Any
 
 _NUMBERS = 4
-"""So many numbers of a row are shown; of a longer one the first three and the last."""
+"""How many numbers of a row are shown; of a longer row the first three and the last."""
 
 _TEXT = 28
 _NODES = 3
 _BITS = 4096
 _MANY, _LONG = 1024, 1000
-"""So many entries, and so many characters of a text, are in a value that can be told apart from others."""
+"""The most entries, and the most characters of a text, that `detailed` writes of a value."""
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 _NEXT = "\x1f"
-"""Between the entries of such a value: the unit separator, which is in no text as Python writes it."""
+"""The separator of such a value's entries: the unit separator, which no repr of Python contains."""
 
 
 def sketch(value: Any, depth: int = 3) -> str:
-    """Write a value in few characters; what is left out shows as "…", and a tensor's size is said then.
+    """Write a value in few characters; "…" stands for what is left out, and a tensor's size is added then.
 
     >>> sketch(6), sketch(0.1 + 0.2), sketch("a" * 40)
     ('6', '0.3', "'aaaaaaaaaaaaaaaaaaaaaaaaa…'")
@@ -55,11 +55,11 @@ def _sketch(value: Any, depth: int) -> str:
 
 
 def detailed(value: Any, most: int = _MANY) -> str:
-    """Write a value with so much of it that it can be told apart from others; `told_apart` makes few characters of it.
+    """Write enough of a value to distinguish it from others; `told_apart` then shortens it.
 
     Args:
-        value: any.
-        most: entries of it that are looked at.
+        value: any object.
+        most: the number of its entries that are read.
     """
     try:
         return _detailed(value, max(most, _NUMBERS + 2))
@@ -101,7 +101,7 @@ def _dict_of(entries: list[str], more: bool) -> str:  # noqa: FBT001 - of one ca
 
 
 def _first(value: Any, count: int) -> list[Any]:
-    """The first elements of the flat array; what is copied for them is not much more than they are."""
+    """Return the first elements of the flattened array; few more than these are copied."""
     while len(value.shape) > 1 and math.prod(value.shape[1:]) >= count:
         value = value[0]
     rest = math.prod(value.shape[1:])
@@ -110,7 +110,7 @@ def _first(value: Any, count: int) -> list[Any]:
 
 
 def told_apart(texts: Sequence[str]) -> list[str]:
-    """Write values of `detailed` in few characters: their beginning, or where they first differ if that is further on.
+    """Write texts of `detailed` in few characters: their beginning, or where they first differ if that is further on.
 
     >>> told_apart([detailed([0] * 6), detailed([0, 0, 0, 0, 7, 0])])
     ['[… 0 at 4 …] of 6', '[… 7 at 4 …] of 6']
@@ -119,7 +119,7 @@ def told_apart(texts: Sequence[str]) -> list[str]:
     """
     parts = [_entries(text) for text in texts]
     kinds = [(text[0], len(entries)) if entries else None for text, entries in zip(texts, parts, strict=True)]
-    # Rows of one length, and all that is no row, are compared with each other.
+    # Rows of the same length are compared with each other, and so are all values that are not rows.
     places = {kind: _differ([own for own, its in zip(parts, kinds, strict=True) if its == kind]) for kind in {*kinds}}
     short = [
         _around(text, entries, places[kind]) if entries else text
@@ -133,7 +133,7 @@ def _entries(text: str) -> list[str]:
 
 
 def _differ(rows: Sequence[Sequence[str]]) -> int:
-    """The first place at which rows of one length differ; 0 if they do not."""
+    """Return the first place at which rows of the same length differ; 0 if they do not differ."""
     return next((place for place, found in enumerate(zip(*rows, strict=True)) if len({*found}) > 1), 0)
 
 
@@ -150,12 +150,12 @@ def _around(text: str, entries: list[str], place: int) -> str:
 
 
 def fitted(texts: Sequence[str], most: int, *, quoted: int | None = None) -> list[str]:
-    """Shorten those texts that are too long: at their end, or at their beginning if they differ only further on.
+    """Shorten texts that are too long: at their end, or at their beginning if they differ only further on.
 
     Args:
-        texts: those that are seen side by side.
-        most: characters.
-        quoted: characters of a text in quotes, if that is another number.
+        texts: texts that are shown side by side.
+        most: characters of a text.
+        quoted: characters of a text in quotes; ``most`` by default.
     """
 
     def room(text: str) -> int:
@@ -167,10 +167,10 @@ def fitted(texts: Sequence[str], most: int, *, quoted: int | None = None) -> lis
 
 
 def _fit(text: str, most: int, same: int) -> str:
-    """A text of which the first ``same`` characters tell nothing."""
+    """Shorten a text; its first ``same`` characters are common to all texts, so they may be left out."""
     quote = text[0] if text[0] in ("'", '"') else ""
     if same > most - 4:
-        # From the beginning of a word, if there is one so near that what differs still has room.
+        # From the beginning of a word, if one is near enough that the difference is still shown.
         word = next((at for at in range(max(1, same - min(8, most // 3)), same) if not text[at].isalnum()), same - 1)
         text = f"{quote}…{text[word:]}"
     return text if len(text) <= most else f"{text[: most - 1 - len(quote)].rstrip(' …')}…{quote}"
@@ -185,7 +185,7 @@ def _array(value: Any) -> str:
         return f"empty {_times(shape)}"
     if count <= _NUMBERS + 1:
         shown = [_plain(number) for number in value.reshape(-1).tolist()]
-    else:  # number by number: a large array whose rows do not follow each other would be copied to be flat
+    else:  # number by number: to flatten a large array that is not contiguous would copy it
         shown = [_plain(_at(value, place).tolist()) for place in (*range(_NUMBERS - 1), count - 1)]
         shown.insert(-1, "…")
     size = "" if len(shape) == 1 and count <= _NUMBERS + 1 else f" of {_times(shape)}"
@@ -193,7 +193,7 @@ def _array(value: Any) -> str:
 
 
 def _at(value: Any, place: int) -> Any:
-    """The element at a place of the flat array, from 0."""
+    """Return the element at a place of the flattened array, counted from 0."""
     return value[tuple(_index(value.shape, place))]
 
 
@@ -232,7 +232,7 @@ def _text(value: Any) -> str:
 
 
 def _seen(text: str) -> str:
-    """Without a terminal's colours, and with a sign for what else cannot be seen: a picture's XML may not hold it."""
+    """Remove a terminal's colours and replace other unprintable characters, which a picture's XML may not hold."""
     plain = _COLOUR.sub("", text)
     if plain.isprintable():
         return plain
@@ -246,7 +246,7 @@ def _cut(text: str) -> str:
 
 
 def shortened(text: str, most: int) -> str:
-    """The beginning of a text that is too long.
+    """Return a text, cut to its beginning if it is too long.
 
     >>> shortened("abcdef", 4), shortened("abcd", 4)
     ('abc…', 'abcd')
@@ -255,7 +255,7 @@ def shortened(text: str, most: int) -> str:
 
 
 def clipped(text: str, most: int) -> str:
-    r"""The beginning and the end of a text that is too long, and how much is left out between them.
+    r"""Return a text; if it is too long, only its beginning and end, and how much is left out between them.
 
     >>> clipped("abcdefgh", 4), clipped("abcd", 4)
     ('ab\n… (4 characters are left out) …\ngh', 'abcd')
@@ -272,7 +272,7 @@ def _times(shape: tuple[int, ...]) -> str:
 
 
 def leaves(value: Any, depth: int = 6) -> Iterator[Any]:
-    """The leaves of lists, tuples and dicts."""
+    """Yield the leaves of nested lists, tuples and dicts; below ``depth`` levels, collections count as leaves."""
     if depth and isinstance(value, dict):
         value = list(value.values())
     if depth and isinstance(value, list | tuple):
@@ -283,7 +283,7 @@ def leaves(value: Any, depth: int = 6) -> Iterator[Any]:
 
 
 def size_of(value: Any) -> int:
-    """The bytes of the tensors and arrays in a value; numbers count 8, and what is neither counts nothing.
+    """Return the bytes of the tensors, arrays and bytes in a value; a number counts 8, other objects 0.
 
     >>> size_of([1, 2.5, {"a": True}])
     24

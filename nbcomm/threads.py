@@ -1,8 +1,8 @@
-"""Threads of nbcomm's own: none of them ends unseen.
+"""nbcomm's own threads: none of them ends unnoticed.
 
-Such a thread guards its steps itself (see `faults`). But what raises between two of them would end the thread, and
-whoever waits for it would wait for ever. So each is kept: what ends it is logged, and its work is begun again, or,
-where it cannot be done twice, whoever waits for it is told.
+Such a thread guards its steps itself (see `faults`). But an error between two steps would end the thread, and code
+that waits for it would wait forever. So the error is logged and the work is started again. Work that cannot be
+done twice instead reports the error to those who wait for it.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from collections.abc import Callable
 from .faults import Faults
 
 _REST, _LONGEST_REST = 0.1, 5.0
-"""Seconds of rest before work is begun again; what fails at once, again and again, must not take a core."""
+"""Seconds of pause before work is started again; work that fails at once each time must not occupy a core."""
 
 _WELL = 60.0
-"""Seconds after which work that fails has been good: it is begun again as if it had never failed."""
+"""Seconds after which failing work counts as having worked: it is started again as if it had never failed."""
 
 
 def keep(
@@ -29,14 +29,14 @@ def keep(
     again: float = math.inf,
     lost: Callable[[BaseException], object] = lambda _: None,
 ) -> threading.Thread:
-    """Do some work on a daemon thread of its own, until it returns.
+    """Run work on a daemon thread of its own, until it returns.
 
     Args:
-        name: of the thread.
-        work: where it raises, it is begun again; so it must be able to take up what it has left.
-        faults: writes down what it raises; by default to stderr.
-        again: so many times in a row it is begun again; 0 if it cannot be done twice.
-        lost: told why it is not begun again, on that thread.
+        name: the thread's name.
+        work: the work; it is started again if it raises, so it must be able to resume.
+        faults: logs what it raises; by default to stderr.
+        again: how many times in a row it is started again; 0 if it cannot be done twice.
+        lost: called with the error, on that thread, when the work is not started again.
 
     Returns:
         The thread, which has been started.
@@ -49,7 +49,7 @@ def keep(
             began = time.monotonic()
             try:
                 work()
-            except BaseException as error:  # noqa: BLE001 - whatever it is, somebody may wait for this thread
+            except BaseException as error:  # noqa: BLE001 - for any error, code may wait for this thread
                 logged.log(f"the thread {name} failed", error)
                 failed = 1 if time.monotonic() - began > _WELL else failed + 1
                 if failed > again:
@@ -65,15 +65,15 @@ def keep(
 
 
 def after(seconds: float, name: str, work: Callable[[], object]) -> Callable[[], None]:
-    """Do some work later, on a daemon thread of its own.
+    """Run work later, on a daemon thread of its own.
 
     Args:
-        seconds: until then; where it raises, it is done again after as long.
-        name: of the thread.
-        work: what is done.
+        seconds: the delay; if the work raises, it is run again after the same delay.
+        name: the thread's name.
+        work: the work.
 
     Returns:
-        What calls it off, as long as it has not begun.
+        A function that cancels the work, unless it has begun.
     """
     off = threading.Event()
 

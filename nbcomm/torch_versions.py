@@ -1,4 +1,4 @@
-"""Which versions of torch nbcomm was tested with; docs/versions.md has a row for each."""
+"""The versions of torch with which nbcomm was tested; docs/versions.md has a row for each."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ OLDEST = "2.13"
 """The oldest minor version of torch that pyproject.toml allows."""
 
 NEWEST = "2.15"
-"""The newest one that has a row in docs/versions.md; pyproject.toml's cap is the next after it."""
+"""The newest minor version with a row in docs/versions.md; pyproject.toml allows torch below the next one."""
 
 
 def untested(version: str) -> str:
-    """Say, in a sentence, that nobody has tried nbcomm with this torch; "" if it lies in the range that was tested.
+    """Return a sentence if nbcomm was not tested with this version of torch; "" if it was.
 
-    A patch release counts as its minor version does, and so does a build of it: what follows as ``+cpu`` or ``a0`` says
-    how torch was built.
+    A patch release counts as its minor version, and so does a build: a suffix such as ``+cpu`` or ``a0`` only says how
+    torch was built.
 
     Args:
         version: torch's ``__version__``.
@@ -29,7 +29,7 @@ def untested(version: str) -> str:
     tested = f"which are {OLDEST} to {NEWEST}"
     try:
         found = Version(version)
-    except InvalidVersion:  # a build of one's own may be called anything
+    except InvalidVersion:  # a user's own build may have any version text
         return f"torch {version} is not one of the versions that nbcomm was tested with, {tested}."
     minor = found.release[:2]
     if minor > Version(NEWEST).release:

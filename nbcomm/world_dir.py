@@ -1,8 +1,8 @@
-"""The private directory of one world: where its sockets, logs and files lie, and who may read them.
+"""The private directory of one world, with its sockets, logs and files.
 
-Both sides know a world by this directory. It is made with mode 0700 below a parent that belongs to this
-user alone, so that whoever can open a socket in it could read this user's files anyway. The path is kept
-short, because a Unix socket's address holds about 100 bytes.
+Both sides identify a world by this directory. It has mode 0700 and its parent belongs to this user alone,
+so a process that can open a socket in it could read this user's files anyway. The path is short, because a
+Unix socket's address holds about 100 bytes.
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from .protocol import Hello, RankPlacement
 from .short_repr import shortened
 
 HOME_VARIABLE = "NBCOMM_HOME"
-"""Environment variable by which a process of the world finds the world's directory."""
+"""The environment variable that gives a process of the world the world's directory."""
 
 _TAIL, _LINE = 1 << 18, 4096
-"""Bytes of a log that are looked at for its last lines, and characters of a line that are shown."""
+"""Bytes of a log that are read for its last lines, and characters of a line that are shown."""
 
 _LONGEST_SOCKET_NAME = len("/forkserver.sock")
 _LONGEST_SOCKET_PATH = 100
 
 _ROOM = 1 << 16
-"""Bytes that must be free for what a world writes while it starts; the rest comes with what cells do."""
+"""Bytes that must be free for what a world writes while it starts; cells may need more later."""
 
 LARGEST_FILE = 2 << 20
-"""Bytes that a file of a world's may need: a rank's page of the board is the largest that there always is."""
+"""Bytes that a file of a world may need: the largest that every world has is a rank's page of the board."""
 
 _FULL = {errno.EFBIG, errno.ENOSPC, errno.EDQUOT}
 
 
 class LinkInfo(msgspec.Struct, frozen=True):
-    """What an engine needs to reach the notebook, and to be sure that it is the notebook.
+    """What an engine needs to reach the notebook and to authenticate it.
 
-    Keys are CURVE keys in Z85 text. ``lease``: seconds without a word from the notebook after which the
-    world ends by itself.
+    Keys are CURVE keys in Z85 text. ``lease``: seconds without a message from the notebook after which the
+    world ends.
     """
 
     address: str
@@ -57,19 +57,19 @@ class LinkInfo(msgspec.Struct, frozen=True):
 
 
 class WorldInfo(msgspec.Struct, frozen=True):
-    """What another notebook needs to know of a world to steer it.
+    """What another notebook needs to know about a world to steer it.
 
     Attributes:
-        title: how many ranks, on what.
-        places: where each rank sits.
-        hellos: what each rank's process said of itself at last.
-        port: what the ranks know as MASTER_PORT.
-        grace: seconds that the world lives on without a notebook.
-        started: when, in seconds of `time.time`.
-        cwd: in which directory.
-        name: what that notebook called it; often empty.
+        title: the number of ranks, and their devices.
+        places: the placement of each rank.
+        hellos: the last `Hello` of each rank's process.
+        port: the ranks' MASTER_PORT.
+        grace: seconds that the world lives without a notebook.
+        started: when it was started, in seconds of `time.time`.
+        cwd: the directory in which it was started.
+        name: the name that the notebook gave it; often empty.
         plain: why its process groups are torch's own; empty if they are ours.
-        notebook: what Jupyter calls the notebook that has steered it last; empty if that is not known.
+        notebook: Jupyter's name of the notebook that steered it last; empty if that is not known.
     """
 
     title: str
@@ -88,7 +88,7 @@ class WorldDir:
     """Paths inside one world's private directory.
 
     Args:
-        path: the directory; it need not exist yet.
+        path: the directory, which may not exist yet.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -96,10 +96,10 @@ class WorldDir:
 
     @classmethod
     def create(cls) -> WorldDir:
-        """Make a fresh directory that only this user can enter.
+        """Create a new directory that only this user can enter.
 
         Raises:
-            StartError: the parent directory belongs to somebody else, or its path is too long for sockets.
+            StartError: the parent directory belongs to another user, or its path is too long for sockets.
         """
         if not hasattr(os, "getuid"):
             raise StartError("nbcomm needs Unix sockets and signals: on Windows, run Jupyter in WSL 2.")
@@ -109,19 +109,19 @@ class WorldDir:
                 raise StartError(
                     f"{home.path} is too long for Unix sockets; set TMPDIR to a shorter path, such as /tmp."
                 )
-            # Another world that ends takes the parent away if it looks empty, perhaps at this very moment.
+            # Another world that ends removes the parent if it is empty, perhaps at this moment.
             with suppress(FileNotFoundError):
                 home.path.mkdir(mode=0o700)
                 break
-        home.bulk.mkdir(mode=0o700)  # now, while nobody knows its name: /dev/shm is everybody's
+        home.bulk.mkdir(mode=0o700)  # now, while no other user knows its name: all users can write to /dev/shm
         home.profile.mkdir(mode=0o700)
-        for name in ("log", "startup"):  # IPython would make them as the umask says
+        for name in ("log", "startup"):  # IPython would create them with the modes of the umask
             (home.profile / name).mkdir(mode=0o700)
         return home
 
     @classmethod
     def all(cls) -> list[WorldDir]:
-        """Every world's directory that this user has on this machine; some may be about to end."""
+        """Return the directories of all of this user's worlds on this machine; some may be about to end."""
         parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
         try:
             if parent.lstat().st_uid != os.getuid():
@@ -131,10 +131,10 @@ class WorldDir:
             return []
 
     def check_room(self) -> None:
-        """Make sure that a world's files can be written; a world that could not would fail here and there, or half.
+        """Check that a world's files can be written; otherwise a world would fail later, or in part.
 
         Raises:
-            StartError: no process that this one starts may write one of them.
+            StartError: the limit on file sizes, which child processes inherit, is too small for one of them.
             OSError: there is no room on the disk.
         """
         most = _largest_file()
@@ -159,44 +159,44 @@ class WorldDir:
 
     @property
     def link_file(self) -> Path:
-        """Where the engines read how to reach the notebook."""
+        """The file in which the engines read how to reach the notebook."""
         return self.path / "link.json"
 
     @property
     def link_socket(self) -> Path:
-        """The notebook's end of the links."""
+        """The socket of the notebook's end of the links."""
         return self.path / "link.sock"
 
     @property
     def forkserver_socket(self) -> Path:
-        """Where the fork server takes orders."""
+        """The socket on which the fork server takes orders."""
         return self.path / "forkserver.sock"
 
     @property
     def forkserver_log(self) -> Path:
-        """What the fork server printed."""
+        """The file with what the fork server printed."""
         return self.path / "forkserver.log"
 
     def store_socket(self, generation: int) -> Path:
-        """The rendezvous of one generation of the process group."""
+        """Return the path of the rendezvous socket of one generation of the process group."""
         return self.path / f"store{generation}.sock"
 
     def log(self, rank: int) -> Path:
-        """What the engine of a rank logged, and what it printed before it could run cells."""
+        """Return the path of a rank's log: what its engine logged, and what it printed before it could run cells."""
         return self.path / f"rank{rank}.log"
 
     def add_to_log(self, rank: int, text: str) -> None:
-        """Write into a rank's log; its stderr is ipyparallel's, and leads elsewhere. A log that is gone is no error."""
+        """Append to a rank's log, because its stderr is ipyparallel's and leads elsewhere. Ignore a missing log."""
         with suppress(OSError), self.log(rank).open("a") as log:
             log.write(text)
 
     def captured(self, rank: int, stream: str) -> Path:
-        """Where descriptor 1 or 2 of a rank writes to while it runs cells; stream is stdout or stderr."""
+        """Return the file that a rank's descriptor 1 or 2 writes to while it runs cells; stream is stdout or stderr."""
         return self.path / f"rank{rank}.{stream}"
 
     @property
     def bulk(self) -> Path:
-        """Where large buffers pass from process to process: in memory where the system has such a place."""
+        """The directory through which large buffers pass between processes: in memory if the system has /dev/shm."""
         shared = Path("/dev/shm")  # noqa: S108 - a mount point, and the directory below it is made 0700
         if os.access(shared, os.W_OK):
             return shared / f"nbcomm-{os.getuid()}-{self.id}"
@@ -204,16 +204,16 @@ class WorldDir:
 
     @property
     def board(self) -> Path:
-        """Where the ranks compare what they are about to do."""
+        """The file on which the ranks compare the calls that they are about to make."""
         return self.bulk / "board"
 
     @property
     def spare_board(self) -> Path:
-        """Where the page of a rank goes for which `board` has no room: /dev/shm is small in many containers."""
+        """The file for a rank's page for which `board` has no room: /dev/shm is small in many containers."""
         return self.path / "board"
 
     def write_link(self, info: LinkInfo) -> None:
-        """Write the link file, readable by this user alone from its first byte on."""
+        """Write the link file, which is private to this user from its creation on."""
         with private_file(self.link_file) as file:
             file.write(msgspec.json.encode(info))
 
@@ -222,7 +222,7 @@ class WorldDir:
         return msgspec.json.decode(self.link_file.read_bytes(), type=LinkInfo)
 
     def write_secret(self, secret: bytes) -> None:
-        """Keep the notebook's own key, with which a later notebook shows the ranks that it is theirs."""
+        """Save the notebook's own key, with which a later notebook authenticates itself to the ranks."""
         with private_file(self.path / "link.secret") as file:
             file.write(secret)
 
@@ -231,7 +231,7 @@ class WorldDir:
         return (self.path / "link.secret").read_bytes()
 
     def write_world(self, info: WorldInfo) -> None:
-        """Leave word for a later notebook."""
+        """Save what a later notebook needs to steer this world."""
         with private_file(self.path / "world.json") as file:
             file.write(msgspec.json.encode(info))
 
@@ -240,7 +240,7 @@ class WorldDir:
         return msgspec.json.decode((self.path / "world.json").read_bytes(), type=WorldInfo)
 
     def remove(self) -> None:
-        """Remove all of it; the shared parent too, if this was the last world of this user."""
+        """Remove the directory, and the parent if this was the user's last world."""
         shutil.rmtree(self.bulk, ignore_errors=True)
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
@@ -248,9 +248,9 @@ class WorldDir:
 
 
 def _own_parent() -> Path:
-    """The directory of all worlds of this user; made if it is not there."""
+    """Return the parent directory of all of this user's worlds; create it if it does not exist."""
     parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
-    # 0700 whatever the umask, and never through a link that another user planted in a shared directory.
+    # 0700 for any umask, and never through a link that another user put into a shared directory.
     with suppress(FileExistsError):
         parent.mkdir(mode=0o700)
     with suppress(FileNotFoundError):
@@ -263,7 +263,7 @@ def _own_parent() -> Path:
 
 @contextmanager
 def private_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing with mode 0600, and put it in place only when it is whole."""
+    """Open a file for writing with mode 0600, and move it to its path only when it is complete."""
     partial = path.with_name(path.name + ".part")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with os.fdopen(descriptor, "wb") as file:
@@ -278,7 +278,7 @@ _TOO_LARGE = (
 
 
 def _largest_file() -> int | None:
-    """How many bytes a file may have that this process writes; None where there is no limit."""
+    """Return the largest size in bytes of a file that this process may write; None if there is no limit."""
     import resource  # Windows has none
 
     most, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -287,7 +287,7 @@ def _largest_file() -> int | None:
 
 @contextmanager
 def telling_of_room() -> Iterator[None]:
-    """Say it in a sentence where a world cannot be started for want of room.
+    """Turn an error for lack of disk space in the block into a `StartError` that says so.
 
     Raises:
         StartError: a file could not be written, or could not grow.
