@@ -1,1 +1,1 @@
-"""What ranks report, judged: verdicts, matched collectives, ladders, timelines, traces. Pure functions of data."""
+"""Analysis of what ranks report: verdicts, matched collectives, ladders, timelines, traces. Pure functions of data."""

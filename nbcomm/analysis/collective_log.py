@@ -1,4 +1,4 @@
-"""What is known of the present cell's collectives, or of the last one's: for the panel, for pictures, for a trace."""
+"""The collectives of the running cell, or of the last one: for the panel, for pictures, for a trace."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from .matching import MatchedCall, meetings
 from .story import Ladder, Past, Timeline
 
 _HEARD = 256
-"""So many steps of a rank are kept while its cell runs: all of them are paired anew several times a second."""
+"""How many steps of a rank are kept while its cell runs: all are paired again several times a second."""
 
 _CELLS = 20
-"""So many cells are told of after the next one has begun."""
+"""How many ended cells are kept after the next one has begun."""
 
 _Raw = tuple[int, dict[int, tuple[float, float]], dict[int, list[CallRecord]], float]
 
 
 class CollectiveLog:
-    """Collects steps while a cell runs; what the ranks tell at its end replaces them."""
+    """The steps of a cell, collected while it runs, and replaced by what the ranks report at its end."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -30,7 +30,7 @@ class CollectiveLog:
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
         self._steps: dict[int, dict[tuple[str, str, int, float], CallRecord]] = {}
-        self._since: dict[int, float] = {}  # what a rank did before is not kept
+        self._since: dict[int, float] = {}  # steps of a rank before this time are not kept
         self._running = False
         self._told: tuple[Ladder, Timeline] | None = None
         self._past: deque[Past] = deque(maxlen=_CELLS)
@@ -38,7 +38,7 @@ class CollectiveLog:
         self._reading = threading.Lock()  # so that they stay in their order
 
     def begin(self, number: int, ranks: Iterable[int]) -> None:
-        """A cell begins."""
+        """Begin the log of a cell, which these ranks run."""
         now = time.time()
         with self._lock:
             self._number, self._running, self._told = number, True, None
@@ -46,13 +46,13 @@ class CollectiveLog:
             self._ended, self._steps, self._since = {}, {}, {}
 
     def hear(self, rank: int, steps: Sequence[CallRecord]) -> None:
-        """Take the last few steps of a rank that still runs the cell."""
+        """Add the last few steps of a rank that still runs the cell."""
         with self._lock:
             if not self._running or rank in self._ended or rank not in self._began:
                 return
             own = self._steps.setdefault(rank, {})
             for step in steps:
-                if step.began >= self._began[rank] - 1:  # not of the cell before
+                if step.began >= self._began[rank] - 1:  # not of the previous cell
                     own[step.name, step.group, step.first, step.began] = step
             while len(own) > _HEARD:
                 del own[next(iter(own))]
@@ -60,7 +60,7 @@ class CollectiveLog:
             self._told = None
 
     def end(self, answers: Mapping[int, Done]) -> None:
-        """The cell has ended."""
+        """End the cell, and replace its steps by those in the ranks' answers."""
         with self._lock:
             ran, self._running, self._told = self._running, False, None
             for rank, done in answers.items():
@@ -69,7 +69,7 @@ class CollectiveLog:
                     own = {(s.name, s.group, s.first, s.began): s for s in done.steps}
                     self._steps[rank] = own
                     self._since[rank] = done.steps[0].began if done.dropped > 0 and done.steps else 0.0
-                else:  # it died: what it told before is all there is
+                else:  # it died: only the steps that it reported before are known
                     self._ended[rank] = time.time()
             if ran:
                 windows = {rank: (began, self._ended.get(rank, began)) for rank, began in self._began.items()}
@@ -77,24 +77,24 @@ class CollectiveLog:
                 self._unread.append((self._number, windows, steps, self._known_since()))
 
     def forget(self) -> None:
-        """What the last cell did is no news any more: ranks were replaced since."""
+        """Forget the last cell's steps, because ranks were replaced since."""
         with self._lock:
             self._began, self._ended, self._steps, self._since, self._told = {}, {}, {}, {}, None
 
     def _known_since(self) -> float:
-        """From when on all that the ranks did is known; the lock is held."""
+        """Return the time from which all steps of all ranks are known. The caller holds the lock."""
         return max(self._since.values(), default=0.0)
 
     def meetings(self) -> list[MatchedCall]:
-        """What the ranks have done together so far."""
+        """Return the matched calls of the cell so far."""
         with self._lock:
             steps = {rank: list(own.values()) for rank, own in self._steps.items()}
         return meetings(steps)
 
     def past(self) -> tuple[Past, ...]:
-        """The last cells that have ended, oldest first.
+        """Return the last cells that have ended, oldest first.
 
-        They are looked at here, and not when they end: a trivial cell takes little longer than that.
+        They are analysed here, and not when they end: a trivial cell takes little longer than the analysis.
         """
         with self._reading:
             with self._lock:
@@ -104,7 +104,7 @@ class CollectiveLog:
             return tuple(self._past)
 
     def story(self, size: int) -> tuple[Ladder, Timeline]:
-        """The ladder and the timeline, for a world of so many ranks."""
+        """Return the ladder and the timeline of the cell, for a world of ``size`` ranks."""
         with self._lock:
             told, running = self._told, self._running
             raw = self._unread[-1] if self._unread and not running else None
@@ -122,7 +122,7 @@ class CollectiveLog:
             if not running and not self._running:
                 self._told = told
                 if raw is not None and self._unread and self._unread[-1] is raw:
-                    self._unread[-1] = _kept(told[1])  # it need not be made twice
+                    self._unread[-1] = _kept(told[1])  # so that it is not made twice
         return told
 
 

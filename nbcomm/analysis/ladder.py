@@ -1,4 +1,4 @@
-"""The sequence ladder: how each rank stands to the last collectives of a group. A hang is one ○ beside ◐."""
+"""The sequence ladder: each rank's state in the last collectives of a group. A hang is one ○ beside ◐."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _RUNGS = 12
 
 
 def ladder(size: int, met: Sequence[MatchedCall], *, ended: bool) -> Ladder:
-    """Make the ladder of the group that matters: the one in which somebody waits, else the one used last.
+    """Make the ladder of the group in which a rank waits, else of the group used last.
 
     Args:
-        size: of the world.
-        met: what the ranks did together in the cell.
-        ended: the cell has ended, so nobody waits any longer.
+        size: the world's size.
+        met: the cell's matched calls.
+        ended: whether the cell has ended, so that no rank waits any longer.
     """
     collectives = [meeting for meeting in met if meeting.name not in ("send", "sendrecv")]
     if not collectives:
@@ -47,7 +47,7 @@ def _mark(rank: int, meeting: MatchedCall, reached: int, *, ended: bool) -> str:
         return "out"
     step = meeting.steps.get(rank)
     if step is None:
-        return "done" if reached > meeting.seq else "missing"  # what is long past is not told any more
+        return "done" if reached > meeting.seq else "missing"  # old steps are no longer reported
     if step.name != meeting.name:
         return "other"
     if step.failed:

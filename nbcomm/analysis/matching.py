@@ -1,4 +1,4 @@
-"""What the ranks did together in a cell: each rank's steps, paired with those of the others."""
+"""The calls that ranks made together in a cell: each rank's steps, paired with those of the other ranks."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ..protocol import CallRecord
 
 @dataclass
 class MatchedCall:
-    """One collective, or one message, with what each rank knows of it; once somebody looks, no step may be added.
+    """One collective, or one message, with each rank's record of it. No step may be added after a property was read.
 
     Attributes:
         name: "all_reduce"; "send" for a message.
         group: the process group's name.
         members: the ranks that it needs, in group order; of a message the sender and the receiver.
         seq: its sequence number.
-        steps: of each rank that came.
+        steps: the record of each rank that arrived.
     """
 
     name: str
@@ -36,7 +36,7 @@ class MatchedCall:
 
     @property
     def others(self) -> dict[str, list[int]]:
-        """Members that called something else in its place: what, and which."""
+        """The members that called something else in its place, by the name of that call."""
         different: dict[str, list[int]] = {}
         for rank, step in sorted(self.steps.items()):
             if step.name != self.name and step.kind == "collective":
@@ -45,39 +45,39 @@ class MatchedCall:
 
     @cached_property
     def began(self) -> float:
-        """When the first rank came."""
+        """When the first rank arrived."""
         return min(step.began for step in self.steps.values())
 
     @cached_property
     def met(self) -> float:
-        """When the last one came; infinity if one is missing."""
+        """When the last rank arrived; infinity if one is missing."""
         return float("inf") if self.missing else max(step.began for step in self.steps.values())
 
     @property
     def line(self) -> str:
-        """The line of the cell, where one rank knows it."""
+        """The line of the cell, if a rank knows it, else an empty text."""
         return next((step.line for step in self.steps.values() if step.line), "")
 
 
 def meetings(steps: Mapping[int, Sequence[CallRecord]]) -> list[MatchedCall]:
-    """Pair the ranks' steps, in the order in which the first rank came to each.
+    """Pair the ranks' steps, and return the calls in the order in which their first ranks arrived.
 
     Args:
-        steps: of each rank, in order.
+        steps: the steps of each rank, in order.
     """
     found: dict[Any, MatchedCall] = {}
     for rank, own in steps.items():
         rings = 0
         for step in own:
-            if step.name == "sendrecv":  # two messages, of which each rank counts its own
+            if step.name == "sendrecv":  # two messages, and each rank counts its own
                 key: Any = ("sendrecv", step.group, rings)
                 members, seq, rings = step.members, rings + 1, rings + 1
             elif step.kind == "collective":
-                # Ranks that are each alone in a group may have given it the same name.
+                # Several groups of a single rank may have the same name.
                 key = ("collective", step.group, tuple(step.members), step.first)
                 members, seq = step.members, step.first
             elif step.peer is None:
-                continue  # received from anyone, and never ended: nobody knows whose it was
+                continue  # a receive from any rank that never ended: its sender is not known
             else:
                 src, dst = (rank, step.peer) if step.kind == "send" else (step.peer, rank)
                 key, members, seq = ("message", step.group, src, dst, step.tag, step.first), [src, dst], step.first
@@ -85,6 +85,6 @@ def meetings(steps: Mapping[int, Sequence[CallRecord]]) -> list[MatchedCall]:
             meeting = found.setdefault(key, MatchedCall(name, step.group, members, seq))
             meeting.steps[rank] = step
     for key, meeting in found.items():
-        if key[0] == "collective":  # where the ranks disagree, it is what most of them called
+        if key[0] == "collective":  # if the ranks disagree, the name is what most of them called
             meeting.name = Counter(step.name for step in meeting.steps.values()).most_common(1)[0][0]
     return sorted(found.values(), key=lambda meeting: meeting.began)

@@ -1,6 +1,6 @@
-"""What is said where ranks meet in one collective and do not do the same.
+"""The sentences for ranks whose calls of one collective do not match.
 
-The ranks say it when it happens, the explorer when somebody breaks a collective there.
+Ranks use them when it happens, and the explorer when a user breaks a collective there.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ def other_call(name: str, seq: int, where: str, ranks: Sequence[int], calls: Seq
     """Say that ranks call torch's collectives differently, and that none of them continues.
 
     Args:
-        name: of the collective.
+        name: the collective's name.
         seq: its number in the group, from 1.
         where: the group, in words.
-        ranks: that have arrived, ascending.
-        calls: what each of them called.
+        ranks: the ranks that have arrived, ascending.
+        calls: the call of each of them.
 
     >>> other_call("barrier", 2, "the world", [0, 1], ["barrier", "all_reduce"])
     'barrier #2 of the world is not the same on all ranks: rank 0 called barrier; rank 1 called all_reduce. No rank continued past it.'
@@ -31,7 +31,7 @@ def other_call(name: str, seq: int, where: str, ranks: Sequence[int], calls: Seq
 
 
 def other_method(ranks: Sequence[int], calls: Sequence[str]) -> str:
-    """Say that ranks are in different methods of a Communicator, which found that before any data moved."""
+    """Say that ranks are in different methods of a Communicator, found before any data moved."""
     parts = by_rank(ranks, [f"called {call}" for call in calls])
     return f"The ranks are not in the same collective: {parts}. Nothing was moved."
 
@@ -42,7 +42,7 @@ def other_op(ranks: Sequence[int], calls: Sequence[str]) -> str:
 
 
 def other_data(path: str, ranks: Sequence[int], data: Sequence[str]) -> str:
-    """Say that ranks passed data to one reduction that differs at a place in it."""
+    """Say that the data that ranks passed to one reduction differs at a place in it."""
     same = "Pass the same structure, shapes and dtypes on every rank."
     return f"The ranks passed data that differs at {path}: {by_rank(ranks, data)}. {same}"
 

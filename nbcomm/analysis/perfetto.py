@@ -1,8 +1,8 @@
 """A cell as a trace for https://ui.perfetto.dev or chrome://tracing: a track for each rank.
 
 The format is Chrome's trace events (JSON). Bandwidths are those of NVIDIA's nccl-tests (doc/PERFORMANCE.md): the
-algorithm bandwidth is size over time, and the bus bandwidth is that times a factor which makes it comparable with what
-the links can do, whatever the number of ranks.
+algorithm bandwidth is size over time, and the bus bandwidth is that times a factor that makes it comparable with the
+bandwidth of the links, for any number of ranks.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from ..protocol import Done, RankPlacement
 from .matching import MatchedCall, meetings
 
 _TOTAL = ("all_gather", "all_gather_into_tensor", "gather")
-"""Of these the size is what a rank has at the end: every rank's data."""
+"""The collectives whose size is what a rank has at the end: every rank's data."""
 
 
 def check(path: str) -> Path:
-    """Refuse a file that could not be written, before anything runs.
+    """Refuse a file that cannot be written, before anything runs, and return its path.
 
     Raises:
-        SpecError: its folder is not there, or it is a folder itself.
+        SpecError: its folder does not exist, or it is itself a folder.
     """
     if not path.strip():
         raise SpecError("The trace needs a file's name, such as trace.json.")
@@ -37,17 +37,14 @@ def check(path: str) -> Path:
 
 
 def write(file: Path, places: list[RankPlacement], cell: int, code: str, answers: Mapping[int, Done]) -> int:
-    """Write a cell's trace.
+    """Write a cell's trace, and return how many collectives and messages are in it.
 
     Args:
-        file: where to.
-        places: of all ranks of the world.
+        file: the file to write.
+        places: the placement of all ranks of the world.
         cell: its number.
         code: its text.
-        answers: what each rank told at its end.
-
-    Returns:
-        How many collectives and messages are in it.
+        answers: each rank's answer at the cell's end.
     """
     known = {rank: done for rank, done in answers.items() if done.began}
     met = meetings({rank: done.steps for rank, done in known.items()})
@@ -66,13 +63,13 @@ def write(file: Path, places: list[RankPlacement], cell: int, code: str, answers
 
 
 def bandwidths(name: str, nbytes: int, seconds: float, n: int) -> tuple[float, float]:
-    """Algorithm and bus bandwidth in GB/s (10⁹ bytes), by nccl-tests' definitions.
+    """Return the algorithm and bus bandwidth in GB/s (10⁹ bytes), by nccl-tests' definitions.
 
     Args:
-        name: the collective's.
-        nbytes: what each rank brings.
-        seconds: that the transfer took, once all ranks were there.
-        n: how many ranks.
+        name: the collective's name.
+        nbytes: the bytes that each rank brings.
+        seconds: the duration of the transfer after all ranks had arrived.
+        n: the number of ranks.
 
     >>> bandwidths("all_reduce", 10**9, 1.0, 4)
     (1.0, 1.5)
@@ -130,6 +127,6 @@ def _names(place: RankPlacement) -> list[dict[str, Any]]:
 def _slice(  # noqa: PLR0913, PLR0917 - a slice has these
     name: str, kind: str, start: float, length: float, track: dict[str, int], told: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """A stretch of time, in microseconds."""
+    """Return a trace event of a stretch of time; start and length are in seconds, the event's in microseconds."""
     times = {"ts": round(start * 1e6, 1), "dur": round(max(0.0, length) * 1e6, 1)}
     return {"name": name, "cat": kind, "ph": "X", **times, **track, "args": told or {}}

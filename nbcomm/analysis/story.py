@@ -1,6 +1,6 @@
-"""What the panel tells beside the ranks' states: how far each is in the collectives, and where a cell's time went.
+"""What the panel shows beside the ranks' states: each rank's progress in the collectives, and where time went.
 
-Plain data; `nbcomm.analysis.ladder` and `nbcomm.analysis.timeline` make it from what the ranks say.
+Plain data; `nbcomm.analysis.ladder` and `nbcomm.analysis.timeline` make it from what the ranks report.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 MARKS = {"done": "●", "arrived": "◐", "missing": "○", "other": "◆", "failed": "✕", "out": ""}
-"""How a rank stands to one collective: has done it, waits in it, has not reached it, is in another one in its place,
-failed in it, is no member of the group."""
+"""A rank's state in one collective: has done it, waits in it, has not reached it, is in another one in its place,
+failed in it, is not a member of the group."""
 
 WORDS = {
     "done": "done",
@@ -24,7 +24,7 @@ WORDS = {
 """The same without a glyph, for legends and screen readers."""
 
 KINDS = ("compute", "waiting", "transfer")
-"""What a rank does with its time: its own work, waiting for others to come, moving data once all are there."""
+"""What a rank does with its time: its own work, waiting for others to arrive, moving data after all have arrived."""
 
 
 @dataclass(frozen=True)
@@ -65,9 +65,9 @@ class Span:
         kind: one of `KINDS`.
         start: when it began.
         end: when it ended.
-        name: the collective, "all_reduce #3"; empty for compute, and where it is several.
+        name: the collective, "all_reduce #3"; empty for compute, and for several calls.
         line: the line of the cell, "line 3: all_reduce(x)"; may be empty.
-        nbytes: the data that the rank brought; 0 where that is not known.
+        nbytes: the bytes that the rank brought; 0 if that is not known.
     """
 
     kind: str
@@ -80,7 +80,7 @@ class Span:
 
 @dataclass(frozen=True)
 class Timeline:
-    """Where the time of one cell went.
+    """How the ranks spent the time of one cell.
 
     Attributes:
         cell: the notebook's In[number]; 0 where it was no cell, but a call from Python.
@@ -136,9 +136,9 @@ def _totals(spans: Sequence[Span]) -> list[float]:
 
 
 def abridged(spans: Sequence[Span], most: int) -> Sequence[Span]:
-    """The same picture with fewer stretches: each of ``most`` equal steps becomes what it was mostly filled with.
+    """Return at most ``most`` stretches in place of many: each equal step of time gets the kind that mostly fills it.
 
-    A stretch keeps its name where it is of one call only.
+    A stretch keeps its name if it is of one call only.
     """
     if len(spans) <= most:
         return spans

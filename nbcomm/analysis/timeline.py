@@ -1,7 +1,7 @@
-"""Where a cell's time went: each rank's own work, its waiting for others, and the moving of data once all were there.
+"""How ranks spent a cell's time: own work, waiting for others, and moving data after all had arrived.
 
-A collective is a wait until the last rank has come, and a transfer from then on. Ranks of one machine share a clock;
-those of several are as exact as the machines' clocks.
+A collective is a wait until the last rank has arrived, and a transfer after that. Ranks of one machine share a clock;
+times of several machines are as exact as their clocks.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ def timeline(
 
     Args:
         cell: its number.
-        windows: for each rank that ran it, when its part began and ended (or what time it is), by `time.time`.
-        met: what the ranks did together.
+        windows: for each rank that ran it, when its part began and ended (or the present time), by `time.time`.
+        met: the cell's matched calls.
         running: whether it still runs.
-        since: what the ranks did before is not known any more.
+        since: the time before which the ranks' calls are no longer known.
     """
     if not windows:
         return Timeline(cell, 0.0, running, {})
@@ -48,11 +48,11 @@ def timeline(
 
 
 def straggler(met: Sequence[MatchedCall], *, more: bool = False) -> tuple[int | None, str]:
-    """Name the rank for which the others waited longest, if it was long, and say so; else None and an empty text.
+    """Return the rank for which the others waited longest, and a sentence; None and "" if no wait was long.
 
     Args:
-        met: what the ranks did together.
-        more: the cell has made others before these, which are not known any more.
+        met: the cell's matched calls.
+        more: whether the cell made earlier calls that are no longer known.
     """
     shared = [meeting for meeting in met if len(meeting.members) > 1 and not meeting.missing]
     last: dict[int, int] = {}
@@ -107,18 +107,18 @@ def _bar(
 
 
 def _asked(step: CallRecord) -> float:
-    """When a rank began to wait, if it did; what it did between the call and then is its own work."""
+    """Return when a rank began to wait, or else when it called; the time between the two is its own work."""
     return step.asked or step.began
 
 
 def _until(meeting: MatchedCall, step: CallRecord, later: float | None, ended: float, *, running: bool) -> float:
-    """When a call has ended of which that is not known: it goes on, it failed, or C++ waited for it (DDP's)."""
+    """Estimate when a call ended that has no recorded end: it goes on, it failed, or C++ waited for it (DDP's)."""
     goes_on = later is None and (running or step.failed)
     return min(ended, ended if later is None else later, ended if goes_on else meeting.met)
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:
-    """Neighbours of one kind are one span."""
+    """Join neighbouring spans of the same kind."""
     joined: list[Span] = []
     for span in spans:
         if joined and joined[-1].kind == span.kind:

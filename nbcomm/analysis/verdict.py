@@ -1,6 +1,6 @@
-"""Judges who waits for whom, and whether in vain: a pure function of what all ranks report.
+"""The verdict: which ranks wait for which, and which waits can never end. A pure function of all ranks' reports.
 
-Who may go on, and why snapshots of different moments do not deceive, stands in `wait_graph`.
+`wait_graph` says which ranks may continue, and why snapshots of different moments do not deceive.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from ..rank_spec import named, together
 from .wait_graph import ENDED, Need, RankReport, WorldReport
 
 _SENTENCES = 3
-"""So many calls are told of in a verdict; of the others their number."""
+"""How many calls a verdict describes; the others are only counted."""
 
 _PLACES = 4
-"""So many places at which missing ranks are, and calls of a cycle, are told of in one sentence."""
+"""How many places of missing ranks, and calls of a cycle, one sentence names."""
 
 _LONGEST = 120
 """Characters of a line or an error that are quoted."""
@@ -27,10 +27,10 @@ class Wait:
     """A rank that is stuck.
 
     Attributes:
-        rank: which.
-        ops: it waits for one of these.
-        missing: the ranks that have not arrived where it needs them, ascending; of a receive from anyone, all that it
-            could come from.
+        rank: the rank.
+        ops: it waits for one of these calls.
+        missing: the ranks that it needs and that have not arrived, ascending; of a receive that accepts any source,
+            all possible sources.
     """
 
     rank: int
@@ -40,13 +40,13 @@ class Wait:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What follows.
+    """What follows from the ranks' reports.
 
     Attributes:
         waits: every rank that is stuck, in rank order.
-        stuck: those that wait in vain.
-        why: in sentences, why waits are in vain; else for whom they wait; empty if nobody waits.
-        remedy: what to do; empty where no wait is in vain, or where what a rank raised, or died of, says that.
+        stuck: the ranks whose wait can never end.
+        why: sentences that say why waits can never end, or else what the ranks wait for; empty if no rank waits.
+        remedy: what to do; empty if every wait may end, or if a rank's error or cause of death says it.
     """
 
     waits: list[Wait] = field(default_factory=list)
@@ -56,7 +56,7 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """Why, and what to do."""
+        """The reason, and what to do."""
         return " ".join(filter(None, (self.why, self.remedy)))
 
     @property
@@ -66,7 +66,7 @@ class Verdict:
 
 
 def judge(standings: Mapping[int, RankReport]) -> Verdict:
-    """Judge what all ranks of a world report.
+    """Judge the reports of all ranks of a world.
 
     Args:
         standings: every rank of the world, by rank, all in one generation.
@@ -93,9 +93,9 @@ def judge(standings: Mapping[int, RankReport]) -> Verdict:
 
 
 def of_threads(standings: Mapping[int, RankReport]) -> str:
-    """Say which threads wait in vain, or may, where the main thread of their rank waits for a thread; often empty.
+    """Say which threads wait for ranks while their rank's main thread waits for a thread; often empty.
 
-    There is no verdict: the main thread may have given its wait a timeout, and do anything after it.
+    This is no verdict: the main thread's wait may have a timeout, and it may do anything after that.
 
     Args:
         standings: as in `judge`.
@@ -116,12 +116,12 @@ def of_threads(standings: Mapping[int, RankReport]) -> str:
     return "; ".join(parts[:_SENTENCES] + more)
 
 
-# ── why a wait is in vain ───────────────────────────────────────────────────────────────────────────
+# ── why a wait can never end ────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True, eq=False)
 class _Knot:
-    """A call that can never complete, and the ranks that wait in it, or in one of so many others."""
+    """A call that can never complete, the ranks that wait in it, and how many other calls would also end their wait."""
 
     need: Need
     ranks: list[int]
@@ -129,7 +129,7 @@ class _Knot:
 
 
 def _why(world: WorldReport) -> tuple[str, str]:
-    """One sentence for each call in which ranks wait in vain, and for each cycle of such calls; and the remedy."""
+    """Write a sentence for each call that can never complete and each cycle of such calls; and the remedy."""
     knots: dict[object, _Knot] = {}
     at: dict[int, _Knot] = {}
     for rank, (need, *others) in world.vain.items():
@@ -148,10 +148,11 @@ def _why(world: WorldReport) -> tuple[str, str]:
 
 
 def _stories(leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[list[_Knot]]:
-    """Put the calls into an order in which each is explained by those before it; a cycle stays together.
+    """Order the calls so that each is explained by earlier ones; keep a cycle together.
 
     Args:
-        leads: for each call where its missing ranks wait; None where one has ended its part, which needs no reason.
+        leads: for each call, the calls in which its missing ranks wait; None for a rank that has ended its part, which
+            needs no reason.
     """
     stories: list[list[_Knot]] = []
     explained: set[_Knot | None] = {None}
@@ -165,7 +166,7 @@ def _stories(leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[list[_Knot]]
 
 
 def _cycle(start: _Knot, leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[_Knot]:
-    """Follow the calls from one to a next until they come round; one that anybody could end is told by itself."""
+    """Follow the calls until they form a cycle; return a receive that accepts any source by itself."""
     path = [start]
     while not path[-1].need.from_anyone:
         following = next(knot for knot in leads[path[-1]] if knot is not None)
@@ -176,7 +177,7 @@ def _cycle(start: _Knot, leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[
 
 
 def _never(world: WorldReport, knot: _Knot) -> list[int]:
-    """The missing ranks that can never arrive; first those whose part has ended, which needs no further reason."""
+    """Return the missing ranks that can never arrive; first those whose part has ended, which needs no other reason."""
     return sorted(knot.need.missing - world.going, key=lambda rank: (rank in world.vain, rank))
 
 
@@ -188,7 +189,7 @@ def _sentence(world: WorldReport, knot: _Knot) -> str:
 
 
 def _around(world: WorldReport, cycle: Sequence[_Knot]) -> str:
-    """Go around a cycle once: each call needs a rank that waits in the next one, and the last one in the first."""
+    """Describe a cycle: each call needs a rank that waits in the next call, and the last needs one in the first."""
     needed = [
         min(knot.need.missing.intersection(after.ranks))
         for knot, after in zip(cycle, [*cycle[1:], cycle[0]], strict=True)
@@ -212,7 +213,7 @@ def _in_vain(world: WorldReport, knot: _Knot) -> str:
 
 
 def _remedy(world: WorldReport, story: Sequence[_Knot]) -> str:
-    """What to do about the first that is told; empty where what a rank raised, or died of, says that."""
+    """Return the remedy for the first story; empty if a rank's error or cause of death says it."""
     op = story[0].need.op
     if len(story) > 1:
         if all(knot.need.op.kind == "collective" for knot in story):
@@ -232,11 +233,11 @@ def _remedy(world: WorldReport, story: Sequence[_Knot]) -> str:
     return f"Let {who} {where} it, too; or make a group of those that do (new_group), and call it with group=."
 
 
-# ── for whom a wait is that may still end ───────────────────────────────────────────────────────────
+# ── what a wait that may still end needs ────────────────────────────────────────────────────────────
 
 
 def _for_whom(world: WorldReport) -> str:
-    """Name the free ranks at the ends of the chains, and what ends by itself."""
+    """Name the free ranks at the ends of the chains of waits, and the waits that end by themselves."""
     everybody = [need for needs in world.needs.values() for need in needs]
     alone = next((need for need in everybody if need.by_itself), None)
     if alone is not None and alone.op.lost:
@@ -256,7 +257,7 @@ def _for_whom(world: WorldReport) -> str:
 
 
 def _roots(world: WorldReport, *, certain: bool) -> list[int]:
-    """The free ranks that the waits come down to; ``certain``: only where no other rank would do instead."""
+    """Return the free ranks on which the waits finally depend; ``certain``: only those without an alternative."""
     roots: set[int] = set()
     seen: set[int] = set()
     queue = list(world.needs)
@@ -275,7 +276,7 @@ def _roots(world: WorldReport, *, certain: bool) -> list[int]:
 
 
 def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
-    """Free ranks and what they are at: ``rank 2, at line 3: time.sleep(60); ranks 4-5``."""
+    """Name free ranks and their lines: ``rank 2, at line 3: time.sleep(60); ranks 4-5``."""
     places: dict[tuple[str, str], list[int]] = {}
     for rank in ranks:
         standing = world.ranks[rank]
@@ -293,7 +294,7 @@ def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
 
 
 def _call(world: WorldReport, op: PendingCall, *, details: bool = False) -> str:
-    """A call by all that it is known by: ``all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x))``."""
+    """Describe a call in full: ``all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x))``."""
     small = len(op.members) < world.size
     group = f"the group of {named(op.members)}" if small else "the world"
     if op.kind == "collective":
@@ -311,7 +312,7 @@ def _call(world: WorldReport, op: PendingCall, *, details: bool = False) -> str:
 
 
 def _places(world: WorldReport, ranks: Sequence[int]) -> list[str]:
-    """Where these ranks are, those at one place together: ``ranks 1-2 have finished the cell``."""
+    """Say where ranks are, those at the same place together: ``ranks 1-2 have finished the cell``."""
     alike = together(ranks, [_where(world, rank) for rank in ranks])
     places = [f"{named(some)} {plural(place) if len(some) > 1 else place}" for place, some in alike.items()]
     more = sum(len(some) for some in list(alike.values())[_PLACES:])
@@ -320,7 +321,7 @@ def _places(world: WorldReport, ranks: Sequence[int]) -> list[str]:
 
 
 def _where(world: WorldReport, rank: int) -> str:
-    """Where a missing rank is, as the end of a sentence about one rank."""
+    """Say where a missing rank is, as the end of a sentence about one rank."""
     standing = world.ranks[rank]
     if standing.waits:
         return f"waits in {_call(world, standing.waits[0])}"
@@ -333,7 +334,7 @@ def _where(world: WorldReport, rank: int) -> str:
 
 
 def plural(place: str) -> str:
-    """The end of a sentence about one rank, as it is about several: ``was killed`` → ``were killed``."""
+    """Turn the end of a sentence about one rank into the plural: ``was killed`` → ``were killed``."""
     verb, _, rest = place.partition(" ")
     verb = {"has": "have", "was": "were", "is": "are", "does": "do", "waits": "wait"}.get(verb, verb)
     return f"{verb} {rest}" if rest else verb

@@ -1,19 +1,20 @@
-"""Who may go on, and who waits for ever: what ranks report of themselves, taken together.
+"""The wait graph: which ranks may continue, and which wait forever, by the reports of all ranks.
 
-A rank whose main thread runs is *free*: it may do anything yet, and so may one that has threads. A rank that is stuck
-in a collective can go on once all members have issued it; in a send or receive, once the other end has. So the ranks
-that may go on are the least set that holds the free ones, and every stuck one whose missing ranks are all in it (of
-a receive from anyone, some). Whoever is stuck outside of it waits for ever.
+A rank whose main thread runs is *free*: it may still issue any call, and so may a rank that has threads. A rank that
+is stuck in a collective can continue once all members have issued it; in a send or receive, once the other end has.
+So the ranks that may continue are the least set that contains the free ranks, and every stuck rank whose missing
+ranks are all in the set (for a receive that accepts any source, at least one). A stuck rank outside the set waits
+forever.
 
-Why snapshots of different moments do not deceive. A rank looks whether it is stuck, then for threads, then at its
-counts, and counts only grow. Suppose that some of the ranks judged to wait for ever left that wait after they had
-looked; take the first. What it needed was issued by a rank whose counts lacked it, so after that one had looked, too.
-But that one has no threads, and it had ended its part, so it issues nothing more; or it was judged itself, so it had
-left its own wait before. So there is no first, and a verdict stays true.
+Why snapshots of different moments do not deceive. A rank reads whether it is stuck, then its threads, then its counts,
+and counts only grow. Suppose that some ranks that were judged to wait forever left their waits after their snapshots;
+take the first one. The call that it needed was issued by a rank whose counts lacked it, so after that rank's snapshot,
+too. But that rank has no threads. Either it had ended its part, so it issues nothing more; or it was itself judged to
+wait forever, so it had left its wait earlier. So there is no first one, and a verdict stays true.
 
-How messages meet: a receive by name stands for the next message of its sender as soon as it is issued. A receive
-from anyone takes one for which no receive stands, and is a receive from that sender from then on; until then it may
-be the other end of anybody's send.
+How messages match: a receive from a named source reserves the next message of that sender as soon as it is issued. A
+receive that accepts any source takes a message that no receive has reserved, and is a receive from that sender from
+then on. Until then it may match any rank's send.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ ENDED = {
 
 @dataclass(frozen=True)
 class RankReport:
-    """What is known of one rank.
+    """What is known about one rank.
 
     Attributes:
         rank: its rank in the world.
         state: "running" (its part of the cell has not ended), "finished", "failed", "interrupted", "idle" (it
             does not run the cell) or "dead".
         note: how it died, or what it raised.
-        doing: what it said last.
+        doing: its last report.
     """
 
     rank: int
@@ -52,12 +53,12 @@ class RankReport:
 
     @property
     def waits(self) -> Sequence[PendingCall]:
-        """What it is stuck in: one of these calls."""
+        """The calls that it is stuck in; it waits for one of them."""
         return () if self.state in ENDED else self.doing.waits
 
     @property
     def free(self) -> bool:
-        """Whether it may issue anything yet, whatever the others do."""
+        """Whether it may still issue any call, whatever the other ranks do."""
         if self.state == "dead":
             return False
         return self.doing.threads > 0 or (self.state not in ENDED and not self.waits)
@@ -65,11 +66,11 @@ class RankReport:
 
 @dataclass(frozen=True)
 class Need:
-    """A call that a rank is stuck in, and who has not arrived there.
+    """A call that a rank is stuck in, and the ranks that have not arrived there.
 
     Attributes:
         op: the call.
-        missing: who has not.
+        missing: the ranks that have not arrived.
     """
 
     op: PendingCall
@@ -77,30 +78,30 @@ class Need:
 
     @property
     def from_anyone(self) -> bool:
-        """Whether any of the missing would do."""
+        """Whether any one of the missing ranks is enough."""
         return self.op.kind == "recv" and self.op.peer is None
 
     @property
     def by_itself(self) -> bool:
-        """Whether the wait ends whatever the others do: by its timeout, or since it has failed already."""
+        """Whether the wait ends whatever the other ranks do: by its timeout, or because it has failed already."""
         return self.op.limited or self.op.lost
 
     def may_end(self, going: Collection[int]) -> bool:
-        """Whether it may yet end, if these ranks may go on."""
+        """Tell whether the wait may still end, if these ranks may continue."""
         if self.by_itself or not self.missing:
             return True
         return not self.missing.isdisjoint(going) if self.from_anyone else self.missing.issubset(going)
 
 
 class WorldReport:
-    """All ranks, what those that are stuck need, who may go on, and who waits in vain.
+    """All ranks, the needs of the stuck ranks, the ranks that may continue, and those that wait forever.
 
     Attributes:
-        size: how many ranks were told of.
-        ranks: all that are known of, by rank.
-        needs: of each rank that is stuck, what it waits for: one of these.
-        going: the ranks that may go on.
-        vain: the needs of those that never will.
+        size: the number of ranks with a report.
+        ranks: all known ranks, by rank.
+        needs: for each stuck rank, the calls of which it awaits one.
+        going: the ranks that may continue.
+        vain: the needs of the ranks that wait forever.
     """
 
     def __init__(self, standings: Mapping[int, RankReport]) -> None:
@@ -110,7 +111,7 @@ class WorldReport:
         self._absent: dict[tuple[str, int, tuple[int, ...]], frozenset[int]] = {}
         for op in [op for standing in standings.values() for op in standing.waits]:
             for rank in {*op.members, *([] if op.peer is None else [op.peer])} - self.ranks.keys():
-                self.ranks[rank] = RankReport(rank, "running")  # nothing is known of it, so it may do anything
+                self.ranks[rank] = RankReport(rank, "running")  # nothing is known about it, so it may do anything
         self.needs = {
             rank: [Need(op, self.missing(rank, op)) for op in standing.waits]
             for rank, standing in self.ranks.items()
@@ -124,13 +125,13 @@ class WorldReport:
                 del self.vain[rank]
 
     def missing(self, rank: int, op: PendingCall) -> frozenset[int]:
-        """Who has not arrived where a rank's call needs them."""
+        """Return the ranks that a rank's call needs and that have not arrived."""
         if op.kind == "collective":
             return self._absentees(op) - {rank}
         if op.peer is not None:
             if op.kind == "recv":
                 there = self._number(op.peer, "sent", op, rank) >= op.seq
-            else:  # what the other end takes from anyone may be this
+            else:  # the other end's receive that accepts any source may take this message
                 there = self._number(op.peer, "received", op, rank) >= op.seq
                 there = there or self._number(op.peer, "received", op, None) > 0
             return frozenset() if there else frozenset({op.peer})
@@ -141,7 +142,7 @@ class WorldReport:
         return frozenset() if on_its_way else others
 
     def _absentees(self, op: PendingCall) -> frozenset[int]:
-        """Who has not arrived at a collective: the same set for all that wait there, and there may be many."""
+        """Return the members that have not arrived at a collective, computed once for all ranks that wait there."""
         key = op.group, op.seq, tuple(op.members)
         if key not in self._absent:
             self._absent[key] = frozenset(
@@ -150,7 +151,7 @@ class WorldReport:
         return self._absent[key]
 
     def _number(self, rank: int, which: str, op: PendingCall, peer: int | None) -> int:
-        """How many messages of the call's group and tag a rank has sent to a peer, or received from it."""
+        """Return how many messages of the call's group and tag a rank has sent to a peer, or received from it."""
         index = self._messages.get((rank, which))
         if index is None:
             index = self._messages[rank, which] = {}
