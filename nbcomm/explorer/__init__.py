@@ -1,1 +1,1 @@
-"""The explorer: a collective step by step, predicted or broken. It needs no ranks."""
+"""The explorer: a collective shown step by step, predicted or broken. It needs no ranks."""

@@ -1,13 +1,13 @@
-"""How a collective is carried out: which rank sends what to whom, step by step, and what that costs.
+"""The algorithms of the collectives: the messages of each step, and their costs.
 
-What comes out is `plan`'s, whatever the algorithm and the number of ranks (`tests/explorer/test_algorithms.py`). Costs
-are counted on the messages, and held to the textbook there, too.
+The result equals `plan`'s for every algorithm and number of ranks (`tests/explorer/test_algorithms.py`). Costs are
+counted from the messages; the same tests compare them with the textbook.
 
-All ranks of a step send at the same time, and each sends one message at most and receives one at most: the naive
-algorithms, in which one rank talks to all others, take a step for each message. Ranks are renumbered
-so that ``src`` or ``dst`` comes first where there is one.
+All ranks of a step send at the same time, and each sends at most one message and receives at most one: the naive
+algorithms, in which one rank exchanges messages with all others, take a step for each message. Ranks are renumbered
+so that ``src`` or ``dst``, if there is one, comes first.
 
-The laws are borrowed. Rings, binomial trees, recursive doubling and halving and the folding of ranks beyond a power of
+Sources. Rings, binomial trees, recursive doubling and halving and the folding of ranks beyond a power of
 two: Thakur, Rabenseifner and Gropp, "Optimization of Collective Communication Operations in MPICH", 2005. The scan in
 ⌈log₂ W⌉ steps: Hillis and Steele, "Data Parallel Algorithms", 1986. The barrier by dissemination: Hensgen, Finkel and
 Manber, "Two Algorithms for Barrier Synchronization", 1988. all_to_all in ⌈log₂ W⌉ steps: Bruck et al., "Efficient
@@ -37,11 +37,11 @@ class How:
     """One algorithm of one collective.
 
     Attributes:
-        carry: does it.
-        title: in words.
+        carry: carries it out.
+        title: its name in words.
         formula: see `Run`.
-        cut: data that is one piece becomes as many chunks as there are ranks.
-        beside: an exclusive result lies beside what is passed on.
+        cut: whether data of one piece is cut into as many chunks as there are ranks.
+        beside: whether an exclusive result has a slot of its own, beside the running result.
     """
 
     carry: Callable[[Board, Job], None]
@@ -57,14 +57,14 @@ class Run:
 
     Attributes:
         name: "all_reduce".
-        algorithm: one of `ALGORITHMS` of it.
+        algorithm: one of its `ALGORITHMS`.
         title: the algorithm in words.
         formula: steps and data of the busiest rank by the textbook: ("2(W−1)", "2(W−1)/W"); "" where it has none.
-        labels: what each slot is.
+        labels: the name of each slot.
         start: what every rank has at first.
-        stages: what happens then.
-        result: what each rank gets, as in `plan`'s after; of a barrier which ranks are known to have arrived.
-        costs: what it took up to the end of each stage.
+        stages: the steps.
+        result: what each rank gets, as in `plan`'s after; of a barrier the ranks that are known to have arrived.
+        costs: the cost up to the end of each stage.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Run:
 
     @property
     def cost(self) -> Cost:
-        """What it took in all."""
+        """The total cost."""
         return self.costs[-1] if self.costs else Cost(0, 0, Fraction(), Fraction(), Fraction())
 
 
@@ -94,13 +94,13 @@ def run(  # noqa: PLR0913 - each is an option of the collective
     exclusive: bool = False,
     ranks: Sequence[int] | None = None,
 ) -> Run:
-    """Carry a collective out.
+    """Carry out a collective.
 
     Args:
         name: one of the names in `ALGORITHMS`.
         algorithm: one of its algorithms.
-        values: what each rank brings, as `plan` takes them; where chunks are needed, a list is cut into as many as
-            there are ranks, and a number stands for a block that is full of it.
+        values: what each rank brings, as in `plan`; where chunks are needed, a list is cut into as many as there are
+            ranks, and a number stands for a block filled with it.
         op: sum, mean, min, max, product, band, bor or bxor.
         src: the rank that gives, of broadcast and scatter.
         dst: the rank that gets, of gather and reduce.
@@ -108,8 +108,8 @@ def run(  # noqa: PLR0913 - each is an option of the collective
         ranks: the group's global ranks; 0 to W-1 by default.
 
     Raises:
-        CollectiveError: there is no such collective or algorithm, or the values do not fit.
-        OpError: there is no such op, or the values do not have it.
+        CollectiveError: the collective or the algorithm does not exist, or the values do not fit.
+        OpError: the op does not exist, or is not defined for the values.
 
     >>> done = run("all_reduce", "ring", [1, 2, 3, 4])
     >>> done.cost.steps, str(done.cost.busiest), done.result[0][0].text
@@ -149,12 +149,12 @@ def _all(board: Board, *_: object) -> Iterable[int]:
 
 
 def _own(job: Job, first: int, count: int) -> list[int]:
-    """The slots of a run of places, as far as it goes."""
+    """Return the slots of up to ``count`` places from ``first`` on."""
     return [job.at(place) for place in range(first, min(first + count, job.size))]
 
 
 def _powers(size: int) -> list[int]:
-    """1, 2, 4, … below the size."""
+    """Return 1, 2, 4, … below the size."""
     return [1 << bit for bit in range((size - 1).bit_length())]
 
 
@@ -173,7 +173,7 @@ def _from_hub(
 
 
 def _up(board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, adds: bool) -> None:
-    """A binomial tree towards the hub: in each step every second of the ranks that are left hands over and is done."""
+    """Send up a binomial tree to the hub: in each step every second remaining rank sends its data and is done."""
     for far in _powers(job.size):
         pairs = [(v, v - far) for v in range(far, job.size, 2 * far)]
         sends = [(job.at(v), job.at(to), slots(v, far)) for v, to in pairs]
@@ -189,7 +189,7 @@ def _up(board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable
 def _down(
     board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, moves: bool = False
 ) -> None:
-    """The same tree from the hub: who has it passes it on, so each step doubles those that have it."""
+    """Send down a binomial tree from the hub: each step doubles the number of ranks that have the data."""
     for far in reversed(_powers(job.size)):
         pairs = [(v, v + far) for v in range(0, job.size - far, 2 * far)]
         sends = [(job.at(v), job.at(to), slots(to, far)) for v, to in pairs]
@@ -207,14 +207,14 @@ def _ahead(distance: int) -> str:
 def _ring(  # noqa: PLR0913 - of one pattern
     board: Board, size: int, phase: str, what: str, shift: int, *, adds: bool
 ) -> None:
-    """W−1 times every rank passes one slot on: first the one that lies ``shift`` from its own place."""
+    """Pass one slot of every rank on, W−1 times: first the slot at the distance ``shift`` from the rank's place."""
     for step in range(size - 1):
         sends = [(place, (place + 1) % size, [(place + shift - step) % size]) for place in range(size)]
         board.step(phase, what, sends, adds=adds, moves=adds)
 
 
 def _fold_in(board: Board, job: Job) -> int:
-    """Let the ranks beyond a power of two hand over to others; return how many are left."""
+    """Let the ranks beyond a power of two send their data to other ranks; return how many ranks remain."""
     left = 1 << (job.size.bit_length() - 1)
     sends = [(place, place - left, _filled(board, place)) for place in range(left, job.size)]
     board.step(
@@ -239,7 +239,7 @@ def _filled(board: Board, place: int) -> list[int]:
 
 
 def _through_hub(inwards: Callable[..., None], outwards: Callable[..., None], board: Board, job: Job) -> None:
-    """To one rank, from one rank, or both: first inwards, then outwards."""
+    """Send to one rank, from one rank, or both: first inwards, then outwards."""
     everything = lambda _v, _n: _all(board)  # noqa: E731 - the same for each phase
     of_each = lambda v, n: _own(job, v, n)  # noqa: E731
     if job.name in ("gather", "all_gather"):
@@ -253,17 +253,17 @@ def _through_hub(inwards: Callable[..., None], outwards: Callable[..., None], bo
 
 
 def _naive(board: Board, job: Job) -> None:
-    """Everything through one rank, which handles one message at a time."""
+    """Send everything through one rank, which handles one message at a time."""
     _through_hub(_to_hub, _from_hub, board, job)
 
 
 def _tree(board: Board, job: Job) -> None:
-    """The same through a binomial tree."""
+    """Send everything through one rank by a binomial tree."""
     _through_hub(_up, _down, board, job)
 
 
 def _rings(board: Board, job: Job) -> None:
-    """Every rank sends to the next one only."""
+    """Let every rank send only to the next one."""
     if job.name in ("all_reduce", "reduce_scatter"):
         _ring(
             board,
@@ -278,7 +278,7 @@ def _rings(board: Board, job: Job) -> None:
 
 
 def _pipeline(board: Board, job: Job) -> None:
-    """Chunk after chunk along a chain: from the hub, or to it; several are on their way at the same time."""
+    """Send chunk after chunk along a chain from the hub, or to it; several chunks are in transit at the same time."""
     down = job.name == "broadcast"
     chain = [job.at(place) for place in range(job.size)] if down else [job.at(place + 1) for place in range(job.size)]
     for step in range(2 * (job.size - 1)):
@@ -291,7 +291,7 @@ def _pipeline(board: Board, job: Job) -> None:
 
 
 def _doubling(board: Board, job: Job) -> None:
-    """Partners exchange all that they have, and their distance doubles."""
+    """Let partners exchange all their data; their distance doubles."""
     left = _fold_in(board, job)
     for far in _powers(left):
         sends = [(place, place ^ far, _filled(board, place)) for place in range(left)]
@@ -301,10 +301,10 @@ def _doubling(board: Board, job: Job) -> None:
 
 
 def _halving(board: Board, job: Job) -> None:
-    """Recursive doubling backwards: partners swap the halves that are for the other side; distances halve."""
+    """Do recursive doubling in reverse: partners swap the halves for each other's side; distances halve."""
     left = _fold_in(board, job)
     for far in reversed(_powers(left)):
-        # What is for the partner's side: slots whose rank (or the one that it stands in for) has the partner's bits.
+        # The slots for the partner's side: those whose rank (or the rank that was folded into it) has its bits.
         theirs = [[s for s in _filled(board, p) if not (s % left ^ p ^ far) & far] for p in range(left)]
         sends = [(place, place ^ far, theirs[place]) for place in range(left)]
         board.step(
@@ -324,7 +324,7 @@ def _dissemination(board: Board, job: Job) -> None:
 
 
 def _one_by_one(board: Board, job: Job) -> None:
-    """Every rank in turn sends to each of the others."""
+    """Let every rank in turn send to each of the others."""
     board.by_itself("every rank keeps its own item", _keep_own(board, mine := [list(row) for row in board.rows]))
     for place in range(job.size):
         for other in (other for other in range(job.size) if other != place):
@@ -332,7 +332,7 @@ def _one_by_one(board: Board, job: Job) -> None:
 
 
 def _pairwise(board: Board, job: Job) -> None:
-    """In step k every rank sends to the one k further on."""
+    """Let every rank send to the rank k places ahead, in step k."""
     board.by_itself("every rank keeps its own item", _keep_own(board, mine := [list(row) for row in board.rows]))
     for far in range(1, job.size):
         pairs = [(place, (place + far) % job.size) for place in range(job.size)]
@@ -352,7 +352,7 @@ def _give(board: Board, mine: list[Row], phase: str, what: str, pairs: list[tupl
 
 
 def _bruck(board: Board, job: Job) -> None:
-    """Items travel by the bits of their distance, so each step moves half of them (Bruck et al. 1997)."""
+    """Move items by the bits of their distance, so that each step moves half of them (Bruck et al. 1997)."""
     size = job.size
     board.labels[:] = [f"distance {far}" for far in range(size)]
     board.by_itself(
@@ -369,8 +369,8 @@ def _bruck(board: Board, job: Job) -> None:
 
 
 def _chain(board: Board, job: Job) -> None:
-    """Each rank waits for the one before it."""
-    carry = len(board.labels) - 1  # exclusive: what is passed on lies beside what comes out
+    """Let each rank wait for the previous one."""
+    carry = len(board.labels) - 1  # exclusive: the running result has a slot beside the output
     for place in range(job.size - 1):
         what = f"rank {job.ranks[place]} sends its running result to rank {job.ranks[place + 1]}"
         got = board.rows[place][carry]
@@ -383,7 +383,7 @@ def _chain(board: Board, job: Job) -> None:
 
 
 def _hillis_steele(board: Board, job: Job) -> None:
-    """Every rank adds what reaches it from 1, 2, 4, … before: sums of runs that double."""
+    """Add what each rank receives from the rank 1, 2, 4, … places before it: each sum covers twice as many ranks."""
     for far in _powers(job.size):
         sends = [(place, place + far, [0]) for place in range(job.size - far)]
         board.step("", f"every rank sends its partial result to the rank {_ahead(far)}", sends, adds=True)
@@ -445,6 +445,6 @@ _HOW = {
 }
 
 ALGORITHMS: dict[str, tuple[str, ...]] = {}
-"""Which algorithms each collective has here; the simplest first."""
+"""The algorithms of each collective, the simplest first."""
 for _name, _algorithm in _HOW:
     ALGORITHMS[_name] = (*ALGORITHMS.get(_name, ()), _algorithm)

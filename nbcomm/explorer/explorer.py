@@ -1,12 +1,11 @@
 """The explorer: choose a collective and an algorithm, and watch it, predict it or break it.
 
-Like the panel it is a widget without a view: what is displayed, and stored in the notebook's file, is a plain table
-in a ``div`` with a class of its own, and the widget's JavaScript draws the live explorer over it. So a saved notebook
-that is opened without a kernel shows the table, and never "Error displaying widget".
+Like the panel it is a widget without a view: the notebook displays and stores a plain table in a ``div`` with a class
+of its own, and the widget's JavaScript draws the live explorer over it. So a saved notebook that is opened without a
+kernel shows the table, and never "Error displaying widget".
 
-Plans, algorithms, costs, spellings and sentences are all made here: the browser sends what was chosen, gets an answer
-with all that is to be drawn, and draws it. Both the choices and the answer are in the widget's state, which a page
-that is loaded again asks for.
+All plans, algorithms, costs, spellings and sentences are made here: the browser sends the choices, and draws the
+answer. Both the choices and the answer are in the widget's state, which a page reads again after a reload.
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ from .spelling import LIBRARIES, NONE, spell
 _HERE = Path(__file__).parent
 
 LEAST, MOST = 2, 16
-"""So many ranks can be chosen."""
+"""The least and the most ranks that can be chosen."""
 
 _DIGITS = 512
-"""Bits of a number that somebody may predict; a longer one is of a cell."""
+"""Bits of a number that a user may predict; a longer number comes from a cell."""
 
 MODES = ("stack", "cat", "list")
 VIEWS = ("watch", "predict", "break")
@@ -45,28 +44,28 @@ VIEWS = ("watch", "predict", "break")
 NO_CELL = "No cell has been drawn yet, or it is no longer known; run a cell with %%distributed --draw."
 
 recent: list[Plan] = []
-"""What the last drawn cell did: plans of its collectives, in order."""
+"""Plans of the collectives of the last drawn cell, in order."""
 
 _open: deque[Any] = deque(maxlen=8)
 """The newest explorers' widgets; a notebook that makes many must not keep them all."""
 
 
 def remember(plans: Sequence[Plan]) -> None:
-    """Let the explorers' button "from my cell" offer these plans, and no others."""
+    """Set the plans that the explorers' button "from my cell" offers."""
     recent[:] = plans
 
 
 def explore(name: str = "all_reduce", *, n: int = 4, steps: Sequence[Plan] | None = None) -> None:
-    """Show the explorer in the cell that runs now.
+    """Show the explorer in the running cell.
 
     Args:
         name: the collective to begin with.
-        n: for how many ranks, 2 to 16.
-        steps: plans of real calls, to be looked at first; by default the button "from my cell" offers those of the
-            last cell that was drawn.
+        n: the number of ranks, 2 to 16.
+        steps: plans of real calls, the first of which is shown; by default the button "from my cell" offers those of
+            the last drawn cell.
 
     Raises:
-        CollectiveError: there is no such collective, or it cannot show so many ranks.
+        CollectiveError: the collective does not exist, or ``n`` is out of range.
     """
     if name not in ALGORITHMS:
         raise CollectiveError(f"The explorer has no {name!r}; choose one of {', '.join(ALGORITHMS)}.")
@@ -89,21 +88,21 @@ def explore(name: str = "all_reduce", *, n: int = 4, steps: Sequence[Plan] | Non
 
 @dataclass(frozen=True)
 class Choices:
-    """What is chosen.
+    """The user's choices.
 
     Attributes:
         name: the collective.
-        n: how many ranks.
-        op: of a reduction.
+        n: the number of ranks.
+        op: the op of a reduction.
         src: the rank that gives.
         dst: the rank that gets.
-        mode: of all_gather.
-        exclusive: of scan.
+        mode: the mode of all_gather.
+        exclusive: whether a scan is exclusive.
         algorithm: one of `ALGORITHMS`.
         view: one of `VIEWS`.
-        how: in which way it is broken: one of `faults.BREAKS`.
+        how: the way in which it is broken: one of `faults.BREAKS`.
         rank: the rank that breaks it.
-        own: which of the plans "from my cell"; None for a made-up one.
+        own: the index of a plan "from my cell"; None for example values.
     """
 
     name: str = "all_reduce"
@@ -120,7 +119,7 @@ class Choices:
     own: int | None = None
 
     def fitted(self, plans: int) -> Choices:
-        """The nearest choices that there are, where changing one has left another behind."""
+        """Return the nearest valid choices, because one changed choice can make another invalid."""
         some = ALGORITHMS[self.name]
         hows = faults.breaks_of(self.name)
         n = min(max(self.n, LEAST), MOST)
@@ -147,7 +146,7 @@ _KNOWN: dict[str, Sequence[Any]] = {
 
 
 def read(message: Any) -> Choices | None:
-    """The choices in a message from the browser; None if it is none, and then nothing may change."""
+    """Return the choices in a message from the browser; None if it has no valid ones, and then nothing may change."""
     if not isinstance(message, dict) or message.get("kind") != "choose" or not isinstance(message.get("choices"), dict):
         return None
     given = {key: value for key, value in message["choices"].items() if key in Choices.__dataclass_fields__}
@@ -165,15 +164,15 @@ def read(message: Any) -> Choices | None:
 
 
 class Explorer:
-    """What one explorer shows; the widget is only its link to the browser.
+    """The state of one explorer; the widget is only its link to the browser.
 
     Args:
-        choices: to begin with.
-        plans: those that "from my cell" offers; None for those that are remembered.
+        choices: the first choices.
+        plans: the plans that "from my cell" offers; None for those that `remember` set.
 
     Attributes:
         last: the newest answer.
-        shown: the plan that it is of.
+        shown: the plan of that answer.
     """
 
     def __init__(self, choices: Choices, plans: Sequence[Plan] | None = None) -> None:
@@ -183,11 +182,11 @@ class Explorer:
 
     @property
     def plans(self) -> Sequence[Plan]:
-        """What "from my cell" offers; a copy, since a kernel with subshells answers while a cell runs."""
+        """The plans that "from my cell" offers; a copy, because a kernel with subshells answers while a cell runs."""
         return tuple(recent if self._plans is None else self._plans)
 
     def hear(self, message: Any) -> dict[str, Any] | None:
-        """Answer a message from the browser; None where it is not understood, and then nothing has changed."""
+        """Answer a message from the browser; return None if it is not understood, and then change nothing."""
         choices = read(message)
         if choices is None:
             return None
@@ -195,7 +194,7 @@ class Explorer:
         return self.last
 
     def bundle(self) -> dict[str, str]:
-        """What the notebook's file keeps. Classes, not an id: JupyterLab takes ids away."""
+        """Return what the notebook's file keeps. It has classes, not an id: JupyterLab removes ids."""
         answer = self.last
         rows = [
             (f"rank {rank}", *(_texts(answer[side][place]) or "–" for side in ("before", "after")))
@@ -218,14 +217,14 @@ class Explorer:
         }
 
     def _answer(self, choices: Choices, asked: Any) -> dict[str, Any]:
-        """All that the browser draws."""
+        """Return all that the browser draws."""
         plans = self.plans
         asked_own, choices = choices.own, choices.fitted(len(plans))
         own = None if choices.own is None else plans[choices.own]
-        sentence = NO_CELL if asked_own is not None and not plans else ""  # else another one is chosen, or none
+        sentence = NO_CELL if asked_own is not None and not plans else ""  # else another plan is chosen, or none
         try:
             shown, done = _own(own, choices) if own else _made_up(choices)
-        except NbcommError as error:  # such an op for such numbers
+        except NbcommError as error:  # the op is not defined for these numbers
             sentence = str(error)
             shown, done = plan(choices.name, n=choices.n), None
         self.shown = shown
@@ -259,12 +258,12 @@ def _made_up(choices: Choices) -> tuple[Plan, Run]:
 
 
 def _own(own: Plan, choices: Choices) -> tuple[Plan, Run | None]:
-    """A real call's plan; carried out by the chosen algorithm where its values are numbers, and give what it gave."""
+    """Return a real call's plan, and its run if its values are numbers and the algorithm gives the same result."""
     some = ALGORITHMS.get(own.name, ())
     values = [_numbers([cell.value for cell in own.before[rank]]) for rank in own.ranks]
     how: dict[str, Any] = {name: getattr(own.how, name) for name in ("op", "src", "dst", "exclusive")}
     if own.name not in REDUCING and own.name != "all_gather":
-        return own, None  # where only one rank brings data, or each for each, a plan does not say all
+        return own, None  # if only one rank brings data, or each rank brings some for each, the plan lacks values
     if not some or own.missing or any(not given for given in values):
         return own, None
     algorithm = choices.algorithm if choices.algorithm in some else some[0]
@@ -278,7 +277,7 @@ def _own(own: Plan, choices: Choices) -> tuple[Plan, Run | None]:
 
 
 def _numbers(values: Sequence[Any]) -> list[Any] | None:
-    """The values if they are numbers, or lists or arrays of numbers."""
+    """Return the values if they are numbers, or lists or arrays of numbers; else None."""
     plain = [value.tolist() if hasattr(value, "tolist") else value for value in values]
 
     def good(value: Any) -> bool:
@@ -290,7 +289,7 @@ def _numbers(values: Sequence[Any]) -> list[Any] | None:
 
 
 def _at_once(shown: Plan) -> Run:
-    """A plan as a run of one step: where nothing is known of how it was carried out."""
+    """Return a plan as a run of one step, for when its algorithm is not known."""
     pairs = sorted({(flow.src, flow.dst, flow.place) for flow in shown.flows if flow.src != flow.dst})
     adds = shown.name in REDUCING
     messages = tuple(Message(src, dst, (place,), adds) for src, dst, place in pairs)
@@ -319,7 +318,7 @@ def _mode_words(choices: Choices, own: Plan | None) -> str:
 
 
 def _options(choices: Choices, plans: Sequence[Plan]) -> dict[str, Any]:
-    """What can be chosen beside these choices; a list that is empty is not shown."""
+    """Return the options for these choices; an empty list is not shown."""
     name = choices.name
     return {
         "name": list(ALGORITHMS),
@@ -336,7 +335,7 @@ def _options(choices: Choices, plans: Sequence[Plan]) -> dict[str, Any]:
 
 
 def _whole(cell: Cell) -> Cell:
-    """A prediction is compared with all digits of a number."""
+    """Write a number with all its digits, because a prediction is compared with all of them."""
     number = type(cell.value) is int and cell.value.bit_length() < _DIGITS
     return replace(cell, text=str(cell.value)) if number else cell
 
@@ -350,7 +349,7 @@ def _texts(cells: Sequence[dict[str, Any] | None]) -> str:
 
 
 def _told(done: Run, ranks: Sequence[int]) -> dict[str, Any]:
-    """A run; of each stage only what has changed, or 16 ranks and 240 steps would be a megabyte."""
+    """Pack a run, with only the changes of each stage: in full, 16 ranks and 240 steps would be a megabyte."""
     before = done.start
     stages = []
     for number, stage in enumerate(done.stages):

@@ -1,8 +1,8 @@
-"""What nbcomm says when one rank does not do what the others do: a collective, broken on purpose.
+"""A collective, broken on purpose: what nbcomm says when one rank does something else than the others.
 
-What hangs is judged by the real verdict; the sentences about ranks that differ are the real ones, too.
-`tests/explorer/test_faults.py` breaks a real world in each of these ways, and compares. Only what a real world adds is
-left out: how its data is packed.
+The real verdict judges a hang, and the sentences about ranks that differ are the real ones.
+`tests/explorer/test_faults.py` breaks a real world in each of these ways, and compares. Only the words on how a real
+world packs data are left out.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BREAKS = {
     "op": "passes another op",
     "shape": "has data of another shape",
 }
-"""What a rank may do, as the end of a sentence about it."""
+"""What the odd rank may do, as the end of a sentence about it."""
 
 _ONE_GIVES, _ONE_GETS = ("broadcast", "scatter"), ("gather", "reduce")
 _SHAPE, _OTHER_SHAPE = (2,), (3,)
@@ -32,10 +32,10 @@ _SHAPE, _OTHER_SHAPE = (2,), (3,)
 
 @dataclass(frozen=True)
 class Broken:
-    """What comes of it.
+    """The result of breaking a collective.
 
     Attributes:
-        error: the exception that every rank in ``waits`` or ``refused`` gets; "" where nothing breaks.
+        error: the exception that every rank in ``waits`` or ``refused`` gets; "" if nothing breaks.
         text: its message, or why nothing breaks.
         remedy: what to do.
         waits: the ranks that wait forever.
@@ -53,7 +53,7 @@ class Broken:
 
 @dataclass(frozen=True)
 class BrokenCall:
-    """The call that the others make."""
+    """The call that the other ranks make."""
 
     name: str
     size: int
@@ -65,19 +65,19 @@ class BrokenCall:
 
     @property
     def line(self) -> str:
-        """As nbcomm spells it."""
+        """The call as nbcomm spells it."""
         mode = self.mode if self.name == "all_gather" else None
         how = {"op": self.op, "src": self.src, "dst": self.dst}
         return spell(self.name, mode=mode, exclusive=self.exclusive, **how)["nbcomm"]  # type: ignore[arg-type]
 
 
 def breaks_of(name: str) -> list[str]:
-    """In which ways a collective can be broken: those of `BREAKS` that it has."""
+    """Return the ways in which a collective can be broken, as keys of `BREAKS`."""
     return [how for how in BREAKS if (how != "op" or name in REDUCING) and (how != "shape" or name != "barrier")]
 
 
 def broken(call: BrokenCall, how: str, rank: int) -> Broken:
-    """Say what comes of it if one rank does something else.
+    """Return the result if one rank does something else.
 
     >>> broken(BrokenCall("all_reduce", 4), "absent", 2).text
     'all_reduce #1 of the world (line 1: if rank != 2: all_reduce(x)) can never complete: ranks 0-1,3 wait in it, but rank 2 has finished the cell.'
@@ -87,7 +87,7 @@ def broken(call: BrokenCall, how: str, rank: int) -> Broken:
 
 def _absent(call: BrokenCall, rank: int) -> Broken:
     others = _others(call, rank)
-    # Who gives to each knows that one has not come; who gets from it has what it needs.
+    # The rank that gives to each other rank notices the missing one; the ranks that get from it have what they need.
     waits = [call.src] if call.name in _ONE_GIVES and rank != call.src else others
     pending = PendingCall(
         "collective", call.name, "0", [*range(call.size)], 1, "", f"line 1: if rank != {rank}: {call.line}", 0.0
@@ -146,7 +146,7 @@ def _shape(call: BrokenCall, rank: int) -> Broken:
         )
     if call.name in fine:
         return Broken("", f"Nothing breaks. {odd}; {fine[call.name]}")
-    dtype = "int64" if call.op in ("band", "bor", "bxor") and call.name in REDUCING else "float32"  # has no such op
+    dtype = "int64" if call.op in ("band", "bor", "bxor") and call.name in REDUCING else "float32"  # has no bit ops
     ranks = range(call.size)
     shapes = [_OTHER_SHAPE if other == rank else _SHAPE for other in ranks]
     remedy = f"Give the data the same shape on every rank: look at x.shape on rank {rank}."

@@ -1,4 +1,4 @@
-"""The board on which a collective is played: what every rank has in its slots, and the messages of each step."""
+"""The board on which a collective is simulated: what every rank has in its slots, and the messages of each step."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from ..short_repr import sketch
 
 @dataclass(frozen=True)
 class Message:
-    """What one rank sends to another in one step.
+    """A message from one rank to another in one step.
 
     Attributes:
-        src: who sends.
-        dst: who receives.
+        src: the sender.
+        dst: the receiver.
         chunks: the slots that it fills, of those in `Run.labels`.
-        adds: whether it is combined with what is there, or put in its place.
+        adds: whether it is combined with the receiver's value, or replaces it.
     """
 
     src: int
@@ -40,8 +40,8 @@ class Stage:
     """One step.
 
     Attributes:
-        name: in words: "reduce-scatter, step 2 of 3: every rank sends a chunk to the next rank, …".
-        messages: those that travel in it, at the same time; none where each rank works for itself.
+        name: the step in words: "reduce-scatter, step 2 of 3: every rank sends a chunk to the next rank, …".
+        messages: the messages that travel in it at the same time; none if each rank works on its own data.
         state: what every rank has after it.
     """
 
@@ -52,14 +52,14 @@ class Stage:
 
 @dataclass(frozen=True)
 class Cost:
-    """What an algorithm costs; data in units of n, what one rank brings (of scatter: what src brings).
+    """The cost of an algorithm; data is in units of n, which is what one rank brings (of scatter: what src brings).
 
     Attributes:
-        steps: the steps in which messages travel.
-        messages: how many in all.
-        busiest: what the rank sends that sends most.
-        received: what the rank receives that receives most.
-        total: what is sent in all.
+        steps: the number of steps in which messages travel.
+        messages: the number of messages.
+        busiest: the data that the rank sends that sends most.
+        received: the data that the rank receives that receives most.
+        total: the data that all ranks send.
     """
 
     steps: int
@@ -74,11 +74,11 @@ class Job:
     """A call, with ranks as places 0…W-1.
 
     Attributes:
-        values: of each place.
-        hub: the place of src or dst; 0 where there is neither.
-        op: of a reduction; "mean" is added up, and divided at the end.
-        exclusive: of a scan.
-        ranks: their names.
+        values: what each place brings.
+        hub: the place of src or dst; 0 if there is neither.
+        op: the op of a reduction; "mean" is summed, and divided at the end.
+        exclusive: whether a scan is exclusive.
+        ranks: the rank of each place.
     """
 
     name: str
@@ -94,7 +94,7 @@ class Job:
         return len(self.values)
 
     def at(self, place: int) -> int:
-        """Count places from the hub on."""
+        """Return the place that is ``place`` positions after the hub."""
         return (place + self.hub) % self.size
 
 
@@ -105,7 +105,7 @@ Sends = Iterable[tuple[int, int, Iterable[int]]]
 
 @dataclass
 class Board:
-    """What every place has, and the steps so far."""
+    """The data of every place, and the steps so far."""
 
     op: str
     rows: list[Row]
@@ -117,11 +117,11 @@ class Board:
         """Let messages travel at the same time.
 
         Args:
-            phase: what this step is one of; steps are counted within it.
+            phase: the phase to which the step belongs; steps are counted within it.
             what: the step in words.
             sends: the messages.
-            adds: combine with what is there.
-            moves: what was sent is of no more use to its sender, and goes from its slots.
+            adds: combine them with the receivers' values.
+            moves: remove what was sent from the sender's slots, because the sender no longer needs it.
         """
         letters = [(src, dst, tuple(chunks), adds) for src, dst, chunks in sends]
         old = [list(row) for row in self.rows]
@@ -137,16 +137,16 @@ class Board:
             self.keep(phase, what, letters)
 
     def by_itself(self, what: str, change: Callable[[int, Row], Row]) -> None:
-        """Let each rank work on what it has."""
+        """Let each rank change its own data, without messages."""
         self.rows = [change(place, row) for place, row in enumerate(self.rows)]
         self.keep("", what, [])
 
     def keep(self, phase: str, what: str, letters: list[tuple[int, int, tuple[int, ...], bool]]) -> None:
-        """Note a step, with what everybody has after it."""
+        """Record a step, with what every rank has after it."""
         self.steps.append((phase, what, letters, [list(row) for row in self.rows]))
 
     def stages(self, ranks: tuple[int, ...]) -> Iterator[Stage]:
-        """The steps, counted and named."""
+        """Yield the steps, counted and named."""
         number: dict[str, int] = {}
         totals = {
             phase: sum(other == phase and bool(sent) for other, _, sent, _ in self.steps) for phase, *_ in self.steps
@@ -159,7 +159,7 @@ class Board:
             yield Stage(name, messages, state_of(ranks, rows))
 
     def costs(self) -> Iterator[Cost]:
-        """Count the messages up to the end of each step."""
+        """Yield the cost up to the end of each step."""
         sent, received = [Fraction()] * len(self.rows), [Fraction()] * len(self.rows)
         steps = messages = 0
         for _, _, letters, _ in self.steps:
@@ -172,16 +172,16 @@ class Board:
             yield Cost(steps, messages, max(sent), max(received), sum(sent, Fraction()))
 
 
-# ── what the ranks have at first, and at last ───────────────────────────────────────────────────────
+# ── the ranks' data at the beginning and at the end ─────────────────────────────────────────────────
 
 
 def set_up(job: Job, *, cut: bool = False, beside: bool = False) -> Board:
-    """Lay out the slots, with what every rank brings.
+    """Return a board with what every rank brings.
 
     Args:
         job: the call.
-        cut: data that is one piece becomes as many chunks as there are ranks.
-        beside: an exclusive result lies beside what is passed on.
+        cut: whether data of one piece is cut into as many chunks as there are ranks.
+        beside: whether an exclusive result has a slot of its own, beside the running result.
     """
     size, own = job.size, [(rank,) for rank in job.ranks]
     share, whole = Fraction(1, size), Fraction(1)
@@ -215,7 +215,7 @@ def _items(job: Job) -> list[list[Any]]:
 
 
 def _cut(value: Any, parts: int) -> list[Any]:
-    """A list in parts of lengths as equal as can be; what is no list is the same all over."""
+    """Cut a list into parts of nearly equal lengths; repeat a value that is not a list."""
     plain = value.tolist() if hasattr(value, "tolist") else value
     if not isinstance(plain, list | tuple):
         return [plain] * parts
@@ -233,7 +233,7 @@ def _sizes(value: Any, parts: int) -> list[Fraction]:
 
 
 def result_of(job: Job, place: int, row: Row, whole: plans.Plan) -> tuple[Cell, ...]:
-    """The slots that are a rank's result, chunks joined to one piece."""
+    """Return the cells of a rank's result, with chunks joined to one piece."""
     rank = job.ranks[place]
     if job.name in ("barrier", "all_gather", "all_to_all"):
         return tuple(cell for cell in row if cell)
@@ -251,18 +251,18 @@ def result_of(job: Job, place: int, row: Row, whole: plans.Plan) -> tuple[Cell, 
     value = cells[0].value
     if len(cells) > 1 and isinstance(value, list):
         value = [item for cell in cells for item in cell.value]
-    if job.name == "broadcast":  # nothing was computed, so it is what src had, a tensor or whatever
+    if job.name == "broadcast":  # nothing was computed, so the result is src's own value, of any type
         value = whole.after[rank][0].value
     return (Cell(sketch(value), cells[0].sources, value),)
 
 
 def state_of(ranks: Sequence[int], rows: Sequence[Row]) -> State:
-    """A state that stays as it is now."""
+    """Return a copy of the present state."""
     return {rank: tuple(row) for rank, row in zip(ranks, rows, strict=True)}
 
 
 def combined(op: str, one: Cell, other: Cell) -> Cell:
-    """Two cells reduced to one; without an op only who is in it."""
+    """Reduce two cells to one; without an op, join only their sources."""
     sources = tuple(sorted({*one.sources, *other.sources}))
     if not op:
         return Cell(fold(sources), sources)
@@ -271,7 +271,7 @@ def combined(op: str, one: Cell, other: Cell) -> Cell:
 
 
 def divided(cell: Cell | None) -> Cell | None:
-    """A sum as a mean; of the mean of nothing there is nothing to divide."""
+    """Divide a sum by the number of its sources; leave a cell without sources as it is."""
     if cell is None or not cell.sources:
         return cell
     value = _over(cell.value, len(cell.sources))

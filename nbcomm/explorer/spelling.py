@@ -1,6 +1,6 @@
-"""The same call as nbcomm, torch, Lightning Fabric and Ignite spell it; `tests/explorer/test_spelling.py` runs each.
+"""One call as nbcomm, torch, Lightning Fabric and Ignite spell it; `tests/explorer/test_spelling.py` runs each.
 
-Of torch 2.13, Fabric 2.6 and Ignite 0.5.5.
+The spellings are those of torch 2.13, Fabric 2.6 and Ignite 0.5.5.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from ..number_ops import name_of
 from ..pictures.plan import NAMES
 
 NONE = "–"
-"""A library without such a call; the reason follows in parentheses."""
+"""The mark of a library without such a call; the reason follows in parentheses."""
 
 LIBRARIES = {"nbcomm": "nbcomm", "torch": "torch", "fabric": "Lightning Fabric", "ignite": "Ignite"}
-"""The keys of `spell`, and what each library is called."""
+"""The keys of `spell`, and the name of each library."""
 
 _RANK, _SIZE = "dist.get_rank()", "dist.get_world_size()"
 _TORCH_OPS = {"sum": "", "mean": "", "band": "BAND", "bor": "BOR", "bxor": "BXOR"}
@@ -32,24 +32,24 @@ def spell(  # noqa: PLR0913 - each is an option of the collective
     exclusive: bool = False,
     data: str = "x",
 ) -> dict[str, str]:
-    """Spell a call.
+    """Spell a call in each library.
 
     Args:
         name: one of `NAMES`.
-        op: of a reduction.
+        op: the op of a reduction.
         src: the rank that gives.
         dst: the rank that gets.
-        mode: stack, cat or list; by default nbcomm's: list of gather, stack of all_gather.
-        exclusive: of scan.
-        data: what the data is called: a tensor; of scatter, reduce_scatter and all_to_all a list of tensors.
+        mode: stack, cat or list; by default nbcomm's: list for gather, stack for all_gather.
+        exclusive: whether a scan is exclusive.
+        data: the name of the data: a tensor; for scatter, reduce_scatter and all_to_all a list of tensors.
 
     Returns:
-        A line to paste for each of `LIBRARIES`, or "–" and why there is none. Where nothing is returned, the result
+        A line to paste for each of `LIBRARIES`, or "–" and why there is none. If the call returns nothing, the result
         is in ``out``, or (reduce, all_reduce and broadcast of torch) in the data itself.
 
     Raises:
-        CollectiveError: there is no such collective.
-        OpError: there is no such op.
+        CollectiveError: the collective does not exist.
+        OpError: the op does not exist.
 
     >>> spell("all_reduce", op="max")["torch"]
     'dist.all_reduce(x, op=dist.ReduceOp.MAX)'
@@ -88,7 +88,7 @@ def _nbcomm(name: str, op: str, src: int, dst: int, mode: str, *, exclusive: boo
 def _torch(name: str, op: str, src: int, dst: int, mode: str, *, data: str) -> str:  # noqa: PLR0913
     word = _TORCH_OPS.get(op, op.upper())
     how = f", op=dist.ReduceOp.{word}" if word else ""
-    # gloo has no ReduceOp.AVG; a sum that is divided works with every backend.
+    # gloo has no ReduceOp.AVG; a divided sum works with every backend.
     over = f"; {{}} /= {_SIZE}" if op == "mean" else ""
     one = f"out = torch.empty_like({data}[0])"
     each = f"[torch.empty_like({data}) for _ in range({_SIZE})]"
@@ -119,7 +119,7 @@ def _torch(name: str, op: str, src: int, dst: int, mode: str, *, data: str) -> s
 
 
 def _others(name: str, op: str, src: int, mode: str, data: str) -> tuple[str, str]:
-    """Fabric's and Ignite's, which have four calls."""
+    """Return the lines of Fabric and Ignite, which have four of these calls."""
     word = _IGNITE_OPS.get(op)
     reduced = f'idist.all_reduce({data}, "{word}")' if word else f"idist.all_reduce({data})"
     if op == "mean":

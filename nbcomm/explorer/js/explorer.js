@@ -1,17 +1,17 @@
 /**
- * The explorer, drawn over the table that the notebook's file holds; the technique is that of panel.js.
+ * The explorer, drawn over the table in the notebook's file; it works as panel.js does.
  *
- * Nothing is computed here: each choice goes to the kernel, and its answer holds all that is to be drawn. Answers are
- * kept, so going back is instant even while the kernel runs a cell.
+ * Nothing is computed here: each choice goes to the kernel, and its answer contains all that is drawn. Answers are
+ * kept, so an earlier choice is shown at once, even while the kernel runs a cell.
  */
 /** @import { Choices, Answer } from "./explorer_words.js" */
 import { withoutView } from "../../frontend/js/page.js";
 import { View } from "./explorer_view.js";
 import { BUSY, GONE, KEPT, PATIENCE, stepWords, TURN } from "./explorer_words.js";
 
-// ── life ─────────────────────────────────────────────────────────────────────────────────────────────────
+// ── state and messages ───────────────────────────────────────────────────────────────────────────────────
 
-/** What is chosen and answered, and every place in the page where it is drawn. */
+/** The choices, the answers, and every place in the page where they are drawn. */
 export class Live {
   /** @param {any} model */
   constructor(model) {
@@ -22,7 +22,7 @@ export class Live {
     this.waiting = ""; // why there is no answer yet
     this.busy = 0;
     this.asked = "";
-    /** @type {Choices | undefined} what was asked for last, until that is answered */
+    /** @type {Choices | undefined} the last request, until it is answered */
     this.wanted = undefined;
     this.kept = new Map([[JSON.stringify(this.answer.choices), this.answer]]);
     this.selector = `.nbcomm-explorer-${this.answer.id}`;
@@ -39,7 +39,7 @@ export class Live {
     this.hydrate(document.body);
   }
 
-  /** Ask for an answer, and show the one that is known already. @param {Partial<Choices>} some */
+  /** Ask for an answer, and show a kept one meanwhile. @param {Partial<Choices>} some */
   choose(some) {
     this.pause();
     const choices = { ...(this.wanted ?? this.answer.choices), ...some };
@@ -52,7 +52,7 @@ export class Live {
     try {
       this.model.send({ kind: "choose", asked: this.asked, choices });
     } catch {
-      // the link was closed: a restart, or many newer explorers
+      // the link was closed by a restart, or by many newer explorers
       clearTimeout(this.busy);
       if (!known) this.tell(GONE);
     }
@@ -69,10 +69,10 @@ export class Live {
   hear(message) {
     if (message?.kind !== "run") return;
     const answer = /** @type {Answer} */ (message);
-    // What a real cell did may be another thing after the next cell.
+    // The plans of a real cell may change with the next cell.
     if (answer.asked && answer.choices.own === null && !answer.sentence) this.kept.set(answer.asked, answer);
     if (this.kept.size > KEPT) this.kept.delete(/** @type {string} */ (this.kept.keys().next().value));
-    if (answer.asked !== this.asked) return; // something else has been chosen since
+    if (answer.asked !== this.asked) return; // the choice has changed since
     clearTimeout(this.busy);
     this.take(answer);
   }

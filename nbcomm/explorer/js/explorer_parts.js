@@ -8,8 +8,8 @@ import { stripes, whose } from "./explorer_words.js";
 // ── elements ─────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * Something that takes the keyboard. Typed letters would be the notebook's shortcuts ("d d" deletes the cell), and the
- * mark that prevents it must be on the focusable element itself.
+ * Let an element take the keyboard. Else the notebook takes typed letters for its shortcuts ("d d" deletes the cell).
+ * The attribute that prevents it must be on the focusable element itself.
  *
  * @template {HTMLElement} T @param {T} el @returns {T}
  */
@@ -32,7 +32,7 @@ export const show = (el, shown) => {
   el.hidden = !shown;
 };
 
-/** A choice among some, with its label. */
+/** A select element with its label. */
 export class Choice {
   /** @param {string} label @param {(value: string) => void} chosen */
   constructor(label, chosen) {
@@ -59,8 +59,8 @@ export const numbers = (from, to) => Array.from({ length: to - from + 1 }, (_, i
 /** @param {string[]} texts @returns {[string, string][]} */
 export const plain = (texts) => texts.map((text) => [text, text]);
 
-/** One value: its contributors' colours around a plate with the text, and their ranks below it, since a colour alone
- * tells nothing. @param {Cell | null} cell @param {string} label @param {boolean} fresh */
+/** One value: its contributors' colours around a plate with the text, and their ranks below it, because colour must not
+ * be the only sign. @param {Cell | null} cell @param {string} label @param {boolean} fresh */
 export function chip(cell, label, fresh) {
   if (!cell) {
     const empty = make("span", "cell empty", make("span", "plate", "·"));

@@ -1,5 +1,5 @@
 /**
- * The same call as each library spells it, to be copied; folded away until somebody asks for it.
+ * One call as each library spells it, to be copied; closed until the user opens it.
  */
 /** @import { Answer } from "./explorer_words.js" */
 import { make, REFUSED, selectAll, toClipboard, write } from "../../frontend/js/page.js";

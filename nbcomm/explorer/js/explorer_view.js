@@ -16,7 +16,7 @@ export class View {
     this.host = host;
     this.live = live;
     this.table = /** @type {HTMLElement[]} */ ([...host.children]);
-    this.filled = ""; // what is being predicted
+    this.filled = ""; // the run that is being predicted
     const set = (/** @type {Partial<Choices>} */ some) => live.choose(some);
     this.choices = {
       name: new Choice("collective", (name) => set({ name, own: null })),
@@ -109,7 +109,7 @@ export class View {
     return this.steps;
   }
 
-  /** Check and reveal; what is filled in lies in the lanes. */
+  /** The buttons "check" and "reveal"; the fields for the predictions are in the lanes. */
   predictor() {
     this.result = make("p", "result");
     this.predict = make(
@@ -191,7 +191,7 @@ export class View {
     slider.max = `${run.stages.length}`;
     slider.value = `${step}`;
     slider.setAttribute("aria-valuetext", stepName(run, step));
-    // Not disabled at the ends: that would take the keyboard's place away from who has just pressed it.
+    // Not disabled at the ends: the button that was just pressed would lose the keyboard focus.
     for (const [name, el] of Object.entries(this.buttons ?? {})) {
       const end = name === "first" || name === "back" ? step === 0 : step === run.stages.length;
       el.setAttribute("aria-disabled", `${end}`);
@@ -206,7 +206,7 @@ export class View {
     const { ranks, run, broken, choices, before } = answer;
     const predicting = choices.view === "predict";
     const mark = JSON.stringify([choices, answer.asked]);
-    if (predicting && this.filled === mark) return; // what the learner has filled in stays
+    if (predicting && this.filled === mark) return; // keep what the user has filled in
     this.filled = predicting ? mark : "";
     const breaking = choices.view === "break" && broken;
     const [now, old] = [stateAt(run, step), stateAt(run, Math.max(0, step - 1))];
@@ -219,7 +219,7 @@ export class View {
       (stage?.messages ?? []).flatMap(([, dst, chunks]) => chunks.map((chunk) => `${dst}/${chunk}`)),
     );
     const width = Math.max(1, ...answer.after.map((cells) => cells.length));
-    // A column in which nothing can stand is not there.
+    // A column that is always empty is left out.
     const [having, sending] = [before.some((cells) => cells.length > 0), choices.view === "watch"];
     const rows = ranks.map((rank, place) => {
       const who = make("span", "rank", make("i", "swatch"), `rank ${rank}`);
@@ -251,7 +251,7 @@ export class View {
       "many",
       run.labels.length > 8 && all.every((cell) => (cell?.text.length ?? 0) < 5) && !breaking,
     );
-    this.lanes.classList.toggle("long", run.labels.length > 4); // less room for the messages
+    this.lanes.classList.toggle("long", run.labels.length > 4); // this leaves less room for the messages
     const heads = this.heads.filter((_, column) => (column !== 1 || having) && (column !== 2 || sending));
     this.lanes.dataset.columns = `${heads.length}`;
     this.lanes.replaceChildren(make("div", "lane heads", ...heads), ...rows);
@@ -292,7 +292,7 @@ export class View {
     return el;
   }
 
-  /** Mark each cell, in a glyph and a word. @param {boolean} reveal */
+  /** Mark each cell with a glyph and a word. @param {boolean} reveal */
   check(reveal = false) {
     const { answer } = this.live;
     const marks = [...this.lanes.querySelectorAll(".lane:not(.heads)")].flatMap((lane, place) =>
@@ -315,7 +315,7 @@ export class View {
     this.say(text);
   }
 
-  /** From the sender's lane to the receiver's, where the browser has put them. */
+  /** Draw arrows from the senders' lanes to the receivers', at the positions of the browser's layout. */
   drawArrows() {
     const { answer, step } = this.live;
     const box = this.picture.getBoundingClientRect();
@@ -335,7 +335,7 @@ export class View {
         const [x2, y2] = [to.right - box.left - 9, to.top - box.top + to.height / 2];
         const bend = Math.min(40, (x2 - x1) / 2);
         const way = `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`;
-        // The edge below makes pale yellow seen on white, and dark blue on black.
+        // The edge below makes pale yellow visible on white, and dark blue on black.
         return [
           ["edge", way],
           ["line", way],
@@ -393,7 +393,7 @@ export class View {
     /** @type {HTMLElement | null | undefined} */ (this.host.closest("[tabindex]"))?.focus();
   }
 
-  /** The table again, as if the explorer had never been there. */
+  /** Restore the table, as before the explorer. */
   remove() {
     this.resized.disconnect();
     this.root.remove();
@@ -401,5 +401,5 @@ export class View {
   }
 }
 
-/** Whether whoever looks has asked for less motion. */
+/** Whether the user prefers reduced motion. */
 const still = () => matchMedia("(prefers-reduced-motion: reduce)").matches;

@@ -1,5 +1,5 @@
 /**
- * What the explorer says and counts, from the kernel's answers: pure.
+ * The explorer's words and counts, made from the kernel's answers. Pure functions.
  *
  * @typedef {{text: string, sources: number[]}} Cell
  * @typedef {{steps: number, messages: number, busiest: string, received: string, total: string}} Cost
@@ -19,19 +19,19 @@
 import { fold, many } from "../../frontend/js/page.js";
 
 export const PATIENCE = 1500; // ms without an answer after which the explorer says that the kernel is busy
-export const TURN = 1400; // ms that a step is shown while it plays
+export const TURN = 1400; // ms for each step while it plays
 export const KEPT = 200; // answers that are kept
-/** Okabe and Ito's colours, which people with any colour vision tell apart; from rank 8 on again, and nearer to the text's. */
+/** Okabe and Ito's colours, which differ for any colour vision; from rank 8 on they repeat, nearer to the text's. */
 const COLOURS = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#f0e442", "#8c8c8c"];
 export const GONE = "The kernel of this explorer has ended; run the cell again.";
-// Of a restart the browser is not told here: its messages go nowhere.
+// The browser gets no notice of a restart here: its messages are lost.
 export const BUSY =
   "The kernel is busy with a cell, and answers when that cell has ended. If no cell is running, the kernel was restarted: run this cell again.";
 
 // ── pure: states, words, marks ───────────────────────────────────────────────────────────────────────────
 
 /**
- * What every rank has after a step; of each stage only the changes are known.
+ * What every rank has after a step; a stage contains only the changes.
  *
  * @param {Run} run @param {number} step  0 is the start @returns {(Cell | null)[][]}
  */
@@ -52,13 +52,13 @@ export function chunkWords(labels, chunks, longest = 60) {
   return `${word}${chunks.length > 1 ? "s" : ""} ${numbers.length > longest ? `${numbers.slice(0, longest)}…` : numbers}`;
 }
 
-/** @param {number[]} ranks  whose data is in a cell, in the width of one: `0-3`, or of how many where that is shorter */
+/** @param {number[]} ranks  whose data is in a cell, in its width: `0-3`, or their number if that is shorter */
 export function whose(ranks) {
   const folded = fold(ranks) || "–";
   return folded.length > 6 ? `of ${ranks.length}` : folded;
 }
 
-/** @param {Run} run @param {number} step  the step's name, as it stands over the picture */
+/** @param {Run} run @param {number} step  the step's name, as shown above the picture */
 export function stepName(run, step) {
   const stage = run.stages[step - 1];
   return stage
@@ -66,7 +66,7 @@ export function stepName(run, step) {
     : `0 of ${run.stages.length} · the data of each rank`;
 }
 
-/** @param {Run} run @param {number} step  the same, and who sends what to whom, for who does not see the picture */
+/** @param {Run} run @param {number} step  the step's name and its messages, for users who do not see the picture */
 export function stepWords(run, step) {
   const messages = run.stages[step - 1]?.messages ?? [];
   const told = messages
@@ -85,7 +85,7 @@ export function colour(rank) {
   return rank < COLOURS.length ? plain : `color-mix(in srgb, ${plain} 55%, var(--shade))`;
 }
 
-/** @param {number[]} ranks  one colour, or stripes of those that are in a reduced cell */
+/** @param {number[]} ranks  one colour, or stripes for the ranks in a reduced cell */
 export function stripes(ranks) {
   if (!ranks.length) return "none";
   const width = 100 / ranks.length;
@@ -94,7 +94,7 @@ export function stripes(ranks) {
 }
 
 /**
- * Whether a prediction is right: numbers compare as numbers (what is shown has four digits), texts without their spaces.
+ * Whether a prediction is right: numbers compare as numbers (shown ones have four digits), texts without spaces.
  *
  * @param {string} given @param {string} wanted  "" for nothing
  */
@@ -122,7 +122,7 @@ export function score(marks) {
     : `${good} of ${many(marks.length, "cell")} right.`;
 }
 
-/** @param {Broken} broken @param {number} rank @returns {[string, string]}  a glyph, and what the rank does, in words */
+/** @param {Broken} broken @param {number} rank @returns {[string, string]}  a glyph, and the rank's state in words */
 export function fate(broken, rank) {
   if (broken.missing.includes(rank)) return ["○", "is absent"];
   if (broken.waits.includes(rank)) return ["◐", "waits forever"];
@@ -130,7 +130,7 @@ export function fate(broken, rank) {
   return ["✓", "continues"];
 }
 
-/** @param {Run} run @param {number} step @returns {[string, string, string][]}  counter, its value, and what it means */
+/** @param {Run} run @param {number} step @returns {[string, string, string][]}  counter, its value, and its meaning */
 export function counters(run, step) {
   if (!run.cost) return [];
   const none = { steps: 0, messages: 0, busiest: "0", received: "0", total: "0" };
