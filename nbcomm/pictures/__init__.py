@@ -1,4 +1,4 @@
-"""Pictures of collectives: what each rank had before, what it has after, and what went where.
+"""Pictures of collectives: what each rank had before, what it has after, and what moved where.
 
-It knows neither torch nor the ranks: values come in, a plan comes out (`plan`), and a plan becomes a picture (`svg`).
+This room uses neither torch nor ranks: `plan` makes a plan of values, and `svg` a picture of a plan.
 """

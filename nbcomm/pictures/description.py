@@ -1,4 +1,4 @@
-"""A plan in words: for terminals, for screen readers, and for whoever reads a saved notebook as text."""
+"""A plan in words: for terminals, screen readers, and readers of a saved notebook as text."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def describe(plan: Plan) -> str:
 
 
 def lateness(plan: Plan, *, least: float = 0.05) -> str:
-    """Say who came last and how late, where it was late enough to matter; else an empty text.
+    """Say which ranks arrived last and how late; return an empty text if the delay is short.
 
     Args:
-        plan: with arrivals.
-        least: seconds that matter.
+        plan: a plan with arrivals.
+        least: the shortest delay that is reported, in seconds.
     """
     if len(plan.arrivals) < 2:
         return ""

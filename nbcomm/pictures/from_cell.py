@@ -1,4 +1,4 @@
-"""The pictures of a cell that ran with ``--draw``: each collective, with the values that the ranks really had."""
+"""The pictures of a cell that ran with ``--draw``: each collective, with the ranks' real values."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _SPELLED = {
     "all_to_all_single": "all_to_all",
     "reduce_scatter_tensor": "reduce_scatter",
 }
-"""Torch's names for what has a picture under another one."""
+"""Torch's names of collectives that have a picture under another name."""
 
 _LINE = 90
-"""Characters of a cell's line below its picture."""
+"""The most characters of a cell's line below its picture."""
 
 MOST = 12
-"""More collectives than this are not drawn one by one."""
+"""The most collectives of a cell that are drawn."""
 
 
 def plans(
@@ -33,11 +33,11 @@ def plans(
     """Plan the pictures of a cell.
 
     Args:
-        steps: what each rank did, as far as that is kept.
-        dropped: how many more each did before that; less than 0 where it could not be told.
+        steps: the recorded calls of each rank.
+        dropped: how many earlier calls of each rank were not kept; less than 0 if that is not known.
 
     Returns:
-        The plans, in the order of the cell, and a sentence about what is not drawn; often empty.
+        The plans in the order of the cell, and sentences about what is not drawn; often empty.
     """
     found = [meeting for meeting in meetings(steps) if _SPELLED.get(meeting.name, meeting.name) in NAMES]
     known = [meeting for meeting in found if all(step.how is not None for step in meeting.steps.values())]
@@ -68,7 +68,7 @@ def _counted(met: Sequence[MatchedCall]) -> str:
 def _plan(meeting: MatchedCall, unknown: Sequence[int]) -> Plan:
     ranks, how, name = meeting.members, _how(meeting), _SPELLED.get(meeting.name, meeting.name)
     had = _told_apart({rank: step.before or [] for rank, step in meeting.steps.items()})
-    # Where the shares are of several lengths no rank knew where one ends and the next begins.
+    # If shares differ in length, no rank knew where one ends and the next begins.
     uneven = len({step.how.get("each") for step in meeting.steps.values() if step.how}) > 1
     got = _told_apart({rank: _got(step, whole=uneven) for rank, step in meeting.steps.items()})
     before = {rank: _cells(texts, [(rank,)]) for rank, texts in had.items()}
@@ -117,7 +117,7 @@ def _how(meeting: MatchedCall) -> How:
 
 
 def _cells(texts: Sequence[str], sources: Sequence[tuple[int, ...]]) -> tuple[Cell, ...]:
-    """Cells with whose data is in each; what came as one value though it is of many has all of theirs."""
+    """Make cells with their sources; a single value that combines the data of several ranks has all their sources."""
     if len(texts) == len(sources):
         return tuple(Cell(text, whose, _number(text)) for text, whose in zip(texts, sources, strict=True))
     everyone = tuple(sorted({rank for whose in sources for rank in whose}))
@@ -125,13 +125,13 @@ def _cells(texts: Sequence[str], sources: Sequence[tuple[int, ...]]) -> tuple[Ce
 
 
 def _told_apart(rows: Mapping[int, Sequence[str]]) -> dict[int, list[str]]:
-    """The values of each rank, so short that they fit, and so that it is seen where they differ."""
+    """Shorten the values of all ranks so that they fit and still show where they differ."""
     short = iter(told_apart([text for row in rows.values() for text in row]))
     return {rank: [next(short) for _ in row] for rank, row in rows.items()}
 
 
 def _number(text: str) -> Any:
-    """The number, or the row of numbers, that a text shows whole; None for anything else."""
+    """Return the number, or the row of numbers, that a text shows in full; else None."""
     if text.startswith("[") and text.endswith("]"):
         row = [_number(word) for word in text[1:-1].split()]
         return row if row and None not in row else None

@@ -1,4 +1,4 @@
-"""Few ranks: what moves are lines from lane to lane; and the barrier, in which nothing moves."""
+"""The layout for few ranks: lines from lane to lane show what moves. Also the barrier, in which nothing moves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _TRACK = 2.8
 
 
 class LaneLayout(Layout):
-    """Before on the left, after on the right, lines between them."""
+    """A layout with the data before on the left, the data after on the right, and lines between them."""
 
     def __init__(self, canvas: Canvas) -> None:
         plan = canvas.plan
         many = max((len(row) for row in plan.before.values()), default=0)
-        # Where a rank has several items, their lines run between the lanes to the end of these.
+        # If a rank has several items, their lines run between the lanes to the lanes' ends.
         super().__init__(canvas, canvas.tall + max(10.0, 6 + _TRACK * many if many > 1 else 0))
         self.ruled = many <= 1
         self.left = max([canvas.wide(row) for row in plan.before.values()] + [44.0])
@@ -30,7 +30,7 @@ class LaneLayout(Layout):
         self.places = {rank: place for place, rank in enumerate(plan.ranks)}
 
     def draw(self, wide: float) -> None:  # noqa: ARG002 - as wide as its cells
-        """Draw the lines first: the cells lie over them."""
+        """Draw the lines, and then the cells over them."""
         canvas, plan = self.canvas, self.plan
         canvas.write(self.before_x, 50, "before", size=11.5, fill=QUIET, font=SANS)
         canvas.write(self.after_x, 50, "after", size=11.5, fill=QUIET, font=SANS)
@@ -43,11 +43,11 @@ class LaneLayout(Layout):
             canvas.row(self.after_x, self.middle(place), plan.after.get(rank, ()), self.nothing(rank))
 
     def _hub(self) -> None:
-        """Through one point go those whose straight lines would be a thicket."""
+        """Draw lines that meet in one point, where straight lines would be too many to follow."""
         canvas, plan = self.canvas, self.plan
         x = self.before_x + self.left + (self.after_x - self.before_x - self.left) / 2
         y = TOP + len(plan.ranks) * self.step / 2
-        for rank in [rank for rank in plan.ranks if plan.before.get(rank)]:  # also where it never completed
+        for rank in [rank for rank in plan.ranks if plan.before.get(rank)]:  # also if the call never completed
             start = self.before_x + canvas.wide(plan.before[rank]) + 2
             self._line(f"M{start:.1f} {self.middle(self.places[rank]):.1f}", (x, y), rank, arrow=False)
         for rank in dict.fromkeys(flow.dst for flow in plan.flows):
@@ -65,14 +65,14 @@ class LaneLayout(Layout):
         self._line(self._start(flow, cells), (self.after_x - 3, end), flow.src)
 
     def _start(self, flow: Flow, cells: Sequence[Cell]) -> str:
-        """The way of a line from its item to the end of the lane, above or below the items on its right."""
+        """Return the path of a line from its item to the end of the lane, above or below the items on its right."""
         canvas, own, item = self.canvas, self.places[flow.src], flow.item
         middle, right = self.middle(own), self.before_x + canvas.wide(cells[: item + 1])
         if item == len(cells) - 1:
             return f"M{right + 2:.1f} {middle:.1f}"
-        up = item < own  # towards those for whom it is
+        up = item < own  # towards the lane of its receiver
         side = -1 if up else 1
-        # The leftmost runs furthest out, so that none crosses another.
+        # The leftmost line runs furthest out, so that no lines cross.
         between = own - 1 - item if up else len(cells) - 2 - item
         x, edge = right - canvas.cell_wide(cells[item]) / 2, middle + side * canvas.tall / 2
         y = edge + side * (3 + _TRACK * between)
@@ -80,12 +80,12 @@ class LaneLayout(Layout):
         return f"M{x:.1f} {edge:.1f}V{bend:.1f}Q{x:.1f} {y:.1f} {x + 2:.1f} {y:.1f}H{self.before_x + self.left + 2:.1f}"
 
     def _port(self, place: int, item: int, count: int) -> float:
-        """Where a line enters a lane: one below the other, so that lines can be told apart."""
+        """Return the height at which a line enters a lane: each line at its own, so that they can be distinguished."""
         spread = (self.canvas.tall - 8) / max(1, count)
         return self.middle(place) + (item - (count - 1) / 2) * spread
 
     def _line(self, way: str, to: tuple[float, float], rank: int | None, *, arrow: bool = True) -> None:
-        """Go on from where a way has come to, in the rank's colour."""
+        """Draw a path and its continuation to a point, in the rank's colour."""
         ink, (x2, y2) = QUIET if rank is None else colour(rank), to
         x1, y1 = _end(way)
         bend, end = (x2 - x1) / 2, x2 - 6 if arrow else x2
@@ -95,20 +95,20 @@ class LaneLayout(Layout):
 
 
 def _end(way: str) -> tuple[float, float]:
-    """Where a way ends: ``M x y``, or ``… Q … x y H x``."""
+    """Return the end point of a path: ``M x y``, or ``… Q … x y H x``."""
     start, _, across = way.rpartition("H") if "H" in way else (way, "", "")
     x, y = re.split("[ MQ]", start)[-2:]
     return float(across or x), float(y)
 
 
 class Barrier(Layout):
-    """Bars up to where each rank came, dashes while it waits, and the line where all go on."""
+    """A layout with a bar until each rank arrived, dashes while it waits, and a line where all continue."""
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__(canvas, 36 if len(canvas.plan.ranks) <= MOST_LANES else 26)
 
     def draw(self, wide: float) -> None:
-        """Draw them as long as there is room."""
+        """Draw the bars over the whole width."""
         canvas, plan = self.canvas, self.plan
         arrivals = {rank: plan.arrivals.get(rank, 0.0) for rank in plan.ranks}
         last = max(arrivals.values()) or 1.0

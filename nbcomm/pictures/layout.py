@@ -1,4 +1,4 @@
-"""What the layouts of a picture have in common: where things stand."""
+"""The base of the layouts of a picture."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from .canvas import Canvas
 
 TOP, LABEL, PAD = 62, 66, 16
 WIDEST = 900
-"""Pixels that a picture has at most, if it can: a notebook shows about 800, and makes what is wider smaller."""
+"""The preferred largest width in pixels: a notebook shows about 800, and shrinks a wider picture."""
 
 MOST_LANES, MOST_LINES = 8, 40
-"""Ranks between which lines can be followed, and so many lines."""
+"""The most ranks, and the most lines between them, that a reader can follow."""
 
 
 class Layout:
-    """A layout.
+    """A layout of a picture.
 
     Attributes:
-        canvas: where it draws.
+        canvas: the canvas that it draws on.
         step: pixels from one lane to the next.
         wide: pixels that it needs.
         ruled: whether there are lines between the lanes.
@@ -29,13 +29,13 @@ class Layout:
         self.wide = 0.0
 
     def middle(self, place: int) -> float:
-        """The middle of a lane."""
+        """Return the height of the middle of a lane."""
         return TOP + (place + 0.5) * self.step
 
     def nothing(self, rank: int) -> str:
-        """What stands in place of what a rank did not get."""
+        """Return the text for a rank that got nothing."""
         return "absent" if rank in self.plan.missing else "–"
 
     def draw(self, wide: float) -> None:
-        """Draw all but the names of the lanes, in a picture that is so wide."""
+        """Draw all but the names of the lanes, in a picture ``wide`` pixels wide."""
         raise NotImplementedError

@@ -1,7 +1,7 @@
-"""Many ranks: a row for each that sends, a column for each that receives, and a mark where something moves.
+"""The layout for many ranks: a row for each sender, a column for each receiver, and a mark where data moves.
 
-Lines between more than a few lanes cannot be followed. Where each rank has an item for each, what moves stands in the
-matrix itself: the row is what it had.
+Lines between more than a few lanes cannot be followed. If each rank has an item for each other rank, the items are
+written into the matrix itself: a row is what its rank had.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ from .layout import LABEL, PAD, TOP, Layout
 from .plan import Cell, Flow, Plan
 
 _ROOM = 520
-"""Pixels of the matrix."""
+"""The most pixels of the matrix's width."""
 
 _CELLS, _SHOWN = 4, 3
-"""Cells of a rank beside the matrix; of more the first and the last are shown."""
+"""The most cells of a rank beside the matrix, and how many are shown if there are more: the first ones and the last."""
 
 _LONGEST = 14
-"""Characters in a cell beside the matrix; with several cells it is fewer."""
+"""Characters in a cell beside the matrix; with several cells fewer."""
 
 
 class Matrix(Layout):
-    """The matrix, before it what each rank has if that is one value, and behind it what each gets."""
+    """The matrix; on its left what each rank has if that is one value, and on its right what each rank gets."""
 
     def __init__(self, plan: Plan) -> None:
         size = len(plan.ranks)
@@ -60,7 +60,7 @@ class Matrix(Layout):
                 canvas.write(x, 58, str(rank), size=SMALLEST, fill=QUIET, anchor="middle")
         for rank, flows in groupby(sorted(plan.flows, key=lambda flow: self.places[flow.src]), lambda flow: flow.src):
             self._moves(rank, [*flows])
-        if plan.hub and not plan.flows:  # it never completed: what was brought has not come to anybody
+        if plan.hub and not plan.flows:  # it never completed: no rank has received data
             for rank in [rank for rank in plan.ranks if plan.before.get(rank)]:
                 y, wide = self.middle(self.places[rank]) - canvas.tall / 2, len(plan.ranks) * self.side
                 canvas.rect(self.matrix_x + 1, y + 1, wide - 2, canvas.tall - 2, "none", stroke=colour(rank))
@@ -73,7 +73,7 @@ class Matrix(Layout):
             self._got(place, rank)
 
     def _moves(self, rank: int, flows: list[Flow]) -> None:
-        """What a rank sends: each item in its place, or one bar over all neighbours that get something."""
+        """Draw what a rank sends: each item in its place, or one bar over adjacent receivers."""
         canvas, cells = self.canvas, self.plan.before[rank]
         middle = self.middle(self.places[rank])
         y = middle - canvas.tall / 2
@@ -109,5 +109,5 @@ class Matrix(Layout):
 
 
 def _ends(row: tuple[Cell, ...]) -> tuple[Cell | None, ...]:
-    """The cells that are shown; None stands for those between."""
+    """Return the cells that are shown; None stands for the omitted ones."""
     return row if len(row) <= _CELLS else (*row[: _SHOWN - 1], None, row[-1])

@@ -1,4 +1,4 @@
-"""A plan as a notebook shows it: a picture where there is room for one, words everywhere else."""
+"""A plan as a notebook shows it: as a picture if the front end can show one, else in words."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .plan import Plan, plan
 _DARK = '[data-jp-theme-light="false"],.vscode-dark,.vscode-high-contrast,[theme="dark"],[data-theme="dark"]'
 _LIGHT = '[data-jp-theme-light="true"],.vscode-light,.vscode-high-contrast-light,[theme="light"],[data-theme="light"]'
 _THEMES = f":is({_DARK}) .nbcomm-picture{{color-scheme:dark}}:is({_LIGHT}) .nbcomm-picture{{color-scheme:light}}"
-"""How a page tells its theme: JupyterLab, Notebook 7 and nbconvert; VS Code; Colab; Sphinx. An image follows the scheme
-that is set for it, not the browser's; where styles are stripped, that of the page or the browser holds."""
+"""How a page marks its theme: JupyterLab, Notebook 7 and nbconvert; VS Code; Colab; Sphinx. An image follows the scheme
+that is set for it, not the browser's; if styles are stripped, the scheme of the page or the browser applies."""
 
 _LEAST = 10
-"""Pixels of the smallest text where a picture is made smaller; where it is too wide then, the notebook scrolls it."""
+"""Pixels of the smallest text in a picture that is made smaller; if it is still too wide, the notebook scrolls it."""
 
 
 class Picture:
-    """A picture of one collective. A notebook shows it by itself; ``print`` writes it in words.
+    """A picture of one collective. A notebook shows it as the result of a cell; ``print`` writes it in words.
 
     Attributes:
-        plan: what it shows.
+        plan: the plan that it shows.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -40,20 +40,20 @@ class Picture:
 
     @property
     def svg(self) -> str:
-        """The picture as an ``<svg>`` element; it needs nothing beside itself."""
+        """The picture as a self-contained ``<svg>`` element."""
         return svg.draw(self.plan)
 
     @property
     def bundle(self) -> dict[str, str]:
-        """As a MIME bundle.
+        """The picture as a MIME bundle.
 
-        Front ends show SVG as an image without a word for whoever cannot see it, so the image that they prefer is one
-        with its words beside it, light or dark as the page is. It is one image: where styles are stripped from a
-        notebook of somebody else's, two would be seen.
+        Front ends show SVG as an image without alternative text, so the preferred format here is HTML: an image with
+        its description as alternative text, light or dark like the page. It is a single image: if a page strips the
+        styles, as from an untrusted notebook, two images would both be seen.
         """
         drawn, words = svg.draw(self.plan, themed=True), describe(self.plan)
         encoded = base64.b64encode(drawn.encode()).decode()
-        # A notebook makes a picture as narrow as it is itself: not so narrow that nobody can read it.
+        # A notebook shrinks a picture to its own width; the minimum keeps the text readable.
         least = f"{svg.width_of(drawn) * _LEAST / SMALLEST:.0f}"
         style = f"<style>{_THEMES}.nbcomm-least-{least}{{min-width:{least}px}}</style>"
         names = f"nbcomm-picture nbcomm-least-{least}"

@@ -1,7 +1,7 @@
-"""What a collective does, as data: before, after, and the flows between; a picture only draws it.
+"""A collective as data: the values before and after, and the flows between them; a picture only draws it.
 
-The laws are written here once more, in plain Python over plain values, and `tests/pictures/test_plan.py` holds them to
-what torch did: every collective, every reduction, 2 to 16 ranks.
+The collectives are defined here once more, in plain Python over plain values. `tests/pictures/test_plan.py` compares
+them with torch: every collective, every reduction, 2 to 16 ranks.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class Cell:
     """One value of one rank.
 
     Attributes:
-        text: as it is shown.
-        sources: the ranks whose data is in it, ascending; several where it was reduced.
-        value: the value itself, where the plan was made from values.
+        text: the text that is shown.
+        sources: the ranks whose data is in it, ascending; several if it was reduced.
+        value: the value itself, if the plan was made from values.
     """
 
     text: str
@@ -36,7 +36,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class Flow:
-    """Something that moves: from a rank's cell before to a rank's cell after."""
+    """A movement of data: from a rank's cell before to a rank's cell after."""
 
     src: int
     item: int
@@ -52,9 +52,9 @@ class How:
         op: a reduction's name.
         src: the rank that gives, of broadcast, scatter and send.
         dst: the rank that gets, of gather, reduce and send.
-        mode: of gather and all_gather.
-        exclusive: of scan.
-        pairs: of sendrecv, who sends to whom; by default everybody to the next rank.
+        mode: the mode of gather and all_gather.
+        exclusive: whether a scan is exclusive.
+        pairs: the senders and receivers of sendrecv; by default each rank sends to the next one.
     """
 
     op: str = "sum"
@@ -71,15 +71,15 @@ class Plan:
 
     Attributes:
         name: "all_reduce".
-        ranks: those that take part, in group order; all dicts below have them as keys.
+        ranks: the ranks that take part, in group order; all dicts below have them as keys.
         law: what it does, in one line.
-        before: what each rank brings; an empty tuple where it brings nothing that is looked at.
+        before: what each rank brings; an empty tuple if it brings nothing that is used.
         after: what each rank gets; an empty tuple for nothing.
-        flows: what goes where.
-        hub: what stands in the middle, where everything meets: an op, or "all". Empty: flows go straight.
+        flows: the movements of data.
+        hub: the text in the middle, where all flows meet: an op, or "all". Empty: flows are straight lines.
         title: the call, in words: "all_reduce · sum".
-        notes: what else is to be said, as lines below it.
-        arrivals: seconds after the first rank at which each rank came, where that is known.
+        notes: further lines below the picture.
+        arrivals: when each rank arrived, in seconds after the first rank, where that is known.
         missing: ranks that did not arrive.
         how: the options of the call.
     """
@@ -103,9 +103,9 @@ class _Shape:
     """How a collective looks.
 
     Attributes:
-        law: in words, with op, src, dst and some of the ranks to be filled in.
-        grouped: the same in a group, where ranks are not their places; empty where it is no other.
-        sources: for each rank's place (rank, number of its cells) which (rank, cell) went into each of its cells.
+        law: what it does, in words, with placeholders for op, src, dst and ranks.
+        grouped: the law in a group, where ranks are not their places; empty if it is the same.
+        sources: gives, for a rank, the ranks and the options, which (rank, cell) went into each of the rank's cells.
     """
 
     law: str
@@ -166,10 +166,10 @@ _SHAPES = {
 }
 
 NAMES = tuple(_SHAPES)
-"""The collectives that there are pictures of."""
+"""The collectives that have a picture."""
 
 _HUBS = ("all_reduce", "all_gather", "reduce")
-"""Through one point go those whose straight lines would be a thicket: n² of them."""
+"""The collectives whose lines meet in one point: their n² straight lines could not be followed."""
 
 
 def plan(  # noqa: PLR0913 - each is an option of the collective
@@ -190,18 +190,19 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
         name: one of `NAMES`.
         values: what each rank brings, in rank order: numbers, texts, (nested) lists of numbers, arrays or tensors. Of
             scatter the items that ``src`` has; of reduce_scatter and all_to_all, for each rank a list with an entry
-            for every rank; of barrier the seconds after which each rank arrives. None makes some up for ``n`` ranks.
-        n: how many ranks, where ``values`` does not say so.
+            for every rank; of barrier the seconds after which each rank arrives. None uses example values for ``n``
+            ranks.
+        n: the number of ranks, if ``values`` does not give it.
         op: sum, mean, min, max, product, band, bor or bxor.
         src: the rank that gives; by default the first.
         dst: the rank that gets; by default the first, and of send the one after ``src``.
-        mode: of gather and all_gather; the picture is the same.
-        exclusive: of scan: without a rank's own data.
+        mode: the mode of gather and all_gather; the picture is the same.
+        exclusive: whether a scan leaves out a rank's own data.
         ranks: the group's global ranks; 0 to n-1 by default.
 
     Raises:
-        CollectiveError: there is no such collective, or the values do not fit it.
-        OpError: there is no such op, or the values do not have it.
+        CollectiveError: the collective does not exist, or the values do not fit it.
+        OpError: the op does not exist, or is not defined for the values.
 
     >>> [cell.text for cell in plan("all_reduce", [1, 2, 3]).after[0]]
     ['6']
@@ -252,7 +253,7 @@ def assemble(
     before: dict[int, tuple[Cell, ...]],
     after: dict[int, tuple[Cell, ...]],
 ) -> Plan:
-    """A plan of cells that are known: the flows follow from the collective, and join the cells that are there."""
+    """Make a plan of given cells; the collective determines the flows, which join only cells that exist."""
     shape = _SHAPES[name]
     flows = [
         Flow(src, at, rank, to)
@@ -274,17 +275,17 @@ def _some(ranks: Sequence[int], each: str, most: int) -> str:
 
 
 def _at(place: int, cells: Sequence[Cell]) -> int | None:
-    """Where what should be in this place is: one cell may be that of all, which nobody could cut."""
+    """Return the index of the cell for a place, or None; a single uncut cell stands for all places."""
     return place if place < len(cells) else 0 if len(cells) == 1 else None
 
 
 def sources_of(name: str, rank: int, ranks: Sequence[int], how: How) -> list[tuple[int, ...]]:
-    """Whose data is in each cell that a rank gets."""
+    """Return, for each cell that a rank gets, the ranks whose data is in it."""
     return [tuple(sorted({other for other, _ in origins})) for origins in _SHAPES[name].sources(rank, list(ranks), how)]
 
 
 def title_of(name: str, how: How) -> str:
-    """The call in words."""
+    """Return the call in words."""
     parts = [name]
     if name in REDUCING:
         parts.append(how.op)
@@ -298,7 +299,7 @@ def title_of(name: str, how: How) -> str:
 
 
 def made_up(name: str, n: int) -> list[Any]:
-    """Values that make a collective's law visible: each tells which rank it is from, and for whom."""
+    """Return example values that make a collective visible: each shows its source rank, and its receiver."""
     if name in ("reduce_scatter", "all_to_all"):
         return [[10 * rank + item for item in range(1, n + 1)] for rank in range(1, n + 1)]
     if name == "barrier":
@@ -307,7 +308,7 @@ def made_up(name: str, n: int) -> list[Any]:
 
 
 def combine(op: str, values: Sequence[Any], *, like: Any = None) -> Any:
-    """Reduce values element by element; of no values at all it is what changes nothing, in the shape of ``like``.
+    """Reduce values element by element; return the op's identity in the shape of ``like`` if there are no values.
 
     >>> combine("max", [[1, 5], [4, 2]]), combine("mean", [1, 2])
     ([4, 5], 1.5)
@@ -340,7 +341,7 @@ def _cell(value: Any, sources: tuple[int, ...]) -> Cell:
 
 
 def _short(rows: dict[int, tuple[Cell, ...]]) -> dict[int, tuple[Cell, ...]]:
-    """The cells with texts so short that they fit, in which it is seen where they differ."""
+    """Shorten the cells' texts so that they fit and still show where they differ."""
     texts = iter(told_apart([cell.text for row in rows.values() for cell in row]))
     return {rank: tuple(replace(cell, text=next(texts)) for cell in row) for rank, row in rows.items()}
 

@@ -1,9 +1,9 @@
-"""A plan as SVG: lanes are ranks, before on the left, after on the right, and between them what moves.
+"""A plan as SVG: a lane for each rank, with before on the left, after on the right, and what moves between them.
 
-The picture must be readable wherever a notebook is read, so it is made of attributes alone: sites that show notebooks
-strip styles and scripts. It brings its own ground for the same reason. As a file or an image it may have one style
-sheet, which gives every attribute's colour its counterpart on a dark ground. Colour says whose data it is, and so does
-a digit, for whoever cannot tell the colours.
+The picture must be readable wherever a notebook is shown, so it uses attributes only: sites that show notebooks strip
+styles and scripts. It has its own ground for the same reason. As a file or an image it may have one style sheet, which
+gives every attribute's colour its counterpart on a dark ground. A colour shows whose data it is, and so does a digit,
+for readers who cannot distinguish the colours.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from .matrix import Matrix
 from .plan import Plan
 
 _LONGEST, _SHORTEST = 26, 5
-"""Characters in a cell: at most, and as few as lanes may come down to."""
+"""The most characters in a cell, and the fewest in lanes."""
 
 _STYLE = (
     "<style>@media (prefers-color-scheme: dark) {"
     + "".join(f'[fill="{light}"]{{fill:{dark}}}[stroke="{light}"]{{stroke:{dark}}}' for light, dark in DARK.items())
     + "}</style>"
 )
-"""In an image it follows the ``color-scheme`` of the ``<img>`` that shows it."""
+"""The style sheet for a dark ground; in an image it follows the ``color-scheme`` of the ``<img>`` that shows it."""
 
 
 def draw(plan: Plan, *, themed: bool = False) -> str:
-    """Draw a plan.
+    """Draw a plan as SVG.
 
     Args:
-        plan: what to draw.
-        themed: with a style sheet for a dark ground. For a file and an image only: within a page it would hold for
-            the page, and ask for the browser's colours where the notebook has its own.
+        plan: the plan to draw.
+        themed: add a style sheet for a dark ground. For a file or an image only: within a page it would apply to the
+            whole page, and follow the browser's colours where the notebook has its own.
 
     Returns:
         An ``<svg>`` element with a title and a description in words.
@@ -62,12 +62,12 @@ def draw(plan: Plan, *, themed: bool = False) -> str:
 
 
 def width_of(drawn: str) -> float:
-    """The width of a picture that `draw` has drawn, in pixels."""
+    """Return the width in pixels of a picture that `draw` has drawn."""
     return float(drawn.partition(' width="')[2].partition('"')[0])
 
 
 def _layout(plan: Plan) -> Layout:
-    """Lanes with as much of each value as has room, and a matrix for more ranks than lines can be followed of."""
+    """Choose lanes, with as much of each value as fits, or a matrix if there are too many ranks or lines to follow."""
     if plan.name == "barrier":
         return Barrier(Canvas(plan, _LONGEST, 26))
     if len(plan.ranks) <= MOST_LANES and (plan.hub or len(plan.flows) <= MOST_LINES):
