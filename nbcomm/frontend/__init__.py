@@ -1,1 +1,1 @@
-"""What all that is drawn in a page shares: widgets without a view, messages that nobody may hear, plain tables."""
+"""Shared parts of the displays in a page: widgets without a view, messages to a page that may be gone, plain tables."""

@@ -1,4 +1,4 @@
-"""What is said to a page that may be gone."""
+"""Calls to a page that may be gone."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _log = logging.getLogger(__name__)
 
 
 def quietly(call: Callable[..., object], *args: object) -> None:
-    """Call it; a kernel that is shutting down has no page any more, and that is nobody's error."""
+    """Call a function and only log its error: a kernel that is shutting down no longer has a page."""
     try:
         call(*args)
-    except Exception:  # noqa: BLE001  # which one depends on how far the shutdown has come
+    except Exception:  # noqa: BLE001  # the type depends on the progress of the shutdown
         _log.debug("The page could not be reached.", exc_info=True)

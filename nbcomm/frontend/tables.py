@@ -1,4 +1,4 @@
-"""Plain tables with words, as text and as HTML without any style: GitHub strips it, and a terminal has none."""
+"""Plain tables, as text and as HTML without styles: GitHub strips styles, and a terminal has none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ Table = tuple[list[str], list[list[str]]]
 
 
 def aligned(table: Table) -> list[str]:
-    """The lines of a table as text.
+    """Return the lines of a table as text, with aligned columns.
 
     >>> aligned((["rank", "state"], [["0", "idle"]]))
     ['rank  state', '0     idle']
@@ -20,11 +20,11 @@ def aligned(table: Table) -> list[str]:
 
 
 def marked_up(table: Table, *, row_headers: bool = False) -> str:
-    """A table as HTML.
+    """Return a table as HTML.
 
     Args:
         table: its cells.
-        row_headers: the first cell of a row names it.
+        row_headers: whether the first cell of a row is its header.
     """
     names, rows = table
     head = "".join(f'<th scope="col">{html.escape(name)}</th>' for name in names)

@@ -1,6 +1,6 @@
-"""Widgets without a view: they stand beside what the notebook's file keeps, and their JavaScript draws over that.
+"""Widgets without a view: the notebook's file keeps a plain display, and the widget's JavaScript draws over it.
 
-A page gets a widget's JavaScript as one module, which can import no file that lies beside it. So the files are joined.
+A page gets a widget's JavaScript as one module, which cannot import files beside it. So the files are joined.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ _IMPORT = re.compile(r'^import \{[^}]*\} from "(\.\.?/[\w./]+\.js)";\n', re.MULT
 
 
 def module(main: Path) -> str:
-    """A module's text with all that it imports by relative paths in front of it, each file once.
+    """Return a module's text, preceded by the files that it imports by relative paths, each once.
 
-    Names at the top of the files must differ. What they export stays exported: tests call it.
+    Names at the top of the files must differ. The files' exports stay exported, because tests call them.
 
     Args:
         main: the file with the default export.
@@ -40,7 +40,7 @@ def _collect(file: Path, parts: dict[Path, str]) -> None:
 
 
 def in_kernel() -> bool:
-    """Whether a notebook's front end may listen."""
+    """Tell whether this process is a kernel, so that a front end may be connected."""
     from IPython.core.getipython import get_ipython
 
     return getattr(get_ipython(), "kernel", None) is not None
@@ -50,16 +50,16 @@ def open_widget(main: Path, read: Callable[[], dict[str, Any]] = dict) -> Any:
     """Open a widget without a view.
 
     Args:
-        main: its JavaScript; the styles lie beside it, with the ending ``.css``.
-        read: what the page is to know when it opens, and when it was reloaded: asked for whenever somebody reads the
-            widget's state, and never sent on change.
+        main: its JavaScript; the styles are beside it in a file with the suffix ``.css``.
+        read: returns what the page needs when it opens or was reloaded. It is called whenever the widget's state is
+            read, and its value is never sent on change.
 
     Returns:
-        The widget; where it cannot be opened, one that does nothing: what it would draw over stays a plain table.
+        The widget; if it cannot be opened, one that does nothing, and the plain table stays visible.
     """
     try:
         return _widget_class(main)(snapshot=_Current(read))
-    except Exception as error:  # noqa: BLE001  # it is made of others' packages and of a kernel that may have no comms
+    except Exception as error:  # noqa: BLE001  # it depends on other packages, and on a kernel that may have no comms
         _tell(f"{type(error).__name__}: {error}")
         _log.debug("The widget of %s could not be opened.", main.name, exc_info=True)
         return _Nothing()
@@ -67,38 +67,38 @@ def open_widget(main: Path, read: Callable[[], dict[str, Any]] = dict) -> Any:
 
 @functools.cache
 def _tell(reason: str) -> None:
-    """Say it, once: the panel, the views and the explorer fail alike."""
+    """Log the reason once: the panel, the views and the explorer fail for the same reason."""
     _log.warning(
         "nbcomm: the panel is a plain table in this notebook, for its widget could not be opened (%s).", reason
     )
 
 
 class _Nothing:
-    """Stands for a widget that could not be opened: nobody hears what it says, and it hears nothing."""
+    """A stand-in for a widget that could not be opened: it sends and receives nothing."""
 
     @property
     def layout(self) -> _Nothing:
-        """Closed with it."""
+        """The layout, which `close_widget` closes too: this object itself."""
         return self
 
     def send(self, message: dict[str, Any]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def on_msg(self, hear: Callable[..., Any]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 def close_widget(widget: Any) -> None:
-    """Close it, and its layout: that is a widget of its own, which nobody else closes."""
+    """Close a widget, and its layout: the layout is a widget of its own, which nothing else closes."""
     widget.layout.close()
     widget.close()
 
 
 class _Current:
-    """The value of the widget's one trait: whoever reads the widget's state gets the state of now."""
+    """The value of the widget's one trait: each reading of the widget's state gives the present state."""
 
     def __init__(self, read: Callable[[], dict[str, Any]]) -> None:
         self.read = read
@@ -106,7 +106,7 @@ class _Current:
 
 @functools.cache
 def _widget_class(main: Path) -> type[Any]:
-    """Made late: anywidget takes longer to import than all of nbcomm."""
+    """Make the class of a widget at its first use: anywidget takes longer to import than all of nbcomm."""
     import anywidget
     import traitlets
 
@@ -115,6 +115,6 @@ def _widget_class(main: Path) -> type[Any]:
         _css = main.with_suffix(".css").read_text(encoding="utf-8")
         snapshot = traitlets.Instance(_Current).tag(sync=True, to_json=lambda current, _widget: current.read())
 
-    # By its class's name a page knows whose styles these are: under one name, each widget's would replace the others'.
+    # A page keeps styles by the name of the class: under one name, each widget's styles would replace the others'.
     Viewless.__name__ = f"Viewless_{main.stem}"
     return Viewless

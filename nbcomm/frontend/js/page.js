@@ -1,5 +1,5 @@
 /**
- * What everything that nbcomm draws in a page needs: ranks in words, elements, and whether the page is dark.
+ * Shared by all that nbcomm draws in a page: ranks in words, elements, and whether the page is dark.
  */
 
 /** @param {number[]} ranks  `[0, 1, 2, 5]` → `"0-2,5"` */
@@ -28,20 +28,20 @@ export function make(tag, name, ...children) {
   return el;
 }
 
-/** Writes only what differs: at ten messages a second most of the page stays untouched.
+/** Write a text only if it differs: at ten messages a second most of the page stays untouched.
  * @param {Element} el @param {string} text */
 export function write(el, text) {
   if (el.textContent !== text) el.textContent = text;
 }
 
-/** @param {string} colour  as getComputedStyle writes it @returns {boolean | null}  null: transparent, ask further out */
+/** @param {string} colour  as in getComputedStyle @returns {boolean | null}  null: transparent, look at the parent */
 export function isDark(colour) {
   const [r, g, b, a = 1] = (colour.match(/[\d.]+/g) ?? []).map(Number);
   if (b === undefined || a === 0) return null;
   return 0.2126 * r + 0.7152 * g + 0.0722 * b < 128;
 }
 
-/** @param {Element} host @returns {string} the colour behind it, whatever the notebook's theme is called */
+/** @param {Element} host @returns {string} the colour behind it, for any name of the notebook's theme */
 export function behind(host) {
   for (let el = /** @type {Element | null} */ (host); el; el = el.parentElement) {
     const colour = getComputedStyle(el).backgroundColor;
@@ -55,7 +55,7 @@ export const themeOf = (host) => (isDark(behind(host)) ? "dark" : "light");
 
 export const REFUSED = "The browser did not let nbcomm copy. The text is selected now: copy it with Ctrl+C or ⌘C.";
 
-/** So that the keyboard can copy what is between two elements. @param {Element} first @param {Element} last */
+/** Select all between two elements, so that the keyboard can copy it. @param {Element} first @param {Element} last */
 export function selectAll(first, last) {
   const range = document.createRange();
   range.setStartBefore(first);
@@ -64,8 +64,8 @@ export function selectAll(first, last) {
   getSelection()?.addRange(range);
 }
 
-/** Puts a text on the clipboard; over plain http, and in some frames, the browser has only the old way.
- * @param {string} text @returns {Promise<boolean>} whether it is there */
+/** Copy a text to the clipboard; over plain http, and in some frames, the browser has only the old interface.
+ * @param {string} text @returns {Promise<boolean>} whether it was copied */
 export async function toClipboard(text) {
   try {
     await navigator.clipboard.writeText(text);
@@ -94,7 +94,7 @@ function copyBySelection(text) {
 }
 
 /**
- * What a widget without a view exports. A page loads its module once for each widget, so it holds one.
+ * The export of a widget without a view. A page loads its module once for each widget, so it has one life.
  *
  * @template {{selector: string, close: () => void, hydrate: (el: HTMLElement) => any}} Life
  * @param {(model: any) => Life} begin
@@ -108,9 +108,9 @@ export function withoutView(begin) {
       life = begin(model);
       return () => life?.close();
     },
-    /** For a frontend that shows widgets, but not their neighbours in the page. @param {{el: HTMLElement}} context */
+    /** For a front end that shows widgets, but not the elements beside them. @param {{el: HTMLElement}} context */
     render({ el }) {
-      if (life) el.classList.add(life.selector.slice(1)); // it is put into the page later, and found then
+      if (life) el.classList.add(life.selector.slice(1)); // it is added to the page later, and found then
       return life?.hydrate(el);
     },
   };
