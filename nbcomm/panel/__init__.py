@@ -1,6 +1,6 @@
 """The panel: one card for each rank, live in the notebook, and a plain table in the saved file.
 
-It sees only plain data (`RankView`, `Ladder`, `Timeline`): it imports neither torch nor the rest of the notebook side,
+It uses only plain data (`RankView`, `Ladder`, `Timeline`): it imports neither torch nor the rest of the notebook side,
 and anywidget only when a panel is first shown in a kernel.
 """
 

@@ -1,8 +1,8 @@
-"""What happens when somebody presses a button of the panel.
+"""The clicks on the panel's buttons.
 
-A busy kernel hears a click only when its cell has ended, which may be an hour later: by then nobody means it any
-more, and what has become of the world since nobody knows. So each click says when it was, and a late one is dropped.
-The page, which hears nothing, says after the same time that the kernel is busy.
+A busy kernel receives a click only when its cell has ended, which may be an hour later: by then the user no longer
+wants it, and the world may have changed. So each click carries its time, and a late one is dropped. The page, which
+gets no answer, says after the same time that the kernel is busy.
 """
 
 from __future__ import annotations
@@ -17,30 +17,31 @@ from typing import Any
 _log = logging.getLogger(__name__)
 
 PATIENCE = 1.5
-"""Seconds after which a click is no longer meant."""
+"""Seconds after which a click is dropped."""
 
 _REMEMBERED = 32
-"""So many clicks are known again."""
+"""How many clicks are remembered, to recognise repeated ones."""
 
 _AHEAD = 1.0
-"""Seconds by which a click may lie in the future: the page knows the kernel's clock only nearly."""
+"""Seconds by which a click may lie in the future: the page knows the kernel's clock only approximately."""
 
 
 def useful_buttons(*, busy: bool, hurt: bool) -> list[str]:
-    """The buttons that would change something now.
+    """Return the buttons that would change something now.
 
     Args:
-        busy: something is under way: a request, a heal.
-        hurt: a rank is dead, or another of the world's processes, which a heal mends too.
+        busy: whether a request or a heal is in progress.
+        hurt: whether a rank is dead, or another of the world's processes, which a heal replaces too.
     """
     return [*(["interrupt"] if busy else []), *(["heal"] if hurt else []), "stop", "restart"]
 
 
 class ButtonClicks:
-    """Turns what the page says into actions, and answers it: ``heard`` before acting, ``done`` with a sentence after.
+    """The handler of the page's clicks, which answers ``heard`` before an action and ``done`` with a sentence after it.
 
     Args:
-        actions: what each button does, on the kernel's main thread; it returns a sentence, or raises one.
+        actions: the function of each button, called on the kernel's main thread; it returns a sentence, or raises an
+            error with one.
         send: sends a message to the page.
         on_main: runs a call on the kernel's main thread, at once or soon.
         wall: the kernel's clock.
@@ -59,10 +60,10 @@ class ButtonClicks:
         self._taken: deque[str] = deque(maxlen=_REMEMBERED)
 
     def hear(self, content: object) -> None:
-        """Take a message of the page; what is no press is ignored."""
+        """Take a message from the page; ignore it if it is not a click."""
         match content:
             case {"kind": "press", "action": str(action), "token": str(token), "at": float(at) | int(at)}:
-                # The clock is read there, not here: it is the main thread that may be busy.
+                # `_press` reads the clock on the main thread, because that thread may be busy.
                 self._on_main(lambda: self._press(action, token, at))
             case _:
                 _log.debug("The panel's page said what the kernel does not understand: %r", content)
@@ -72,7 +73,7 @@ class ButtonClicks:
         if not now - PATIENCE <= at <= now + _AHEAD:  # nor is NaN
             _log.debug("A click on %s at %s was heard at %s, and is dropped.", action, at, now)
             return
-        if token in self._taken:  # the page sends it again until it hears that it was heard
+        if token in self._taken:  # the page repeats it until it gets ``heard``
             return
         self._taken.append(token)
         self._send({"kind": "heard", "token": token})
@@ -87,13 +88,13 @@ class ButtonClicks:
             return do(), True
         except KeyboardInterrupt:
             return f"The {action} was interrupted.", False
-        except Exception as error:  # noqa: BLE001  # whatever it is, the page says it; nobody else would
+        except Exception as error:  # noqa: BLE001  # any error is shown in the page, because nothing else shows it
             _log.debug("%s, pressed in the panel, failed.", action, exc_info=True)
             return str(error) or type(error).__name__, False
 
 
 def kernel_main(call: Callable[[], None]) -> None:
-    """Run a call on the kernel's main thread: at once, or, where a subshell heard the page, when that is free."""
+    """Run a call on the kernel's main thread: at once, or, if a subshell got the message, when that thread is free."""
     if threading.current_thread() is threading.main_thread():
         call()
         return

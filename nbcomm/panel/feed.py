@@ -1,7 +1,7 @@
-"""What the browser is told, and when: keyframes with everything, and between them what has changed.
+"""The messages to the browser: keyframes with everything, and between them the changes.
 
-Pure: whoever calls brings the time, and sends what comes out. All of it is made for a small bill: 64 ranks at ten
-messages a second may cost one percent of a core.
+These are pure functions: the caller passes the time, and sends the messages. They are made to be cheap: 64 ranks at
+ten messages a second may cost one percent of a core.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from ..analysis.story import KINDS, Ladder, Past, Timeline, abridged
 from .words import RankView
 
 INTERVAL = 0.1
-"""Seconds between two messages to the browser, at least."""
+"""The least seconds between two messages to the browser."""
 
 KEYFRAME = 2.0
-"""Seconds after which a message carries everything again; the browser takes it as the heartbeat."""
+"""Seconds after which a message carries everything again; it is also the browser's heartbeat."""
 
 BARS = 8
-"""A timeline shows as many ranks at most: those that differ most."""
+"""The most ranks that a timeline shows: those that differ most."""
 
-_TIMELINE = 1.0  # seconds between two pictures of a running timeline; it is by far the largest of all
+_TIMELINE = 1.0  # seconds between two messages with a running timeline, which is by far the largest part
 _RUNGS = 12  # columns of the ladder
-_SPANS = 96  # stretches of one bar while its cell runs: finer ones cannot be told apart on the page
-_SPANS_ENDED = 240  # the same when the cell has ended: then somebody may look more closely, and it is made only once
+_SPANS = 96  # stretches of one bar while its cell runs: finer ones cannot be distinguished on the page
+_SPANS_ENDED = 240  # the same after the cell's end: a user may zoom in then, and the bar is made only once
 _ERROR = 1000  # characters of an error
 _MEMORY_STEP = 2**20
 _LETTERS = {"done": "d", "arrived": "a", "missing": "m", "other": "o", "failed": "f", "out": "-"}
@@ -36,7 +36,7 @@ class Feed:
 
     Args:
         meta: what never changes (the world's id, title, backend, its buttons).
-        ranks: the first state.
+        ranks: the first state of the ranks.
     """
 
     def __init__(self, meta: dict[str, Any], ranks: Sequence[RankView]) -> None:
@@ -66,7 +66,7 @@ class Feed:
         useful: list[str] | None = None,
         past: Sequence[Past] | None = None,
     ) -> None:
-        """Take in a new state; only the newest one will be sent. No ladder, timeline or past: they are as they were."""
+        """Set a new state; only the newest is sent. A ladder, timeline or past of None keeps the previous one."""
         self.useful = useful
         self.past = self.past if past is None else past
         self.views, self.headline = tuple(ranks), headline
@@ -74,11 +74,11 @@ class Feed:
         self.timeline = self.timeline if timeline is None else timeline
 
     def wait(self, now: float) -> float:
-        """Seconds until the next message may go; 0 or less is at once."""
+        """Return the seconds until the next message may be sent; 0 or less means at once."""
         return self._last + INTERVAL - now
 
     def keyframe(self, wall: float) -> dict[str, Any]:
-        """Everything, as of the newest state. ``wall`` is `time.time`; the browser counts on from it."""
+        """Return a message with the whole newest state; ``wall`` is `time.time`, from which the browser counts on."""
         return {
             "kind": "snapshot",
             "version": self._version,
@@ -94,10 +94,10 @@ class Feed:
         }
 
     def take(self, now: float, wall: float) -> dict[str, Any] | None:
-        """The next message, or None when the browser knows all of it and no heartbeat is due.
+        """Return the next message, or None if nothing has changed and no heartbeat is due.
 
         Args:
-            now: `time.monotonic`; the caller has seen to it that `wait` is over.
+            now: `time.monotonic`; the caller must let the time of `wait` pass before.
             wall: `time.time`.
         """
         ranks, rows = list(map(_fixed, self.views)), list(map(_row, self.views))
@@ -118,9 +118,9 @@ class Feed:
         return {"kind": "delta", "version": self._version, "now": wall, "headline": self.headline, "rows": {}, **news}
 
     def _news(self, rows: Sequence[tuple[Any, ...]], now: float) -> dict[str, Any]:
-        """What has changed since the last message; rows are whole, so a lost one is made good by the next keyframe."""
+        """Return the changes since the last message; rows are whole, so the next keyframe repairs a lost one."""
         news: dict[str, Any] = {}
-        # Where a rank has come or gone it is a keyframe, so the two lists are of one length here.
+        # A change of the ranks gives a keyframe, so the two lists have the same length here.
         old = zip(rows, self._sent_rows, strict=True)
         if changed := {str(index): new for index, (new, sent) in enumerate(old) if new != sent}:
             news["rows"] = changed
@@ -137,13 +137,13 @@ class Feed:
         return news
 
     def _packed_timeline(self) -> list[Any] | None:
-        """The timeline as it travels; of a cell that has ended each keyframe has the same again."""
+        """Return the packed timeline; it is kept, because each keyframe repeats that of an ended cell."""
         if self._packed is None or self._packed[0] is not self.timeline:
             self._packed = self.timeline, packed_timeline(self.timeline)
         return self._packed[1]
 
     def _timeline_is_due(self, now: float) -> bool:
-        """A running one moves all the time, and is sent now and then; another cell's, or its end, at once."""
+        """Tell whether to send the timeline: of a running cell now and then, of another cell or at the end at once."""
         new, sent = self.timeline, self._sent_timeline
         if new is sent or new is None:
             return False
@@ -153,17 +153,17 @@ class Feed:
 
 
 _fixed = operator.attrgetter("rank", "local_rank", "node_rank", "host", "device", "pid", "pss")
-"""What a rank keeps as long as its process lives."""
+"""The fields of a rank that do not change while its process lives."""
 
 
 def _row(view: RankView) -> tuple[Any, ...]:
-    """What moves. Memory in whole mebibytes: it trembles by a few pages all the time, and each would be news."""
+    """Return a rank's changing fields, memory in whole mebibytes: it varies by a few pages all the time."""
     memory, device_memory = (size // _MEMORY_STEP * _MEMORY_STEP for size in (view.memory, view.device_memory))
     return view.state, view.since, memory, device_memory, view.device_total, view.note, view.error[:_ERROR]
 
 
 def packed_ladder(ladder: Ladder | None) -> list[Any] | None:
-    """The ladder as it travels: ``[group, [[seq, name, line, "ddam"], …]]``, a letter for each rank's mark."""
+    """Pack the ladder: ``[group, [[seq, name, line, "ddam"], …]]``, with a letter for each rank's mark."""
     if ladder is None:
         return None
     rungs = ladder.rungs[-_RUNGS:]
@@ -174,7 +174,7 @@ def packed_ladder(ladder: Ladder | None) -> list[Any] | None:
 
 
 def packed_timeline(timeline: Timeline | None) -> list[Any] | None:
-    """The timeline as it travels: ``[cell, seconds, running, sentence, ranks, bars, waiting, calls]``.
+    """Pack the timeline: ``[cell, seconds, running, sentence, ranks, bars, waiting, calls]``.
 
     A bar is ``[rank, totals, start, stretches]``: the seconds of each of `KINDS`, when the first stretch began, and
     the stretches one after the other as kind, end, and a place in ``calls``: ``[name, bytes, line]``; -1 is none.
@@ -206,7 +206,7 @@ def packed_timeline(timeline: Timeline | None) -> list[Any] | None:
 
 
 def packed_past(past: Sequence[Past]) -> list[list[Any]]:
-    """The last cells as they travel: ``[cell, seconds, waiting, late]``, oldest first; -1 where nobody was late."""
+    """Pack the last cells: ``[cell, seconds, waiting, late]``, oldest first; late is -1 if no rank was late."""
     return [
         [each.cell, round(each.seconds, 4), round(each.waiting, 4), -1 if each.late is None else each.late]
         for each in past
@@ -217,9 +217,9 @@ _KIND = {kind: index for index, kind in enumerate(KINDS)}
 
 
 def most_different(totals: dict[int, list[float]]) -> list[int]:
-    """The ranks worth a bar, ascending: all, or those that waited least and those that waited longest.
+    """Return the ranks that get a bar, ascending: all, or those that waited least and those that waited longest.
 
-    Whoever the others wait for waits least itself.
+    The rank that the others wait for waits least itself.
     """
     if len(totals) <= BARS:
         return sorted(totals)

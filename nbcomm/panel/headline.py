@@ -1,4 +1,4 @@
-"""The panel's one sentence, where more is known than the ranks' states tell: for whom they wait, who did not come."""
+"""The panel's sentence if more is known than the ranks' states: which ranks they wait for, which did not arrive."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ _MET = ("HangError", "MismatchError")
 
 
 def headline(views: Sequence[RankView], ladder: Ladder, waiting: str) -> str | None:
-    """Choose the sentence; None leaves it to the states.
+    """Choose the panel's sentence; return None to derive it from the states.
 
     Args:
         views: all ranks.
-        ladder: of the cell that runs or ran last.
-        waiting: for whom ranks wait now, in words; often empty.
+        ladder: the ladder of the cell that runs or ran last.
+        waiting: what the ranks wait for now, in words; often empty.
     """
     if any(view.state == "dead" for view in views):
-        return None  # the states name it first
+        return None  # the sentence of the states names it first
     if waiting:
         return waiting
     if any(view.error.startswith(_MET) for view in views):
         rung = troubled_rung(ladder)
-        # Where all failed alike, the error itself says more.
+        # If all ranks failed in the same way, the error itself says more.
         return ladder_line(ladder) if rung is not None and {"missing", "other"} & {*rung.marks} else None
     return None

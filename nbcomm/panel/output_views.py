@@ -1,7 +1,7 @@
-"""Other views of what a distributed cell has shown, drawn in the page: by rank, by value, a diff of two ranks.
+"""Other views of a distributed cell's output, drawn in the page: by rank, by value, a diff of two ranks.
 
-Beside the panel's widget there is a second one without a view. Its JavaScript reads the merged output that is in the
-page and asks nothing of the kernel; so it works while a cell runs, and nothing that is stored changes.
+A second widget without a view exists beside the panel's. Its JavaScript reads the merged output in the page and does
+not ask the kernel; so it works while a cell runs, and the stored output does not change.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ _HERE = Path(__file__).parent
 
 
 def open_views() -> Callable[[], None]:
-    """Bring the views to the pages that show this notebook.
+    """Open the views in the pages that show this notebook.
 
-    A page keeps them when the widget closes: what a world's cells have shown is still there when it is stopped.
+    A page keeps them when the widget closes, because the outputs of a world's cells stay after the world is stopped.
 
     Returns:
-        Closes the widget.
+        A function that closes the widget.
     """
     return functools.partial(close_widget, open_widget(_HERE / "js" / "views.js"))

@@ -1,14 +1,14 @@
 """The panel of one world, as the notebook's kernel sees it.
 
-A saved notebook whose output is a widget's view shows "Error displaying widget: model not found" to whoever
-opens it without the kernel, whatever fallback lies beside it. So the view is never displayed. What is
-displayed is a plain table in a ``div`` with a class of its own, and the widget exists beside it without a
-view: its JavaScript finds every such ``div`` in the page and draws the live panel over the table. The file
-on disk holds only the table.
+A saved notebook whose output is a widget's view shows "Error displaying widget: model not found" when it is
+opened without the kernel, even with a fallback beside it. So the view is never displayed. The display is a
+plain table in a ``div`` with a class of its own, and the widget exists beside it without a view: its
+JavaScript finds every such ``div`` in the page and draws the live panel over the table. The file on disk
+contains only the table.
 
 While a cell blocks the kernel's main thread, messages from a thread still reach the browser; messages from
-the browser do not reach the kernel. So the page never asks: a keyframe with everything goes out every two
-seconds, and deltas between (`feed`). What its buttons say is heard when the kernel is free, or dropped (`clicks`).
+the browser do not reach the kernel. So the page never asks: the kernel sends a keyframe with everything every
+two seconds, and deltas between (`feed`). A click is handled when the kernel is free, or dropped (`clicks`).
 """
 
 from __future__ import annotations
@@ -40,21 +40,21 @@ _HERE = Path(__file__).parent
 class Panel:
     """The panel of one world.
 
-    `update` may be called from any thread; the others belong to the main thread, as every display does.
+    `update` may be called from any thread; call the other methods on the main thread only, as for every display.
 
     Args:
-        title: what the world is called.
-        backend: the process group's, ``"gloo"`` or ``"cpu:gloo,cuda:nccl"``.
+        title: the world's title.
+        backend: the process group's backend, ``"gloo"`` or ``"cpu:gloo,cuda:nccl"``.
         ranks: all ranks of the world, ascending.
-        actions: what its buttons do, ``"interrupt"``, ``"heal"``, ``"stop"``, ``"restart"``: each runs on the kernel's
-            main thread when that is free, and returns a sentence for the panel to say; or raises it. Without any there
-            are no buttons.
-        controls: whether the buttons are there at first; who looks at the panel can hide and show them.
+        actions: the functions of its buttons, ``"interrupt"``, ``"heal"``, ``"stop"``, ``"restart"``: each runs on the
+            kernel's main thread when that is free, and returns the sentence that the panel shows, or raises an error
+            with it. Without actions there are no buttons.
+        controls: whether the buttons are shown at first; a user of the panel can hide and show them.
 
     Attributes:
-        id: names the panel's places in the page.
-        display_id: names its outputs in the notebook.
-        shown: whether it has any.
+        id: identifies the panel's places in the page.
+        display_id: identifies its outputs in the notebook.
+        shown: whether it has an output.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Panel:
         meta = {"id": self.id, "title": title, "backend": backend, "actions": [*self._actions], "controls": controls}
         self._feed = Feed(meta, ranks)
         self._lock = threading.Lock()
-        self._call_off: Callable[[], None] | None = None  # what is to be sent soon
+        self._call_off: Callable[[], None] | None = None  # cancels the message that is to be sent soon
         self._widget: Any = None
         self._close_views: Callable[[], None] | None = None
         self._stored: object = None
@@ -90,7 +90,7 @@ class Panel:
             self._close_views = open_views()
 
     def replace(self, old: Panel) -> None:
-        """Take the places of another panel, as after a restart: a button pressed there has no cell to show it in."""
+        """Take the places of another panel, as after a restart by its button, which has no cell for a new panel."""
         if old.shown:
             self._open()
             self.display_id, self.shown, old.shown = old.display_id, True, False
@@ -106,20 +106,20 @@ class Panel:
         useful: Sequence[str] | None = None,
         past: Sequence[Past] | None = None,
     ) -> None:
-        """Tell the panel what the ranks do now; from any thread, as often as you like.
+        """Set what the panel shows; call this from any thread, as often as you like.
 
-        The browser hears it within 0.1 s, at most ten times a second. Call it at least every two seconds
-        while the world lives, changed or not: what the browser takes for a sign of life is this call.
+        The browser gets it within 0.1 s, at most ten times a second. Call it at least every two seconds while
+        the world lives, even without a change: the browser takes these calls as the kernel's sign of life.
 
         Args:
             ranks: all ranks of the world, ascending.
-            headline: the one sentence; None derives it from the states, with a running clock.
-            ladder: the last collectives; None leaves those that are there, an empty `Ladder` takes them away.
-            timeline: of the cell that runs or ran last; None leaves the one that is there. While the cell runs the
-                browser gets it once a second.
-            useful: the actions that would change something now; the page disables the others for as long as this is
-                news. None: that is not known, and each may be pressed.
-            past: the cells that have ended, oldest first; None leaves those that are there.
+            headline: the panel's sentence; None derives it from the states, with a running clock.
+            ladder: the last collectives; None keeps the previous ones, an empty `Ladder` removes them.
+            timeline: the timeline of the cell that runs or ran last; None keeps the previous one. While the cell runs
+                the browser gets it once a second.
+            useful: the actions that would change something now; the page disables the others as long as its data is
+                fresh. None means that it is not known, and every button is enabled.
+            past: the cells that have ended, oldest first; None keeps the previous ones.
         """
         with self._lock:
             self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past)
@@ -127,13 +127,13 @@ class Panel:
 
     @property
     def of_a_cell(self) -> bool:
-        """Whether it tells of a cell: what a rank is at, an error, a collective that went wrong."""
+        """Whether it shows something about a cell: a rank's activity, an error, a collective that went wrong."""
         with self._lock:
             views, ladder = self._feed.views, self._feed.ladder
         return bool(ladder_line(ladder)) or any(view.error or view.state != "idle" for view in views)
 
     def settle(self) -> None:
-        """At the end of a cell: what the notebook's file holds becomes the current state."""
+        """Update the table in the notebook's file to the current state. Call this at the end of a cell."""
         if self.shown and self._stored != self._mark():
             _display(self._bundle(), self.display_id, update=True)
 
@@ -171,7 +171,7 @@ class Panel:
             self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
 
     def _flush(self) -> None:
-        """Send what is due, or come back when it may go. The lock is held."""
+        """Send the next message, or schedule it for when it may be sent. The caller holds the lock."""
         if self._widget is None or self._call_off is not None:
             return
         now = time.monotonic()
@@ -187,11 +187,11 @@ class Panel:
             self._flush()
 
     def _current(self) -> dict[str, Any]:
-        with self._lock:  # a page that is reloaded asks at any time, from any thread
+        with self._lock:  # a reload of the page reads it at any time, from any thread
             return self._feed.keyframe(time.time())
 
     def _bundle(self) -> dict[str, str]:
-        """The table as the notebook's file keeps it. Classes, not an id: JupyterLab takes ids away."""
+        """Return the table for the notebook's file. It has classes, not an id: JupyterLab removes ids."""
         self._stored = self._mark()
         with self._lock:
             feed = self._feed
@@ -207,9 +207,9 @@ class Panel:
         }
 
     def _mark(self) -> object:
-        """What makes a new table worth its display; times move all the time, and memory by itself.
+        """Return the state whose change justifies a new display of the table; times and memory change all the time.
 
-        A display costs more than all else that the panel does in a trivial cell, so memory counts in steps of a fifth.
+        A display costs more than all other work of the panel in a trivial cell, so memory counts in steps of a fifth.
         """
         with self._lock:
             views, headline = self._feed.views, self._feed.headline
@@ -219,7 +219,7 @@ class Panel:
 
 
 def _step(memory: int) -> int:
-    """Four steps for each doubling: the place of the highest bit, and the two bits after it."""
+    """Return the memory's step, four for each doubling: the place of the highest bit, and the two bits after it."""
     return memory.bit_length() * 4 + (memory >> max(0, memory.bit_length() - 3) & 3)
 
 
@@ -228,5 +228,5 @@ def _display(bundle: dict[str, str], display_id: str, *, update: bool) -> None:
 
     if in_kernel():
         display(bundle, raw=True, display_id=f"nbcomm-{display_id}", update=update)
-    elif not update:  # a terminal cannot take back what it has printed
+    elif not update:  # a terminal cannot change what it has printed
         write(sys.stdout, bundle["text/plain"] + "\n")

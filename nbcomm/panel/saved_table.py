@@ -1,4 +1,4 @@
-"""What stays of the panel where no JavaScript runs: a saved notebook, GitHub, a terminal.
+"""The panel without JavaScript: in a saved notebook, on GitHub, in a terminal.
 
 Plain tables with words: GitHub strips every style, and a saved notebook is often read without a kernel.
 """
@@ -17,10 +17,10 @@ from ..frontend.tables import aligned, marked_up
 from .words import RankView, amount, blames, duration, ladder_line, memory, named, past_line, sentence, size_line
 
 CARDS = 8
-"""With more ranks than this, those that stand alike share a row of the ladder."""
+"""With more ranks than this, ranks with the same marks share a row of the ladder."""
 
 _ERROR = 300  # characters of an error
-_RUNGS = 6  # columns of the ladder: what is wrong is in the last ones, and a page is not wider
+_RUNGS = 6  # columns of the ladder: a fault is in the last ones, and a page is not wider
 
 
 def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the picture
@@ -34,17 +34,17 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     backend: str = "",
     now: float | None = None,
 ) -> str:
-    """The table as text.
+    """Return the table as text.
 
     Args:
         ranks: all ranks of the world, ascending.
-        title: what the world is called.
-        headline: the one sentence; None derives it from the states.
-        ladder: the last collectives; they are shown where something in them is wrong.
-        timeline: of the last cell; its sentence is shown.
-        past: the last cells; whom the others waited for again and again is shown.
-        backend: the process group's, if known.
-        now: the time the table is of, in seconds of `time.time`; None is now.
+        title: the world's title.
+        headline: the panel's sentence; None derives it from the states.
+        ladder: the last collectives; they are shown if something in them is wrong.
+        timeline: the timeline of the last cell; its sentence is shown.
+        past: the last cells; a rank that the others waited for in several of them is shown.
+        backend: the process group's backend, if known.
+        now: the time of the table, in seconds of `time.time`; None is now.
     """
     now = time.time() if now is None else now
     said = headline or sentence(ranks, now)
@@ -68,7 +68,7 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     backend: str = "",
     now: float | None = None,
 ) -> str:
-    """The same as HTML without any style; the arguments are those of `table_text`."""
+    """Return the table as HTML without styles; the arguments are those of `table_text`."""
     now = time.time() if now is None else now
     at, said = _local(now), headline or sentence(ranks, now)
     parts = [
@@ -85,17 +85,17 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
 
 
 def lasting(ladder: Ladder | None, timeline: Timeline | None) -> tuple[object, ...]:
-    """What of the two the tables show; where it is equal, the tables are."""
+    """Return the parts of the two that the tables show; if these are equal, so are the tables."""
     return (ladder if ladder_line(ladder) else None), (timeline.sentence if timeline is not None else "")
 
 
 def _late(timeline: Timeline | None, past: Sequence[Past]) -> list[str]:
-    """Whom the others waited for, in the last cell and in those before it."""
+    """Return sentences about ranks that the others waited for, in the last cell and in earlier ones."""
     return [line for line in (timeline.sentence if timeline is not None else "", past_line(past)) if line]
 
 
 def _errors(ranks: Sequence[RankView]) -> list[tuple[str, str]]:
-    """Each last error once, with the ranks that have it."""
+    """Return each last error once, with the ranks that have it."""
     having: dict[str, list[int]] = {}
     for view in ranks:
         if error := " ".join(view.error.split()):
@@ -106,7 +106,7 @@ def _errors(ranks: Sequence[RankView]) -> list[tuple[str, str]]:
 
 
 def _ladder(ladder: Ladder | None) -> tuple[list[str], list[list[str]]]:
-    """Names and cells: a column for each of the last collectives, a row for each rank or for those that stand alike."""
+    """Return names and cells: a column for each of the last collectives, a row for each rank or set of equal ranks."""
     rungs = ladder.rungs[-_RUNGS:] if ladder is not None else ()
     alike: dict[object, tuple[list[int], tuple[str, ...]]] = {}
     columns = [rung.marks for rung in rungs]
@@ -123,9 +123,9 @@ def _legend(ladder: Ladder | None) -> str:
 
 
 def _table(ranks: Sequence[RankView], ladder: Ladder | None, now: float) -> tuple[list[str], list[list[str]]]:
-    """Column names and cells; a column in which no rank has anything to say is left out."""
+    """Return column names and cells, without columns that are empty for all ranks."""
     blamed = blames(ranks, ladder, now)
-    # One machine's name adds nothing, and need not travel with a notebook that is passed on.
+    # The name of a single machine adds nothing, and should not be passed on with a notebook.
     several = len({view.node_rank for view in ranks}) > 1
     columns: dict[str, list[str]] = {
         "rank": [str(view.rank) for view in ranks],

@@ -1,6 +1,6 @@
-"""The panel's words: a rank as the panel shows it, and what is said of one or of all.
+"""The panel's words: a rank as the panel shows it, and sentences about one rank or all.
 
-``panel.js`` has the same sentences and units in JavaScript; ``tests/panel/cases.json`` holds both to one answer.
+``panel.js`` has the same sentences and units in JavaScript; ``tests/panel/cases.json`` checks that both agree.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from ..analysis.story import Ladder, Past, Rung, Timeline
 
 STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "dead")
 
-# In the sentence the culprit comes first.
+# The culprit comes first in the sentence.
 _URGENCY = ("dead", "failed", "interrupted", "waiting", "running", "starting")
 
 _WHO, _NOTE = 24, 80  # characters in the sentence
-_OFTEN = 2  # so many cells in which the others waited for a rank are no accident
-_SLOW = 5  # seconds after which a wait is more than what every collective has
+_OFTEN = 2  # in this many cells, a wait for the same rank is no accident
+_SLOW = 5  # seconds after which a wait is longer than that of every collective
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,10 @@ class RankView:
 
     Attributes:
         rank: global rank.
-        local_rank: rank among those of its node.
+        local_rank: number of the rank on its node.
         node_rank: number of its node, from 0.
         host: name of the machine.
-        device: what `torch.device` takes, ``"cpu"`` or ``"cuda:1"``.
+        device: as for `torch.device`, ``"cpu"`` or ``"cuda:1"``.
         pid: process id on its host.
         state: one of `STATES`.
         since: when it entered that state, in seconds of `time.time`.
@@ -39,8 +39,9 @@ class RankView:
         device_memory: memory used on its device in bytes.
         device_total: memory of its device in bytes; 0 = unknown.
         note: one short line about the state ("killed by SIGKILL"), or nothing.
-        error: the error that ended its last cell in one line ("ValueError: …"); stays until a cell ends well.
-        pss: its memory is proportional (PSS): of pages that several processes share, its part. Else resident (RSS).
+        error: the error that ended its last cell in one line ("ValueError: …"); kept until a cell succeeds.
+        pss: whether its memory is proportional (PSS), with its share of pages that several processes share; else it is
+            resident (RSS).
     """
 
     rank: int
@@ -74,7 +75,7 @@ def duration(seconds: float) -> str:
 
 
 def brief(seconds: float) -> str:
-    """Write a stretch of a cell's time, which is no clock.
+    """Write a stretch of a cell's time, more exactly than `duration`.
 
     >>> brief(0.0123), brief(2.14), brief(75)
     ('12 ms', '2.1 s', '1 min 15 s')
@@ -106,7 +107,7 @@ def amount(size: int) -> str:
 
 
 def memory(view: RankView) -> str:
-    """Write a rank's memory, and which it is.
+    """Write a rank's memory, and its kind.
 
     >>> memory(RankView(0, memory=60 << 20, pss=True)), memory(RankView(0, memory=200 << 20)), memory(RankView(0))
     ('60 MiB PSS', '200 MiB RSS', '–')
@@ -144,14 +145,14 @@ def _phrase(state: str, some: Sequence[RankView], now: float) -> str:
 
 
 def _note(view: RankView) -> str:
-    """Its note; a rank that failed and has none says its error, which otherwise stays from an earlier cell."""
+    """Return a rank's note; if it failed and has none, its error, which else may be that of an earlier cell."""
     return " ".join((view.note or (view.error if view.state == "failed" else "")).split())
 
 
 def named(ranks: Iterable[int]) -> str:
-    """Name ranks as a sentence does: ``"rank 3"``, ``"ranks 0-2"``.
+    """Name ranks for a sentence: ``"rank 3"``, ``"ranks 0-2"``.
 
-    Every third of 64 ranks is no longer a sentence: it says how many, and the cards and tiles say which.
+    If the ranks make a long list, such as every third of 64, only say how many; the cards and tiles show which.
     """
     some = list(ranks)
     folded = fold(some)
@@ -159,14 +160,14 @@ def named(ranks: Iterable[int]) -> str:
 
 
 def size_line(ranks: Sequence[RankView], backend: str) -> str:
-    """Say on what the world runs, beside its title, which counts the ranks: ``"1 node · gloo"``."""
+    """Say what the world runs on: ``"1 node · gloo"``. Its title gives the number of ranks."""
     nodes = len({view.node_rank for view in ranks})
     size = f"{nodes} node{'s' if nodes > 1 else ''}"
     return f"{size} · {backend}" if backend else size
 
 
 def troubled_rung(ladder: Ladder | None) -> Rung | None:
-    """The newest collective in which a rank failed, or in which some ranks are and others are not."""
+    """Return the newest collective in which a rank failed, or which some ranks have reached and others have not."""
     for rung in reversed(ladder.rungs if ladder is not None else ()):
         marks = set(rung.marks)
         if "failed" in marks or ("arrived" in marks and marks & {"missing", "other"}):
@@ -175,7 +176,7 @@ def troubled_rung(ladder: Ladder | None) -> Rung | None:
 
 
 def absence(rung: Rung, *, several: bool = False) -> str:
-    """Say of a missing rank what it is missing from; as long as others wait there it may yet come.
+    """Say which collective a missing rank did not reach; while others wait there it may still arrive.
 
     >>> absence(Rung(2, "all_reduce", "", ("failed", "missing")))
     'did not reach all_reduce #2'
@@ -185,9 +186,9 @@ def absence(rung: Rung, *, several: bool = False) -> str:
 
 
 def blames(ranks: Sequence[RankView], ladder: Ladder | None, now: float) -> dict[int, str]:
-    """Say which ranks the others wait for, or waited for when the cell ended, and what each is missing from.
+    """Return the ranks that the others wait for, or waited for when the cell ended, with what each did not reach.
 
-    A wait counts when it lasts: every collective has a short one.
+    Only a long wait counts, because every collective has a short one.
     """
     rung = troubled_rung(ladder)
     if rung is None or not any(_bears_out(view, rung, now) for view in ranks):
@@ -196,14 +197,14 @@ def blames(ranks: Sequence[RankView], ladder: Ladder | None, now: float) -> dict
 
 
 def _bears_out(view: RankView, rung: Rung, now: float) -> bool:
-    """Whether what a rank does now fits to what it did in a collective; after a later cell it does not."""
+    """Tell whether a rank's present state fits its mark in a collective; after a later cell it does not."""
     mark = rung.marks[view.rank] if view.rank < len(rung.marks) else "out"
     slow = view.state == "waiting" and now - view.since >= _SLOW
     return (mark == "arrived" and slow) or (mark == "failed" and view.state == "failed")
 
 
 def ladder_line(ladder: Ladder | None) -> str:
-    """Say what is wrong in a ladder, the culprits first; nothing where nothing is.
+    """Say what is wrong in a ladder, the culprits first; return an empty text if nothing is.
 
     >>> ladder_line(Ladder(rungs=(Rung(12, "all_reduce", "", ("arrived", "arrived", "missing")),)))
     'rank 2 has not reached all_reduce #12; ranks 0-1 wait in it'
@@ -232,7 +233,7 @@ _SAID = (
 
 
 def took(timeline: Timeline) -> str:
-    """Say how long a cell took and what that time was, in one line.
+    """Say how long a cell took and how the time was spent, in one line.
 
     >>> took(Timeline(4, 2.14, running=False, spans={}))
     'took 2.1 s'
@@ -243,7 +244,7 @@ def took(timeline: Timeline) -> str:
 
 
 def past_line(past: Sequence[Past]) -> str:
-    """Name the rank that the others wait for again and again; nothing where there is none.
+    """Name the rank that the others waited for in several cells; return an empty text if there is none.
 
     >>> past_line([Past(cell, 2.0, 0.4, 1) for cell in range(3)])
     'the others waited for rank 1 in 3 of the last 3 cells'

@@ -1,12 +1,12 @@
 /**
- * The live panel, drawn over the table that the notebook's file holds.
+ * The live panel, drawn over the table in the notebook's file.
  *
- * The widget has no view of its own: `initialize` runs as soon as the model exists, and finds every
- * `.nbcomm-world-<id>` in the page, now and whenever one appears (another cell, a reload, a new table at the
- * end of a cell). A MutationObserver runs before the next paint, so nobody sees the bare table flash.
+ * The widget has no view: `initialize` runs as soon as the model exists, and finds every `.nbcomm-world-<id>` in the
+ * page, now and whenever one appears (another cell, a reload, a new table at the end of a cell). A MutationObserver
+ * runs before the next paint, so the bare table does not flash.
  *
- * Nothing that is drawn is asked of the kernel: it could not answer while a cell runs. What a button asks of it is
- * heard within 1.5 s or not at all, and the panel says which.
+ * The page never asks the kernel for data, because the kernel could not answer while a cell runs. The kernel receives a
+ * click within 1.5 s or drops it, and the panel says which.
  */
 /** @import { Press } from "./panel_words.js" */
 import { make, withoutView, write } from "../../frontend/js/page.js";
@@ -14,22 +14,22 @@ import { answered, apply, isUnderWay, isWasteful, troubled, worst } from "./pane
 import { View } from "./panel_view.js";
 import { ASKS, PATIENCE, SAID, SILENCE, spoken } from "./panel_words.js";
 
-// ── life ─────────────────────────────────────────────────────────────────────────────────────────────────
+// ── state and messages ───────────────────────────────────────────────────────────────────────────────────
 
-/** What is known of one world in this page, and every place where it is drawn. */
+/** The state of one world in this page, and every place where it is drawn. */
 export class Live {
   /** @param {any} model */
   constructor(model) {
     this.model = model;
     this.world = apply(null, model.get("snapshot"));
     this.heard = performance.now();
-    // The kernel's clock as seen from here: the fastest message so far knows it best.
+    // The kernel's clock relative to the page's: the fastest message so far gives the best estimate.
     this.ahead = (this.world?.now ?? 0) - this.heard / 1000;
     this.chosen = 0;
     this.byHand = false;
     this.controls = this.world?.meta.controls ?? true;
     this.open = { ladder: false, timeline: false };
-    /** What somebody has closed does not open by itself again. */
+    /** A section that the user has closed does not open by itself again. */
     this.shut = { ladder: false, timeline: false };
     this.troubled = false;
     /** @type {string | null} */
@@ -67,11 +67,11 @@ export class Live {
     this.world = apply(this.world, message);
     this.heard = performance.now();
     this.ahead = Math.max(this.ahead, message.now - this.heard / 1000);
-    if (this.world?.ended) [this.pressed, this.asking] = [null, null]; // a world that is stopped answers no more
+    if (this.world?.ended) [this.pressed, this.asking] = [null, null]; // a stopped world does not answer
     this.draw();
   }
 
-  /** The kernel's time, as well as it is known here. */
+  /** The kernel's time, as far as it is known here. */
   now() {
     return this.ahead + performance.now() / 1000;
   }
@@ -85,7 +85,7 @@ export class Live {
     this.announced = text;
   }
 
-  // What the buttons do.
+  // The buttons' actions.
 
   /** @param {string} action */
   press(action) {
@@ -113,7 +113,8 @@ export class Live {
     const press = { kind: "press", action, token, at: this.now() };
     const unheard = () => this.pressed?.token === token && this.pressed.stage === "sent";
     this.post(press);
-    // A kernel drops what JupyterLab sends to a subshell that has just gone, as behind a restart. It takes no press twice.
+    // A kernel drops messages that JupyterLab sends to a subshell that has just ended, as after a restart. It takes no
+    // click twice.
     for (const part of [0.25, 0.6]) setTimeout(() => unheard() && this.post(press), part * PATIENCE * 1000);
     setTimeout(() => {
       if (unheard() && action === "interrupt" && this.kernel) this.interrupt(token);
@@ -126,22 +127,22 @@ export class Live {
     try {
       this.model.send(press);
     } catch {
-      // The link is gone; the time without an answer says so.
+      // The link is closed; the missing answer shows it.
     }
   }
 
-  /** The kernel's handle in JupyterLab and Notebook 7; elsewhere there may be none. @returns {any} */
+  /** The kernel's connection in JupyterLab and Notebook 7; other front ends may have none. @returns {any} */
   get kernel() {
     const kernel = this.model.widget_manager?.kernel;
     return typeof kernel?.interrupt === "function" ? kernel : null;
   }
 
-  /** Whether the kernel runs something, as far as the page knows. */
+  /** Whether the kernel is busy, as far as the page knows. */
   get busy() {
     return !!this.kernel && this.kernel.status !== "idle";
   }
 
-  /** As the notebook's ■ does: the server sends the kernel a signal, however busy that is. @param {string} token */
+  /** Interrupt as the notebook's ■ does: the server signals the kernel, even a busy one. @param {string} token */
   async interrupt(token) {
     this.answer({ kind: "heard", token });
     try {
@@ -168,7 +169,7 @@ export class Live {
     if (this.pressed?.text) write(this.region, this.pressed.text);
   }
 
-  // Where it is drawn.
+  // The places where it is drawn.
 
   /** @param {Element} root */
   hydrate(root) {
@@ -188,10 +189,10 @@ export class Live {
   draw() {
     if (!this.world) return;
     const silent = (performance.now() - this.heard) / 1000;
-    // Without news nobody knows that it still runs: its clock stands.
+    // Without messages it is not known whether the cell still runs, so its clock stops.
     const now = this.world.now + (this.world.ended ? 0 : Math.min(silent, SILENCE));
     const bad = troubled(this.world, now);
-    if (bad && !this.troubled) this.open.ladder = true; // and it stays open: whoever reads it shall not lose it
+    if (bad && !this.troubled) this.open.ladder = true; // and it stays open, so that a reader does not lose it
     this.troubled = bad;
     if (isWasteful(this.world.timeline) && !this.shut.timeline) this.open.timeline = true;
     if (!this.byHand || !this.world.ranks.some((r) => r.rank === this.chosen)) this.chosen = worst(this.world, now);
@@ -205,7 +206,7 @@ export class Live {
     clearInterval(this.clock);
     this.observer.disconnect();
     this.region.remove();
-    // A world that was stopped keeps its last picture; any other end leaves the table.
+    // A stopped world keeps its last panel; any other end leaves the table.
     if (!this.world?.ended) for (const view of this.views) view.remove();
   }
 }

@@ -1,5 +1,5 @@
 /**
- * The parts of the panel beside the ranks: its buttons, and the ladder.
+ * The parts of the panel other than the ranks: its buttons, and the ladder.
  */
 /** @import { Ladder, World } from "./panel_words.js" */
 /** @import { Live } from "./panel.js" */
@@ -14,9 +14,9 @@ export function mark(el, name, value) {
   if (el.getAttribute(name) !== value) el.setAttribute(name, value);
 }
 
-/** An element that the keyboard can reach. Without the attribute the notebook takes typed letters for its shortcuts, and
+/** Let the keyboard reach an element. Without the attribute the notebook takes typed letters for its shortcuts, and
  * "d d" deletes the cell. It must be on the focusable element itself; stopping the event does not help in Notebook 7.
- * @template {Element} T @param {T} el @param {string} key  finds it again in a new table @returns {T} */
+ * @template {Element} T @param {T} el @param {string} key  identifies it in a new table @returns {T} */
 export function reachable(el, key) {
   el.setAttribute("data-lm-suppress-shortcuts", "true");
   el.setAttribute("data-key", key);
@@ -50,7 +50,7 @@ export class Controls {
     this.said = make("div", "said");
   }
 
-  /** @param {World} world @param {number} silent  seconds without news */
+  /** @param {World} world @param {number} silent  seconds without a message */
   draw(world, silent) {
     const { meta, ended } = world;
     const { pressed, asking, controls } = this.live;
@@ -68,7 +68,7 @@ export class Controls {
       el.disabled = ended;
       write(el, its ? (DOING[action] ?? `${action}…`) : action);
       mark(el, "aria-busy", `${its}`);
-      // Not `disabled`, which would take the keyboard's place away.
+      // Not `disabled`, which would remove the keyboard focus.
       mark(el, "aria-disabled", `${ended || idle || (busy && (its || action !== "interrupt"))}`);
     }
     this.ask.hidden = !asking || ended;
@@ -86,7 +86,7 @@ export class Controls {
   lay(actions) {
     if (actions.join() === [...this.buttons.keys()].toSorted(byOrder).join()) return;
     this.buttons = new Map(actions.toSorted(byOrder).map((action) => [action, button(`press ${action}`, action)]));
-    // What destroys stands apart.
+    // Destructive buttons are set apart.
     for (const [action, el] of this.buttons) mark(el, "data-asks", `${action in ASKS}`);
     this.group.replaceChildren(...this.buttons.values());
   }
@@ -95,7 +95,7 @@ export class Controls {
 /** @param {string} a @param {string} b */
 const byOrder = (a, b) => (ORDER.indexOf(a) + 1 || 99) - (ORDER.indexOf(b) + 1 || 99);
 
-/** A part that opens and closes, alike in every place where the panel is drawn. */
+/** A section that opens and closes in every place where the panel is drawn. */
 export class Section {
   /** @param {"ladder" | "timeline"} name @param {string} title @param {Live} live */
   constructor(name, title, live) {
@@ -114,7 +114,7 @@ export class Section {
     this.drawn = "";
   }
 
-  /** Whether its inside is to be drawn now. @param {boolean} there @param {string} line @param {() => unknown} key */
+  /** Whether to draw its content now. @param {boolean} there @param {string} line @param {() => unknown} key */
   due(there, line, key) {
     this.root.hidden = !there;
     if (!there) return false;
@@ -128,7 +128,7 @@ export class Section {
   }
 }
 
-/** How far each rank is: a column for each collective, a row for each rank. */
+/** The progress of each rank: a column for each collective, a row for each rank. */
 export class LadderSection extends Section {
   /** @param {Live} live */
   constructor(live) {
@@ -145,7 +145,7 @@ export class LadderSection extends Section {
     this.inside.append(this.scroller, this.legend);
   }
 
-  /** @param {World} world @param {number} now @param {string} said  the panel's sentence, which is not said twice */
+  /** @param {World} world @param {number} now @param {string} said  the panel's sentence, which is not repeated */
   draw(world, now, said) {
     const { ladder } = world;
     const last = ladder?.rungs.at(-1);
@@ -156,7 +156,7 @@ export class LadderSection extends Section {
     const line = wrong && wrong !== said ? wrong : end;
     const due = this.due(!!last, line, () => [ladder, bad]);
     if (ladder && due) this.fill(ladder, of, bad);
-    // The newest stay in sight, in a page that becomes narrow too; unless somebody has looked further back.
+    // Keep the newest in sight, also in a page that becomes narrower, unless the user has scrolled back.
     if (ladder && this.root.open && this.atEnd) this.scroller.scrollLeft = this.scroller.scrollWidth;
   }
 

@@ -1,12 +1,12 @@
 /**
- * The ladder, the timeline, and what the kernel's messages make of them: pure.
+ * The ladder, the timeline, and the kernel's messages that change them. Pure functions.
  */
 /** @import { Rank, Rung, Ladder, Bar, Span, Timeline, Past, World, Press } from "./panel_words.js" */
 import { brief, bytes, CARDS, KINDS, mood, named, oneLine, percent, STALE, UNHEARD, WASTE } from "./panel_words.js";
 
 // ── the ladder and the timeline ──────────────────────────────────────────────────────────────────────────
 
-/** @param {Ladder | null} ladder @returns {Rung | undefined} the newest in which a rank failed, or only some ranks are */
+/** @param {Ladder | null} ladder @returns {Rung | undefined} the newest that failed, or that only some ranks reached */
 export function troubledRung(ladder) {
   return ladder?.rungs.findLast(({ marks }) => marks.includes("f") || (marks.includes("a") && /[mo]/.test(marks)));
 }
@@ -14,14 +14,14 @@ export function troubledRung(ladder) {
 /** @param {string} marks @param {string} mark */
 const having = (marks, mark) => [...marks].flatMap((its, rank) => (its === mark ? [rank] : []));
 
-/** What a missing rank is missing from; as long as others wait there it may yet come.
+/** Which collective a missing rank did not reach; while others wait there it may still arrive.
  * @param {Rung} rung @param {boolean} [several] */
 export function absence({ name, seq, marks }, several = false) {
   const verb = marks.includes("a") ? `${several ? "have" : "has"} not reached` : "did not reach";
   return `${verb} ${name} #${seq}`;
 }
 
-/** @param {Ladder | null} ladder @returns {string} what is wrong in it, culprits first; "" where nothing is */
+/** @param {Ladder | null} ladder @returns {string} what is wrong in it, culprits first; "" if nothing is */
 export function ladderLine(ladder) {
   const rung = troubledRung(ladder);
   if (!rung) return "";
@@ -42,7 +42,7 @@ export function ladderLine(ladder) {
   return parts.join("; ");
 }
 
-/** @param {World} world @param {number} now @returns {number[]} the ranks that the others wait for, once that lasts */
+/** @param {World} world @param {number} now @returns {number[]} the ranks that the others wait for, if for long */
 export function missing(world, now) {
   const marks = troubledRung(world.ladder)?.marks ?? "";
   const lasts = world.ranks.some(
@@ -51,7 +51,7 @@ export function missing(world, now) {
   return lasts ? having(marks, "m") : [];
 }
 
-/** Who is to blame, and in what words: whom the others wait for, and who has died.
+/** The culprits with a sentence for each: the ranks that the others wait for, and dead ranks.
  * @param {World} world @param {number} now @returns {Map<number, string>} */
 export function blames(world, now) {
   const rung = troubledRung(world.ladder);
@@ -67,7 +67,7 @@ export function victims(world, now) {
   return new Set(missing(world, now).length ? [...having(marks, "a"), ...having(marks, "f")] : []);
 }
 
-/** The errors that several ranks have, each once: no card has them, but the line below the cards, or the sentence.
+/** The errors that several ranks have, each once: they are not on cards, but below the cards or in the sentence.
  * @param {Rank[]} ranks @returns {Map<string, number[]>} */
 export function sharedErrors(ranks) {
   /** @type {Map<string, number[]>} */
@@ -79,16 +79,16 @@ export function sharedErrors(ranks) {
   return new Map([...by].filter(([, some]) => some.length > 1));
 }
 
-/** @param {World} world @param {number} now @returns {number} the rank that is worth a look, until somebody chooses one */
+/** @param {World} world @param {number} now @returns {number} the rank that is chosen until the user chooses one */
 export function worst(world, now) {
   const at = (/** @type {string} */ state) => world.ranks.find((r) => r.state === state)?.rank;
   return missing(world, now)[0] ?? at("dead") ?? at("failed") ?? world.ranks[0]?.rank ?? 0;
 }
 
-/** @param {World} world @param {number} now  whether there is something that the ladder may explain */
+/** @param {World} world @param {number} now  whether there is a fault that the ladder may explain */
 export const troubled = (world, now) => world.ranks.some((r) => ["failed", "dead", "slow"].includes(mood(r, now)));
 
-/** One row for each rank, or for those that stand alike where there are many; who is in none of it has none.
+/** One row for each rank, or for all ranks of equal marks if there are many; ranks in none of its groups have no row.
  * @param {Ladder} ladder @returns {{ranks: number[], marks: string[]}[]} */
 export function ladderRows({ rungs }) {
   const size = rungs[0]?.marks.length ?? 0;
@@ -115,17 +115,17 @@ export const spanLine = (rank, { kind, start, end, name, bytes: size, line }) =>
     .filter(Boolean)
     .join(" · ");
 
-/** @param {Timeline} timeline  how long the cell took, and what that time was */
+/** @param {Timeline} timeline  how long the cell took, and how the time was spent */
 export function took({ running, seconds, waiting, sentence }) {
   const share = waiting >= 0.005 ? `${percent(waiting)} of it waiting for other ranks` : "";
   return [`${running ? "runs for" : "took"} ${brief(seconds)}`, share, sentence].filter(Boolean).join(" · ");
 }
 
-/** @param {Timeline | null} timeline  whether it is worth a look that nobody asked for: not of a cell that was short */
+/** @param {Timeline | null} timeline  whether it opens without a click: not for a short cell */
 export const isWasteful = (timeline) =>
   !!timeline && timeline.waiting > WASTE && timeline.seconds >= (timeline.running ? 5 : 1);
 
-/** @param {Past[]} past @returns {string} the rank that the others wait for again and again; "" where there is none */
+/** @param {Past[]} past @returns {string} the rank that the others waited for in several cells; "" if there is none */
 export function pastLine(past) {
   /** @type {Map<number, number>} */
   const times = new Map();
@@ -137,7 +137,7 @@ export function pastLine(past) {
 
 const CLOSEST = 1000; // a thousandth of the cell fills the bar
 
-/** @param {[number, number]} view  parts of the whole @param {number} factor @param {number} at  what stays in its place
+/** @param {[number, number]} view  parts of the whole @param {number} factor @param {number} at  the fixed point
  * @returns {[number, number]} */
 export function zoomed([from, until], factor, at) {
   const width = Math.min(1, Math.max(1 / CLOSEST, (until - from) / factor));
@@ -145,7 +145,7 @@ export function zoomed([from, until], factor, at) {
   return within(start, width);
 }
 
-/** @param {[number, number]} view @param {number} start @param {number} end  what is to be in it @returns {[number, number]} */
+/** @param {[number, number]} view @param {number} start @param {number} end  to be in it @returns {[number, number]} */
 export function shifted([from, until], start, end) {
   if (end > from && start < until) return [from, until];
   return within((start + end - (until - from)) / 2, until - from);
@@ -179,7 +179,7 @@ function unpackTimeline(packed) {
 const unpackPast = (packed) =>
   (packed ?? []).map((/** @type {number[]} */ [cell, seconds, waiting, late]) => ({ cell, seconds, waiting, late }));
 
-/** A bar's stretches have no gaps: each begins where the one before it ended.
+/** A bar's stretches have no gaps: each begins where the previous one ended.
  * @param {any[]} packed @param {[string, number, string][]} calls @returns {Bar} */
 function unpackBar([rank, totals, first, flat], calls) {
   const spans = [];
@@ -193,7 +193,7 @@ function unpackBar([rank, totals, first, flat], calls) {
 // ── messages ─────────────────────────────────────────────────────────────────────────────────────────────
 
 /**
- * The world after a message. A delta's rows are whole, so one that was lost is made good by the next keyframe.
+ * The world after a message. A delta's rows are whole, so the next keyframe repairs a lost one.
  *
  * @param {World | null} world @param {any} message @returns {World | null}
  */
@@ -227,8 +227,8 @@ function moved(rank, [state, since, bytes, deviceMemory, deviceTotal, note, erro
 }
 
 /**
- * A press after an answer of the kernel, or after a time without one. Another press's answer changes nothing; one that
- * comes after the panel has given up does: the kernel acts, and the panel must not say otherwise.
+ * A click after an answer of the kernel, or after a time without one. The answer to another click changes nothing; an
+ * answer after the panel has given up does, because the kernel acts, and the panel must show that.
  *
  * @param {Press | null} press @param {any} message @returns {Press | null}
  */
@@ -241,15 +241,15 @@ export function answered(press, message) {
   return press;
 }
 
-/** Whether a button would change something. Where that is not known, or no news any more, or the kernel itself is busy
- * with who knows what, it may be pressed: a button that does nothing is better than one that could have helped.
+/** Whether a button would change something. If that is not known, or no longer fresh, or the kernel itself is busy, the
+ * button is enabled: one that does nothing is better than a disabled one that could have helped.
  *
- * @param {World} world @param {string} action @param {number} silent  seconds without news @param {boolean} busy */
+ * @param {World} world @param {string} action @param {number} silent  seconds without messages @param {boolean} busy */
 export function usable({ ended, useful, ranks }, action, silent, busy) {
   if (ended || !useful || useful.includes(action) || silent > STALE) return !ended;
   if (action === "interrupt") return busy || ranks.some((r) => r.state === "running" || r.state === "waiting");
   return action === "heal" ? ranks.some((r) => r.state === "dead") : true;
 }
 
-/** @param {Press | null} press  whether it is under way */
+/** @param {Press | null} press  whether it is in progress */
 export const isUnderWay = (press) => press?.stage === "sent" || press?.stage === "heard";

@@ -1,5 +1,5 @@
 /**
- * Where the last cell's time went, and that of the cells before it.
+ * How the ranks spent the time of the last cell, and of earlier ones.
  */
 /** @import { Bar, Past, Timeline, World } from "./panel_words.js" */
 /** @import { Live } from "./panel.js" */
@@ -8,17 +8,17 @@ import { button, mark, reachable, Section } from "./panel_parts.js";
 import { barLine, isWhole, pastLine, shifted, spanLine, took, zoomed } from "./panel_story.js";
 import { brief, KINDS, percent, WASTE } from "./panel_words.js";
 
-const STEP = 2; // one press of a button or a key
-const NOTCH = 1.25; // one turn of the wheel
+const STEP = 2; // zoom factor of one press of a button or a key
+const NOTCH = 1.25; // zoom factor of one turn of the wheel
 
-/** A bar for each rank, which can be looked at more closely, and a table of the last cells. */
+/** A bar for each rank, which can be zoomed, and a table of the last cells. */
 export class TimelineSection extends Section {
   /** @param {Live} live */
   constructor(live) {
     super("timeline", "Time", live);
-    /** The stretch of the cell that is shown: parts of its whole. @type {[number, number]} */
+    /** The visible stretch of the cell, as parts of the whole. @type {[number, number]} */
     this.view = [0, 1];
-    /** The stop for Tab within the bars: a rank and one of its stretches. @type {[number, number]} */
+    /** The tab stop within the bars: a rank and one of its stretches. @type {[number, number]} */
     this.at = [0, 0];
     /** @type {Timeline | null} */
     this.timeline = null;
@@ -30,7 +30,7 @@ export class TimelineSection extends Section {
     this.note = make("div", "limited");
     this.bars = make("div", "bars");
     this.tip = make("div", "tip");
-    mark(this.tip, "aria-hidden", "true"); // each stretch has it as its own name
+    mark(this.tip, "aria-hidden", "true"); // each stretch has the text as its label
     this.list = make("div", "list");
     mark(this.list, "role", "list");
     this.bars.append(this.list, this.tip);
@@ -92,7 +92,7 @@ export class TimelineSection extends Section {
     if (scroller) scroller.scrollLeft = scroller.scrollWidth;
   }
 
-  /** Counts what is new. Each keyframe brings the same again, and between two of them nothing is looked at.
+  /** Count changes. Each keyframe repeats the same data, and nothing changes between two of them.
    * @param {Timeline | null} timeline @param {Past[]} past */
   version(timeline, past) {
     if (this.seen[0] === timeline && this.seen[1] === past) return this.versions;
@@ -103,7 +103,7 @@ export class TimelineSection extends Section {
     return this.versions;
   }
 
-  /** The bars, as far as they are in view. */
+  /** Draw the visible parts of the bars. */
   fill() {
     const held = this.list.contains(document.activeElement);
     this.list.replaceChildren(...(this.timeline?.bars ?? []).map((bar) => this.bar(bar)));
@@ -139,7 +139,7 @@ export class TimelineSection extends Section {
       make("span", "who", `rank ${bar.rank}`),
       make("span", "waited", `waited ${brief(bar.totals[1])}`),
     ];
-    for (const el of [who, waited]) mark(el, "aria-hidden", "true"); // the bar says both
+    for (const el of [who, waited]) mark(el, "aria-hidden", "true"); // the bar's label has both
     const row = make("div", "row", who, track, waited);
     mark(row, "role", "listitem");
     return row;
@@ -150,7 +150,7 @@ export class TimelineSection extends Section {
     return this.list.querySelector(`[data-key="stretch ${rank} ${i}"]`);
   }
 
-  /** What is under the mouse or has the keyboard, in words below it. @param {Element | null} target */
+  /** Describe the stretch under the mouse or with the keyboard focus below the bars. @param {Element | null} target */
   tell(target) {
     const el = /** @type {HTMLElement | null} */ (target?.closest(".nbcomm-live .span") ?? null);
     this.tip.hidden = !el || !this.list.contains(el);
@@ -162,7 +162,7 @@ export class TimelineSection extends Section {
     this.tip.style.top = `${own.bottom - place.top + 3}px`;
   }
 
-  // Closer and further.
+  // Zoom.
 
   /** @param {[number, number]} view */
   look(view) {
@@ -170,12 +170,12 @@ export class TimelineSection extends Section {
     this.fill();
   }
 
-  /** @param {number} factor @param {number} [at]  a part of the whole cell that stays where it is */
+  /** @param {number} factor @param {number} [at]  the fixed point, as a part of the whole cell */
   zoom(factor, at = (this.view[0] + this.view[1]) / 2) {
     this.look(zoomed(this.view, factor, at));
   }
 
-  /** The page scrolls under the wheel, unless the keyboard is in the bars, or Ctrl is held. @param {WheelEvent} event */
+  /** Zoom by the wheel if the bars have the focus or Ctrl is held; else the page scrolls. @param {WheelEvent} event */
   wheel(event) {
     if (!event.ctrlKey && !event.metaKey && !this.list.contains(document.activeElement)) return;
     const track = this.list.querySelector(".track")?.getBoundingClientRect();
@@ -225,7 +225,7 @@ export class TimelineSection extends Section {
     this.look(shifted(this.view, span.start / this.whole, span.end / this.whole));
   }
 
-  // The cells before.
+  // The earlier cells.
 
   /** @param {Past[]} past */
   table(past) {

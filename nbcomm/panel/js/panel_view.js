@@ -23,9 +23,9 @@ import {
   sizeLine,
 } from "./panel_words.js";
 
-const ERRORS = 3; // so many errors that several ranks have are told of
+const ERRORS = 3; // the most shared errors that are shown
 
-/** One place in the page where the panel is drawn; the table that was there is only hidden. */
+/** One place in the page where the panel is drawn; the table is only hidden. */
 export class View {
   /** @param {Element} host @param {Live} live */
   constructor(host, live) {
@@ -34,7 +34,7 @@ export class View {
     this.table = [...host.children];
     /** @type {Map<number, HTMLElement>} */
     this.items = new Map();
-    /** The rank that is the stop for Tab here. @type {number | null} */
+    /** The rank that is the tab stop here. @type {number | null} */
     this.stop = null;
     this.layout = "";
     this.counts = this.shared = "";
@@ -79,7 +79,7 @@ export class View {
       if (key) this.live.focused = { host: this.host, key };
       this.choose(event);
     });
-    // It comes too when the element is removed, with the host still in place: look when that is done.
+    // The event is also sent when the element is removed while the host is in place: look after the removal.
     this.root.addEventListener("focusout", () =>
       queueMicrotask(() => {
         if (this.host.isConnected && !this.host.contains(document.activeElement)) this.live.focused = null;
@@ -119,7 +119,7 @@ export class View {
       const blame = blamed.get(its.rank) ?? "";
       const victim = !blame && waited.has(its.rank);
       const error = shared.has(oneLine(its.error)) ? "" : its.error;
-      const rank = { ...its, error, note: victim ? "" : its.note }; // for what it waits the others' heads say
+      const rank = { ...its, error, note: victim ? "" : its.note }; // the culprits' cards show what it waits for
       const el = this.items.get(rank.rank);
       if (el) mark(el, "data-victim", `${victim}`);
       if (el && size > CARDS) this.drawTile(el, rank, now, blame);
@@ -131,7 +131,7 @@ export class View {
     this.drawErrors([...shared].filter(([error]) => !said.includes(error)));
   }
 
-  /** What several ranks failed with stands once, below them. @param {[string, number[]][]} shared */
+  /** Show errors that several ranks have once, below the ranks. @param {[string, number[]][]} shared */
   drawErrors(shared) {
     const text = JSON.stringify(shared);
     this.errors.hidden = !shared.length;
@@ -145,7 +145,7 @@ export class View {
     this.errors.replaceChildren(...lines);
   }
 
-  /** Builds the elements; again only when ranks come or go or move. @param {World} world */
+  /** Build the elements; again only when ranks are added, removed or moved. @param {World} world */
   lay({ ranks }) {
     const layout = ranks.map((r) => `${r.rank}@${r.node}${r.host}`).join();
     if (layout === this.layout) return;
@@ -229,7 +229,7 @@ export class View {
     const text = JSON.stringify(all);
     if (text === this.counts) return;
     this.counts = text;
-    // Where all are in one state the sentence says so.
+    // If all are in the same state, the sentence says so.
     this.chips.hidden = all.length < 2;
     this.chips.replaceChildren(
       ...all.map(([state, n]) => {
@@ -240,7 +240,7 @@ export class View {
     );
   }
 
-  /** One stop for Tab; arrows move within. */
+  /** One tab stop; arrow keys move within. */
   rove() {
     if (this.stop === this.live.chosen) return;
     this.stop = this.live.chosen;
@@ -253,7 +253,7 @@ export class View {
   /** @param {Event} event */
   choose(event) {
     const el = /** @type {HTMLElement | null} */ (/** @type {HTMLElement} */ (event.target).closest("[data-rank]"));
-    // Under a moving mouse the keyboard's place stays, as long as the keyboard is in the panel.
+    // The mouse does not move the keyboard focus while it is in the panel.
     if (!el || (event.type === "pointerover" && this.live.focused)) return;
     this.live.chosen = Number(el.dataset.rank);
     this.live.byHand = true;
@@ -274,7 +274,7 @@ export class View {
     } else if (what === "toggle") {
       this.live.controls = !this.live.controls;
     } else if (what === "press") {
-      this.live.draw(); // what was drawn a moment ago may not be so any more
+      this.live.draw(); // the last drawing may be out of date
       if (el.getAttribute("aria-disabled") !== "true") this.live.press(which);
     } else if (what === "yes" || what === "no") {
       this.decide(what === "yes");
@@ -283,7 +283,7 @@ export class View {
       return;
     }
     this.live.draw();
-    if (this.live.asking) this.controls.no.focus(); // whoever types on does no harm
+    if (this.live.asking) this.controls.no.focus(); // so that further typing does no harm
   }
 
   /** @param {boolean} yes */
@@ -294,7 +294,7 @@ export class View {
     this.controls.buttons.get(asking)?.focus();
   }
 
-  /** @param {KeyboardEvent} event  Escape: no; else back to the cell, where the notebook's shortcuts work again */
+  /** @param {KeyboardEvent} event  Escape answers no, or returns to the cell and the notebook's shortcuts */
   escape(event) {
     if (event.key !== "Escape") return;
     if (this.live.asking) {
@@ -303,7 +303,7 @@ export class View {
       this.decide(false);
       return;
     }
-    // A click beside the panel would not do it.
+    // A click beside the panel would not do this.
     /** @type {HTMLElement} */ (event.target).blur();
     /** @type {HTMLElement | null | undefined} */ (this.host.closest("[tabindex]"))?.focus();
   }
@@ -328,12 +328,12 @@ export class View {
     all[to[event.key]]?.focus();
   }
 
-  /** A new table has taken the old one's place under the keyboard. @param {string} key */
+  /** Restore the keyboard focus after a new table has replaced the old one. @param {string} key */
   focus(key) {
     /** @type {HTMLElement | null} */ (this.root.querySelector(`[data-key="${key}"]`))?.focus();
   }
 
-  /** The table again, as if the panel had never been there. */
+  /** Restore the table, as before the panel. */
   remove() {
     this.root.remove();
     for (const child of this.table) /** @type {HTMLElement} */ (child).hidden = false;
@@ -361,7 +361,7 @@ function fill(el, name, text) {
   if (part) write(part, text);
 }
 
-/** @param {Rank} r @param {number} now @param {string} blame  which says what the note of a dead rank says */
+/** @param {Rank} r @param {number} now @param {string} blame  which includes the note of a dead rank */
 function status(r, now, blame) {
   const note = r.state === "dead" && blame ? "" : r.note;
   return [r.since ? `${r.state} for ${duration(now - r.since)}` : r.state, note, oneLine(r.error)]

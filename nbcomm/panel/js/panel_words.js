@@ -1,5 +1,5 @@
 /**
- * The panel's words and numbers; words.py has the same in Python, and tests/panel/cases.json holds both to one answer.
+ * The panel's words and numbers; words.py has the same in Python, and tests/panel/cases.json checks that both agree.
  *
  * @typedef {{rank: number, local: number, node: number, host: string, device: string, pid: number, state: string,
  *   since: number, memory: number, pss: boolean, deviceMemory: number, deviceTotal: number, note: string, error: string}} Rank
@@ -17,7 +17,7 @@
  */
 import { fold, many } from "../../frontend/js/page.js";
 
-/** What a state looks like besides its colour; glyphs that DejaVu and every system font have.
+/** The glyph of each state, beside its colour; DejaVu and every system font have these glyphs.
  * @type {Record<string, string>} */
 export const GLYPHS = {
   starting: "◌",
@@ -28,7 +28,7 @@ export const GLYPHS = {
   interrupted: "■",
   dead: "⊘",
 };
-/** How a rank stands to one collective. @type {Record<string, [string, string]>} */
+/** A rank's state in one collective. @type {Record<string, [string, string]>} */
 export const MARKS = {
   d: ["●", "done"],
   a: ["◐", "waits in it"],
@@ -39,16 +39,16 @@ export const MARKS = {
 };
 export const KINDS = ["compute", "waiting", "transfer"];
 const URGENCY = ["dead", "failed", "interrupted", "waiting", "running", "starting", "idle"];
-const [WHO, NOTE] = [24, 80]; // characters in the sentence; beyond, the cards and tiles say it
+const [WHO, NOTE] = [24, 80]; // characters in the sentence; the cards and tiles show the rest
 export const CARDS = 8; // more ranks than this are tiles
-export const WASTE = 0.2; // more than this part of a cell's time is worth a look
-const SLOW = 5; // seconds after which a wait turns amber; every collective waits a little
+export const WASTE = 0.2; // the part of a cell's time above which waiting opens the timeline
+const SLOW = 5; // seconds after which a wait turns amber; every collective has a short wait
 export const SILENCE = 6; // seconds without a heartbeat (one each 2 s) after which the panel says so
-export const SAID = 60; // seconds for which the panel says what became of a button
-export const STALE = 3; // seconds after which what is known of the world may be of no use any more
-export const PATIENCE = 1.5; // seconds after which a click that nobody heard is taken back; the kernel has the same
+export const SAID = 60; // seconds for which the panel shows the result of a click
+export const STALE = 3; // seconds after which the known state of the world may be out of date
+export const PATIENCE = 1.5; // seconds after which a click without an answer is cancelled; the same in the kernel
 
-/** The buttons in their order; a world may have others besides. */
+/** The buttons in their order; a world may have others after them. */
 export const ORDER = ["interrupt", "heal", "stop", "restart"];
 /** @type {Record<string, string>} */
 export const DOING = { interrupt: "interrupting…", heal: "healing…", stop: "stopping…", restart: "restarting…" };
@@ -61,7 +61,7 @@ export const TIPS = {
 };
 /** Why a button would change nothing. @type {Record<string, string>} */
 export const IDLE = { interrupt: "no cell is running", heal: "every process is alive" };
-/** What cannot be undone asks first. @type {Record<string, string>} */
+/** The questions before actions that cannot be undone. @type {Record<string, string>} */
 export const ASKS = {
   stop: "Stop this world? Its ranks end, and their variables are lost.",
   restart: "Restart this world? Its ranks end, their variables are lost, and new ranks start.",
@@ -100,7 +100,7 @@ export function sentence(ranks, now) {
 function phrase(state, some, now) {
   const who = named(some.map((r) => r.rank));
   const since = duration(now - Math.min(...some.map((r) => r.since)));
-  // A rank that failed without a note says its error; otherwise that stays from an earlier cell.
+  // A failed rank without a note shows its error; in other states the error may be from an earlier cell.
   const notes = new Set(some.map((r) => oneLine(r.note || (r.state === "failed" ? r.error : ""))));
   const [all] = notes.size === 1 ? notes : [""];
   const note = all && ` (${all.length <= NOTE ? all : `${all.slice(0, NOTE - 1)}…`})`;
@@ -113,7 +113,7 @@ function phrase(state, some, now) {
 /** @param {string | undefined} text */
 export const oneLine = (text) => (text ?? "").split(/\s+/).filter(Boolean).join(" ");
 
-/** @param {number[]} ranks  `[0, 1, 2]` → `"ranks 0-2"`; so many that no sentence could hold them are counted */
+/** @param {number[]} ranks  `[0, 1, 2]` → `"ranks 0-2"`; only their number if the text would be too long */
 export function named(ranks) {
   const folded = fold(ranks);
   return folded.length <= WHO ? `rank${ranks.length > 1 ? "s" : ""} ${folded}` : many(ranks.length, "rank");
@@ -135,8 +135,8 @@ export function bytes(size) {
   return size < 2 ** 20 ? `${Math.round(size / 1024)} KiB` : amount(size);
 }
 
-/** What a screen reader says when it changes: the headline without its running clock, and without the short waits that
- * every collective has. @param {World} world @param {number} now */
+/** The text that a screen reader reads when it changes: the headline without its running clock, and without the short
+ * waits that every collective has. @param {World} world @param {number} now */
 export function spoken(world, now) {
   const calm = world.ranks.map((r) => (mood(r, now) === "waiting" ? { ...r, state: "running", note: "" } : r));
   return (world.headline || sentence(calm, now))
@@ -145,13 +145,13 @@ export function spoken(world, now) {
     .trim();
 }
 
-/** @param {World} world  on what it runs, beside its title, which counts the ranks */
+/** @param {World} world  what it runs on; its title gives the number of ranks */
 export function sizeLine({ ranks, meta }) {
   const size = many(new Set(ranks.map((r) => r.node)).size, "node");
   return meta.backend ? `${size} · ${meta.backend}` : size;
 }
 
-/** @param {Rank[]} ranks @returns {[string, number][]} how many are in each state that has any */
+/** @param {Rank[]} ranks @returns {[string, number][]} the number of ranks in each state, without zeros */
 export function counts(ranks) {
   return URGENCY.map(
     (state) => /** @type {[string, number]} */ ([state, ranks.filter((r) => r.state === state).length]),
@@ -166,7 +166,7 @@ export function byNode(ranks) {
   return [...nodes].sort(([a], [b]) => a - b);
 }
 
-/** @param {Rank} r  where a rank sits and what it holds, in one line */
+/** @param {Rank} r  a rank's place and memory, in one line */
 export function place(r) {
   const node = r.host ? `node ${r.node} (${r.host})` : `node ${r.node}`;
   return [`rank ${r.rank}`, `local rank ${r.local}`, node, r.device, `pid ${r.pid || "–"}`, memory(r), gpu(r)]
@@ -174,13 +174,13 @@ export function place(r) {
     .join(" · ");
 }
 
-/** @param {Rank} r  and which it is: of pages that several processes share, PSS counts its part, and RSS the whole */
+/** @param {Rank} r  with its kind: of pages that several processes share, PSS counts its part, and RSS the whole */
 export const memory = (r) => (r.memory > 0 ? `${amount(r.memory)} ${r.pss ? "PSS" : "RSS"}` : amount(0));
 
 /** @param {Rank} r */
 export const gpu = (r) => (r.deviceTotal ? `GPU ${amount(r.deviceMemory)} of ${amount(r.deviceTotal)}` : "");
 
-/** @param {Rank} r @param {number} now  the class that colours it: a wait is amber only when it lasts */
+/** @param {Rank} r @param {number} now  the class that colours it: only a long wait is amber */
 export function mood(r, now) {
   return r.state === "waiting" && now - r.since >= SLOW ? "slow" : r.state;
 }

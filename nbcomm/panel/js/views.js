@@ -1,11 +1,11 @@
 /**
- * Other views of what a distributed cell has shown: by rank, by value, or what differs between two ranks.
+ * Other views of a distributed cell's output: by rank, by value, or the differences between two ranks.
  *
- * The widget has no view of its own and asks nothing of the kernel. It reads the output that is in the page,
- * merged in rank order, whose prefixes tell which rank said what, and draws the chosen view beside it. The
- * output itself is hidden while another view is shown, and never touched: what is saved stays what it was.
+ * The widget has no view and asks nothing of the kernel. It reads the merged output in the page, whose prefixes tell
+ * which rank printed each line, and draws the chosen view beside it. The output itself is hidden while another view is
+ * shown, and never changed, so the saved output stays the same.
  *
- * One page needs one of these, whichever world brought it; it works on after its world is stopped.
+ * A page needs only one of these, from any world; it still works after that world has stopped.
  *
  * @import { Item, Output, Parsed } from "./views_text.js"
  */
@@ -29,15 +29,15 @@ import {
 } from "./views_text.js";
 
 const VIEWS = ["merged", "by rank", "by value", "diff"];
-const SLOWEST = 10; // drawing takes at most one part in so many of the browser's time
+const SLOWEST = 10; // drawing takes at most this fraction (1/10) of the browser's time
 
 // ── one cell ─────────────────────────────────────────────────────────────────────────────────────────────
 
 let count = 0;
 
-/** The output of one cell: which view is chosen, the controls, and what is drawn. */
+/** The views of one cell's output: the chosen view, the controls, and what is drawn. */
 class CellViews {
-  /** @param {HTMLElement} area @param {() => void} wake  asks to be looked at again */
+  /** @param {HTMLElement} area @param {() => void} wake  requests another look */
   constructor(area, wake) {
     this.area = area;
     this.id = `nbcomm-views-${count++}`;
@@ -45,7 +45,7 @@ class CellViews {
     this.side = false;
     this.rank = 0;
     this.pair = [0, 1];
-    this.paired = false; // whether somebody has chosen the pair
+    this.paired = false; // whether the user has chosen the pair
     this.next = 0;
     this.offered = false;
     /** @type {Output[]} */
@@ -82,7 +82,7 @@ class CellViews {
     this.head = make("div", "head");
     this.body = make("div", "body");
     this.rest = make("div", "rest");
-    // The prompt's empty column keeps the view where the output is, also where the notebook narrows it.
+    // The prompt's empty column aligns the view with the output, also if the notebook narrows it.
     const prompt = make("div", "jp-OutputPrompt jp-OutputArea-prompt");
     this.host = make(
       "div",
@@ -93,7 +93,7 @@ class CellViews {
     for (const el of [this.bar, this.host]) el.addEventListener("keydown", (event) => this.leave(event));
   }
 
-  /** Escape goes back to the cell, where the notebook's shortcuts work again. @param {KeyboardEvent} event */
+  /** Escape returns to the cell, where the notebook's shortcuts work again. @param {KeyboardEvent} event */
   leave(event) {
     if (event.key !== "Escape") return;
     /** @type {HTMLElement} */ (event.target).blur();
@@ -106,7 +106,7 @@ class CellViews {
     this.refresh();
   }
 
-  /** Look at the page and draw what has changed; a costly drawing is not done again too soon. */
+  /** Read the page and draw what has changed; do not repeat a costly drawing too soon. */
   refresh() {
     const started = performance.now();
     const outputs = this.isDistributed() ? outputsOf(this.area) : [];
@@ -125,17 +125,17 @@ class CellViews {
     const nodes = outputs.flatMap(({ node }) => node ?? []);
     this.shown = shown ? [this.body, this.rest] : offered ? nodes : [];
     this.tools.refresh();
-    if (shown) void this.host.offsetHeight; // to lay it out is part of the cost, and due anyway
+    if (shown) void this.host.offsetHeight; // the layout is part of the cost, and necessary anyway
     this.next = performance.now() + SLOWEST * (performance.now() - started);
   }
 
-  /** There are more rows of controls now, or less. */
+  /** The number of rows of controls has changed. */
   resize() {
     this.room.set(0);
     this.refresh();
   }
 
-  /** By the cell's first line; in a notebook whose every cell is distributed, the output tells. */
+  /** Whether the cell is distributed, by its first line; else, as in a notebook of distributed cells, by the output. */
   isDistributed() {
     const first = this.area.closest(".jp-CodeCell")?.querySelector(".cm-content > .cm-line")?.textContent ?? "";
     if (first.startsWith("%")) return first.startsWith("%%distributed");
@@ -143,7 +143,7 @@ class CellViews {
     return [...texts].slice(0, 2).some((pre) => isOurs(pre.textContent ?? "")); // a first cell tells of its world before
   }
 
-  /** Whether there is anything to choose. While the cell runs, ranks that agree again may differ again.
+  /** Whether there is a choice of views. While the cell runs, ranks that agree may differ later.
    * @param {Output[]} outputs */
   isOffered(outputs) {
     const texts = outputs.flatMap((output) => ("text" in output ? [output.text] : []));
@@ -164,8 +164,8 @@ class CellViews {
     this.toggle.classList.toggle("unseen", !rich && !this.view.startsWith("by"));
   }
 
-  /** Both come last where they are: the notebook counts its own children from the first.
-   * @param {boolean} offered @param {boolean} expected  it may be offered yet: room is made for it, but nothing is seen */
+  /** Add both as last children: the notebook counts its own children from the first.
+   * @param {boolean} offered @param {boolean} expected  it may still be offered: reserve room, but show nothing */
   place(offered, expected) {
     const wrapper = this.area.parentElement;
     this.offered = offered;
@@ -185,12 +185,12 @@ class CellViews {
   /** @param {Output[]} outputs */
   draw(outputs) {
     const state = [this.view, this.side, this.rank, this.paired, ...this.pair].join();
-    if (state === this.state && isSame(outputs, this.outputs)) return; // or a selection in it would be lost
+    if (state === this.state && isSame(outputs, this.outputs)) return; // a new drawing would lose a selection in it
     const other = this.state.split(",")[0] !== this.view;
     [this.state, this.outputs] = [state, outputs];
     const items = itemsOf(outputs, (output) => this.parse(output));
     const ranks = speakers(items);
-    // Not for another view: a rank that has said nothing yet would lose its turn to whoever was faster.
+    // Not for another view: a rank without output so far would lose its turn to faster ranks.
     if (this.view === "by rank" && !ranks.includes(this.rank)) this.rank = ranks[0] ?? 0;
     if (other) this.head.replaceChildren();
     this.body.removeAttribute("role");
@@ -215,7 +215,7 @@ class CellViews {
     const side = this.side;
     if (!ranks.length && this.view !== "merged") {
       this.head.replaceChildren();
-      return []; // a running cell has cleared what its ranks had shown
+      return []; // a running cell has cleared its ranks' output
     }
     if (this.view === "by value") {
       const values = byValue(items);
@@ -289,7 +289,7 @@ class CellViews {
     });
   }
 
-  /** The keyboard stays where it was when a rank has come. @param {string} key @param {Element} content */
+  /** Keep the keyboard focus when a rank is added. @param {string} key @param {Element} content */
   replaceHead(key, content) {
     const active = /** @type {HTMLElement | null} */ (document.activeElement);
     const had = active && this.head.contains(active) ? active.dataset.rank : undefined;
@@ -301,7 +301,7 @@ class CellViews {
 
 // ── the page ─────────────────────────────────────────────────────────────────────────────────────────────
 
-/** All cells of the page, and those to look at before the next paint. */
+/** All cells of the page, and those to read before the next paint. */
 class Page {
   constructor() {
     /** @type {WeakMap<Element, CellViews>} */
@@ -355,13 +355,13 @@ class Page {
       this.cells.set(area, known);
       if (area.isConnected) known.refresh();
     }
-    this.wake(); // for those whose last drawing was costly and not long ago
+    this.wake(); // for cells whose last drawing was costly and recent
   }
 }
 
 const KEY = Symbol.for("nbcomm.views");
 
-/** The first world that comes to the page brings the views; they need nothing of it, and outlive it. */
+/** The first world in the page opens the views; they need nothing of it, and outlive it. */
 function initialize() {
   const page = /** @type {any} */ (globalThis);
   page[KEY] ??= new Page();

@@ -1,5 +1,5 @@
 /**
- * Reads a distributed cell's output from the page, and draws parts of it anew; the output itself stays as it is.
+ * Reads a distributed cell's output from the page, and draws parts of it again; the output itself does not change.
  *
  * @import { Common, Item, Output, RichOutput, TextOutput } from "./views_text.js"
  */
@@ -11,11 +11,11 @@ const CONTEXT = 3; // equal lines shown around a difference
 
 // ── reading the page ─────────────────────────────────────────────────────────────────────────────────────
 
-// What stays in sight in every view: the panel, which is live, a rank that waits for input, and the notebook's own
-// "show more outputs". views.css says the same. What has no type is not read, and not hidden: whatever a box is called.
+// These stay in sight in every view: the live panel, a rank that waits for input, and the notebook's own "show more
+// outputs". views.css has the same list. An element without a type is neither read nor hidden.
 const STAYS = ".nbcomm-panel, .jp-Stdin, .jp-TrimmedOutputs";
 
-/** Cuts a text output into lines that keep their colours and links; nothing in the page is changed.
+/** Cut a text output into lines that keep their colours and links, without a change of the page.
  * @param {Element} pre @returns {(start: number, end: number) => (string | Node)[]} */
 function slicer(pre) {
   /** @type {{start: number, text: string, within: Element[]}[] | null} */
@@ -65,7 +65,7 @@ function wrapped(text, within) {
   return node;
 }
 
-/** An image is large: what tells it from others is read when it is asked for. @param {string} kind @param {Element} node
+/** A figure; its key is read only when needed, because an image is large. @param {string} kind @param {Element} node
  * @returns {RichOutput} */
 function rich(kind, node) {
   let key = "";
@@ -108,7 +108,7 @@ export function isSame(a, b) {
 
 // ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** Something that takes the keyboard. The attribute must be on the element itself, or the notebook takes typed
+/** An element that takes the keyboard. The attribute must be on the element itself, or the notebook takes typed
  * letters for its shortcuts, and "d d" deletes the cell.
  * @param {string} tag @param {string} name @param {(Node | string)[]} children */
 export function control(tag, name, ...children) {
@@ -118,7 +118,7 @@ export function control(tag, name, ...children) {
   return el;
 }
 
-/** A copy of a figure; its canvases are drawn over. @param {Element} node */
+/** A copy of a figure; the content of canvases is drawn into the copies. @param {Element} node */
 function copyOf(node) {
   const copy = /** @type {Element} */ (node.cloneNode(true));
   const drawn = node.querySelectorAll("canvas");
@@ -129,7 +129,7 @@ function copyOf(node) {
   return [copy, make("p", "quiet", "This is a picture of it; it is live in the merged view.")];
 }
 
-/** @param {Item} item @param {boolean} told  whether it says whose it is */
+/** @param {Item} item @param {boolean} told  whether it shows its ranks */
 function figure(item, told = true) {
   const el = make("figure", "figure", ...copyOf(/** @type {Element} */ (/** @type {RichOutput} */ (item.from).node)));
   const ranks = told && item.ranks.length ? ranksInWords(item.ranks) : "";
@@ -139,7 +139,7 @@ function figure(item, told = true) {
   return el;
 }
 
-/** Text of one stream on its way into an element; a long run of plain lines is one node. */
+/** Text of one stream that is added to an element; a long run of plain lines is one node. */
 class Sheet {
   /** @param {string} stream @param {Element} into */
   constructor(stream, into) {
@@ -149,7 +149,7 @@ class Sheet {
     this.plain = "";
   }
 
-  /** Whether what follows is dimmed; a run of it is one element. @param {boolean} isDim */
+  /** Whether the following text is dimmed; a run of dimmed text is one element. @param {boolean} isDim */
   dim(isDim) {
     if (isDim === (this.into !== this.root)) return;
     this.end();
@@ -174,7 +174,7 @@ class Sheet {
   }
 }
 
-/** Puts a figure into its row: side by side they are in the order of their ranks, whoever was first.
+/** Add a figure to its row, in the order of ranks, not of arrival.
  * @param {Element} row @param {HTMLElement} el @param {number | undefined} rank */
 function place(row, el, rank) {
   if (rank !== undefined) el.dataset.rank = `${rank}`;
@@ -185,8 +185,8 @@ function place(row, el, rank) {
 }
 
 /**
- * @param {Item[]} items @param {{prefixes?: boolean, side?: boolean, common?: Common}} options  each line behind its
- *   ranks, as in the merged output; neighbouring figures beside each other; what is dimmed
+ * @param {Item[]} items @param {{prefixes?: boolean, side?: boolean, common?: Common}} options  each line after its
+ *   ranks, as in the merged output; adjacent figures side by side; the parts that are dimmed
  */
 export function drawn(items, { prefixes = false, side = false, common } = {}) {
   let count = 0;
@@ -272,7 +272,7 @@ export function drawnDiff(items, a, b, side) {
   return [make("div", "changes jp-RenderedText", root)];
 }
 
-/** A long equal stretch is folded, but for what is next to a difference.
+/** A long equal stretch is folded, except the lines next to a difference.
  * @param {Entries} some @param {boolean} after @param {boolean} before @param {number[]} ranks @returns {Element[]} */
 function equal(some, after, before, ranks) {
   const [head, tail] = [after ? CONTEXT : 0, before ? CONTEXT : 0];
@@ -284,7 +284,7 @@ function equal(some, after, before, ranks) {
   return [...show(some.slice(0, head)), details, ...show(some.slice(some.length - tail))];
 }
 
-/** What differs: the lines up to the first figure of either rank, the two figures, the lines up to the second, …
+/** The differences: the lines up to the first figure of either rank, the two figures, the lines up to the second, …
  * @param {Entries} gone @param {Entries} come @param {number} a @param {number} b @param {boolean} side */
 function changed(gone, come, a, b, side) {
   const [old, young] = [upToFigures(gone), upToFigures(come)];
@@ -313,7 +313,7 @@ function upToFigures(entries) {
   return parts;
 }
 
-/** Entries behind their sign: one element for all lines of a stream, or 20,000 of them would be slow.
+/** Entries after their sign: one element for all lines of a stream, because 20,000 elements would be slow.
  * @param {string} sign @param {Entries} entries @param {number[]} [ranks]  whose figures they are */
 function changes(sign, entries, ranks) {
   /** @type {Element[]} */
@@ -338,7 +338,7 @@ export function block(heading, body) {
   return make("section", "block", make("div", "who", heading), ...body);
 }
 
-/** Arrows, Home and End go from one control to another, and choose it.
+/** Arrow keys, Home and End move to another control, and choose it.
  * @param {KeyboardEvent} event @param {HTMLElement[]} all */
 export function rove(event, all) {
   const at = all.indexOf(/** @type {HTMLElement} */ (event.target));

@@ -1,22 +1,22 @@
 /**
- * Copies what a cell's view shows, and searches it. What is found is marked with the browser's highlights: the output in
- * the page stays as the notebook made it.
+ * Copies what a cell's view shows, and searches it. Matches are marked with the browser's highlights, so the output in
+ * the page does not change.
  *
  * @typedef {{node: Text, start: number, end: number}} Part
- * @typedef {{text: string, parts: Part[]}} Line  one line in sight, and where it is in the page
+ * @typedef {{text: string, parts: Part[]}} Line  one visible line, and its nodes in the page
  */
 
 import { make, REFUSED, selectAll, toClipboard, write } from "../../frontend/js/page.js";
 import { control } from "./views_draw.js";
 
-const MARKED = 20_000; // so many lines around the current one are marked
-const COPIED = 2000; // ms for which the button says so
-const TEXT = "pre, .change"; // where a line ends at its letter for that
+const MARKED = 20_000; // how many lines around the current one are marked
+const COPIED = 2000; // ms for which the button shows that it has copied
+const TEXT = "pre, .change"; // elements in which a newline character ends a line
 const BLOCKS = `${TEXT}, figcaption, summary, tr, li, p, h1, h2, h3, h4, h5, h6, div`;
 
-// ── what is in sight ─────────────────────────────────────────────────────────────────────────────────────
+// ── visible lines ────────────────────────────────────────────────────────────────────────────────────────
 
-/** The lines that elements show; rows of a table are lines, too. What is folded is left out, or not.
+/** The lines that elements show; rows of a table are lines, too. Folded lines are included if requested.
  * @param {Element[]} roots @param {{folded?: boolean}} options @returns {Line[]} */
 export function linesOf(roots, { folded = true } = {}) {
   /** @type {Line[]} */
@@ -57,7 +57,7 @@ function added(lines) {
   return line;
 }
 
-/** @param {Text} node @param {Line | undefined} line  what the text goes on with @param {Line[]} lines  gets new ones
+/** @param {Text} node @param {Line | undefined} line  which the text continues @param {Line[]} lines  gets new lines
  * @returns {Line | undefined}  the line that has not ended */
 function readText(node, line, lines) {
   const text = node.data;
@@ -85,7 +85,7 @@ function rangeOf({ parts }) {
   return range;
 }
 
-/** Brings a range into sight, in whatever scrolls around it. @param {Range} range @param {Element} within */
+/** Scroll a range into view, in all scrolling elements around it. @param {Range} range @param {Element} within */
 function bring(range, within) {
   for (let el = within.parentElement; el; el = el.parentElement) {
     if (el.scrollHeight <= el.clientHeight || !/auto|scroll/.test(getComputedStyle(el).overflowY)) continue;
@@ -98,7 +98,7 @@ function bring(range, within) {
 
 // ── marking ──────────────────────────────────────────────────────────────────────────────────────────────
 
-/** The page's highlight of this name; none where the browser has no highlights. @param {string} name */
+/** The page's highlight of this name; none if the browser has no highlights. @param {string} name */
 function highlight(name) {
   if (!globalThis.CSS?.highlights) return undefined;
   const known = CSS.highlights.get(name);
@@ -114,9 +114,9 @@ const CURRENT = "nbcomm-current";
 
 // ── the controls ─────────────────────────────────────────────────────────────────────────────────────────
 
-/** The buttons "copy" and "find" of one cell, and the row in which one searches. */
+/** The buttons "copy" and "find" of one cell, and the row for the search. */
 export class Tools {
-  /** @param {string} id @param {() => Element[]} shown  what is in sight @param {() => void} resized */
+  /** @param {string} id @param {() => Element[]} shown  the visible elements @param {() => void} resized */
   constructor(id, shown, resized) {
     this.shown = shown;
     this.resized = resized;
@@ -193,7 +193,7 @@ export class Tools {
     this.opener.setAttribute("aria-expanded", `${open}`);
     if (!told) return;
     this.said.classList.remove("refused");
-    this.resized(); // which looks for the text, too
+    this.resized(); // this searches for the text, too
     (open ? this.field : this.opener).focus({ preventScroll: true });
     if (open) this.field.select();
   }
@@ -206,7 +206,7 @@ export class Tools {
     this.step(event.shiftKey ? -1 : 1);
   }
 
-  /** Escape ends the search; the next one goes back to the cell. @param {KeyboardEvent} event */
+  /** Escape ends the search; a second one returns to the cell. @param {KeyboardEvent} event */
   leave(event) {
     if (event.key !== "Escape") return;
     event.preventDefault();
@@ -214,14 +214,14 @@ export class Tools {
     this.open(false);
   }
 
-  /** What is shown has changed. */
+  /** The visible output has changed. */
   refresh() {
     this.lines = this.isOpen ? linesOf(this.shown()) : [];
     this.look();
     this.mark();
   }
 
-  /** Another text is looked for. */
+  /** The text to search for has changed. */
   search() {
     this.at = 0;
     this.look();

@@ -1,25 +1,25 @@
 /**
- * Where the bar of a cell's views stands: over the output's top right corner, in which most outputs have nothing. So
- * nothing moves when it comes, or goes, while one reads. An output that reaches into that corner (a long line, the panel)
- * gets room above it, and gets it with its first line, before one knows whether the bar will come.
+ * The place of the bar of a cell's views: over the output's top right corner, which is empty in most outputs. So
+ * nothing moves under the reader when the bar appears or disappears. An output that reaches into that corner (a long
+ * line, the panel) gets room above it, at its first line, before it is known whether the bar will appear.
  */
 
 import { make } from "../../frontend/js/page.js";
 
-const LINES = 3; // of an output: more are not as high as the bar
-const LETTERS = 1000; // of these lines: more of them fill any screen
+const LINES = 3; // lines of an output that are measured: the bar is not higher than these
+const LETTERS = 1000; // letters of these lines that are measured: as many fill any screen
 const NEAR = 2; // px that letters leave free at the top and the bottom of their lines
 
 /** The room of one cell's bar. */
 export class Room {
-  /** @param {HTMLElement} area @param {HTMLElement} bar @param {() => void} wake  asks to be looked at again */
+  /** @param {HTMLElement} area @param {HTMLElement} bar @param {() => void} wake  requests another look */
   constructor(area, bar, wake) {
     this.area = area;
     this.bar = bar;
     this.height = 0;
     this.width = 0;
     this.asked = "";
-    /** What a drawn view flows around, as it may be drawn again otherwise. */
+    /** An element that a drawn view flows around, because the view may be drawn again in another layout. */
     this.corner = make("div", "corner");
     this.observer = new ResizeObserver(([{ contentRect }]) => {
       if (contentRect.width === this.width) return;
@@ -30,10 +30,10 @@ export class Room {
   }
 
   /**
-   * Makes room if it is needed. Room that was made stays as long as there is output.
+   * Reserve room if it is needed. Reserved room stays as long as there is output.
    *
-   * @param {boolean} any  whether there is output @param {boolean} offered  whether the bar is in sight
-   * @param {boolean} drawn  whether another view than the output itself is shown @param {boolean} running  the cell runs
+   * @param {boolean} any  whether there is output @param {boolean} offered  whether the bar is visible
+   * @param {boolean} drawn  whether a view other than the output is shown @param {boolean} running  the cell runs
    * @param {boolean} tall  whether the bar is higher than a line
    */
   make(any, offered, drawn, running, tall) {
@@ -54,7 +54,7 @@ export class Room {
     return !!this.area.closest(".jp-mod-outputsScrolled");
   }
 
-  /** How much, in px; of an output that another view hides, nothing has a height. @param {boolean} tall */
+  /** How much room is needed, in px; the elements of a hidden output have no height. @param {boolean} tall */
   needed(tall) {
     const bar = this.bar.getBoundingClientRect();
     const top = this.area.getBoundingClientRect().top - this.height;

@@ -1,34 +1,34 @@
 /**
- * From a distributed cell's merged output to what each rank has said, and to what two of them differ in. Pure.
+ * From a distributed cell's merged output to each rank's output, and to the differences of two ranks. Pure functions.
  *
  * @typedef {{ranks: number[], late: boolean, bare: boolean, width: number, lines: [number, number][]}} Piece
- *   one thing that some ranks said: where its lines are in the text, without prefix and indentation. No ranks:
- *   it had no prefix. `bare`: there was nothing but the prefix. `width`: what further lines are indented by.
+ *   one piece of some ranks' output: the places of its lines in the text, without prefix and indentation. No ranks:
+ *   it had no prefix. `bare`: it had only a prefix. `width`: the indentation of its further lines.
  * @typedef {{text: string, pieces: Piece[]}} Parsed
  * @typedef {{text: string, stream: string, node?: Element, slice?: (start: number, end: number) => (string | Node)[],
- *   isError?: boolean}} TextOutput  an error's text has labels with a traceback below each, and in the end its own line
+ *   isError?: boolean}} TextOutput  an error's text has labels with a traceback below each, and a last line of its own
  * @typedef {{key: string, node?: Element}} RichOutput  equal keys are equal outputs
  * @typedef {TextOutput | RichOutput} Output
  * @typedef {{ranks: number[], late: boolean, from: Output, lines: [number, number][]}} Item
- *   a piece in its output; a figure and its like has no lines
- * @typedef {{same: Set<number>, ends: Map<number, [number, number]>}} Common  which lines of a value all values have,
- *   and of others how many letters at their two ends; lines and figures are counted together
+ *   a piece in its output; figures and other displays have no lines
+ * @typedef {{same: Set<number>, ends: Map<number, [number, number]>}} Common  the lines of a value that all values
+ *   have, and how many letters at both ends of other lines; lines and figures are counted together
  * @typedef {{sign: " " | "-" | "+", at: number}} Change  `at` counts in the second list for "+", else in the first
  */
 import { fold } from "../../frontend/js/page.js";
 
 const PREFIX = /^\[(\d+(?:-\d+)?(?:,\d+(?:-\d+)?)*)\]( \(late\))?(?= |$)/;
 const START = /^\[([\d,-]+)\](?: |$)/gm;
-const WORD = /[\w.\u0080-\uffff]/; // with every letter that is two code units
-const WITHIN = 4000; // so many lines of all values together are compared by their letters
-const TABLE = 1_000_000; // cells of the diff's table; beyond, two stretches are taken as wholly different
+const WORD = /[\w.\u0080-\uffff]/; // includes every letter of two code units
+const WITHIN = 4000; // the most lines of all values together that are compared by their letters
+const TABLE = 1_000_000; // cells of the diff's table; larger stretches count as wholly different
 
 // ── from text to ranks ─────────────────────────────────────────────────────────────────────────────
 
 /** @type {Map<string, number[]>} */
-const unfolded = new Map(); // a cell's lines begin with the same few sets of ranks
+const unfolded = new Map(); // a cache, because a cell's lines begin with the same few sets of ranks
 
-/** @param {string} text @returns {number[]}  `"0-2,5"` → `[0, 1, 2, 5]`; empty if nbcomm does not write it so */
+/** @param {string} text @returns {number[]}  `"0-2,5"` → `[0, 1, 2, 5]`; empty if it is not in nbcomm's form */
 export function unfold(text) {
   let ranks = unfolded.get(text);
   if (!ranks) {
@@ -43,8 +43,8 @@ export function unfold(text) {
 }
 
 /**
- * The pieces of a text. A text that only grew is read from where it ended, or 20,000 lines would be read anew
- * each time that one is added.
+ * The pieces of a text. If a text only grew, only the new part is read, because else each new line would cost another
+ * reading of up to 20,000 lines.
  *
  * @param {string} text @param {Parsed} [before]  what this returned for an earlier text of the same output
  * @returns {Parsed}
@@ -60,7 +60,7 @@ export function parse(text, before) {
   return { text, pieces };
 }
 
-/** The pieces of an error's text: the lines below a label are its ranks' traceback, and the last line is nobody's.
+/** The pieces of an error's text: the lines below a label are its ranks' traceback, and the last line has no ranks.
  * @param {string} text @returns {Parsed} */
 export function parseError(text) {
   /** @type {Piece[]} */
@@ -101,7 +101,7 @@ function isBlank(text, start, width) {
   return true;
 }
 
-/** Whether ranks differ, as far as a quick look tells; it stops at the first two prefixes that are not the same.
+/** Whether ranks differ, by a quick check that stops at the first two different prefixes.
  * @param {Iterable<string>} texts */
 export function isMixed(texts) {
   let first = "";
@@ -121,8 +121,8 @@ export const isOurs = (text) => {
 };
 
 /**
- * What each output says of whom. A figure belongs to the ranks of the bare prefix before it, which is then no
- * line of its own.
+ * The items of all outputs with their ranks. A figure belongs to the ranks of the bare prefix before it, which is then
+ * not a line of its own.
  *
  * @param {Output[]} outputs @param {(output: TextOutput) => Parsed} [read] @returns {Item[]}
  */
@@ -144,24 +144,24 @@ export function itemsOf(outputs, read = ({ text, isError }) => (isError ? parseE
   return items;
 }
 
-/** @param {Item[]} items @returns {number[]} all ranks that have said something */
+/** @param {Item[]} items @returns {number[]} all ranks with output */
 export const speakers = (items) => [...new Set(items.flatMap((item) => item.ranks))].sort((a, b) => a - b);
 
 /** @param {Item[]} items @param {number} rank */
 export const ofRank = (items, rank) => items.filter((item) => item.ranks.includes(rank));
 
-/** @param {Item[]} items  @returns {Item[]} what has no rank */
+/** @param {Item[]} items  @returns {Item[]} the items without ranks */
 export const ofNobody = (items) => items.filter((item) => !item.ranks.length);
 
-/** What two ranks must share to have shown the same. @param {Item} item @returns {string[]} one for each line */
+/** The keys that are equal if two ranks' outputs are equal. @param {Item} item @returns {string[]} one for each line */
 export function keys({ from, late, lines }) {
   if (!("text" in from)) return [`figure ${from.key}`];
   return lines.map(([start, end]) => `${from.stream}${late ? " late" : ""} ${from.text.slice(start, end)}`);
 }
 
 /**
- * The ranks whose whole output is equal, with that output. Each rank is in a state that stands for all it has
- * said so far; equal states that say equal things stay equal, so no rank's text is ever put together.
+ * The ranks whose whole output is equal, with that output. Each rank has a state that stands for all its output so far.
+ * Equal states with equal further output stay equal, so no rank's text needs to be joined.
  *
  * @param {Item[]} items @returns {{ranks: number[], items: Item[]}[]}  by their first ranks
  */
@@ -192,7 +192,7 @@ export function byValue(items) {
 }
 
 /**
- * The two ranks to compare: these if they differ, else the first two that do; where none differ, the first two.
+ * The two ranks to compare: these if they differ, else the first two that do; if none differ, the first two.
  *
  * @param {{ranks: number[]}[]} groups  as `byValue` returns them @param {number[]} pair @returns {number[]}
  */
@@ -206,8 +206,8 @@ export function pairOf(groups, pair) {
 // ── the difference of two lists ────────────────────────────────────────────────────────────────────
 
 /**
- * What must go from one list and come to make the other: what is equal at both ends stays, then the entries
- * that are in both once hold the rest together (as in patience diff), and what lies between is compared in full.
+ * The changes that turn one list into the other. Equal entries at both ends stay; then entries that occur once in both
+ * lists are anchors (as in patience diff), and the stretches between them are compared in full.
  *
  * @param {string[]} a @param {string[]} b @returns {Change[]}
  */
@@ -248,7 +248,7 @@ function replace(i, iEnd, j, jEnd, out) {
   for (; j < jEnd; j++) out.push({ sign: "+", at: j });
 }
 
-/** Pairs of equal entries that are there once on either side, as many as can be had in order.
+/** The longest ordered sequence of pairs of equal entries that occur once in each list.
  * @param {string[]} a @param {string[]} b @param {number} i @param {number} iEnd @param {number} j
  * @param {number} jEnd @returns {[number, number][]} */
 function anchored(a, b, i, iEnd, j, jEnd) {
@@ -280,7 +280,7 @@ function onlyOnce(list, start, end) {
   return found;
 }
 
-/** The longest common subsequence, by its table.
+/** The longest common subsequence, by a table.
  * @param {string[]} a @param {string[]} b @param {number} i @param {number} iEnd @param {number} j
  * @param {number} jEnd @param {Change[]} out */
 function inFull(a, b, i, iEnd, j, jEnd, out) {
@@ -308,8 +308,8 @@ function inFull(a, b, i, iEnd, j, jEnd, out) {
 // ── what several lists have in common ──────────────────────────────────────────────────────────────
 
 /**
- * What all values have in common, so that what differs can stand out. Equal lines in another order are a
- * difference, too. Where all have as many lines between two common ones, these are compared with each other.
+ * What all values have in common, so that differences can be emphasised. Equal lines in another order are a
+ * difference, too. If all have the same number of lines between two common ones, these are compared with each other.
  *
  * @param {Item[][]} values @returns {Common[]}  for each value
  */
@@ -318,7 +318,7 @@ export function common(values) {
   const places = together(lists);
   const found = places.map((same) => ({ same: new Set(same), ends: new Map() }));
   /** @type {number[][]} */
-  const rows = []; // lines that stand at the same place, one of each list
+  const rows = []; // lines at the same place, one of each list
   for (let n = 0; n <= places[0].length; n++) {
     const starts = places.map((same) => (n ? same[n - 1] + 1 : 0));
     const sizes = places.map((same, i) => (same[n] ?? lists[i].length) - starts[i]);
@@ -336,10 +336,10 @@ export function common(values) {
   return found;
 }
 
-/** The text of each line; a figure has none. @param {Item} item */
+/** The text of each line; a figure has no lines. @param {Item} item */
 const textsOf = ({ from, lines }) => ("text" in from ? lines.map(([start, end]) => from.text.slice(start, end)) : [""]);
 
-/** Where in each list those entries are that all have, in one order. @param {string[][]} lists @returns {number[][]} */
+/** The places in each list of the entries that all have, in order. @param {string[][]} lists @returns {number[][]} */
 function together(lists) {
   const [first, ...others] = lists;
   let kept = first.map((_, i) => i);
@@ -361,7 +361,7 @@ function together(lists) {
   return [kept, ...places.map((at) => kept.map((i) => /** @type {number} */ (at.get(i))))];
 }
 
-/** How many letters all texts have in common at their begin and at their end; words and numbers are not cut.
+/** How many letters all texts have in common at their beginning and end; words and numbers are not cut.
  * @param {string[]} texts @returns {[number, number]} */
 function endsOf(texts) {
   const [first, ...others] = texts;
