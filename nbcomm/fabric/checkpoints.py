@@ -1,4 +1,4 @@
-"""``fabric.save`` and ``fabric.load``: rank 0 writes one file, every rank reads it."""
+"""``fabric.save`` and ``fabric.load``: rank 0 writes one file, and every rank reads it."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ class Checkpoints:
         """Save modules, optimizers, schedulers and other values to a file. Every rank must call this.
 
         Args:
-            path: the file; its folder is made if it is missing.
-            state: what has ``state_dict`` and ``load_state_dict`` is saved as its state dict, all else as it is.
-            filter: for keys of ``state`` a function of name and value: what it refuses is left out.
+            path: the file; its folder is created if it does not exist.
+            state: objects with ``state_dict`` and ``load_state_dict`` are saved as state dicts, other values as they
+                are.
+            filter: for keys of ``state``, a function of name and value; entries for which it is false are left out.
 
         Raises:
             TypeError: ``filter`` is not a dict of functions.
-            ValueError: it has a key that ``state`` has not.
+            ValueError: it has a key that ``state`` does not have.
             CollectiveError: on the other ranks, if rank 0 could not write.
         """
         checked: Any = {} if filter is None else filter
@@ -56,16 +57,16 @@ class Checkpoints:
         *,
         weights_only: bool | None = None,
     ) -> dict[str, Any]:
-        """Load what `save` has saved. Every rank must call this.
+        """Load a file of `save`. Every rank must call this.
 
         Args:
             path: the file.
-            state: what has ``load_state_dict`` gets its state back, other values are replaced in the dict.
-            strict: every key of ``state`` must be in the file.
+            state: objects with ``load_state_dict`` get their state back, other values are replaced in the dict.
+            strict: whether every key of ``state`` must be in the file.
             weights_only: as for ``torch.load``.
 
         Returns:
-            What of the file is not in ``state``; all of it without one.
+            The entries of the file that are not in ``state``; without ``state`` all entries.
 
         Raises:
             KeyError: ``strict``, and the file lacks keys.
@@ -105,7 +106,7 @@ class Checkpoints:
 
 
 def _is_stateful(value: Any) -> bool:
-    """Whether it is a module, an optimizer, a scheduler, a GradScaler, or whatever else behaves like them."""
+    """Tell whether a value has a state dict, as modules, optimizers, schedulers and GradScalers have."""
     names = ("state_dict", "load_state_dict")
     return not isinstance(value, type) and all(callable(getattr(value, name, None)) for name in names)
 

@@ -1,8 +1,8 @@
-"""``fabric`` in a cell: what Lightning Fabric's documentation writes, over the world that is there.
+"""``fabric`` in a cell: Lightning Fabric's interface over the world of the cell.
 
-Names, arguments, defaults and results are Fabric's own (checked call by call against Lightning Fabric 2.6 in
-``tests/peers``). What is done otherwise on purpose stands in ``docs/differences.md``: an in-place reduction never
-spoils a graph, integers keep their values, and no call can hang or end a rank.
+Names, arguments, defaults and results are Fabric's own (``tests/peers`` compares call by call with Lightning Fabric
+2.6). ``docs/differences.md`` lists the deliberate differences: an in-place reduction never breaks a graph, integers
+keep their values, and no call can hang or end a rank.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from .checkpoints import Checkpoints
 
 
 class Fabric(Checkpoints):
-    """Fabric, as a view of a `Communicator`.
+    """Fabric's interface to a `Communicator`.
 
     Args:
-        comm: the world.
+        comm: the world's communicator.
     """
 
     def __init__(self, comm: Communicator) -> None:
@@ -57,7 +57,7 @@ class Fabric(Checkpoints):
 
     @property
     def local_rank(self) -> int:
-        """This process's number among those of its node, from 0."""
+        """This rank's number on its node, from 0."""
         return self._comm.local_rank
 
     @property
@@ -78,7 +78,7 @@ class Fabric(Checkpoints):
     # ---- starting
 
     def launch(self, function: Callable[..., Any] | None = None, *args: Any, **kwargs: Any) -> Any:
-        """Do nothing, for the ranks run already; with a function, call it with this object and the arguments."""
+        """Call a function with this object and the arguments; without one do nothing, because the ranks already run."""
         return None if function is None else function(self, *args, **kwargs)
 
     @staticmethod
@@ -87,15 +87,15 @@ class Fabric(Checkpoints):
 
         Args:
             seed: None takes the environment's PL_GLOBAL_SEED, or 0.
-            workers: whether workers of dataloaders are seeded, too: torch does so from the seed in any case.
-            verbose: say so, on rank 0.
+            workers: whether workers of dataloaders are seeded too; torch seeds them from the seed in any case.
+            verbose: print the seed on rank 0.
         """
         if seed is None:
             seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
         os.environ["PL_GLOBAL_SEED"] = str(seed)
         os.environ["PL_SEED_WORKERS"] = str(int(workers is not False))
         random.seed(seed)
-        np.random.seed(seed)  # noqa: NPY002 - the global one is what a cell's code uses
+        np.random.seed(seed)  # noqa: NPY002 - a cell's code uses the global generator
         torch.manual_seed(seed)
         if verbose and os.environ.get("RANK", "0") == "0":
             print(f"Seed set to {seed}")  # noqa: T201 - as Fabric does
@@ -121,7 +121,7 @@ class Fabric(Checkpoints):
             sync_grads: let gradients flow back.
 
         Returns:
-            Tensors of shape (W, …); in a world of one rank they stay as they are.
+            Tensors of shape (W, …); in a world of one rank the tensors themselves.
         """
         data = self._tensors(data)
         if self.world_size == 1:
@@ -140,8 +140,8 @@ class Fabric(Checkpoints):
             reduce_op: "mean", "sum", or another name or ``ReduceOp``.
 
         Returns:
-            The reduced tensors: the ones that were passed, except where that would be wrong. A tensor that belongs to
-            a graph is left alone, and so is one of integers whose mean is taken; then the result is another tensor.
+            The reduced tensors: the ones that were passed, except where that would be wrong. For a tensor that belongs
+            to a graph, and for a mean of integers, the passed tensor stays as it is and the result is another tensor.
         """
         data = self._tensors(data)
         if self.world_size == 1:
@@ -167,7 +167,7 @@ class Fabric(Checkpoints):
     def print(self, *args: Any, **kwargs: Any) -> None:
         """Print on local rank 0 of every node."""
         if self.local_rank == 0:
-            print(*args, **kwargs)  # noqa: T201 - that is what it is for
+            print(*args, **kwargs)  # noqa: T201 - its purpose
 
     def rank_zero_first(self, local: bool = False) -> AbstractContextManager[None]:  # noqa: FBT001, FBT002
         """Run the block on rank 0 first, then on the others. Every rank must enter it."""
@@ -201,15 +201,15 @@ class Fabric(Checkpoints):
         """Make a module (and its optimizers) ready to train on all ranks. Every rank must call this.
 
         Args:
-            module: is wrapped by DistributedDataParallel, if it has anything to train and there is more than one rank.
-            *optimizers: of the module's parameters.
-            scheduler: of a learning rate; it comes back behind the optimizers.
+            module: it is wrapped by DistributedDataParallel if it has trainable parameters and there are several ranks.
+            *optimizers: the optimizers of the module's parameters.
+            scheduler: a scheduler of a learning rate; it is returned after the optimizers.
             move_to_device: move the module to this rank's device first.
 
         Returns:
             The module alone, or a tuple of it, the optimizers and the scheduler, if there is one. Its
-            ``training_step``, and what is marked by its ``mark_forward_method``, synchronize gradients as calling it
-            does.
+            ``training_step``, and the methods that its ``mark_forward_method`` marks, synchronize gradients as a call
+            of the module does.
         """
         if isinstance(module, wrappers.Module):
             raise ValueError("This module has been set up already; use what fabric.setup returned.")  # noqa: TRY004
@@ -219,11 +219,11 @@ class Fabric(Checkpoints):
         return (ready, *optimizers) if scheduler is None else (ready, *optimizers, scheduler)
 
     def setup_module(self, module: torch.nn.Module, move_to_device: bool = True, **_: Any) -> Any:  # noqa: FBT001, FBT002
-        """`setup` without optimizers."""
+        """Call `setup` without optimizers."""
         return self.setup(module, move_to_device=move_to_device)
 
     def setup_optimizers(self, *optimizers: torch.optim.Optimizer) -> Any:
-        """Return the optimizer, or a tuple of them: nothing needs to be done to them here."""
+        """Return the optimizer, or a tuple of them, unchanged."""
         return optimizers[0] if len(optimizers) == 1 else optimizers
 
     def setup_dataloaders(
@@ -232,13 +232,13 @@ class Fabric(Checkpoints):
         use_distributed_sampler: bool = True,
         move_to_device: bool = True,
     ) -> Any:
-        """Let each rank load its own share.
+        """Let each rank load its own share of the data.
 
         Args:
-            *dataloaders: of map-style datasets; others are left as they are.
-            use_distributed_sampler: give them a ``DistributedSampler``, shuffling where they did; a new order each
-                time that they are iterated. The order is that of the seed in the environment's PL_GLOBAL_SEED, which
-                `seed_everything` sets, or 0.
+            *dataloaders: dataloaders; those of iterable datasets are not sharded.
+            use_distributed_sampler: give them a ``DistributedSampler``, which shuffles if they did, in a new order at
+                each iteration. The seed of the order is the environment's PL_GLOBAL_SEED, which `seed_everything` sets,
+                or 0.
             move_to_device: move each batch to this rank's device.
 
         Returns:
@@ -255,7 +255,7 @@ class Fabric(Checkpoints):
         return made[0] if len(made) == 1 else made
 
     def backward(self, tensor: torch.Tensor, *args: Any, model: Any = None, **kwargs: Any) -> None:  # noqa: ARG002
-        """``tensor.backward(...)``. With a module that was set up, every rank must call this."""
+        """Call ``tensor.backward(...)``. With a module that was set up, every rank must call this."""
         tensor.backward(*args, **kwargs)
 
     def clip_gradients(  # noqa: PLR0913, PLR0917 - Fabric's signature
@@ -267,7 +267,7 @@ class Fabric(Checkpoints):
         norm_type: float = 2.0,
         error_if_nonfinite: bool = True,  # noqa: FBT001, FBT002
     ) -> torch.Tensor | None:
-        """Clip the gradients of the optimizer's parameters by value, or by norm; then return the norm before.
+        """Clip the gradients of the optimizer's parameters by value, or by norm and then return the norm before.
 
         Raises:
             ValueError: both ``clip_val`` and ``max_norm`` are given, or neither.
@@ -285,7 +285,7 @@ class Fabric(Checkpoints):
         return None
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """Full precision, Fabric's default: nothing changes within."""
+        """Return a context that changes nothing: full precision is Fabric's default."""
         return contextlib.nullcontext()
 
     def init_module(self, empty_init: bool | None = None) -> AbstractContextManager[Any]:  # noqa: FBT001
@@ -328,7 +328,7 @@ def _as_tensor(leaf: Any, device: torch.device) -> Any:
 
 
 def _placed(tensor: torch.Tensor, result: torch.Tensor) -> torch.Tensor:
-    """The result, in the tensor that was passed where that is right."""
+    """Return the result, copied into the passed tensor unless that would be wrong."""
     if tensor.requires_grad or tensor.dtype != result.dtype:
         return result
     return tensor.copy_(result)

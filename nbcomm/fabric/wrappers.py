@@ -1,4 +1,4 @@
-"""What ``fabric.setup`` and ``fabric.setup_dataloaders`` return."""
+"""The wrappers that ``fabric.setup`` and ``fabric.setup_dataloaders`` return."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ _STEPS = ("training_step", "validation_step", "test_step", "predict_step")
 
 
 class Module(torch.nn.Module):
-    """A module that trains on all ranks, and otherwise is like the one it was made of.
+    """A module that trains on all ranks, and otherwise behaves like the original.
 
     Args:
-        forward_module: what is called, DistributedDataParallel or the module itself.
-        original: whose attributes and state this one has.
+        forward_module: the module that is called, DistributedDataParallel or the original.
+        original: the module whose attributes and state this one has.
     """
 
     def __init__(self, forward_module: torch.nn.Module, original: torch.nn.Module) -> None:
         super().__init__()
         self.forward_module = forward_module
         self._forward_methods = set(_STEPS)
-        self._original = [original]  # in a list, or its parameters would be there under two names
+        self._original = [original]  # in a list, or its parameters would have two names
 
     @property
     def module(self) -> torch.nn.Module:
@@ -53,11 +53,11 @@ class Module(torch.nn.Module):
         return self.forward_module(*args, **kwargs)
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the module that was set up."""
+        """Return the state dict of the module that was set up."""
         return self.module.state_dict(*args, **kwargs)
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """That of the module that was set up."""
+        """Load a state dict into the module that was set up."""
         return self.module.load_state_dict(*args, **kwargs)
 
     def mark_forward_method(self, method: str | Callable[..., Any]) -> None:
@@ -78,7 +78,7 @@ class Module(torch.nn.Module):
         self._forward_methods.add(name)
 
     def no_sync(self) -> AbstractContextManager[Any]:
-        """That of DistributedDataParallel: a block in which gradients stay on this rank."""
+        """Return DistributedDataParallel's context in which gradients stay on this rank."""
         forward: Any = self.forward_module
         return forward.no_sync() if self.wrapped else contextlib.nullcontext()
 
@@ -100,10 +100,10 @@ class Module(torch.nn.Module):
         if own:
             super().__setattr__(name, value)
         if not own or (not name.startswith("_") and hasattr(original[0], name)):
-            setattr(original[0], name, value)  # where its methods look for it
+            setattr(original[0], name, value)  # the original's methods read it there
 
     def _through_forward(self, name: str) -> Callable[..., Any]:
-        """A method of the module, called by DistributedDataParallel as if it were the module's forward."""
+        """Return a method of the module that DistributedDataParallel calls as if it were the module's forward."""
         module = self.module
 
         @functools.wraps(getattr(module, name))
@@ -129,7 +129,7 @@ class Module(torch.nn.Module):
         return call
 
     def _checked(self, method: Any) -> Callable[..., Any]:
-        """A method that must not compute with the module what is to be trained: nobody would synchronize that."""
+        """Return a method that refuses to call the module with gradients, which would not be synchronized."""
 
         def refuse(*_: Any) -> None:
             if torch.is_grad_enabled():
@@ -151,12 +151,12 @@ class Module(torch.nn.Module):
 
 
 def ready(module: torch.nn.Module, device: torch.device | None, world_size: int) -> Module:
-    """Set a module up. Every rank must call this.
+    """Set up a module. Every rank must call this.
 
     Args:
-        module: it is moved, and its parameters become those of rank 0.
-        device: where to; None leaves it where it is.
-        world_size: how many ranks there are.
+        module: the module; it is moved, and its parameters become those of rank 0.
+        device: the device to move it to; None leaves it where it is.
+        world_size: the number of ranks.
     """
     if device is not None:
         module = module.to(device)
@@ -168,10 +168,10 @@ def ready(module: torch.nn.Module, device: torch.device | None, world_size: int)
 
 
 def shared(loader: data.DataLoader[Any], world_size: int, rank: int) -> data.DataLoader[Any]:
-    """A dataloader like this one of which each rank has a share, or this one where that is not for us to say.
+    """Return a copy of a dataloader that gives each rank a share; or the same one, if it is not for us to shard.
 
     Raises:
-        TypeError: it has its own sampler or batch sampler, which we do not know how to share.
+        TypeError: it has its own sampler or batch sampler, which we cannot shard.
     """
     if world_size == 1 or isinstance(loader.dataset, data.IterableDataset):
         return loader
@@ -190,7 +190,7 @@ def shared(loader: data.DataLoader[Any], world_size: int, rank: int) -> data.Dat
             f"setup_dataloaders cannot shard a dataloader that has its own sampler ({type(dealt).__name__}). "
             "Let that sampler distribute its samples to the ranks, and pass use_distributed_sampler=False."
         )
-    # Not torch's own seed: it may be another one on each rank, and the shares must be of one order.
+    # Not torch's own seed: it may differ between ranks, and the shares must come from the same order.
     seed = int(os.environ.get("PL_GLOBAL_SEED", "0"))
     sampler: data.DistributedSampler[Any] = data.DistributedSampler(
         loader.dataset, world_size, rank, shuffle=shuffle, seed=seed, drop_last=False
@@ -198,18 +198,18 @@ def shared(loader: data.DataLoader[Any], world_size: int, rank: int) -> data.Dat
     whole = loader.batch_sampler
     batches = None if whole is None else data.BatchSampler(sampler, whole.batch_size, whole.drop_last)
     mine = copy.copy(loader)  # of its own class, with all its options
-    # Its __setattr__ refuses these. Workers that are kept belong to the other one.
+    # Its __setattr__ refuses these. Persistent workers belong to the original.
     mine.__dict__.update(sampler=sampler, batch_sampler=batches, _iterator=None)
     return mine
 
 
 class DataLoader:
-    """A dataloader that deals in a new order each time, and whose batches come on this rank's device.
+    """A dataloader with a new order at each iteration, whose batches are on this rank's device.
 
     Args:
-        loader: the dataloader; all else that is asked of this one is asked of it.
-        device: where batches go; None leaves them where they are.
-        comm: moves them.
+        loader: the dataloader; other attributes are read from it.
+        device: the device of the batches; None leaves them where they are.
+        comm: moves the batches.
     """
 
     def __init__(self, loader: data.DataLoader[Any], device: torch.device | None, comm: Communicator) -> None:
@@ -235,7 +235,7 @@ class DataLoader:
 
 
 class Uninitialized(TorchFunctionMode):
-    """Within it the functions of ``torch.nn.init`` leave tensors as they are."""
+    """A context in which the functions of ``torch.nn.init`` leave tensors as they are."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
