@@ -1,4 +1,4 @@
-"""A notebook's distributed cells as a script for torchrun: text to text, without ranks. Begin to read in `writer`."""
+"""A notebook's distributed cells as a script for torchrun: text to text, without ranks. Start reading in `writer`."""
 
 from .history import Called, Entry, Pushed, Ran, RanFile, Replaced
 from .writer import Saved, write

@@ -1,4 +1,4 @@
-"""One cell, as statements of a script."""
+"""One cell as statements of a script."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _NOTHING = (tokenize.ENDMARKER, tokenize.NL, tokenize.NEWLINE, tokenize.COMMENT)
 
 @dataclass
 class ScriptCell:
-    """A cell that was read.
+    """A parsed cell.
 
     Attributes:
-        plain: it, in Python alone.
-        tree: of that text.
-        names: what it reads and binds.
+        plain: the cell in plain Python.
+        tree: the syntax tree of that text.
+        names: the names that it reads and binds.
     """
 
     plain: Plain
@@ -36,21 +36,21 @@ class ScriptCell:
 
     @property
     def only_defines(self) -> bool:
-        """Whether to run it a second time changes nothing."""
+        """Whether a second run of it changes nothing."""
         return only_defines(self.tree) and not self.plain.dropped
 
     @property
     def futures(self) -> list[str]:
-        """What it imports from ``__future__``: a script has that at its top, or nowhere."""
+        """The names that it imports from ``__future__``: a script can have that only at its top."""
         return [alias.name for node in self.tree.body if _is_future(node) for alias in node.names]  # type: ignore[attr-defined]
 
     def statements(self, comm: str, given: Collection[str]) -> str:
-        """Its text: the value of the last expression is shown, as a cell shows it.
+        """Return the cell's text for a script, which shows the value of the last expression as a cell does.
 
         Args:
-            comm: what the script calls its communicator.
-            given: the names that the script has from nbcomm. Where a cell deletes its own of the same name, that of
-                nbcomm is there again.
+            comm: the script's name for its communicator.
+            given: the names that the script has from nbcomm. If a cell deletes its own variable of such a name, the
+                name is nbcomm's again.
         """
         text = self.plain.text
         edits = Edits(text)
@@ -76,13 +76,13 @@ class ScriptCell:
         return edits.apply().strip("\n")
 
     def coroutine(self, name: str, loop: str, comm: str, given: Collection[str]) -> str:
-        """Its text as a coroutine function, and the line that runs it; its variables stay global.
+        """Return the cell's text as a coroutine function, and the line that runs it; its variables stay global.
 
         Args:
-            name: the function's.
-            loop: what the script calls its event loop.
-            comm: as of `statements`.
-            given: as of `statements`.
+            name: the function's name.
+            loop: the script's name for its event loop.
+            comm: as in `statements`.
+            given: as in `statements`.
         """
         text = self.statements(comm, given)
         edits = Edits(text)
@@ -92,7 +92,7 @@ class ScriptCell:
             start, end = edits.span(node)
             if node.value is None:
                 edits.replace(start, end, "pass")
-            else:  # no global variable can be annotated within a function
+            else:  # a global variable cannot be annotated within a function
                 edits.replace(edits.span(node.target)[1], edits.span(node.annotation)[1], "")
         bound = sorted(self.names.binds | self.names.deletes)
         shared = indent(f"global {', '.join(bound)}\n") if bound else ""
@@ -100,14 +100,14 @@ class ScriptCell:
 
 
 def read(code: str, known: Collection[str]) -> ScriptCell:
-    """Read a cell.
+    """Parse a cell.
 
     Args:
-        code: as it was typed.
-        known: the names that are bound before it.
+        code: the cell as the user wrote it.
+        known: the names that earlier cells bind.
 
     Raises:
-        SyntaxError: it is no code.
+        SyntaxError: the cell is not valid code.
     """
     made = plain(code, known)
     tree = parse(made.text)
@@ -128,13 +128,13 @@ def _returns_nothing(value: ast.expr) -> bool:
 
 
 def _is_bare_tuple(expression: str) -> bool:
-    """Whether an expression would be several arguments of a call: ``a, b``."""
+    """Tell whether an expression would be several arguments of a call: ``a, b``."""
     call = ast.parse(f"f({expression}\n)", mode="eval").body
     return not isinstance(call, ast.Call) or len(call.args) != 1 or isinstance(call.args[0], ast.Starred)
 
 
 def _last_semicolon(text: str) -> tuple[int, int] | None:
-    """Where the semicolon stands that ends a cell: it keeps the last value from being shown."""
+    """Return the position of the semicolon that ends a cell and so hides the last value; else None."""
     tokens = [token for token in tokenize.generate_tokens(io.StringIO(text).readline) if token.type not in _NOTHING]
     while tokens and tokenize.tok_name[tokens[-1].type] in ("INDENT", "DEDENT"):
         tokens.pop()

@@ -1,4 +1,4 @@
-"""A script's file: written as a whole or not at all, and never over somebody's own work."""
+"""A script's file: written completely or not at all, and never over a user's own work."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _MARK = "# Made by nbcomm (%distributed save), "
 
 
 def check(path: str, *, force: bool = False) -> Path:
-    """Refuse a file that cannot be written, or should not be.
+    """Refuse a file that cannot or should not be written, and return its path.
 
     Raises:
-        ScriptError: there is no such folder, or the file is there and is not one that nbcomm has written.
+        ScriptError: the folder does not exist, or the file exists and nbcomm did not write it or it was edited since.
     """
     if not path.strip() or "\0" in path:
         raise ScriptError(f"A script needs a file's name, such as train.py; nothing was written to {path!r}.")
@@ -33,16 +33,16 @@ def check(path: str, *, force: bool = False) -> Path:
                 f"{path!r} already exists, and nbcomm did not write it or it was edited since; nothing was changed. "
                 "Choose another name, or add --force (force=True) to overwrite it."
             )
-    except (OSError, RuntimeError) as error:  # links in a circle, a home that nobody has
+    except (OSError, RuntimeError) as error:  # a cycle of links, a home directory of an unknown user
         raise ScriptError(f"{path!r} cannot be written: {getattr(error, 'strerror', None) or error}.") from error
     return file
 
 
 def write(file: Path, text: str) -> None:
-    """Write a script, marked as nbcomm's own.
+    """Write a script, with a mark that nbcomm wrote it.
 
     Raises:
-        ScriptError: it cannot be written, or is no program; the file is as it was.
+        ScriptError: it cannot be written, or does not compile; the file is unchanged.
     """
     if not compiles(text):
         raise ScriptError("The script would not compile, so it was not written. This is a bug in nbcomm.")

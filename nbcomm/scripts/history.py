@@ -1,4 +1,4 @@
-"""What has happened to a world, as far as a script has to know it."""
+"""The history of a world, as far as a script needs it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Literal
 Outcome = Literal["done", "failed", "interrupted"]
 
 _MOST_ITEMS, _MOST_TEXT = 2_000, 20_000
-"""A pushed value with more than this is data, and has no place in a script's text."""
+"""A pushed value with more items or characters is data, and is not written into a script's text."""
 
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NESTED = (tuple, list, set, dict)
@@ -17,7 +17,7 @@ _NESTED = (tuple, list, set, dict)
 
 @dataclass(frozen=True)
 class Ran:
-    """A cell. ``ranks`` are those that ran it; None if it was all of them."""
+    """A cell. ``ranks`` are the ranks that ran it; None for all."""
 
     number: int
     code: str
@@ -27,7 +27,7 @@ class Ran:
 
 @dataclass(frozen=True)
 class RanFile:
-    """A script that was run on the warm ranks."""
+    """A script that ran on the warm ranks."""
 
     number: int
     file: str
@@ -37,7 +37,7 @@ class RanFile:
 
 @dataclass(frozen=True)
 class Pushed:
-    """Variables that came from the notebook: each name with its value as text, or with its type's name."""
+    """Variables pushed from the notebook: each name with its value as text, or with its type's name."""
 
     literals: dict[str, str]
     others: dict[str, str]
@@ -54,7 +54,7 @@ class Called:
 
 @dataclass(frozen=True)
 class Replaced:
-    """New processes have taken the places of ranks, and what these had made was gone."""
+    """New processes have replaced ranks, whose variables were lost."""
 
     ranks: tuple[int, ...] | None
 
@@ -63,7 +63,7 @@ Entry = Ran | RanFile | Pushed | Called | Replaced
 
 
 def pushed(variables: dict[str, Any], ranks: tuple[int, ...] | None) -> Pushed:
-    """Note variables as they are now: the notebook may change them later."""
+    """Record variables with their present values, because the notebook may change them later."""
     literals: dict[str, str] = {}
     others: dict[str, str] = {}
     for name, value in variables.items():
@@ -76,7 +76,7 @@ def pushed(variables: dict[str, Any], ranks: tuple[int, ...] | None) -> Pushed:
 
 
 def literal(value: Any) -> str | None:
-    """A value as Python text that gives the same value; None if there is no such text, or it is too long.
+    """Return a value as Python text that gives the same value; None if there is no such text, or it is too long.
 
     >>> literal({"lr": 0.1, "sizes": (2, 3)})
     "{'lr': 0.1, 'sizes': (2, 3)}"
@@ -93,7 +93,7 @@ def literal(value: Any) -> str | None:
 
 
 def _is_small(value: Any) -> bool:
-    """Whether it is made of Python's own kinds alone (a subclass may say anything of itself), and not of many."""
+    """Tell whether a value is small and consists of builtin types only (a subclass may have any repr)."""
     items = text = 0
     waiting = [value]
     while waiting:

@@ -1,4 +1,4 @@
-"""The names that a cell finds without importing them, as lines of a script.
+"""The names that a cell has without an import, as lines of a script.
 
 They are those of `nbcomm.rank.cells.namespace`; a test compares the two.
 """
@@ -12,36 +12,36 @@ from ..cell_names import METHODS, PROPERTIES
 MODULES = {"torch": "import torch", "dist": "import torch.distributed as dist"}
 
 CELL_NAMES = frozenset({*PROPERTIES, *METHODS, *MODULES, "comm", "fabric"})
-"""All that a cell sees; `display` is IPython's own."""
+"""All names that nbcomm gives a cell; `display` is IPython's own."""
 
 OWN = CELL_NAMES | {"display"}
 
 _SILENT = frozenset({"print", "display", "rank_print", "barrier"})
-"""These return None, so what they return is not shown."""
+"""Functions that return None, so their results are not shown."""
 
 
 def returns_nothing(function: str) -> bool:
-    """Whether a call of this name shows nothing by itself."""
+    """Tell whether a call of this function has no result to show."""
     return function in _SILENT
 
 
 def imports(wanted: Collection[str]) -> list[str]:
-    """The import lines that bind these names."""
+    """Return the import lines that bind these names."""
     lines = [line for name, line in MODULES.items() if name in wanted]
     return lines + (["from nbcomm import Fabric"] if "fabric" in wanted else [])
 
 
 def lines(name: str, comm: str) -> list[str]:
-    """The lines that bind one name, for those who have deleted their own."""
+    """Return the lines that bind one name again, after a cell has deleted its own."""
     return bindings({name}, comm) or imports({name})
 
 
 def bindings(wanted: Collection[str], comm: str) -> list[str]:
-    """The lines that bind these names.
+    """Return the lines that bind these names.
 
     Args:
-        wanted: of `OWN`.
-        comm: what the script calls its communicator.
+        wanted: names in `OWN`.
+        comm: the script's name for its communicator.
     """
     lines = []
     properties = [name for name in PROPERTIES if name in wanted]

@@ -1,7 +1,7 @@
-"""What only IPython understands (``!cmd``, ``%magic``, ``%%magic``, ``x?``), as plain Python or as a comment.
+"""IPython's own syntax (``!cmd``, ``%magic``, ``%%magic``, ``x?``) as plain Python or as comments.
 
-IPython itself turns all of it into calls of ``get_ipython()``; here these calls are found and replaced. A command's
-``$x`` and ``{x}`` are Python's where all of them are known, as IPython has it, and the shell's else.
+IPython itself turns it into calls of ``get_ipython()``; this module finds and replaces these calls. A command's ``$x``
+and ``{x}`` are Python's if all of them are known, as in IPython, and the shell's otherwise.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from IPython.utils.text import DollarFormatter
 from .source import Edits, commented, names_of, parse, quoted
 
 _TRANSPARENT = ("time", "prun", "capture", "memit", "mprun", "lprun")
-"""Magics that run what they are given, and look at it meanwhile."""
+"""Magics that run their code and observe it."""
 
 _SHELLS = ("bash", "sh")
 _VARIABLES = ("env", "set_env")
@@ -27,13 +27,13 @@ _VARIABLES = ("env", "set_env")
 
 @dataclass
 class Plain:
-    """A cell in Python alone.
+    """A cell in plain Python.
 
     Attributes:
         text: the cell.
-        dropped: the magics that are comments now: ``"%matplotlib"``.
+        dropped: the magics that became comments: ``"%matplotlib"``.
         modules: modules of the standard library that the new text uses.
-        silent: the last statement has no value that a cell would show, whatever Python says.
+        silent: whether a cell would not show the value of the last statement, although it has one in Python.
     """
 
     text: str
@@ -43,14 +43,14 @@ class Plain:
 
 
 def plain(cell: str, known: Collection[str]) -> Plain:
-    r"""Turn a cell into Python.
+    r"""Turn a cell into plain Python.
 
     Args:
-        cell: as it was typed.
-        known: names that a command may mean by ``$name`` and ``{name}``.
+        cell: the cell as the user wrote it.
+        known: names that a command may use by ``$name`` and ``{name}``.
 
     Raises:
-        SyntaxError: it is no code; then it has never run either.
+        SyntaxError: it is not valid code, so it has never run either.
 
     >>> plain("%matplotlib inline\nfiles = !ls $HOME", known=()).text
     '# %matplotlib inline\nfiles = subprocess.getoutput("ls $HOME").splitlines()\n'
@@ -65,7 +65,7 @@ def plain(cell: str, known: Collection[str]) -> Plain:
         if call is None or not isinstance(node, ast.Expr | ast.Assign):
             continue
         name, args = call
-        if name == "run_cell_magic" and len(args) == 3:  # it is all that there is
+        if name == "run_cell_magic" and len(args) == 3:  # it is the whole cell
             return _cell_magic(*args, known)
         new = _statement(call, edits, node, made, known)
         made.silent |= node is tree.body[-1] and (name == "system" or new.startswith("os."))
@@ -77,7 +77,7 @@ def plain(cell: str, known: Collection[str]) -> Plain:
 
 
 def _call(node: ast.AST) -> tuple[str, tuple[str, ...]] | None:
-    """The call of a statement that IPython has made: "system", ("ls",)."""
+    """Return the call in a statement that IPython made: "system", ("ls",); None if it is another statement."""
     match node:
         case ast.Expr(value=value) | ast.Assign(value=value):
             match value:
@@ -140,7 +140,7 @@ def _cell_magic(magic: str, line: str, body: str, known: Collection[str]) -> Pla
 
 
 def expanded(text: str, known: Collection[str]) -> str:
-    """A command as Python text: an f-string if it names variables, by ``$x`` or ``{x + 1}``.
+    """Return a command as Python text: an f-string if it uses variables, by ``$x`` or ``{x + 1}``.
 
     >>> print(expanded("echo $x {y:.3f} $$HOME", {"x", "y"}), expanded("echo $HOME {y}", {"y"}))
     f"echo {x} {y:.3f} $HOME" "echo $HOME {y}"
@@ -180,7 +180,7 @@ def _joined(parts: list[Any]) -> str:
     whole = quoted(inline)
     if whole[1:-1] == inline:
         return f"f{whole}"
-    return f"{quoted(template)}.format({', '.join(values)})"  # quotation marks in each other need later Pythons
+    return f"{quoted(template)}.format({', '.join(values)})"  # nested equal quotation marks need later Pythons
 
 
 def _is_python(text: str) -> bool:

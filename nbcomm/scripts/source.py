@@ -1,6 +1,6 @@
-"""Python text: changed in places, moved to the right, and asked which names it uses.
+"""Python text: edits, indentation, and the names that it uses.
 
-Text stays as a person wrote it, comments and all, so nothing here goes through `ast.unparse`.
+Text stays as the user wrote it, with comments, so nothing here goes through `ast.unparse`.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ _NEED_A_LOOP = {"create_task", "ensure_future", "get_running_loop", "get_event_l
 _FLAGS = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
 
 EVERYWHERE = frozenset(vars(builtins)) | {"__name__", "__file__", "__doc__", "__builtins__", "__spec__"}
-"""Names that any script has."""
+"""Names that every script has."""
 
 
 def parse(text: str) -> ast.Module:
     """Parse a cell, which may have ``await`` at its top."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the ranks have given them
+        warnings.simplefilter("ignore")  # the ranks have shown them already
         return compile(text, "<cell>", "exec", flags=_FLAGS | ast.PyCF_ONLY_AST, dont_inherit=True)  # type: ignore[no-any-return]
 
 
 def compiles(text: str) -> bool:
-    """Whether a text is a program for itself, without ``await`` at its top."""
+    """Tell whether a text compiles as a program, without ``await`` at its top."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -46,12 +46,12 @@ def compiles(text: str) -> bool:
     return True
 
 
-# ── changing ────────────────────────────────────────────────────────────────────────────────────────
+# ── edits ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass
 class Edits:
-    """Changes of a text, given by places in its syntax tree."""
+    """Edits of a text, given by positions in its syntax tree."""
 
     text: str
     _made: list[tuple[int, int, bytes]] = field(default_factory=list)
@@ -63,21 +63,21 @@ class Edits:
             self._starts.append(self._starts[-1] + len(line) + 1)
 
     def at(self, line: int, column: int) -> int:
-        """The offset of a place."""
+        """Return the byte offset of a position."""
         return self._starts[line - 1] + column
 
     def span(self, node: ast.stmt | ast.expr) -> tuple[int, int]:
-        """The offsets of a node's first byte, and of the one behind its last."""
+        """Return the offsets of a node's first byte, and of the byte after its last."""
         assert node.end_lineno is not None  # noqa: S101 - for mypy: a parsed node has an end
         assert node.end_col_offset is not None  # noqa: S101
         return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
 
     def replace(self, start: int, end: int, new: str) -> None:
-        """Put another text in the place of some bytes."""
+        """Replace the bytes from ``start`` to ``end`` by a text."""
         self._made.append((start, end, new.encode()))
 
     def apply(self) -> str:
-        """The text with all changes."""
+        """Return the text with all edits."""
         out, last = [], 0
         for start, end, new in sorted(self._made, key=lambda edit: edit[:2]):
             out += [self._bytes[last:start], new]
@@ -86,7 +86,7 @@ class Edits:
 
 
 def indent(text: str, by: str = INDENT) -> str:
-    r"""Move code to the right, but not what lies within strings: they must keep their value.
+    r"""Indent code, but not the lines within strings, which must keep their values.
 
     >>> print(indent("x = '''a\nb'''\nif x:\n    pass"))
         x = '''a
@@ -109,7 +109,7 @@ def indent(text: str, by: str = INDENT) -> str:
 
 
 def quoted(text: str) -> str:
-    """A text as Python writes it, in the quotation marks that a formatter would choose.
+    """Return a text as a Python literal, in the quotation marks that a formatter would choose.
 
     >>> print(quoted("it's"), quoted('say "a"'))
     "it's" 'say "a"'
@@ -118,7 +118,7 @@ def quoted(text: str) -> str:
 
 
 def of_scope(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements of a scope, with those in its branches and loops, but not those in functions and classes."""
+    """Yield the statements of a scope, with those in its branches and loops, but not those in functions and classes."""
     for node in body:
         yield node
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
@@ -129,18 +129,18 @@ def of_scope(body: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def commented(text: str) -> str:
-    """A text as comments."""
+    """Turn each line of a text into a comment."""
     return "\n".join(f"# {line}".rstrip() for line in text.splitlines())
 
 
-# ── asking ──────────────────────────────────────────────────────────────────────────────────────────
+# ── queries ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(frozen=True)
 class Names:
-    """The global names of some code: which it reads, in functions too, and which it binds or deletes.
+    """The global names that code reads, in functions too, and those that it binds or deletes.
 
-    ``stars``: the modules from which it takes others, too, by ``from … import *``; see `star_imports.names_in`.
+    ``stars``: the modules from which it also takes names by ``from … import *``; see `star_imports.names_in`.
     """
 
     loads: frozenset[str]
@@ -150,7 +150,7 @@ class Names:
 
 
 def names_of(*statements: ast.stmt) -> Names:
-    """The global names of statements; the compiler knows best which these are."""
+    """Return the global names of statements, as the compiler sees them."""
     loads, binds, deletes = set(), set(), set()
     for code in _codes(_compiled(statements)):
         for step in dis.get_instructions(code):
@@ -166,26 +166,26 @@ def names_of(*statements: ast.stmt) -> Names:
 
 
 def stars_of(statements: Iterable[ast.stmt]) -> Iterator[ast.ImportFrom]:
-    """The star imports among statements, also those in branches."""
+    """Yield the star imports among statements, also those in branches."""
     for node in of_scope(statements):
         if isinstance(node, ast.ImportFrom) and node.names[0].name == "*":
             yield node
 
 
 def bound_for_sure(statement: ast.stmt) -> frozenset[str]:
-    """What a statement binds in any case, if it is reached: not what stands in a branch or a loop."""
+    """Return the names that a statement always binds if it is reached; a branch or a loop gives none."""
     plain = ast.Assign | ast.AnnAssign | ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef
     return names_of(statement).binds if isinstance(statement, plain | ast.ClassDef) else frozenset()
 
 
 def needs_loop(tree: ast.Module) -> bool:
-    """Whether code has to run within an event loop: it awaits at its top, or makes tasks there."""
+    """Tell whether code must run within an event loop, because it awaits or makes tasks at its top."""
     code = _compiled(tree.body)
     return bool(code.co_flags & inspect.CO_COROUTINE) or bool(_NEED_A_LOOP.intersection(code.co_names))
 
 
 def only_defines(tree: ast.Module) -> bool:
-    """Whether code does nothing but import, and define functions and plain classes: once is as good as twice."""
+    """Tell whether code only imports, and defines functions and plain classes, so that a second run changes nothing."""
     return bool(tree.body) and all(_is_definition(statement) for statement in tree.body)
 
 

@@ -1,9 +1,9 @@
-"""Which names ``from module import *`` brings, found out without running the module.
+"""The names that ``from module import *`` binds, found without running the module.
 
-A module's source is read where there is one: an import would run it, and a notebook that only steers must not import
-torch. What cannot be read so (C, or names that are computed) is taken from the module if this process has imported it
-already, and modules of Python's own that are written in C are imported, as these do nothing but define. Of all others
-it is said that their names are not known.
+A module's source is read if it has one: an import would run it, and a notebook that only steers must not import torch.
+If that does not give the names (C, or computed names), they are taken from the module if this process has imported it
+already. Python's own modules in C are imported, because these only define names. The names of all others are reported
+as not known.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from typing import Any
 from .source import names_of, of_scope, stars_of
 
 _COMPUTE = ("globals", "locals", "vars", "exec")
-"""Who calls these where a module is made may bind any name; so does an enum's ``_convert_``."""
+"""Functions that, called at a module's top, may bind any name; so may an enum's ``_convert_``."""
 
 
 def names_in(module: str) -> frozenset[str] | None:
-    """The names that a star import of a module brings; None if that is not known.
+    """Return the names that a star import of a module binds; None if they are not known.
 
-    It may name more than there are, such as those of a branch that is not taken, but none is missing.
+    The result may have extra names, such as those of a branch that is not taken, but none is missing.
 
     >>> sorted(names_in("string"))[:2], names_in("no_such_module")
     (['Formatter', 'Template'], None)
@@ -36,7 +36,7 @@ def names_in(module: str) -> frozenset[str] | None:
 
 
 def _names_in(module: str, within: frozenset[str]) -> frozenset[str] | None:
-    if module in within:  # two modules that import each other: whoever is read already names these
+    if module in within:  # two modules that import each other: these names are being read already
         return frozenset()
     spec = _find(module)
     tree = _read(spec)
@@ -56,11 +56,11 @@ def _public(namespace: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(word for word in words if isinstance(word, str) and (named is not None or word[:1] != "_"))
 
 
-# ── where it is ─────────────────────────────────────────────────────────────────────────────────────
+# ── finding a module ────────────────────────────────────────────────────────────────────────────────
 
 
 def _find(module: str) -> importlib.machinery.ModuleSpec | None:
-    """Where a module is; unlike `importlib.util.find_spec`, this imports no package on the way."""
+    """Find a module; unlike `importlib.util.find_spec`, do not import its parent packages."""
     path: list[str] | None = None
     spec = None
     name = ""
@@ -68,12 +68,12 @@ def _find(module: str) -> importlib.machinery.ModuleSpec | None:
         if name and path is None:
             return None
         name = f"{name}.{part}" if name else part
-        if not part.isidentifier():  # a relative import, which leads nowhere in a cell
+        if not part.isidentifier():  # a relative import, which has no package in a cell
             return None
         try:
             spec = next(filter(None, (finder.find_spec(name, path) for finder in sys.meta_path)), None)
             path = None if spec is None or not _is_package(spec) else list(spec.submodule_search_locations or ())
-        except Exception:  # noqa: BLE001 - anybody may have put a finder there
+        except Exception:  # noqa: BLE001 - any package may have added a finder
             return None
     return spec
 
@@ -100,16 +100,16 @@ def _read(spec: importlib.machinery.ModuleSpec | None) -> ast.Module | None:
         return None
 
 
-# ── what its source says ────────────────────────────────────────────────────────────────────────────
+# ── reading a module's source ───────────────────────────────────────────────────────────────────────
 
 
 class _Reader:
-    """Reads one module.
+    """A reader of one module's source.
 
     Args:
-        spec: where it is.
-        tree: what stands there.
-        within: the modules whose star imports have led here, and this one.
+        spec: the module's spec.
+        tree: its syntax tree.
+        within: the modules whose star imports led here, and this one.
     """
 
     def __init__(self, spec: importlib.machinery.ModuleSpec, tree: ast.Module, within: frozenset[str]) -> None:
@@ -120,7 +120,7 @@ class _Reader:
         self._tree = tree
 
     def names(self) -> frozenset[str] | None:
-        """The names; None if the text alone does not say."""
+        """Return the names that a star import binds; None if the source alone does not tell."""
         if any(isinstance(node, ast.Name) and node.id == "__all__" for node in ast.walk(self._tree)):
             return self._listed()
         if any(map(_computes, self._at_import())):
@@ -131,13 +131,13 @@ class _Reader:
             module = absolute(node, self._package)
             others = _names_in(module, self._within)
             if others is not None:
-                found |= others  # those that begin with "_" come from somebody's __all__, and are not handed on
+                found |= others  # those that begin with "_" come from the other module's __all__, and are dropped below
             elif id(node) not in tried or _find(module) is not None:
                 return None
         return frozenset(name for name in found if name[:1] != "_")
 
     def _listed(self) -> frozenset[str] | None:
-        """What ``__all__`` lists; None if anything but texts goes into it."""
+        """Return the names in ``__all__``; None if it is built from anything but string literals."""
         found: set[str] = set()
         understood = 0
         for node in of_scope(self._body):
@@ -166,11 +166,11 @@ class _Reader:
         return frozenset(found) if changes == understood else None
 
     def _submodules(self) -> set[str]:
-        """Submodules, where this is a package: those that anybody has imported are bound in it."""
+        """Return the submodules of a package, because each imported submodule is bound in it."""
         return {found.name for found in pkgutil.iter_modules(self._folders)}
 
     def _at_import(self) -> Iterator[ast.AST]:
-        """All that runs while it is imported, and is no function's body."""
+        """Yield all nodes that run during the import, so none in function bodies."""
         waiting: list[ast.AST] = list(self._body)
         while waiting:
             node = waiting.pop()
@@ -180,13 +180,13 @@ class _Reader:
 
 
 def absolute(node: ast.ImportFrom, package: str = "") -> str:
-    """The module that an import names, seen from within a package; what leads to none is no module's name."""
+    """Return the absolute name of an import's module, seen from a package; without a module, an invalid name."""
     above = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
     return ".".join([*above, *([node.module] if node.module else [])])
 
 
 def _computes(node: ast.AST) -> bool:
-    """Whether something may bind names that the text does not show."""
+    """Tell whether a node may bind names that the source does not show."""
     match node:
         case ast.Call(func=ast.Name(id=name), args=args):
             return name in _COMPUTE and not (name == "vars" and args)

@@ -1,8 +1,8 @@
-"""The whole script, from what has happened to a world.
+"""The whole script, made from the history of a world.
 
-Which cells are in it: all that ended well, in the order in which they ran, and as often as they ran, for a cell that
-trains for an epoch does so each time. Only what is the same text again and does nothing but import and define, with
-nothing else bound to these names meanwhile, is there once. What has failed or was interrupted is left out, and said.
+The script contains all cells that succeeded, in the order in which they ran and as often as they ran, because a cell
+that trains for an epoch does so each time. A repeated cell that only imports and defines, and whose names were not
+bound to anything else in between, is written once. Failed and interrupted cells are left out, and a note says so.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from .source import EVERYWHERE, bound_for_sure, commented, compiles, indent, nam
 from .star_imports import names_in
 
 _OURS = {"comm", "dist", "loop", "rank"}
-"""What the script itself uses: a star import of nobody knows what may bind these, as that of torch does `dist`."""
+"""Names that the script itself uses: a star import of unknown names may bind these, as torch's binds `dist`."""
 
 _GAP = "\n\n\n"
 
 
 @dataclass
 class Saved:
-    """A script.
+    """A script and what the user should know about it.
 
     Attributes:
-        text: of the file.
-        cells: how many cells are in it.
-        notes: what a person should know of it, in sentences.
+        text: the file's text.
+        cells: the number of cells in it.
+        notes: what the user should know, in sentences.
     """
 
     text: str
@@ -45,25 +45,25 @@ def write(
     """Write a script.
 
     Args:
-        entries: what has happened, in order.
-        name: the file's, for the line that tells how to run it.
-        world_size: of the notebook's world.
-        attached: the world had another notebook before, whose cells nobody here knows.
-        everything: write cells that failed, too, as comments, and repeat those that only define something.
+        entries: the world's history, in order.
+        name: the file's name, for the line that tells how to run it.
+        world_size: the size of the notebook's world.
+        attached: whether the world had another notebook before, whose cells are not known.
+        everything: also write failed cells, as comments, and repeat cells that only define something.
     """
     return _Writer(entries, name, world_size, attached=attached, everything=everything).saved()
 
 
 @dataclass
 class _Part:
-    """An entry on its way into the script."""
+    """An entry while it is turned into a part of the script."""
 
     entry: Entry
     cell: ScriptCell | None = None
     why_not: str = ""
     again: bool = False
     brings: frozenset[str] = frozenset()
-    """Names that it has by star imports."""
+    """The names that it has by star imports."""
     missing: set[str] = field(default_factory=set)
 
 
@@ -80,7 +80,7 @@ class _Writer:
         self._futures: dict[str, None] = {}
         self._bound: set[str] = set()
         self._brought: dict[str, frozenset[str] | None] = {}
-        """By module: what a star import of it brings; None where that is not known."""
+        """By module, the names that a star import of it binds; None if they are not known."""
         self._parts: list[_Part] = []
         self._read(entries)
         self._taken = {word for part in self._parts if part.cell for word in _all_names(part.cell)} | self._bound
@@ -142,7 +142,7 @@ class _Writer:
         self._futures.update(dict.fromkeys(part.cell.futures))
 
     def _note_names(self, cell: ScriptCell, sure: set[str], *, everywhere: bool) -> None:
-        """Note which names a cell takes from nbcomm: those that it reads before anything of its own is there."""
+        """Record the names that a cell takes from nbcomm: those that it reads before the cells bind them."""
         for statement in cell.tree.body:
             found = names_of(statement)
             self._wanted |= (found.loads & injected_names.OWN) - sure
@@ -151,7 +151,7 @@ class _Writer:
                 sure |= bound_for_sure(statement)
 
     def _unknown(self, part: _Part) -> list[str]:
-        """The modules that a cell imports by a star, and whose names are not known."""
+        """Return the modules that a cell imports by a star and whose names are not known."""
         return sorted(name for name in part.cell.names.stars if self._brought[name] is None) if part.cell else []
 
     def _find_missing(self) -> None:
@@ -162,13 +162,13 @@ class _Writer:
                 part.missing = set(part.cell.names.loads - there - part.cell.plain.modules)
 
     def _free(self, *wishes: str) -> str:
-        """The first name that no cell binds."""
+        """Return the first name that no cell binds, or the last one."""
         return next((name for name in wishes if name not in self._bound), wishes[-1])
 
     # ── writing ─────────────────────────────────────────────────────────────────────────────────────
 
     def saved(self) -> Saved:
-        """The script."""
+        """Return the script."""
         blocks = [block for block in map(self._block, self._parts) if block]
         notes = self._notes()
         head = self._head(notes)
@@ -237,12 +237,13 @@ class _Writer:
         return f"{title}\n{body if all(line[0] == '#' for line in lines) else self._on_ranks(body, entry.ranks)}"
 
     def _end(self) -> str:
-        """Take leave of the others, as torch wants it, if no cell has done so."""
+        """Return the lines that destroy the process group, as torch requires, if no cell has done so."""
         dist = "torch.distributed" if "dist" in self._bound else "dist"
         done_before = any(
             "destroy_process_group" in part.entry.code for part in self._parts if isinstance(part.entry, Ran)
         )
-        # Together: gloo may end a process whose peer leaves while it does (torch 2.13 and 2.15, one script in four).
+        # With a barrier: gloo may end a process whose peer leaves at the same time (torch 2.13 and 2.15, one script in
+        # four).
         leave = f"{dist}.barrier()\n{dist}.destroy_process_group()"
         return f"if {dist}.is_initialized():\n{indent(leave)}" if done_before else leave
 
@@ -295,7 +296,7 @@ class _Writer:
         return notes
 
     def _doubtful(self) -> dict[str, list[str]]:
-        """The modules whose names are not known, each with the cells that import them."""
+        """Return the star-imported modules whose names are not known, each with the cells that import it."""
         found: dict[str, list[str]] = {}
         for part in self._parts:
             for module in self._unknown(part) if not self._is_left(part) else []:
@@ -303,7 +304,7 @@ class _Writer:
         return found
 
     def _unless(self, name: str) -> str:
-        """What else may make a name, in words; IPython's ``_`` comes from no module."""
+        """Say which star import may define a name; IPython's ``_`` comes from no module."""
         modules = self._doubtful() if name[:1] != "_" else {}
         return f", unless {' or '.join(map(_star, modules))} does" if modules else ""
 
@@ -347,7 +348,7 @@ def _title(entry: Ran | RanFile) -> str:
 
 
 def _beside(entry: Called | RanFile | Replaced) -> str:
-    """What happened beside the cells, as a comment."""
+    """Write an entry that is not a cell as a comment."""
     if isinstance(entry, Called):
         return f"# {entry.name}() was called from the notebook{_on(entry.ranks)}; that is not in this script."
     if isinstance(entry, Replaced):
