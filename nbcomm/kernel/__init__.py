@@ -1,1 +1,1 @@
-"""A Jupyter kernel in which every cell runs on the ranks; `spec` installs it, `app` is it."""
+"""A Jupyter kernel in which every cell runs on the ranks; `spec` installs it, `app` implements it."""

@@ -1,10 +1,10 @@
-"""``python -m nbcomm.kernel -f CONNECTION_FILE``: what the kernel's spec tells Jupyter to start."""
+"""``python -m nbcomm.kernel -f CONNECTION_FILE``: the command in the kernel's spec, which Jupyter starts."""
 
 import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # As ipykernel_launcher does: a notebook's folder may hold a random.py. IPython puts it back for the cells.
+    # As ipykernel_launcher does: a notebook's folder may contain a random.py. IPython adds the folder again for cells.
     if sys.path[0] == "" or Path(sys.path[0]) == Path.cwd():
         del sys.path[0]
 

@@ -1,7 +1,7 @@
-"""The cluster kernel: ipykernel's own, with nbcomm loaded and auto on from the start.
+"""The cluster kernel: ipykernel's kernel, with nbcomm loaded and auto on from the start.
 
-What a cell is, and where it goes, is decided in `nbcomm.notebook.shell.routing`, for this kernel as for any other. What
-ranks show is shown as in any other, but for a cell's value and help, which go where a front end expects them (`areas`).
+`nbcomm.notebook.shell.routing` decides where a cell runs, in this kernel as in any other. Output is shown as in any
+other kernel, except for a cell's value and help, which go where a front end expects them (`areas`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .areas import ClusterArea, PageArea, asks_for_help
 
 
 class ClusterKernel(IPythonKernel):
-    """Runs every cell on all ranks, but for those that begin with ``%%local``.
+    """A kernel that runs every cell on all ranks, except those that begin with ``%%local``.
 
     Attributes:
         distributes_cells: whether auto is on when nbcomm is loaded.
-        keeps_worlds: whether a restart leaves the world for ``%distributed attach``; here it ends it, since whoever
-            restarts this kernel wants fresh ranks.
+        keeps_worlds: whether a restart leaves the world for ``%distributed attach``; here it ends the world, because a
+            user who restarts this kernel wants fresh ranks.
     """
 
     ranks = Integer(
@@ -48,8 +48,8 @@ class ClusterKernel(IPythonKernel):
         registry.set_defaults(n=self.ranks, device=self.device)
 
     def start(self) -> None:
-        """Load nbcomm, whose fork server warms up while a person still types, then take requests."""
-        # The application ignores interrupts between cells; the processes that are started now must not inherit that.
+        """Load nbcomm, whose fork server warms up while the user still types, and then take requests."""
+        # The application ignores interrupts between cells; processes that are started now must not inherit that.
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         assert self.shell is not None  # noqa: S101 - for mypy
         try:
@@ -66,10 +66,10 @@ class ClusterKernel(IPythonKernel):
         *args: Any,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        """Run a cell; if it runs on ranks, its value and its help go where any kernel's go."""
+        """Run a cell; if it runs on ranks, send its value and its help as any kernel does."""
         execute = partial(super().do_execute, code, silent, store_history, *args, **kwargs)
         part = None if silent else routing.part_for_ranks(code, plain=extension.distributes_cells() and store_history)
-        if part is None:  # it runs here
+        if part is None:  # it runs in this kernel
             return await execute()  # type: ignore[no-any-return]
         shell, number = self.shell, self.execution_count
         assert shell is not None  # noqa: S101 - for mypy
@@ -92,7 +92,7 @@ class ClusterKernel(IPythonKernel):
                 reply["payload"] = [*reply["payload"], *help_]
         finally:
             for each in pages:
-                each.show()  # it failed: help that some ranks gave is the cell's output
+                each.show()  # it failed: the help of some ranks becomes the cell's output
         return reply
 
     @property
@@ -106,7 +106,7 @@ class ClusterKernel(IPythonKernel):
 
 
 class ClusterKernelApp(IPKernelApp):
-    """Starts a `ClusterKernel`."""
+    """The application that starts a `ClusterKernel`."""
 
     kernel_class = Type(ClusterKernel, klass=IPythonKernel)
     classes = [ClusterKernel, *IPKernelApp.classes]  # noqa: RUF012 - traitlets wants it so

@@ -1,4 +1,4 @@
-"""The kernel's spec: what Jupyter lists, and how it starts it."""
+"""The kernel's spec, with which Jupyter lists and starts it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LOGO = Path(__file__).with_name("logo-svg.svg")
 
 
 def described(n: int | None = None, device: str = "auto") -> dict[str, object]:
-    """What kernel.json says: the same as ipykernel's own, but for what is started, and how it is called."""
+    """Return the content of kernel.json: ipykernel's own, with another command and name."""
     options = [*([] if n is None else ["-n", str(n)]), *([] if device == "auto" else ["--device", device])]
     ranks = "" if n is None else ", 1 rank" if n == 1 else f", {n} ranks"
     return {
@@ -29,13 +29,13 @@ def described(n: int | None = None, device: str = "auto") -> dict[str, object]:
         "argv": make_ipkernel_cmd(_MODULE, extra_arguments=options),
         "display_name": f"PyTorch distributed{ranks} (nbcomm)",
         "interrupt_mode": "signal",
-        # Or debugpy says on stderr, in the first output of all, that it cannot stop in some of Python's own modules.
+        # Else debugpy warns on stderr, in the very first output, that it cannot stop in some of Python's own modules.
         "env": {"PYDEVD_DISABLE_FILE_VALIDATION": "1"},
     }
 
 
 def kernels_of(prefix: str | None = None, *, user: bool = False) -> Path:
-    """Where kernels lie: in an environment, or this user's own; by default in this one, if it is a virtual one."""
+    """Return the folder of kernels: that of an environment or the user; by default this environment's, if virtual."""
     virtual = sys.prefix != sys.base_prefix or Path(sys.prefix, "conda-meta").exists()
     if prefix is None and not user and virtual:
         prefix = sys.prefix
@@ -46,16 +46,16 @@ def install(folder: Path, n: int | None = None, *, device: str = "auto", name: s
     """Install the kernel; it replaces an earlier one of ours with that name.
 
     Args:
-        folder: where kernels lie.
+        folder: the folder of kernels.
         n: number of ranks; None for one per GPU; without a GPU 4, or 2 on a machine with one core.
         device: "auto", "cpu" or "cuda".
-        name: what Jupyter calls it, as in ``--kernel NAME``.
+        name: its name in Jupyter, as in ``--kernel NAME``.
 
     Returns:
         The directory of its spec.
 
     Raises:
-        SteeringError: the number or the name will not do, or the place cannot be written.
+        SteeringError: the number or the name is not valid, or the folder cannot be written.
     """
     if n is not None and n < 1:
         raise SteeringError(f"A world needs at least 1 rank, not {n}; nothing was installed.")
@@ -64,12 +64,12 @@ def install(folder: Path, n: int | None = None, *, device: str = "auto", name: s
             f"{name!r} is not a valid kernel name: use letters, digits, - . and _, and begin with a letter "
             "or digit; nothing was installed."
         )
-    place = folder / name.lower()  # Jupyter looks for small letters
+    place = folder / name.lower()  # Jupyter searches for lower-case names
     if place.exists() and not _is_ours(place):
         raise SteeringError(f"The kernel in {place} is not nbcomm's, so nothing was installed; choose another name.")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        # Made beside its place, so that a server that looks now sees the old one or the new one.
+        # Made beside its place, so that a server always finds either the old one or the new one.
         with tempfile.TemporaryDirectory(dir=folder, prefix=".nbcomm-") as made:
             new = Path(made, "new")
             new.mkdir()
@@ -87,14 +87,14 @@ def remove(name: str = NAME, folder: Path | None = None) -> Path:
     """Remove the kernel.
 
     Args:
-        name: what Jupyter calls it.
-        folder: where kernels lie; by default wherever Jupyter finds that name first.
+        name: its name in Jupyter.
+        folder: the folder of kernels; by default the first in which Jupyter finds that name.
 
     Returns:
         The directory that was removed.
 
     Raises:
-        SteeringError: there is none, it is not ours, or it cannot be removed.
+        SteeringError: there is no such kernel, it is not ours, or it cannot be removed.
     """
     manager = KernelSpecManager(ensure_native_kernel=False)
     if folder is not None:
