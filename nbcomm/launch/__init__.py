@@ -1,1 +1,1 @@
-"""Starts processes from the notebook: the fork server, ipyparallel's launchers, where ranks sit, worlds that live."""
+"""Starting of processes from the notebook: the fork server, ipyparallel's launchers, placement, discovery of worlds."""

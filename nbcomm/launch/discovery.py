@@ -1,4 +1,4 @@
-"""Which worlds of this user live on this machine: found by their directories, and asked whose they are."""
+"""Discovery of this user's live worlds on this machine, by their directories and their fork servers' answers."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ..node.forkserver_protocol import Report, WorldStatus
 from ..world_dir import WorldDir, WorldInfo
 
 _PATIENCE = 2.0
-"""Seconds that a fork server has to answer; it does nothing that takes longer, but may be importing."""
+"""Seconds that a fork server has to answer; only imports can keep it busy for as long."""
 
 
 @dataclass(frozen=True)
 class FoundWorld:
-    """A world that lives.
+    """A live world.
 
     Attributes:
         home: its directory.
-        info: what its notebook has left written.
+        info: what its notebook wrote about it.
         holder: the process of the notebook that steers it; 0 if none does.
-        left: seconds that it will still live without one.
+        left: seconds that it will still live without a notebook.
     """
 
     home: WorldDir
@@ -38,10 +38,10 @@ class FoundWorld:
 
 
 def find_worlds() -> list[FoundWorld]:
-    """Find the worlds of this user that live, the newest first; looking at them changes nothing."""
+    """Find the live worlds of this user, the newest first; this does not change them."""
     found = []
     for home in WorldDir.all():
-        with suppress(OSError, msgspec.DecodeError):  # it is ending, or has not begun
+        with suppress(OSError, msgspec.DecodeError):  # it is ending, or not started yet
             info, standing = home.read_world(), _ask(home)
             found.append(FoundWorld(home, info, standing.holder, standing.lease - standing.alone))
     return sorted(found, key=lambda world: -world.info.started)

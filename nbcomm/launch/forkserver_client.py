@@ -1,4 +1,4 @@
-"""The notebook's end of one fork server: starts it, sends orders, hears of deaths."""
+"""The notebook's end of one fork server: starts it, sends orders, receives reports of ended processes."""
 
 from __future__ import annotations
 
@@ -45,31 +45,31 @@ from .working_folder import to_start_in
 _GONE = "The fork server of this world has ended; type %distributed heal to start another, or %distributed restart."
 
 _TICK, _MOMENT = 0.05, 1.0
-"""Seconds between two looks, and those that a fork server which has not answered has for its end."""
+"""Seconds between two checks, and seconds in which a fork server that has not answered must end."""
 
 _Told = tuple[Callable[[Exited], None], Callable[[str], None]]
 
 
 class ForkServerClient:
-    """One fork server, as the notebook steers it.
+    """The notebook's client of one fork server.
 
     Args:
-        home: the world's directory, made already.
-        running: the fork server is there; connect to it instead of starting one.
+        home: the world's directory, which must exist.
+        running: connect to a fork server that runs already, instead of starting one.
     """
 
     def __init__(self, home: WorldDir, *, running: bool = False) -> None:
         self.home = home
         self.pid = 0
         self.holder = 0
-        """The process of another notebook that holds the world; 0 if it is ours."""
+        """The process of another notebook that holds the world; 0 if this notebook holds it."""
         self.ready: Ready | None = None
         self.pids: dict[str, int] = {}
-        """By key, the process that was started last."""
+        """By key, the pid of the process that was started last."""
         self.exited: dict[str, Exited] = {}
-        """By key, how the process that was started last has ended, if it has."""
+        """By key, the end of the process that was started last, if it has ended."""
         self._watchers: dict[str, Callable[[int | None], None]] = {}
-        self._news: deque[Exited | str] = deque()  # of which nobody has been told
+        self._news: deque[Exited | str] = deque()  # ends that are not reported yet
         self._told: _Told | None = None
         self._faults = Faults()
         self._changed = threading.Condition()
@@ -78,8 +78,8 @@ class ForkServerClient:
         self._refused: dict[str, str] = {}
         self._adopted: list[dict[str, str]] = []  # the answer to an `Adopt`
         self._given_up = False
-        self._unwanted: Counter[str] = Counter()  # starts that nobody waits for any more, by key
-        self._dismissed: set[int] = set()  # processes of such starts, of whose end nobody is told
+        self._unwanted: Counter[str] = Counter()  # abandoned starts, by key
+        self._dismissed: set[int] = set()  # processes of abandoned starts, whose ends are not reported
         self._socket: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         if running:
@@ -90,9 +90,9 @@ class ForkServerClient:
 
     def _launch(self) -> None:
         home = self.home
-        # One thread per pool in the parent: a fork must not inherit a thread pool, and each rank sets its own.
+        # One thread per pool in the parent: a fork must not inherit a thread pool, and each rank sets its own size.
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        # Kept open: a fork server that fails removes the directory, and its last words must still be read.
+        # Kept open: a fork server that fails removes the directory, and the end of its log must still be read.
         log = os.open(home.forkserver_log, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
         self._log = os.fdopen(log, "w+b")
         self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -102,7 +102,7 @@ class ForkServerClient:
             stderr=self._log,
             env={**environment, HOME_VARIABLE: str(home.path)},
             cwd=to_start_in(home),
-            start_new_session=True,  # the notebook's Ctrl-C is not for it
+            start_new_session=True,  # so that it does not get the notebook's Ctrl-C
         )
         self.pid = self._process.pid
 
@@ -112,15 +112,15 @@ class ForkServerClient:
         return self._gone
 
     def wait_ready(self, timeout: float, given_up: Callable[[], bool] = lambda: False) -> Ready:
-        """Wait until the fork server has imported what it needs.
+        """Wait until the fork server has finished its imports, and return its report.
 
         Args:
             timeout: seconds.
-            given_up: whether nobody wants it any more; looked at all the time.
+            given_up: whether the caller has given up; checked all the time.
 
         Raises:
             Interrupted: it was given up.
-            StartError: it failed, or took longer than ``timeout`` seconds; the message holds its log.
+            StartError: it failed, or took longer than ``timeout`` seconds; the message contains its log.
             StateError: another notebook holds the world.
         """
         with self._changed:
@@ -133,10 +133,10 @@ class ForkServerClient:
         raise StartError(f"The process that starts the ranks {how}. Its log ends:\n{self._last_words()}")
 
     def start(self, order: Start, timeout: float = 30.0) -> int:
-        """Have a process started; return its pid.
+        """Let the fork server start a process, and return its pid.
 
         Raises:
-            StartError: it was not, or nobody waits for it any more (`give_up`); if it starts yet, it is ended.
+            StartError: it was not started, or the start was abandoned (`give_up`); if it still starts, it is killed.
         """
         with self._changed:
             self._given_up = False
@@ -156,7 +156,7 @@ class ForkServerClient:
             return self.pids[order.key]
 
     def _await(self, condition: Callable[[], bool], timeout: float, given_up: Callable[[], bool]) -> None:
-        """Wait, with what changes in hand, until something holds, or the time is over."""
+        """Wait until a condition holds or the time is over. The caller holds ``_changed``."""
         deadline = time.monotonic() + timeout
         while not condition() and time.monotonic() < deadline:
             if given_up():
@@ -167,36 +167,36 @@ class ForkServerClient:
         return key in self.pids or key in self._refused or self._gone
 
     def give_up(self) -> None:
-        """Nobody waits any more for what is being started; any thread."""
+        """Abandon the start that is in progress; call this from any thread."""
         with self._changed:
             self._given_up = True
             self._changed.notify_all()
 
     def report_to(self, on_exit: Callable[[Exited], None], on_gone: Callable[[str], None]) -> None:
-        """Say who is told of ends; those that were heard before, by nobody, are told at once.
+        """Set the functions that get reports of ends; pending reports are delivered at once.
 
         Args:
             on_exit: called when a process ends; mostly on the client's thread.
-            on_gone: called so when the fork server ends by itself: how.
+            on_gone: called with how the fork server ended, if it ends by itself; on the same threads.
         """
         self._told = on_exit, on_gone
         self._pass_on()
 
     def watch(self, key: str, on_exit: Callable[[int | None], None]) -> None:
-        """Call back with the exit status when the process under a key ends."""
+        """Call a function with the exit status when the process of a key ends."""
         self._watchers[key] = on_exit
 
     def set_lease(self, seconds: float) -> None:
-        """How long the world lives on without a notebook."""
+        """Set how long the world lives without a notebook."""
         self._send(Lease(seconds))
 
     def adopt(
         self, children: dict[str, int], timeout: float = 5.0, given_up: Callable[[], bool] = lambda: False
     ) -> dict[str, str]:
-        """Have processes taken care of that a fork server before this one has started.
+        """Let the fork server adopt processes that an earlier fork server started.
 
         Returns:
-            By key, why it does not take care of one.
+            By key, why a process was not adopted.
 
         Raises:
             Interrupted: it was given up.
@@ -210,7 +210,7 @@ class ForkServerClient:
             return next(iter(self._adopted), dict.fromkeys(children, f"it has not answered within {timeout:g} s"))
 
     def release(self) -> None:
-        """Let go of the world without ending it: from now on its lease runs."""
+        """Release the world without ending it; its lease runs from now on."""
         self._leaving = self._released = True
         if self._socket is not None:
             with suppress(OSError):  # it has hung up first
@@ -218,14 +218,14 @@ class ForkServerClient:
         self._log.close()
 
     def shutdown(self, timeout: float = 10.0) -> None:
-        """End every process of the world and wait until its directory is gone."""
+        """End every process of the world, and wait until its directory is removed."""
         self._leaving, alone = True, self._gone
         if self.ready is None and self._process is not None:
-            self._process.kill()  # it imports and hears nothing; nobody depends on it yet
+            self._process.kill()  # it is importing and reads nothing; no process depends on it yet
         with suppress(StartError, OSError):
             self._send(Shutdown())
         with self._changed:
-            # One that does not answer now will not in ten seconds.
+            # A fork server that has not answered a start will not answer within ten seconds.
             ended = self._changed.wait_for(lambda: self._gone, _MOMENT if self._unwanted else timeout)
         if not ended and self._process is not None:
             self._process.kill()
@@ -234,25 +234,25 @@ class ForkServerClient:
         if alone:
             self._end_orphans()
         self._log.close()
-        self.home.remove()  # the fork server did that, unless it was killed
+        self.home.remove()  # the fork server did this, unless it was killed
 
     def _end_children(self) -> None:
-        """End the processes of a fork server that was killed; it has not reaped them, so their numbers are theirs."""
+        """Kill the processes of a killed fork server; it has not reaped them, so their pids are not reused."""
         for key, pid in self.pids.items():
             if key not in self.exited:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
 
     def _end_orphans(self) -> None:
-        """End what has outlived its fork server and does not hear the notebook: what is in C code, say."""
+        """Kill processes that outlived their fork server and do not react to the notebook, for example in C code."""
         _, left = psutil.wait_procs(list(filter(None, map(self._ours, self.pids.values()))), _MOMENT)
         for process in left:
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)  # with what it has started: each leads a group of its own
+                os.killpg(process.pid, signal.SIGKILL)  # with its child processes: each leads a process group
         psutil.wait_procs(left, _MOMENT)
 
     def _ours(self, pid: int) -> psutil.Process | None:
-        """A process that lives and is of this world: nobody has kept its number from being used again."""
+        """Return a process if it lives and belongs to this world, because its pid may have been reused; else None."""
         try:
             process = psutil.Process(pid)
             ours = process.environ().get(HOME_VARIABLE) == os.fspath(self.home.path)
@@ -261,7 +261,7 @@ class ForkServerClient:
             return None
 
     def _last_words(self, lines: int = 20) -> str:
-        # pread: the fork server writes through the same open file, and moving its position would overwrite.
+        # pread: the fork server writes through the same open file, and a changed position would overwrite its log.
         said = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
         return "\n".join(said.rstrip().splitlines()[-lines:])
 
@@ -270,11 +270,11 @@ class ForkServerClient:
             raise StartError(_GONE)
         try:
             self._socket.sendall(msgspec.json.encode(order) + b"\n")
-        except OSError as error:  # it died this instant, and the listening thread has yet to notice
+        except OSError as error:  # it died just now, and the listening thread has not noticed yet
             raise StartError(_GONE) from error
 
     def _listen(self) -> None:
-        """Hear what the fork server says, until it is gone; the client's thread."""
+        """Read the fork server's reports until it is gone; runs on the client's thread."""
         with suppress(OSError):
             connection = self._connect()
             if connection is not None:
@@ -305,14 +305,14 @@ class ForkServerClient:
                 connection.sendall(msgspec.json.encode(Claim(os.getpid())) + b"\n")
                 return connection
             if self._process is None:
-                return None  # there is none any more
-            time.sleep(0.005)  # it says nothing when its socket is there
+                return None  # it has ended
+            time.sleep(0.005)  # it gives no sign when its socket exists
         return None
 
     def _dismiss(self, report: Started | Refused) -> None:
-        """A start has ended that nobody waits for any more; orders are answered one after the other."""
+        """Kill the process of an abandoned start. Orders are answered in order, so the key's oldest start is meant."""
         self._unwanted[report.key] -= 1
-        self._unwanted += Counter()  # without those that are nought
+        self._unwanted += Counter()  # removes zero counts
         if isinstance(report, Started):
             self._dismissed.add(report.pid)
             with suppress(ProcessLookupError):
@@ -328,7 +328,7 @@ class ForkServerClient:
             elif isinstance(report, Started | Refused) and self._unwanted[report.key]:
                 self._dismiss(report)
             elif isinstance(report, Started):
-                self.pids[report.key] = report.pid  # kept after its end: whoever waits for it may be slow to wake
+                self.pids[report.key] = report.pid  # kept after its end: the thread that waits for it may wake late
             elif isinstance(report, Claimed):
                 self.pids.update(report.children)
             elif isinstance(report, Adopted):
@@ -345,7 +345,7 @@ class ForkServerClient:
         if report.pid in self._dismissed:
             self._dismissed.discard(report.pid)
             return
-        if self.exited.get(report.key) == report:  # it is told again at each claim
+        if self.exited.get(report.key) == report:  # it is reported again at each claim
             return
         self.exited[report.key] = report
         self._news.append(report)
@@ -356,7 +356,7 @@ class ForkServerClient:
         self._pass_on()
 
     def _pass_on(self) -> None:
-        """Tell of what nobody has been told; on whichever thread it becomes possible."""
+        """Deliver pending reports, on the thread on which it first becomes possible."""
         told = self._told
         while told is not None:
             try:

@@ -1,7 +1,7 @@
 """ipyparallel launchers that let the fork server start their processes.
 
-ipyparallel's `Cluster` drives them as it drives any launcher: it starts the controller, then a set of
-engines, signals them, and is told when they end.
+ipyparallel's `Cluster` uses them as it uses any launcher: it starts the controller, then a set of
+engines, signals them, and is notified when they end.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ from .working_folder import to_start_in
 
 _ENGINE = [
     "--IPEngine.enable_nanny=False",  # the fork server reaps, and signals go to the process itself
-    "--IPEngine.max_heartbeat_misses=0",  # how long an engine lives without a notebook is the lease's matter
+    "--IPEngine.max_heartbeat_misses=0",  # the lease decides how long an engine lives without a notebook
     "--log-level=WARN",
 ]
 
 
 class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipyparallel has no types
-    """What the two launchers share: the process is the fork server's child, not ours."""
+    """The base of the two launchers: the process is the fork server's child, not ours."""
 
     client: ForkServerClient
     what: str
 
     def start(self) -> None:
-        """Have the process started."""
+        """Let the fork server start the process."""
         environment = {**os.environ, **self.get_env(), HOME_VARIABLE: str(self.client.home.path)}
         environment = {wired(name): wired(value) for name, value in environment.items()}
         folder = wired(to_start_in(self.client.home))
@@ -46,7 +46,7 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
         self._ended = asyncio.Event()
         self.client.watch(self._key, lambda status: loop.add_callback(self._has_ended, status))
         self.pid = self.client.start(order)
-        with suppress(psutil.NoSuchProcess):  # it has ended at once; how, the fork server tells
+        with suppress(psutil.NoSuchProcess):  # it ended at once; the fork server reports how
             self.process = psutil.Process(self.pid)
         self.notify_start(self.pid)
 
@@ -66,12 +66,12 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
         await asyncio.wait_for(self._ended.wait(), timeout)
 
     def signal(self, sig: int) -> None:
-        """Signal the process; one that is gone is no error."""
+        """Signal the process, if it still exists."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, sig)
 
     async def stop(self) -> None:
-        """End the process at once: what it holds is in the world's directory."""
+        """Kill the process; all that it leaves is in the world's directory."""
         self.signal(signal.SIGKILL)
         await self.join(self.stop_timeout)
 
@@ -80,7 +80,7 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
         return self.stop_data["exit_code"] if self.state == "after" else None
 
     def get_output(self, remove: bool = False) -> str:  # noqa: ARG002, FBT001, FBT002 - ipyparallel's signature
-        """Return the end of the process's log, which goes with the world's directory."""
+        """Return the end of the process's log, which is removed with the world's directory."""
         return tail(Path(self.output_file), self.output_limit)
 
 
@@ -97,18 +97,18 @@ class ForkedController(_ForkedProcess, ipp.ControllerLauncher):  # type: ignore[
         return [*self.cluster_args, *self.controller_args]
 
     def find_args(self) -> list[str]:
-        """Return what ipyparallel logs as the command."""
+        """Return the command that ipyparallel logs."""
         return ["nbcomm-controller", *self._argv()]
 
     async def get_connection_info(self, timeout: float | None = None) -> dict[str, Any]:
-        """Wait for the controller, and return how engines and clients reach it.
+        """Wait for the controller, and return the information with which engines and clients connect to it.
 
         Raises:
-            StartError: it has ended, or did not come up in time.
+            StartError: it has ended, or did not start in time.
         """
         try:
             info: dict[str, Any] = await super().get_connection_info(timeout)
-        except (RuntimeError, TimeoutError) as error:  # ipyparallel's words, which tell nothing of the cause
+        except (RuntimeError, TimeoutError) as error:  # ipyparallel's message, which does not give the cause
             status = self.poll()
             how = "did not start" if status is None else how_it_ended(status)
             raise StartError(f"ipyparallel's controller {how}. Its log ends:\n{self.get_output()}") from error
@@ -128,11 +128,11 @@ class ForkedEngine(_ForkedProcess, ipp.EngineLauncher):  # type: ignore[misc]
         return [*self.cluster_args, *self.engine_args, f"--IPEngine.id={self.identifier}", *_ENGINE]
 
     def find_args(self) -> list[str]:
-        """Return what ipyparallel logs as the command."""
+        """Return the command that ipyparallel logs."""
         return ["nbcomm-engine", *self._argv()]
 
     def start(self) -> None:
-        """Have the engine started, its log where the world looks for it."""
+        """Let the fork server start the engine, with its log in the world's directory."""
         self.output_file = os.fspath(self.client.home.log(int(self.identifier)))
         super().start()
 
@@ -147,7 +147,7 @@ class ForkedEngineSet(ipp.LocalEngineSetLauncher):  # type: ignore[misc]
 def launchers_for(
     client: ForkServerClient,
 ) -> tuple[type[ForkedController], type[ForkedEngineSet], type[ForkedEngine]]:
-    """Make launcher classes that use one fork server; ipyparallel builds launchers from classes alone."""
+    """Make launcher classes that use one fork server; ipyparallel creates launchers from classes only."""
     controller = type("ForkedController", (ForkedController,), {"client": client})
     engine = type("ForkedEngine", (ForkedEngine,), {"client": client})
     engines = type("ForkedEngineSet", (ForkedEngineSet,), {"launcher_class": engine})

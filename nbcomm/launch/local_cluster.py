@@ -1,7 +1,7 @@
 """A world on this machine: ipyparallel's `Cluster` on our launchers, on a thread of its own.
 
-ipyparallel is asynchronous and a notebook's main thread is not ours to await on, so one daemon thread runs
-its loop for as long as the world lives.
+ipyparallel is asynchronous and nbcomm must not await on a notebook's main thread, so a daemon thread runs
+ipyparallel's loop while the world lives.
 """
 
 from __future__ import annotations
@@ -25,34 +25,34 @@ from .ipyparallel_launchers import launchers_for
 from .working_folder import to_start_in
 
 _HEARTBEAT = 100
-"""Milliseconds between the controller's heartbeats: how soon ipyparallel's clients hear of a new engine."""
+"""Milliseconds between the controller's heartbeats, which limit how soon ipyparallel's clients see a new engine."""
 
 _CONTROLLER = [
     f"--HeartMonitor.period={_HEARTBEAT}",
     "--HeartMonitor.max_heartmonitor_misses=100",
     "--usethreads",
-    "--scheme=none",  # the balanced scheduler is a process that nobody here asks
+    "--scheme=none",  # the balanced scheduler would be a process that nbcomm does not use
     "--IPController.broadcast_scheduler_depth=0",
     "--nodb",
     "--ip=127.0.0.1",
 ]
 
 _PATIENCE, _LOOK, _TICK = 10.0, 0.5, 0.01
-"""Seconds until a client is taken as it is; that it has to hear what is on its way; between two looks."""
+"""Seconds until a client is accepted as it is; seconds for messages on their way to arrive; seconds between checks."""
 
 _GRACE = 2.0
-"""Seconds that what was given up has to end."""
+"""Seconds in which abandoned work must end."""
 
 
 class _Client(ipyparallel.Client):  # type: ignore[misc]  # ipyparallel has no types
-    """A client that leaves nothing behind where its making fails, or is interrupted."""
+    """A client that cleans up if its creation fails or is interrupted."""
 
     def __init__(self, connection_info: str) -> None:
         try:
             super().__init__(connection_info=connection_info)
         except BaseException:
             while self._io_thread is not None and self._io_thread.is_alive() and self._io_loop is None:
-                time.sleep(_TICK)  # it could not be told to end
+                time.sleep(_TICK)  # its thread cannot be stopped yet
             self.close(linger=0)
             raise
 
@@ -62,7 +62,7 @@ class LocalCluster:
 
     Args:
         forkserver: the fork server that starts them.
-        running: they run already, started by another notebook.
+        running: whether they run already, started by another notebook.
     """
 
     def __init__(self, forkserver: ForkServerClient, *, running: bool = False) -> None:
@@ -83,7 +83,7 @@ class LocalCluster:
         self._loop.close()  # it holds three descriptors
 
     def use(self, forkserver: ForkServerClient) -> None:
-        """From now on, have processes started by this fork server."""
+        """Start all further processes by this fork server."""
         self._forkserver = forkserver
         self._controller, self._engines, self._engine = launchers_for(forkserver)
 
@@ -93,10 +93,10 @@ class LocalCluster:
             engines=self._engines,
             profile_dir=str(self._home.profile),
             cluster_id="",
-            cluster_file="",  # which nobody would read, and everybody could
+            cluster_file="",  # nothing would read it, and every user could
             controller_args=_CONTROLLER,
             delay=0,
-            shutdown_atexit=False,  # the session sees to that
+            shutdown_atexit=False,  # the session does that
             log=self._log,
         )
 
@@ -109,22 +109,22 @@ class LocalCluster:
         except KeyboardInterrupt:
             deadline = time.monotonic() + _GRACE
             while not wait([future], _TICK).done and time.monotonic() < deadline:
-                self._forkserver.give_up()  # it may only now begin to wait
+                self._forkserver.give_up()  # repeatedly, because it may begin to wait only now
             raise
         return future.result()
 
     def start(self, n: int) -> None:
-        """Start the controller and n engines; returns when their processes are started, not yet ready."""
+        """Start the controller and n engines; return when their processes are started, but not yet ready."""
         self._write_keys()
         self._do(self._cluster.start_cluster(n))
         self._environment = dict(self._cluster.engine_set.environment)
 
     def _write_keys(self) -> None:
-        """Give the controller its keys: CURVE's, which it asks everybody for who connects, and the one it signs with.
+        """Write the controller's keys: CURVE keys, which it requires of all who connect, and its signing key.
 
-        Without CURVE any user of the machine could connect, and one short word would stop ipyparallel's queues: they
-        read a message's parts without counting them. The keys are in a file, so that a controller that takes another's
-        place has the same, and engines find it again. Signed as well, for clients warn of what is not signed.
+        Without CURVE any user of the machine could connect, and one short message would stop ipyparallel's queues: they
+        read a message's parts without counting them. The keys are in a file, so that a replacement of the controller
+        has the same keys, and engines find it again. Messages are signed too, because clients warn of unsigned ones.
         """
         public, secret = zmq.curve_keypair()
         with private_file(self._home.profile / "ipcontroller_config.py") as file:
@@ -137,15 +137,15 @@ class LocalCluster:
             file.write("".join(f"c.{name} = {value!r}\n" for name, value in settings.items()).encode())
 
     def start_engine(self, rank: int, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Start an engine in the place of one that has ended; returns when its process is started.
+        """Start an engine in the place of one that has ended; return when its process is started.
 
         Raises:
-            Interrupted: it was given up, and nothing is left of it.
+            Interrupted: it was given up, and no process of it is left.
         """
         self._do(self._start(self._engine, identifier=str(rank), environment=self._environment), given_up)
 
     def start_controller(self, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Start a controller in the place of one that has ended, where the engines look for it; see `start_engine`."""
+        """Start a controller in the place of one that has ended, on the same ports; see `start_engine`."""
         self._do(self._start(self._controller, controller_args=[*_CONTROLLER, "--reuse"]), given_up)
 
     async def _start(self, launcher: Any, **options: Any) -> None:
@@ -153,10 +153,10 @@ class LocalCluster:
         launcher(work_dir=folder, profile_dir=profile, cluster_id="", log=self._log, **options).start()
 
     def client(self, ranks: Sequence[int]) -> Any:
-        """The `Client` of ipyparallel, connected at its first use, and then good for these ranks.
+        """Return the `Client` of ipyparallel, which connects at its first use and then knows these ranks.
 
-        One that connects while an engine registers may never hear of that engine, and what an engine shows before the
-        client's subscription has come to it is lost. So it is asked, for a while, whether it knows and hears them.
+        A client that connects while an engine registers may never learn of that engine, and output that an engine
+        sends before the client's subscription reaches it is lost. So both are checked for a while.
         """
         if self._client is None:
             connection = self._home.profile / "security" / "ipcontroller-client.json"
@@ -168,14 +168,14 @@ class LocalCluster:
                     client = _Client(str(connection))
                 while not _hears(client, ranks) and time.monotonic() < deadline:
                     pass
-            except BaseException:  # ■, mostly
+            except BaseException:  # mostly ■
                 client.close(linger=0)
                 raise
             self._client = client
         return self._client
 
     def close(self) -> None:
-        """Let go of the processes, which the fork server ends."""
+        """Close the client and the loop; the fork server ends the processes."""
         if self._client is not None:
             self._client.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -186,7 +186,7 @@ def _knows(client: Any, ranks: Sequence[int]) -> bool:
 
 
 def _hears(client: Any, ranks: Sequence[int]) -> bool:
-    """Have engines run nothing, and see whether their word of it arrives."""
+    """Let engines run an empty cell, and tell whether their messages about it arrive."""
     known = [rank for rank in ranks if rank in client.ids]
     if not known:
         return True

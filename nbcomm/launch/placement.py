@@ -1,4 +1,4 @@
-"""Which rank sits where: nodes, local ranks, devices, threads. Pure: from what the engines said to places."""
+"""The placement of ranks: nodes, local ranks, devices, threads. Pure functions of what the engines reported."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..errors import StartError
 from ..protocol import Hello, RankPlacement
 
 _PER_RANK = 96 << 20
-"""Bytes of memory that a rank takes before it holds any tensor, generously."""
+"""A generous estimate of the bytes of memory that a rank takes without tensors."""
 
 
 def usable_cores() -> int:
@@ -20,10 +20,10 @@ def usable_cores() -> int:
 
 
 def choose_size(asked: int | None, gpus: int) -> int:
-    """Decide how many ranks to start: what was asked, one per GPU, or 4 on the CPU (2 on one core).
+    """Decide how many ranks to start: the requested number, one per GPU, or 4 on the CPU (2 on one core).
 
     Raises:
-        StartError: none asked for, or more than the machine's memory holds.
+        StartError: fewer than one was requested, or more than fit into the machine's memory.
     """
     if asked is None:
         return gpus or (4 if usable_cores() > 1 else 2)
@@ -40,7 +40,7 @@ def choose_size(asked: int | None, gpus: int) -> int:
 
 
 def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
-    """Decide what the ranks run on.
+    """Decide on which devices the ranks run.
 
     Args:
         asked: "auto", "cpu" or "cuda".
@@ -48,10 +48,10 @@ def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
         gpus: the number of GPUs they see.
 
     Returns:
-        The device's type, the backend, and a sentence for the user where the choice may surprise (or "").
+        The device's type, the backend, and a sentence for the user if the choice may surprise (or "").
 
     Raises:
-        StartError: an unknown word, or CUDA was asked for and there is none.
+        StartError: an unknown word, or CUDA was requested and there is no GPU.
     """
     if asked not in ("auto", "cpu", "cuda"):
         raise StartError(f"The device {asked!r} is unknown; write --device auto, cpu or cuda.")
@@ -78,13 +78,13 @@ def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
 
 
 def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int) -> list[RankPlacement]:
-    """Give each rank of a world on one machine its place.
+    """Assign each rank of a world on one machine its place.
 
     Args:
         hellos: one from each engine; a rank is its engine's id.
         device: "cpu" or "cuda".
         backend: as `torch.distributed.init_process_group` takes it.
-        gpus: GPUs that the ranks see; rank i takes GPU i modulo that many.
+        gpus: the number of GPUs that the ranks see; rank i takes GPU i modulo this number.
 
     Returns:
         The places in rank order.

@@ -1,4 +1,4 @@
-"""The folder in which processes are started: the notebook's, or another one where that was taken away."""
+"""The folder in which processes are started: the notebook's, or another one if that was removed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..world_dir import WorldDir
 
 
 def here() -> str:
-    """The notebook's folder; empty if it is gone."""
+    """Return the notebook's folder; an empty text if it was removed."""
     try:
         return os.fspath(Path.cwd())
     except OSError:
@@ -20,12 +20,12 @@ def here() -> str:
 
 
 def written() -> str:
-    """The same as it can be written to a file: without bytes that are no UTF-8."""
+    """Return the notebook's folder as text that can be written to a file, without bytes that are not UTF-8."""
     return here().encode(errors="replace").decode()
 
 
 def to_start_in(home: WorldDir) -> str:
-    """Where a world's processes are started: here, or else where the world was started, or in the user's own folder."""
+    """Return the folder for a world's processes: this one, else the one where the world was started, else home."""
     if place := here():
         return place
     known = (_of(home), os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises where there is none
@@ -39,7 +39,7 @@ def _of(home: WorldDir) -> str:
 
 
 def said_of_missing(home: WorldDir) -> str:
-    """A sentence where the notebook's folder is gone; else an empty text."""
+    """Return a sentence if the notebook's folder was removed; else an empty text."""
     if here():
         return ""
     return (
