@@ -1,1 +1,1 @@
-"""What lives once on each node: the fork server, what its children become, and how they end."""
+"""The processes of one node: the fork server, what its children become, and how they end."""

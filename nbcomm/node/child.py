@@ -1,4 +1,4 @@
-"""What the fork server starts: a fork of it that becomes a rank or a controller, or a process of its own."""
+"""The fork server's children: forks that become a rank or a controller, or processes of their own."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ from . import oom
 from .forkserver_protocol import Start, unwired
 
 MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.controller"}
-"""What can be started: the module whose ``main`` is called, or that is run with ``-m``."""
+"""The modules that can be started: their ``main`` is called, or they are run with ``-m``."""
 
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def become(order: Start, let_go: Callable[[], None]) -> NoReturn:
-    """Turn this fork into what was ordered.
+    """Turn this fork into the ordered process.
 
     Args:
-        order: what that is.
-        let_go: closes what is the server's alone.
+        order: the process to become.
+        let_go: closes what only the server uses.
     """
     status = 1
     try:
-        os.setsid()  # the notebook's Ctrl-C is not for it
+        os.setsid()  # so that it does not get the notebook's Ctrl-C
         signal.set_wakeup_fd(-1)
         for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
             signal.signal(number, signal.SIG_DFL)
         let_go()
         if order.what == "controller":
-            os.umask(0o077)  # it writes files of its own; a rank's files are the user's matter
-            # Nobody would end it, or its heart monitor, which is a fork of it; an engine sees to its own end.
+            os.umask(0o077)  # it writes files of its own; a rank's files are the user's
+            # Nothing else would end it, or its heart monitor, which is its fork; an engine ends itself.
             _die_with_parent()
             os.register_at_fork(after_in_child=_die_with_parent)
         if order.what == "engine":
@@ -63,10 +63,10 @@ def become(order: Start, let_go: Callable[[], None]) -> NoReturn:
 
 
 def spawn(order: Start) -> subprocess.Popen[bytes]:
-    """Start what was ordered as a process of its own.
+    """Start the ordered process without a fork of this one.
 
     Raises:
-        OSError: it cannot be started, say because its working directory is gone.
+        OSError: it cannot be started, for example because its working directory was removed.
     """
     with os.fdopen(_open_log(order.log), "ab") as log:
         return subprocess.Popen(  # noqa: S603 - our own modules, by name
@@ -82,7 +82,7 @@ def spawn(order: Start) -> subprocess.Popen[bytes]:
 
 
 def _die_with_parent() -> None:
-    """Have this process killed when the one that forked it dies."""
+    """Let the system kill this process when its parent dies."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
@@ -91,7 +91,7 @@ def _open_log(path: str) -> int:
 
 
 def _take_log(path: str) -> None:
-    """Make a file descriptors 1 and 2, and nothing descriptor 0."""
+    """Open a file as descriptors 1 and 2, and the null device as descriptor 0."""
     log = _open_log(path)
     null = os.open(os.devnull, os.O_RDONLY)
     for descriptor, source in ((0, null), (1, log), (2, log)):
@@ -101,7 +101,7 @@ def _take_log(path: str) -> None:
 
 
 def _stay_here() -> None:
-    """Have ipyparallel leave the working directory: it would go where this one was when the server imported it."""
+    """Stop ipyparallel from changing the working directory to that of its import in the server."""
     from ipyparallel.apps.baseapp import BaseParallelApplication
 
     BaseParallelApplication.to_work_dir = lambda _: sys.path.insert(0, "")

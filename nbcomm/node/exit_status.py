@@ -1,4 +1,4 @@
-"""How a process ended, in words."""
+"""The end of a process in words."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ def how_it_ended(status: int | None, *, oom: bool = False) -> str:
     """Say in words how a process ended.
 
     Args:
-        status: minus the signal, or the exit code; None if nobody knows.
-        oom: the system has killed processes for lack of memory while it ran.
+        status: minus the signal, or the exit code; None if it is not known.
+        oom: whether the system has killed processes for lack of memory while it ran.
 
     >>> how_it_ended(3), how_it_ended(-15)
     ('ended with exit code 3', 'was killed by SIGTERM')

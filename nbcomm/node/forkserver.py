@@ -1,20 +1,20 @@
 """The process that starts, reaps and outlives the processes of one world.
 
 ``python -m nbcomm.node.forkserver HOME`` imports torch and ipyparallel once; an engine is then a fork of
-it, ready in a tenth of a second and sharing most of its memory. Where forking is not to be had (macOS),
-the same process starts its children plainly, and everything else stays as it is.
+it, which is ready in a tenth of a second and shares most of its memory. If forking is not possible
+(macOS), this process starts its children plainly, and everything else is the same.
 
-Why one thread only: after a fork, the child has the one thread that called it, and every lock that another
-thread held stays locked for ever. So this process never runs a tensor operation, never touches CUDA, opens
-no ZMQ context, and waits for orders, deaths and the end of its lease in one `select`.
+It has one thread only: after a fork, the child has only the thread that called it, and every lock that another
+thread held stays locked forever. So this process never runs a tensor operation, never uses CUDA, opens no ZMQ
+context, and waits for orders, deaths and the end of its lease in one `select`.
 
-It takes orders on a Unix socket in the world's directory, one JSON object a line. Whoever connects may look; one
-connection at a time may claim the world, and give orders. While it is held the world lives. When it has been
-alone for the lease, or ``shutdown`` is ordered, it ends every process that it started, removes the directory, and
-ends. It asks nobody else to do this, because a killed notebook cannot.
+It takes orders on a Unix socket in the world's directory, one JSON object a line. Every connection may read the
+status; one connection at a time may claim the world, and give orders. While a connection holds it, the world lives.
+When no connection has held it for the lease, or ``shutdown`` is ordered, it ends every process that it started,
+removes the directory, and ends. It does this without the notebook, because a killed notebook cannot.
 
-Nothing else ends it: its end is that of every rank. An order that fails is answered with why, and where a step of
-its own fails that is logged, and the step is tried again.
+Nothing else ends it, because its end is the end of every rank. A failed order is answered with the reason. If a step
+of its own fails, that is logged, and the step is tried again.
 """
 
 from __future__ import annotations
@@ -66,34 +66,34 @@ _SPARE_TIME = (
     "torch._dynamo",
     "stack_data",  # IPython's tracebacks
 )
-"""What every rank would import at its first optimizer, in steps, so that an order never waits for all of it."""
+"""Modules that every rank would import at its first optimizer, in steps, so that an order never waits for all."""
 
 _IDLE = 1.0
-"""Seconds without an order after which the next of these is imported."""
+"""Seconds without an order after which these are imported."""
 
 _LONGEST_WORD = 4096
-"""Bytes that a visitor who does not hold the world may say in a line: a `Claim` is short."""
+"""Bytes of the longest line from a connection that does not hold the world: a `Claim` is short."""
 
 _FIRST_VISIT = 10.0
 """Seconds that the notebook which started this process has to connect to it."""
 
 _LONGEST_SLEEP = 3600.0
-"""Seconds after which the lease is looked at again: the system's own wait refuses some 25 days."""
+"""Seconds after which the lease is checked again: the system's wait refuses about 25 days."""
 
 _BREATH = 0.1
-"""Seconds of rest behind a step that failed: what fails again at once must not take a core, or the disk."""
+"""Seconds of pause after a failed step: a step that fails again at once must not occupy a core, or fill the disk."""
 
 
 # ── the server ──────────────────────────────────────────────────────────────────────────────────────
 
 
 class ForkServer:
-    """Waits for orders and deaths.
+    """The loop that handles orders and deaths.
 
     Args:
         home: the world's directory.
-        forks: whether children are forked.
-        ready: what to tell a notebook that connects.
+        ready: the report for a notebook that claims the world.
+        listener: the socket on which it accepts connections.
     """
 
     def __init__(self, home: WorldDir, ready: Ready, listener: socket.socket) -> None:
@@ -103,7 +103,7 @@ class ForkServer:
         self._children: dict[int, str] = {}
         self._spawned: dict[int, subprocess.Popen[bytes]] = {}
         self._adopted: dict[int, tuple[str, int]] = {}  # by a descriptor that becomes readable at the end: key, pid
-        self._past: list[Exited] = []  # for whoever claims the world next
+        self._past: list[Exited] = []  # for the next connection that claims the world
         self._ooms: dict[int, int] = {}
         self._inputs: dict[socket.socket, bytearray] = {}
         self._holder: tuple[socket.socket, int] | None = None
@@ -118,7 +118,7 @@ class ForkServer:
             end.setblocking(False)  # noqa: FBT003 - positional only
         self._wake = wake
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)  # only to be woken
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake `select`
         for number in (signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._ordered_to_end)
         self._selector = selectors.DefaultSelector()
@@ -135,10 +135,10 @@ class ForkServer:
             self._end()
 
     def _turn(self) -> None:
-        """Wait until something happens, and see to it."""
+        """Wait until something happens, and handle it."""
         patience = self._patience()
         if self._stumbled:
-            # What failed may have been the only one to know that there is something to do.
+            # The failed step may have consumed the only notice of work that remains to be done.
             self._stumbled, patience = False, 0.0
             time.sleep(_BREATH)
         events = self._selector.select(patience)
@@ -161,7 +161,7 @@ class ForkServer:
             self._bury(source)
 
     def _going_on(self, what: str) -> AbstractContextManager[None]:
-        """Do what may fail without the world's end; another turn comes soon then."""
+        """Return a context for a step that may fail: its error is logged, and another turn follows soon."""
         return self._faults.beside(f"the fork server stumbled over {what}", self._stumble)
 
     def _stumble(self, _: str) -> None:
@@ -171,8 +171,8 @@ class ForkServer:
         return bool(self._spare_time and self._holder and not self._children)
 
     def _import_more(self) -> None:
-        """Nobody wants anything: import one more of what the ranks will need later."""
-        with suppress(Exception):  # another version of torch may have moved it, or broken it
+        """Import one more module that the ranks will need later. Call this only when there is no order."""
+        with suppress(Exception):  # it may be moved or broken in another version of torch
             importlib.import_module(self._spare_time.pop(0))
         if not self._spare_time:
             why = freeze()
@@ -217,7 +217,7 @@ class ForkServer:
         self._tell(connection, Claimed(living))
         for exited in self._past:
             self._tell(connection, exited)
-        self._tell(connection, self._ready)  # whoever has heard this has heard all
+        self._tell(connection, self._ready)  # the last report of a claim
 
     def _obey(self, connection: socket.socket) -> None:
         try:
@@ -238,12 +238,12 @@ class ForkServer:
             try:
                 order: Order = msgspec.json.decode(line, type=Order)
             except (ValueError, RecursionError, msgspec.DecodeError):
-                self._farewell(connection)  # whoever this is, it is not a notebook of ours
+                self._farewell(connection)  # it is not a notebook of ours
                 return
             if isinstance(order, Claim):
                 self._claim(connection, order.pid)
             elif not self._holds(connection):
-                self._farewell(connection)  # it may look, and no more
+                self._farewell(connection)  # it may only read the status
                 return
             else:
                 with self._going_on(f"a {type(order).__name__}"):
@@ -277,7 +277,7 @@ class ForkServer:
             self._tell(self._holder[0], report)
 
     def _tell(self, connection: socket.socket, report: Report) -> None:
-        with suppress(OSError):  # it is gone; reading from it will say so
+        with suppress(OSError):  # it is gone; the next read will show it
             connection.sendall(msgspec.json.encode(report) + b"\n")
 
     # ── children ────────────────────────────────────────────────────────────────────────────────────
@@ -285,7 +285,7 @@ class ForkServer:
     def _start(self, order: Start) -> None:
         try:
             pid = self._fork(order) if self._ready.forks else self._spawn(order)
-        except Exception as error:  # noqa: BLE001 - too many processes, no memory, a working directory that is gone
+        except Exception as error:  # noqa: BLE001 - too many processes, no memory, a missing working directory
             self._report(Refused(order.key, str(error) or type(error).__name__))
             return
         self._children[pid] = order.key
@@ -294,7 +294,7 @@ class ForkServer:
         self._report(Started(order.key, pid))
 
     def _fork(self, order: Start) -> int:
-        with suppress(OSError):  # a disk that is full
+        with suppress(OSError):  # the disk is full
             sys.stdout.flush()
             sys.stderr.flush()
         pid = os.fork()
@@ -309,7 +309,7 @@ class ForkServer:
 
     def _spawn(self, order: Start) -> int:
         process = child.spawn(order)
-        self._spawned[process.pid] = process  # kept: a dropped Popen would be reaped behind our back
+        self._spawned[process.pid] = process  # kept, because Python would reap a dropped Popen itself
         return process.pid
 
     def _oom_kills(self) -> int:
@@ -328,18 +328,18 @@ class ForkServer:
                     self._mourn(pid, os.waitstatus_to_exitcode(status))
 
     def _mourn(self, pid: int, status: int) -> None:
-        """Tell of an end. It is known only now and only here, so nothing may come between."""
+        """Report the end of a child. Only this call knows of it, so nothing may fail before the report."""
         key, ooms = self._children.pop(pid), self._ooms.pop(pid, 0)
         self._spawned.pop(pid, None)
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # what it had started, and left
+            os.killpg(pid, signal.SIGKILL)  # its remaining child processes
         self._report(Exited(key, pid, status, self._oom_kills() > ooms))
 
     def _adopt(self, key: str, pid: int) -> str:
-        """Watch over a process whose parent is gone, after making sure that it is one of this world.
+        """Watch a process whose parent is gone, after a check that it belongs to this world.
 
         Returns:
-            Why that cannot be done with one that lives; else an empty text.
+            Why a live process cannot be watched; else an empty text.
         """
         try:
             environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
@@ -351,7 +351,7 @@ class ForkServer:
                 self._report(Exited(key, pid, None))
         except (FileNotFoundError, ProcessLookupError):
             self._report(Exited(key, pid, None))
-        except Exception as error:  # noqa: BLE001 - too many open files, a system that refuses: it lives all the same
+        except Exception as error:  # noqa: BLE001 - too many open files, or the system refuses: it lives nevertheless
             self._faults.log("a process could not be taken care of", error)
             return str(error) or type(error).__name__
         return ""
@@ -366,9 +366,9 @@ class ForkServer:
         signal.set_wakeup_fd(-1)
         for pid in (*self._children, *(pid for _, pid in self._adopted.values())):
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # each leads a group of its own: what it started goes too
+                os.killpg(pid, signal.SIGKILL)  # with its child processes: each leads a process group
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)  # unless it was forked this instant, and leads none yet
+                os.kill(pid, signal.SIGKILL)  # it may have been forked just now, and lead no group yet
         for pid in self._children:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)
@@ -376,7 +376,7 @@ class ForkServer:
 
 
 def _is_inhabited(home: WorldDir) -> bool:
-    """Whether ranks live here that a fork server before this one has started; they need the directory."""
+    """Tell whether an earlier fork server started ranks in this directory, which they still need."""
     try:
         home.read_world()
     except (OSError, msgspec.DecodeError):
@@ -389,14 +389,14 @@ def main() -> None:
     home = WorldDir(sys.argv[1])
     os.environ[HOME_VARIABLE] = str(home.path)
     listener = socket.socket(socket.AF_UNIX)
-    home.forkserver_socket.unlink(missing_ok=True)  # of one before this, that was killed
+    home.forkserver_socket.unlink(missing_ok=True)  # that of an earlier fork server that was killed
     listener.bind(os.fspath(home.forkserver_socket))
     listener.listen(8)
     try:
         why = warm_up(child.MODULES.values())
         ready = Ready(not why, count_gpus(), why)
-    except BaseException:  # noqa: BLE001 - an interrupt, too, must not leave the directory
-        # The log may go with the directory: the notebook holds it open.
+    except BaseException:  # noqa: BLE001 - an interrupt must not leave the directory either
+        # The log may be removed with the directory, because the notebook holds it open.
         traceback.print_exc()
         sys.stderr.flush()
         if not _is_inhabited(home):

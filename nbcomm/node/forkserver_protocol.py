@@ -1,4 +1,4 @@
-"""What the notebook and the fork server say to each other: one JSON object a line."""
+"""The messages between the notebook and the fork server: one JSON object a line."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from typing import Annotated
 import msgspec
 
 Pid = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-"""What a process may be called: a number that is no such thing must not travel on."""
+"""A valid process id; other numbers are refused."""
 
 
 def wired(text: str) -> str:
-    """What the system may hand out and JSON does not take, as JSON takes it: bytes that are no UTF-8."""
+    """Encode a text of the system for JSON, which does not allow bytes that are not UTF-8."""
     return os.fsencode(text).decode("latin-1")
 
 
 def unwired(text: str) -> str:
-    """The text that `wired` was given."""
+    """Decode a text that `wired` encoded."""
     return os.fsdecode(text.encode("latin-1"))
 
 
 class Start(msgspec.Struct, tag=True, frozen=True):
-    """Start a process under a key; its output goes to ``log``. Any `Started` answers it."""
+    """Start a process under a key; its output goes to ``log``. Answered by `Started` or `Refused`."""
 
     key: str
     what: str
@@ -39,15 +39,15 @@ class Lease(msgspec.Struct, tag=True, frozen=True):
 
 
 class Claim(msgspec.Struct, tag=True, frozen=True):
-    """From now on this connection steers the world; answered by `Claimed`, or `Busy` if another one does."""
+    """Claim the world for this connection. Answered by `Claimed`, or `Busy` if another connection holds it."""
 
     pid: Pid
 
 
 class Adopt(msgspec.Struct, tag=True, frozen=True):
-    """Take care of processes that a fork server before this one has started: by key, their pids.
+    """Watch processes that an earlier fork server started: by key, their pids.
 
-    Answered by `Adopted`; `Exited` tells, before, of those that are gone.
+    Answered by `Adopted`, after an `Exited` for each process that is gone.
     """
 
     children: dict[str, Pid]
@@ -58,7 +58,7 @@ class Shutdown(msgspec.Struct, tag=True, frozen=True):
 
 
 class Ready(msgspec.Struct, tag=True, frozen=True):
-    """Imports are done. ``forks`` tells how children start; ``gpus`` are the CUDA devices they would see."""
+    """Imports are done. ``forks`` tells how children start; ``gpus`` is the number of CUDA devices they would see."""
 
     forks: bool
     gpus: int
@@ -66,13 +66,13 @@ class Ready(msgspec.Struct, tag=True, frozen=True):
 
 
 class WorldStatus(msgspec.Struct, tag=True, frozen=True):
-    """What a visitor is told first: who steers the world.
+    """The first message to each connection: which notebook steers the world.
 
     Attributes:
-        pid: the fork server's.
-        holder: the process of the notebook that is connected; 0 if none is.
-        alone: seconds since the last one left.
-        lease: seconds that the world lives without one.
+        pid: the fork server's pid.
+        holder: the process of the notebook that holds the world; 0 if none does.
+        alone: seconds since the last notebook left.
+        lease: seconds that the world lives without a notebook.
     """
 
     pid: int
@@ -82,7 +82,7 @@ class WorldStatus(msgspec.Struct, tag=True, frozen=True):
 
 
 class Claimed(msgspec.Struct, tag=True, frozen=True):
-    """The world is yours. These processes live, by key; `Exited` tells of those that have ended meanwhile."""
+    """The connection holds the world. These processes live, by key; an `Exited` follows for each that has ended."""
 
     children: dict[str, int]
 
@@ -101,7 +101,7 @@ class Started(msgspec.Struct, tag=True, frozen=True):
 
 
 class Adopted(msgspec.Struct, tag=True, frozen=True):
-    """An `Adopt` is done. ``refused`` tells, by key, why a process that lives is not taken care of."""
+    """An `Adopt` is done. ``refused`` tells, by key, why a live process is not watched."""
 
     refused: dict[str, str]
 
@@ -116,8 +116,8 @@ class Refused(msgspec.Struct, tag=True, frozen=True):
 class Exited(msgspec.Struct, tag=True, frozen=True):
     """The process has ended.
 
-    ``status`` is minus the signal, or the exit code; None where another process was its parent. ``oom`` tells
-    whether the system has killed processes for lack of memory since this one was started.
+    ``status`` is minus the signal, or the exit code; None if another process was its parent. ``oom`` tells
+    whether the system has killed processes for lack of memory since this process was started.
     """
 
     key: str

@@ -1,4 +1,4 @@
-"""Memory that runs out: whom the system is to end first, and how one learns that it did."""
+"""Lack of memory: which processes the system kills first, and how many it has killed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ROOT = Path("/sys/fs/cgroup")
 
 
 def offer() -> None:
-    """Where memory runs out, this process is to be ended before those that have not said so."""
+    """Mark this process, so that the system kills it before unmarked processes when memory runs out."""
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("500")
 
@@ -20,7 +20,7 @@ def kills() -> int:
     """Count the processes of this control group that the system has killed because memory ran out.
 
     Returns:
-        How many; 0 also where the system does not say.
+        Their number; 0 also if the system does not report it.
     """
     for file in _files():
         with suppress(OSError, ValueError, StopIteration):
@@ -29,7 +29,7 @@ def kills() -> int:
 
 
 def _files() -> Iterator[Path]:
-    """Where the count may stand; in a container the group's path may be that of the host, which is not seen."""
+    """Yield files that may have the count; in a container the group's path may be the host's, which is not visible."""
     with suppress(OSError, ValueError):
         for line in _GROUPS.read_text().splitlines():
             _, controllers, path = line.split(":", 2)

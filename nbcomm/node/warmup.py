@@ -1,4 +1,4 @@
-"""What a fork server does before its first order: import what its children will need, and count GPUs."""
+"""The work of a fork server before its first order: import what its children will need, and count GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ALSO = ("nbcomm.comm", "nbcomm.comm.subset", "ipyparallel.serialize")
 
 
 def warm_up(modules: Iterable[str]) -> str:
-    """Import what children need. Return why they cannot be forked, or an empty text."""
+    """Import what children need, and return why they cannot be forked, or an empty text."""
     if sys.platform != "linux":
         return f"processes are not forked on {sys.platform}"
     if os.environ.get("NBCOMM_START") == "spawn":
@@ -26,17 +26,17 @@ def warm_up(modules: Iterable[str]) -> str:
 
 
 def freeze() -> str:
-    """Make ready to fork. Return why that cannot be, or an empty text."""
+    """Prepare this process for forks, and return why it cannot fork, or an empty text."""
     threads = len(list(Path("/proc/self/task").iterdir()))
     if threads > 1:
         return f"{threads} threads run after the imports"
     gc.collect()
-    gc.freeze()  # or the collector would touch, and so copy, every shared page
+    gc.freeze()  # or the collector would write to every shared page, and so copy it
     return ""
 
 
 def count_gpus() -> int:
-    """Count CUDA devices in a child: asking may initialise the driver, and forks cannot inherit that."""
+    """Count CUDA devices in a child process: the count may initialise the driver, which forks cannot inherit."""
     if "torch" not in sys.modules:
         code = "import torch; print(torch.cuda.device_count())"
         answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
