@@ -1,7 +1,7 @@
-"""What travels on the link between the notebook and a rank: messages, their encoding, and pickled values.
+"""The protocol of the link between the notebook and a rank: messages, their encoding, and pickled values.
 
-A message is one ZMQ multipart: the encoded struct first, then the raw buffers that belong to it (the tensors of a
-`Push`, say), which are never copied into the struct.
+A message is one ZMQ multipart: the encoded struct first, then its raw buffers (for example the tensors of a `Push`),
+which are never copied into the struct.
 """
 
 from __future__ import annotations

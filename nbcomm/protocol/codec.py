@@ -1,4 +1,4 @@
-"""How messages are encoded: msgpack, whatever a user's program has put into them."""
+"""The encoding of messages: msgpack, for any content from a user's program."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from .reports import FromRank
 from .requests import ToRank
 
 _DEEPEST = 100
-"""Levels of nesting that are kept where not all can be encoded."""
+"""Levels of nesting that are kept if not all can be encoded."""
 
 _NO_MESSAGE = (UnicodeDecodeError, RecursionError)
-"""What msgspec raises beside its own DecodeError: for a text that is none, and for what is nested too deep."""
+"""What msgspec raises beside its own DecodeError: for invalid text, and for too deep nesting."""
 
 _encoder = msgspec.msgpack.Encoder()
 _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
@@ -24,7 +24,7 @@ _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank
 def encode(message: ToRank | FromRank) -> bytes:
     """Encode one message's first frame.
 
-    Whatever a user's program prints, raises or displays can be encoded: what has no place in msgpack is replaced.
+    All that a user's program prints, raises or displays can be encoded: values that msgpack lacks are replaced.
     """
     try:
         return _encoder.encode(message)
@@ -33,7 +33,7 @@ def encode(message: ToRank | FromRank) -> bytes:
 
 
 def _encodable(value: Any, depth: int) -> Any:  # noqa: PLR0911 - a table of kinds, one line each
-    """Replace half characters, huge integers, unknown objects, and what is nested too deep."""
+    """Replace surrogate characters, huge integers, unknown objects, and too deep nesting."""
     if value is None or isinstance(value, bool | float | bytes):
         return value
     if isinstance(value, str):
@@ -59,7 +59,7 @@ def _key(key: Any) -> Any:
 
 
 def decode_to_rank(frame: bytes | memoryview) -> ToRank:
-    """Decode what the notebook sent; raises `msgspec.DecodeError` on anything else."""
+    """Decode a message of the notebook; raise `msgspec.DecodeError` for anything else."""
     try:
         return _to_rank.decode(frame)
     except _NO_MESSAGE as error:
@@ -67,7 +67,7 @@ def decode_to_rank(frame: bytes | memoryview) -> ToRank:
 
 
 def decode_from_rank(frame: bytes | memoryview) -> FromRank:
-    """Decode what a rank sent; raises `msgspec.DecodeError` on anything else."""
+    """Decode a message of a rank; raise `msgspec.DecodeError` for anything else."""
     try:
         return _from_rank.decode(frame)
     except _NO_MESSAGE as error:

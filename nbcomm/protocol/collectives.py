@@ -1,4 +1,4 @@
-"""What a rank says of its collectives, sends and receives: those that wait, and those that have been."""
+"""What a rank reports about its collectives, sends and receives: those that wait, and those that have ended."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ class PendingCall(msgspec.Struct, array_like=True, frozen=True):
         name: what was called: "all_reduce", "new_group", "send", …
         group: the process group's name.
         members: the group's global ranks.
-        seq: the position, from 1, among this rank's collectives in the group; of a send or receive, among
-            this rank's of the same kind, group, peer and tag.
+        seq: the position, from 1, among this rank's collectives in the group; of a send or receive, among this
+            rank's calls of the same kind, group, peer and tag.
         what: shape, dtype and reduction in words: "float32 (4,), sum". Often empty.
-        line: the line of the cell that called: "line 3: all_reduce(x)". Empty where it is not known.
+        line: the line of the cell that called: "line 3: all_reduce(x)". Empty if it is not known.
         since: when, by the rank's clock (`time.time`), in seconds.
-        peer: of a send or receive the other global rank; None for a receive from whoever sends first.
-        tag: of a send or receive.
-        limited: the wait for it ends by itself, because the caller gave a timeout.
-        lost: it has failed, because a connection to another rank was lost; the rank waits to hear why.
-        begun: the line of the cell that began it, where it is waited for in another one.
+        peer: of a send or receive the other global rank; None for a receive that accepts any source.
+        tag: the tag of a send or receive.
+        limited: whether the wait for it ends by itself, because the caller gave a timeout.
+        lost: whether it has failed because a connection to another rank was lost; the rank waits for the reason.
+        begun: the line of the cell that began it, if the rank waits for it in another line.
         thread: the name of the thread that waits, if that is not the main one.
     """
 
@@ -47,7 +47,7 @@ class PendingCall(msgspec.Struct, array_like=True, frozen=True):
 class MessageCount(msgspec.Struct, array_like=True, frozen=True):
     """How many sends to (or receives from) one peer with one tag a rank has issued in a group.
 
-    ``peer`` None: receives from whoever sends first that have not ended; those that have count for who sent.
+    ``peer`` None: receives that accept any source and have not ended; ended ones count for their sender.
     """
 
     group: str
@@ -57,16 +57,16 @@ class MessageCount(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CollectiveState(msgspec.Struct, array_like=True, frozen=True):
-    """How far a rank is with what needs other ranks; all numbers count from the forming of the group.
+    """A rank's progress in calls that need other ranks; all numbers count from the forming of the group.
 
     Attributes:
         issued: for each of its groups, how many collectives this rank has issued.
-        sent: its sends.
-        received: its receives.
-        waits: the main thread is stuck until one of these completes; empty where it is not stuck.
+        sent: the counts of its sends.
+        received: the counts of its receives.
+        waits: the main thread is stuck until one of these completes; empty if it is not stuck.
         line: what the main thread executes: "line 3: time.sleep(60)".
-        threads: threads that run code of cells beside the main thread, and may issue something yet.
-        beside: what such threads wait in, while the main thread waits for a thread.
+        threads: the number of threads that run code of cells beside the main thread, and may still issue calls.
+        beside: the calls in which such threads wait, while the main thread waits for a thread.
     """
 
     issued: dict[str, int] = {}
@@ -79,23 +79,23 @@ class CollectiveState(msgspec.Struct, array_like=True, frozen=True):
 
 
 class CallRecord(msgspec.Struct, array_like=True, frozen=True):
-    """A call that a cell made and that needed other ranks, as its journal has it.
+    """A record in the journal of a call of a cell that needed other ranks.
 
     Attributes:
         name: what was called: "all_reduce".
         kind: "collective", "send" or "recv".
-        group: the process group's name; empty where nothing moved.
-        members: its global ranks.
-        first: its sequence number; ``last`` that of the last of torch's calls that it took.
-        began: by the rank's clock (`time.time`), in seconds; so is ``ended``, 0 where that is not known.
-        failed: it raised.
-        peer: of a send or receive; so is ``tag``.
+        group: the process group's name; empty if nothing moved.
+        members: the group's global ranks.
+        first: its sequence number; ``last`` is that of the last torch call that it made.
+        began: when it began, by the rank's clock (`time.time`), in seconds; so is ``ended``, 0 if that is not known.
+        failed: whether it raised.
+        peer: the other rank of a send or receive; ``tag`` is its tag.
         line: the line of the cell; often empty.
         nbytes: bytes of data that the rank brought; 0 unless it was one tensor, or the cell was traced.
         how: op, src, dst and so on; None unless the cell was drawn. So are ``before`` and ``after``: the values of the
             rank, a text for each cell of the picture.
-        asked: when Python began to wait for it, where that was later; 0 where it did not, or that is not known.
-            Infinity for what was begun with ``async_op`` as long as nobody waits for it.
+        asked: when Python began to wait for it, if later than ``began``; 0 if it did not, or that is not known.
+            Infinity for a call with ``async_op`` that no code waits for yet.
     """
 
     name: str

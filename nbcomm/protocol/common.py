@@ -1,4 +1,4 @@
-"""What messages of both directions are made of."""
+"""Parts of the messages in both directions."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import msgspec
 
 
 class Message(msgspec.Struct, tag=True, array_like=True, frozen=True):
-    """Encoded as an array, the class's name first: smaller than a map, and unknown types are refused."""
+    """A message, encoded as an array with the class's name first: smaller than a map, and unknown types are refused."""
 
 
 class RankPlacement(msgspec.Struct, array_like=True, frozen=True):
-    """Where one rank sits; the numbers are torchrun's.
+    """The place of one rank; the numbers are torchrun's.
 
-    ``device`` is what `torch.device` takes: ``"cpu"`` or ``"cuda:1"``.
+    ``device`` is as for `torch.device`: ``"cpu"`` or ``"cuda:1"``.
     """
 
     rank: int
@@ -27,7 +27,7 @@ class RankPlacement(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):
-    """An exception as its rank rendered it; ``traceback`` may hold ANSI colours."""
+    """An exception as its rank rendered it; ``traceback`` may contain ANSI colours."""
 
     name: str
     message: str

@@ -1,4 +1,4 @@
-"""What a cell shows, as it travels: text, displays, results, and what its widgets say."""
+"""The messages with a cell's output: text, displays, results, and messages of its widgets."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Display(msgspec.Struct, tag="d", array_like=True, frozen=True):
 
 
 LIVE = "nbcomm-live-"
-"""How the ``display_id`` of a text begins that changes all the time, as a progress bar does."""
+"""The beginning of the ``display_id`` of a text that changes all the time, such as a progress bar."""
 
 
 class Result(msgspec.Struct, tag="r", array_like=True, frozen=True):
@@ -40,21 +40,21 @@ class Result(msgspec.Struct, tag="r", array_like=True, frozen=True):
 
 
 class Clear(msgspec.Struct, tag="c", array_like=True, frozen=True):
-    """``clear_output``: this rank's output of the cell so far goes; with ``wait``, at its next output."""
+    """``clear_output``: remove this rank's output of the cell so far; with ``wait``, at its next output."""
 
     wait: bool = False
 
 
 class CommFromRank(msgspec.Struct, tag="m", array_like=True, frozen=True):
-    """What a comm made on the rank (a widget's, say) tells its other half in the page.
+    """A message from a comm on the rank (for example a widget's) to its counterpart in the page.
 
     Attributes:
         kind: "open", "msg" or "close".
         comm: its id.
         data: as in Jupyter's own messages; so is ``metadata``.
-        target: who is to answer an "open": "jupyter.widget" for widgets.
-        buffers: binary parts, which ``data`` refers to.
-        late: it came after its cell had ended.
+        target: the target of an "open": "jupyter.widget" for widgets.
+        buffers: binary parts, to which ``data`` refers.
+        late: whether it was sent after its cell had ended.
     """
 
     kind: str

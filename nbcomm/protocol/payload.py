@@ -1,7 +1,7 @@
-"""Values on their way between the notebook and the ranks: pickled, with their bytes beside the pickle.
+"""Values in transit between the notebook and the ranks: pickled, with their bytes beside the pickle.
 
-Pickle protocol 5 hands large buffers out instead of copying them into the pickle; NumPy does so by
-itself, and `_Pickler` teaches it torch's tensors. Buffers then travel as raw frames, or, when both ends
+Pickle protocol 5 passes large buffers out of band instead of copying them into the pickle. NumPy supports
+this itself, and `_Pickler` adds it for torch's tensors. Buffers then travel as raw frames, or, if both ends
 share a file system, in one file that the receiver maps: copied once, by the sender.
 
 A receiver's arrays and tensors are writable and its own: a mapped file is private to the mapping.
@@ -28,13 +28,13 @@ from ..errors import TransferError
 from .common import Payload
 
 FILE_FROM = 1 << 20
-"""Buffers of at least this many bytes together travel in a file where the two ends share one."""
+"""Buffers of at least this many bytes together travel in a file, if both ends share a file system."""
 
 _ALIGN = 64
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """Takes functions and classes typed in a notebook by value, and tensors by their raw bytes."""
+    """A pickler that takes functions and classes typed in a notebook by value, and tensors by their raw bytes."""
 
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
@@ -46,13 +46,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no
 
 
 def _reduce_tensor(torch: Any, tensor: Any) -> Any:
-    """Reduce a dense tensor to its bytes; None for those that torch's own pickling must handle."""
+    """Reduce a dense tensor to its bytes; return None for a tensor that torch's own pickling must handle."""
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
         return None
     plain = tensor.detach().cpu().contiguous()
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
-    # A tensor of one element is contiguous whatever its strides are, but has bytes only where they are 1.
+    # A tensor of one element is contiguous for any strides, but can be viewed as bytes only with strides of 1.
     flat = plain.as_strided((plain.numel(),), (1,))
     data = flat.view(torch.uint8).numpy() if plain.numel() else None
     return _rebuild_tensor, (
@@ -71,7 +71,7 @@ def _rebuild_tensor(
     requires_grad: bool,  # noqa: FBT001 - pickle calls this, by position
     parameter: bool,  # noqa: FBT001
 ) -> Any:
-    # Imported by name: a notebook that only steers never loads torch, one that pulls a tensor must.
+    # Imported by name: a notebook that only steers never loads torch, but one that pulls a tensor must.
     torch = importlib.import_module("torch")
     kind = getattr(torch, dtype)
     if data is None:
@@ -87,11 +87,11 @@ def pack(value: Any, bulk: Path | None = None) -> tuple[Payload, list[Any]]:
     """Pickle a value.
 
     Args:
-        value: anything that cloudpickle takes; CUDA tensors arrive on the CPU.
-        bulk: a directory that the receiver sees too; large buffers go to a file there.
+        value: anything that cloudpickle accepts; CUDA tensors arrive on the CPU.
+        bulk: a directory that the receiver can read too; large buffers go to a file there.
 
     Returns:
-        The blob, and the raw buffers that must travel behind its message as frames.
+        The blob, and the raw buffers that must follow its message as frames.
 
     Raises:
         TransferError: the value cannot be pickled; the message says why.
@@ -118,7 +118,7 @@ def unpack(blob: Payload, frames: Sequence[Any]) -> Any:
     """Rebuild a value; frames are the message's buffers (bytes, memoryviews or ZMQ frames).
 
     Raises:
-        TransferError: the value cannot be rebuilt here (a module that is missing, say).
+        TransferError: the value cannot be rebuilt here (for example, a module is missing).
     """
     buffers: list[Any] = _map(blob) if blob.path else [bytearray(memoryview(frame)) for frame in frames]
     try:
@@ -128,21 +128,21 @@ def unpack(blob: Payload, frames: Sequence[Any]) -> Any:
 
 
 def release(blob: Payload) -> None:
-    """Remove the blob's file, once every receiver has mapped it (mappings stay valid)."""
+    """Remove the blob's file. Call this after every receiver has mapped it; the mappings stay valid."""
     if blob.path:
         Path(blob.path).unlink(missing_ok=True)
 
 
 def _write(bulk: Path, buffers: list[memoryview]) -> Path | None:
-    """Write the buffers to one file.
+    """Write the buffers to one file, and return its path.
 
-    None where the place is not ours alone, or has not room for twice as much, or no file may be as large.
+    Return None if the directory is not ours alone, or has no room for twice as much, or no file may be as large.
     """
     with suppress(FileExistsError):
         bulk.mkdir(mode=0o700)
     status = bulk.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        return None  # /dev/shm is everybody's, and the name can be read off the list of processes
+        return None  # all users can write to /dev/shm, and the name is in the list of processes
     room = os.statvfs(bulk)
     if 2 * sum(buffer.nbytes for buffer in buffers) > room.f_bavail * room.f_frsize:
         return None
@@ -163,7 +163,7 @@ def _write(bulk: Path, buffers: list[memoryview]) -> Path | None:
 
 def _map(blob: Payload) -> list[memoryview]:
     with Path(blob.path).open("rb") as file:
-        # A private mapping: writable, copied page by page as it is written, never seen by anybody else.
+        # A private mapping: writable, copied page by page when it is written, never visible to other processes.
         view = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))
     buffers, start = [], 0
     for size in blob.sizes:

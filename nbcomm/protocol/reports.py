@@ -1,4 +1,4 @@
-"""What a rank tells the notebook: answers, output, and what it asks of a person."""
+"""Messages from a rank to the notebook: answers, output, and requests for input."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .output import Item
 
 
 class Hello(Message):
-    """The agent is connected. ``gpus`` is how many CUDA devices the process sees."""
+    """The agent is connected. ``gpus`` is the number of CUDA devices that the process sees."""
 
     rank: int
     pid: int
@@ -20,15 +20,15 @@ class Hello(Message):
 
 
 class Attached(Message):
-    """The engine's shell is ready: from now on cells can run."""
+    """The engine's shell is ready to run cells."""
 
     rank: int
 
 
 class Resume(Message):
-    """The rank is connected to a notebook that did not give it ``run``: what it has said of it follows once more.
+    """The rank is connected to a notebook that did not send it ``run``; its messages about ``run`` are repeated next.
 
-    ``ranks`` are all that run it.
+    ``ranks`` are all ranks that run it.
     """
 
     run: int
@@ -36,7 +36,7 @@ class Resume(Message):
 
 
 class Output(Message):
-    """What a rank's cell has shown since the last one. All of a cell's come before its `Done`, late ones after."""
+    """What a rank's cell has shown since the last `Output`. All of a cell's come before its `Done`, late ones after."""
 
     run: int
     items: list[Item]
@@ -45,11 +45,11 @@ class Output(Message):
 class Done(Message):
     """The answer to a request with an ``id``.
 
-    ``failure`` is None where it worked; ``blob`` carries what was asked for. For a cell, ``interrupted``
-    tells that it ended by KeyboardInterrupt, ``broken`` that its groups must be formed anew, ``doing`` how
-    far the rank was when it ended, ``began`` when it had begun (by the rank's clock), ``steps`` what it made that
-    needed other ranks, and ``dropped`` how many more there were before those, -1 where that could not be told.
-    ``notes`` are sentences about what should have accompanied it, and failed.
+    ``failure`` is None if it succeeded; ``blob`` carries the requested values. For a cell, ``interrupted`` tells
+    that it ended by KeyboardInterrupt, ``broken`` that its groups must be re-formed, ``doing`` the rank's progress
+    when it ended, ``began`` when it began (by the rank's clock), ``steps`` its calls that needed other ranks, and
+    ``dropped`` how many earlier ones are not kept, -1 if that is not known. ``notes`` are sentences about secondary
+    work that failed.
     """
 
     id: int
@@ -66,7 +66,7 @@ class Done(Message):
 
 
 class Mismatch(Message):
-    """Ranks do different things at the same place of a group, which this rank saw before it moved any data."""
+    """The ranks' calls with one sequence number do not match, which this rank saw before it moved any data."""
 
     run: int | None
     generation: int
@@ -74,9 +74,9 @@ class Mismatch(Message):
 
 
 class IntrospectReply(Message):
-    """The answer to an `IntrospectRequest`; as in Jupyter's own ``complete_reply`` or ``inspect_reply``.
+    """The answer to an `IntrospectRequest`, as in Jupyter's own ``complete_reply`` or ``inspect_reply``.
 
-    ``content`` is empty where the rank cannot say, because it is not ready, or an earlier answer takes too long.
+    ``content`` is empty if the rank cannot answer, because it is not ready, or an earlier answer takes too long.
     """
 
     id: int
@@ -84,10 +84,10 @@ class IntrospectReply(Message):
 
 
 class InputRequest(Message):
-    """A rank waits for a line that a person types: `input`, `getpass`, a debugger. Answered by a `InputReply`.
+    """A rank waits for a line from the user: `input`, `getpass`, a debugger. Answered by an `InputReply`.
 
-    ``number`` counts the questions of the rank; ``hidden``: what is typed must not be seen; ``dialogue``: a debugger
-    asks, or something else that will ask again as soon as it has an answer.
+    ``number`` counts the rank's requests; ``hidden``: the typed text must not be shown; ``dialogue``: a debugger asks,
+    or another program that asks again after each answer.
     """
 
     run: int
@@ -98,17 +98,17 @@ class InputRequest(Message):
 
 
 class InputCancelled(Message):
-    """The rank waits no longer for the answer to this `InputRequest`: it was interrupted, say."""
+    """The rank no longer waits for the answer to this `InputRequest`, for example because it was interrupted."""
 
     run: int
     number: int
 
 
 class StatusReply(Message):
-    """What a rank is doing now. Bytes of memory; ``since`` is the rank's clock (`time.time`) in seconds.
+    """A rank's present state. Memory is in bytes; ``since`` is by the rank's clock (`time.time`) in seconds.
 
-    ``steps`` are the last few of the running cell. Of the requests, ``heard`` is the last that has come, ``begun`` the
-    last that was begun, ``answered`` the last whose answer has been sent. ``pss``: the memory is proportional, and else
+    ``steps`` are the last few of the running cell. Of the requests, ``heard`` is the last that arrived, ``begun`` the
+    last that was begun, ``answered`` the last whose answer was sent. ``pss``: the memory is proportional; else it is
     resident.
     """
 

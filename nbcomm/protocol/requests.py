@@ -1,4 +1,4 @@
-"""What the notebook asks of a rank."""
+"""Messages from the notebook to a rank."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from .common import Message, Payload, RankPlacement
 
 
 class FormGroups(Message):
-    """Take this place and form the process group of ``generation``; a rank that has one forms all its groups anew.
+    """Take this place and form the process group of ``generation``; a rank with groups re-forms all of them.
 
     Attributes:
-        id: the request's.
-        place: where this rank sits.
-        store: the socket of the rendezvous, fresh for each generation.
-        serves: this rank serves the store.
-        generation: from 1.
+        id: the request's id.
+        place: the place of this rank.
+        store: the socket of the rendezvous, new for each generation.
+        serves: whether this rank serves the store.
+        generation: the number of the generation, from 1.
         master_addr: for libraries that read MASTER_ADDR; so is ``master_port``.
         timeout: seconds that a collective may take.
         board: the directory of the board on which the ranks compare their calls; "" for none.
-        absent: ranks that are dead: groups with them are not formed.
-        newcomers: ranks whose process is new: the others tell them which groups there are.
+        absent: dead ranks; groups with them are not formed.
+        newcomers: ranks with a new process; the other ranks tell them which groups exist.
         plain: why the groups are torch's own; empty if they are ours.
     """
 
@@ -39,10 +39,10 @@ class FormGroups(Message):
 
 
 class Run(Message):
-    """Run a cell on the main loop. ``ranks`` are all that run it; ``number`` is the notebook's In[number].
+    """Run a cell on the main loop. ``ranks`` are all ranks that run it; ``number`` is the notebook's In[number].
 
     ``draw``: keep the values of its collectives for pictures; ``trace``: keep all of them, with their bytes.
-    ``script``: the code is not the user's, but runs a script of theirs.
+    ``script``: the code is not the user's, but runs a script of the user's.
     """
 
     id: int
@@ -69,7 +69,7 @@ class Pull(Message):
 
 
 class Call(Message):
-    """Call the blob's ``(function, args, kwargs)`` in the user's namespace and send back what it returns.
+    """Call the blob's ``(function, args, kwargs)`` in the user's namespace and send back its result.
 
     With ``local_rank`` the function's first argument is the rank's own local rank.
     """
@@ -81,9 +81,9 @@ class Call(Message):
 
 
 class DescribeVariables(Message):
-    """Send back what variables are, in a dict; ``names``, or expressions of names, empty: all that the user made.
+    """Send back descriptions of variables, in a dict; ``names`` are names or expressions; empty: all of the user's.
 
-    ``hashes``: with the hash of each value, so that ranks can be compared.
+    ``hashes``: add the hash of each value, so that ranks can be compared.
     """
 
     id: int
@@ -92,16 +92,16 @@ class DescribeVariables(Message):
 
 
 class SendVariable(Message):
-    """Send back the value of ``name``, a name or an expression, in the form in which a `CompareVariable` has it."""
+    """Send back the value of ``name``, a name or an expression, in the form that a `CompareVariable` carries."""
 
     id: int
     name: str
 
 
 class CompareVariable(Message):
-    """Say, in a dict, how the value of ``name`` differs from the blob's, which another rank has offered.
+    """Send back, in a dict, how the value of ``name`` differs from the blob's, which another rank has sent.
 
-    Numbers that are no further apart than ``atol`` are as good as equal.
+    Numbers that differ by at most ``atol`` count as equal.
     """
 
     id: int
@@ -111,7 +111,7 @@ class CompareVariable(Message):
 
 
 class IntrospectRequest(Message):
-    """Answer with a `IntrospectReply`, also while the main thread is busy: what a person asks while typing.
+    """Complete or inspect code that the user types; answer with an `IntrospectReply`, even if the main thread is busy.
 
     ``kind`` is "complete" or "inspect"; ``cursor`` is a position in ``code``, in characters; ``detail`` 1 means ``??``.
     """
@@ -126,7 +126,7 @@ class IntrospectRequest(Message):
 class InputReply(Message):
     """The answer to an `InputRequest` of the same run and number.
 
-    ``error`` is the name of what is to be raised instead ("EOFError" or "StdinNotImplementedError"), with ``text``.
+    ``error`` is the name of an exception to raise instead ("EOFError" or "StdinNotImplementedError"), with ``text``.
     """
 
     run: int
@@ -136,7 +136,7 @@ class InputReply(Message):
 
 
 class CommToRank(Message):
-    """What the page says to a comm of this rank; the fields are those of `CommFromRank`."""
+    """A message from the page to a comm of this rank; the fields are those of `CommFromRank`."""
 
     kind: str
     comm: str
@@ -146,15 +146,15 @@ class CommToRank(Message):
 
 
 class Interrupt(Message):
-    """Raise KeyboardInterrupt in the main thread if it runs the cell ``run``; else nothing."""
+    """Raise KeyboardInterrupt in the main thread if it runs the cell ``run``; else do nothing."""
 
     run: int
 
 
 class Abort(Message):
-    """End the group's generation, and the request ``run`` if it runs: everything that waits for it fails.
+    """End the groups' generation, and the request ``run`` if it runs: every wait in the generation fails.
 
-    ``error`` is the name of the exception to raise, of those in `nbcomm.errors`, with ``text``.
+    ``error`` is the name of the exception in `nbcomm.errors` to raise, with ``text``.
     """
 
     run: int
@@ -164,10 +164,10 @@ class Abort(Message):
 
 
 class StatusRequest(Message):
-    """Answer with a `StatusReply`. Any message, this one too, renews the lease.
+    """Answer with a `StatusReply`. Like any message, this renews the lease.
 
-    ``seen``: whatever was said of requests up to this id has been heard; a later notebook need not be told.
-    ``question``: the answer carries it back, so an answer to an earlier question is not taken for it.
+    ``seen``: all messages about requests up to this id have arrived; a later notebook does not need them.
+    ``question``: the answer returns it, so that an answer to an earlier question is not mistaken for this one.
     """
 
     seen: int = 0
@@ -179,6 +179,6 @@ class Stop(Message):
 
 
 MainLoopRequest = FormGroups | Run | Push | Pull | Call | DescribeVariables | SendVariable | CompareVariable
-"""What the main loop does, one after the other, and answers with a `Done`."""
+"""The requests that the main loop handles one after the other, and answers with a `Done`."""
 
 ToRank = MainLoopRequest | IntrospectRequest | Interrupt | Abort | StatusRequest | Stop | InputReply | CommToRank
