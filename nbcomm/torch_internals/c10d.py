@@ -1,4 +1,4 @@
-"""Torch's own modules under short names, and what of them has names of its own here."""
+"""Torch's own modules under short names, and nbcomm's names for parts of them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import torch
 import torch.distributed
 import torch.distributed.distributed_c10d
 
-# Torch's stubs know little of what is used here, and its versions differ: what is there is seen at run time.
+# Torch's stubs lack most of what is used here, and its versions differ, so attributes are checked at run time.
 dist: Any = torch.distributed
 c10d: Any = torch.distributed.distributed_c10d
 _C: Any = torch._C._distributed_c10d
 
 PLUGIN = "nbcomm"
-"""The name under which torch knows the maker of our groups; users see the backend's true name."""
+"""The name under which torch knows the creator of our groups; users see the backend's real name."""
 
 PASSED_ON = (
     "_allgather_base",
@@ -49,16 +49,16 @@ PASSED_ON = (
 
 
 Undo = Callable[[], None]
-"""Puts back what was there before."""
+"""A function that restores the previous value."""
 
 
 def put(owner: Any, name: str, value: Any) -> Undo:
-    """Put something in the place of what torch has there; return what puts that back."""
+    """Replace an attribute of torch's, and return a function that restores it."""
     before = getattr(owner, name)
     setattr(owner, name, value)
     return lambda: setattr(owner, name, before)
 
 
 def hash_of(text: str) -> int:
-    """A number of 32 bits from a text, the same in every process."""
+    """Return a 32-bit hash of a text that is the same in every process."""
     return zlib.crc32(text.encode())

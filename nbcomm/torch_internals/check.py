@@ -1,4 +1,4 @@
-"""Whether this version of torch has what nbcomm uses of it: asked once, before a world is formed."""
+"""The check that this version of torch has what nbcomm uses of it, made once before a world is formed."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from .c10d import _C, c10d, dist, put
 from .process_groups import give_default
 
 _NEEDED_FROM_CPP = ("allgather", "allreduce", "broadcast")
-"""What C++ (DDP's reducer, functional collectives) calls, and must find in a group written in Python."""
+"""The methods that C++ (DDP's reducer, functional collectives) calls on a group written in Python."""
 
 
 def self_check() -> str:
-    """Say why this torch cannot hand out our groups; an empty text if it can."""
+    """Return why this torch cannot hand out our groups; an empty text if it can."""
     if not dist.is_available() or not dist.is_gloo_available():
         return "this torch has no gloo"
     missing = [
@@ -40,11 +40,11 @@ def self_check() -> str:
 
 
 class _SeenError(Exception):
-    """What was put in the place of something of torch's has been called."""
+    """A replacement of a function of torch's was called."""
 
 
 def _try_to_watch() -> str:
-    """Put something in the places where waits and new groups are seen, and call what users call."""
+    """Replace the functions for waits and new groups, and check that users' calls reach the replacements."""
 
     def seen(*_: Any, **__: Any) -> None:
         raise _SeenError
@@ -64,7 +64,7 @@ def _try_to_watch() -> str:
             call()
         except _SeenError:
             continue
-        except Exception as error:  # noqa: BLE001 - whatever came first, it was not what was put there
+        except Exception as error:  # noqa: BLE001 - any other error means that the replacement was not called
             return f"torch {torch.__version__} bypasses {name}: {error}"
         finally:
             undo()
@@ -77,7 +77,7 @@ _NAME = "nbcomm-probe"
 
 
 class _Probe(torch.distributed.ProcessGroup):
-    """A group written in Python, as ours are, with a default backend that has other numbers and another name."""
+    """A group written in Python, like ours, whose default backend has another rank, size and name."""
 
     called = False
 
@@ -106,14 +106,14 @@ class _Probe(torch.distributed.ProcessGroup):
 
 
 def _try_a_group() -> str:
-    """Ask a group written in Python from C++, once: for a collective, and for what it is."""
+    """Call a collective of a group written in Python from C++, and read its rank, size and name."""
     probe, how = _Probe(), f"torch {torch.__version__} does not call process groups written in Python"
     try:
         _C._register_process_group(_NAME, probe)
         functional = torch.ops._c10d_functional
         functional.wait_tensor(functional.all_reduce(torch.zeros(1), "sum", _NAME))
         told = (probe.rank(), probe.size(), probe.group_name)
-    except Exception as error:  # noqa: BLE001 - whatever goes wrong here would go wrong later
+    except Exception as error:  # noqa: BLE001 - any failure here would happen later, too
         return f"{how}: {error}"
     finally:
         _C._unregister_process_group(_NAME)

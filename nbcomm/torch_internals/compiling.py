@@ -1,4 +1,4 @@
-"""``torch.compile`` in cells, which needs to know what of them is nbcomm's."""
+"""``torch.compile`` in cells, which must know what belongs to nbcomm."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from .c10d import Undo, put
 
 
 def follow_compile(given: Iterable[Any]) -> Undo:
-    """From now on, what is compiled may use our process groups, and the names that cells have without an import.
+    """Let compiled code use our process groups, and the names that cells have without an import, from now on.
 
-    Dynamo would trace the code of our groups, of which it may only see what torch's have. And where a name is found
-    among the built-in ones, Dynamo wants a function, or a value that Python itself has there.
+    Otherwise Dynamo would trace the code of our groups, although it may only see what torch's groups have. And for a
+    name among the built-in ones, Dynamo accepts only a function, or a value that Python itself has there.
 
-    It is told when somebody compiles, for its import takes seconds.
+    Dynamo is configured at the first compilation, because its import takes seconds.
 
     Args:
-        given: what cells have without an import.
+        given: the values that cells have without an import.
     """
     plain, values = torch.compile, [value for value in given if not callable(value)]
     told = False
@@ -30,7 +30,7 @@ def follow_compile(given: Iterable[Any]) -> Undo:
     def tell_and_compile(*args: Any, **kwargs: Any) -> Any:
         nonlocal told
         if not told:
-            with suppress(Exception):  # another version of torch, or one that cannot compile here: it says so itself
+            with suppress(Exception):  # another version of torch, or one that cannot compile here and says so itself
                 _tell(values)
             told = True
         return plain(*args, **kwargs)

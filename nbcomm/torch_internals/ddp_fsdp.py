@@ -1,4 +1,4 @@
-"""DDP and FSDP modules, which hold on to a collective that was interrupted inside their forward or backward."""
+"""DDP and FSDP modules, which keep the state of a collective that was interrupted in their forward or backward."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any
 from .c10d import Undo, dist, put
 
 _ddp_modules: weakref.WeakKeyDictionary[Any, tuple[list[Any], tuple[Any, ...]]] = weakref.WeakKeyDictionary()
-"""Each with the parameters that it reduces, and what else its buckets were made of."""
+"""The DDP modules, each with the parameters that it reduces, and the other arguments that made its buckets."""
 
 _builtin_hooks: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""The hooks that torch has in C++, of the modules that have one: the module itself keeps others only."""
+"""The modules' hooks that torch has in C++: the module itself keeps only other hooks."""
 
 
 def follow_modules() -> Undo:
-    """From now on, know every DDP module that is made, copied or unpickled."""
+    """Record every DDP module that is made, copied or unpickled from now on."""
     from torch.nn.parallel import DistributedDataParallel
 
     undo = contextlib.ExitStack()
@@ -31,7 +31,7 @@ def follow_modules() -> Undo:
     @functools.wraps(make)
     def init_helper(self: Any, parameters: list[Any], *rest: Any) -> None:
         make(self, parameters, *rest)
-        # By weak references, for a parameter's hooks may hold the module.
+        # By weak references, because a parameter's hooks may hold the module.
         _ddp_modules[self] = [weakref.ref(parameter) for parameter in parameters], rest
 
     @functools.wraps(register)
@@ -45,7 +45,7 @@ def follow_modules() -> Undo:
 
 
 def interrupted() -> bool:
-    """Whether a module is inside its forward or backward: after a cell that failed, nobody will end it."""
+    """Tell whether a module is inside its forward or backward, which nothing will end after a failed cell."""
     return any(_in_backward(module) for module in list(_ddp_modules)) or any(map(_in_iteration, _fsdp_modules()))
 
 
@@ -56,8 +56,8 @@ def _in_backward(module: Any) -> bool:
         return True
     except AttributeError:  # another version of torch
         return False
-    # The first backward with a static graph does not say where it is, and only the third forward notes that it has
-    # ended: until then a module may be taken for interrupted, which costs hundredths of a second.
+    # The first backward with a static graph does not show its progress, and only the third forward notes its end.
+    # Until then a module may be mistaken for an interrupted one, which costs hundredths of a second.
     begun = module.static_graph and module._static_graph_delay_allreduce_enqueued
     return bool(begun and not module._has_rebuilt_buckets)
 
@@ -66,23 +66,23 @@ def _in_iteration(module: Any) -> bool:
     try:
         context = module._get_fsdp_state()._state_ctx
         inside = context.iter_forward_root is not None or context.post_backward_final_callback_queued
-    except (AttributeError, RuntimeError):  # another version of torch, or a module that was taken apart
+    except (AttributeError, RuntimeError):  # another version of torch, or a dismantled module
         return False
     return bool(inside)
 
 
 def reset_interrupted_modules() -> None:
-    """Let DDP and FSDP modules begin anew after an abort inside their forward or backward.
+    """Reset DDP and FSDP modules after an abort inside their forward or backward.
 
-    Without it FSDP's ranks issue different collectives. DDP may still wait for gradients of the backward that was cut
-    short; worse, where the abort hit while the ranks agreed on new buckets, some have them and some have not, and the
-    gradients of one parameter would be added to those of another. Every rank of a module's group must do so.
+    Without it FSDP's ranks issue different collectives. DDP may still wait for gradients of the aborted backward;
+    worse, if the abort came while the ranks agreed on new buckets, only some ranks have them, and the gradients of one
+    parameter would be added to those of another. Every rank of a module's group must call this.
     """
     for module, (parameters, rest) in list(_ddp_modules.items()):
         try:
             _new_reducer(module, [found() for found in parameters], *rest)
-        except Exception:  # noqa: BLE001 - another version of torch, or a module that was taken apart: cells must go on
-            with contextlib.suppress(Exception):  # what is left is to forget the last backward
+        except Exception:  # noqa: BLE001 - another version of torch, or a dismantled module: cells must still run
+            with contextlib.suppress(Exception):  # at least forget the last backward
                 module.reducer._reset_state()
     for found in _fsdp_modules():
         with contextlib.suppress(Exception):  # only roots may be reset; torch refuses the others
@@ -91,10 +91,10 @@ def reset_interrupted_modules() -> None:
 
 
 def _new_reducer(module: Any, parameters: list[Any], *rest: Any) -> None:
-    """Give a DDP module the buckets that it began with, as torch does for one that was unpickled."""
+    """Give a DDP module its initial buckets, as torch does for an unpickled module."""
     frozen = [parameter for parameter in parameters if not parameter.requires_grad]
     try:
-        for parameter in frozen:  # the reducer must know them all the same: they may be thawed
+        for parameter in frozen:  # the reducer must know them, because they may be unfrozen later
             parameter.requires_grad = True
         module.reducer._remove_autograd_hooks()
         module._has_rebuilt_buckets = False
@@ -115,7 +115,7 @@ def _new_reducer(module: Any, parameters: list[Any], *rest: Any) -> None:
 
 
 def _discard_gradients(root: Any) -> None:
-    """Forget what the backward that was cut short has left on unsharded parameters, where no zero_grad reaches it."""
+    """Discard gradients of an aborted backward on unsharded parameters, which no zero_grad reaches."""
     for state in root._get_fsdp_state()._state_ctx.all_states:
         for group in state._fsdp_param_groups:
             for parameter in group.fsdp_params:
@@ -125,11 +125,11 @@ def _discard_gradients(root: Any) -> None:
 
 
 def _fsdp_modules() -> list[Any]:
-    """Every module that was fully sharded, roots and others."""
+    """Return every fully sharded module, roots and others."""
     fsdp = sys.modules.get("torch.distributed.fsdp")
     module_type = getattr(fsdp, "FSDPModule", None)
     # fully_shard makes a subclass for each class of modules that it wraps: none means that it was never called
     if module_type is None or not module_type.__subclasses__() or not hasattr(module_type, "reset_iter_state"):
         return []
-    # type(), for isinstance would ask proxies, which may answer by computing something
+    # type(), because isinstance would ask proxies, which may compute something to answer
     return [found for found in gc.get_objects() if issubclass(type(found), module_type)]

@@ -1,6 +1,6 @@
-"""Gloo's connections, told from all other sockets of the process: shutting them frees whoever waits on them.
+"""Gloo's connections, distinguished from all other sockets of the process: shutting them frees those who wait on them.
 
-A rank that waits in a gloo collective cannot be freed otherwise: no abort of torch's reaches it.
+A rank that waits in a gloo collective cannot be freed otherwise: torch has no abort that reaches it.
 """
 
 from __future__ import annotations
@@ -18,36 +18,36 @@ from typing import Any
 from .c10d import dist, hash_of
 
 THREADS = 2
-"""Of a gloo group: as many as where torch makes its options itself, for one device; DDP's logger tells how many."""
+"""Threads of a gloo group: as many as in torch's own options for one device; DDP's logger shows the number."""
 
 _LOOPBACK = "127.0.0.1"
 
 
 class GlooDevice:
-    """The address on which this process's gloo connections are made, known by nothing else.
+    """The address of this process's gloo connections, which nothing else uses.
 
-    Linux answers on all of 127/8, so a world takes an address of its own there. macOS answers on 127.0.0.1 only;
+    Linux listens on all of 127/8, so a world takes an address of its own there. macOS listens on 127.0.0.1 only, so
     there gloo's sockets are those that appear while a group forms.
 
     Args:
         name: the world's name; ranks of one world share the address, and two worlds hardly ever do.
-        reserve: take an address of its own if the system has one.
+        reserve: take an address of its own if the system allows it.
     """
 
     def __init__(self, name: str, *, reserve: bool = True) -> None:
         reserved = reserve and sys.platform == "linux"
         digest = hash_of(name)
-        # 127.64–127.191: far from 127.0.0.1 and from what resolvers take for themselves (127.0.0.53).
+        # 127.64–127.191: far from 127.0.0.1 and from the addresses of resolvers (127.0.0.53).
         self.address = (
             f"127.{64 + (digest >> 16) % 128}.{(digest >> 8) & 255}.{1 + digest % 254}" if reserved else _LOOPBACK
         )
         self._reserved = reserved
         self._noted: dict[int, int] = {}
-        """Sockets that appeared while a group formed: by descriptor, the inode, for descriptors are given anew."""
+        """Sockets that appeared while a group formed: by descriptor, the inode, because descriptors are reused."""
         self._device: Any = None
 
     def options(self, timeout: timedelta) -> Any:
-        """Options for a `ProcessGroupGloo` on this address."""
+        """Return options for a `ProcessGroupGloo` on this address."""
         if self._device is None:
             self._device = dist.ProcessGroupGloo.create_device(hostname=self.address)
         options = dist.ProcessGroupGloo._Options()
@@ -58,10 +58,10 @@ class GlooDevice:
 
     @contextlib.contextmanager
     def noting(self, *, elsewhere: bool = False) -> Iterator[None]:
-        """While a group forms, note which sockets appear, if the address does not tell.
+        """Record the sockets that appear while a group forms in the block, if the address does not identify them.
 
         Args:
-            elsewhere: the group is made by torch, on an address of its own choice.
+            elsewhere: whether torch makes the group, on an address of its own choice.
         """
         if self._reserved and not elsewhere:
             yield
@@ -75,29 +75,29 @@ class GlooDevice:
                     self._noted[number] = os.fstat(number).st_ino
 
     def shut_connections(self) -> int:
-        """Shut every gloo connection of this process: whoever waits on one, at either end, gets an error.
+        """Shut every gloo connection of this process: a wait on one, at either end, gets an error.
 
-        The sockets are shut and never closed: they are gloo's, which closes them itself.
+        The sockets are shut, but not closed, because gloo closes its sockets itself.
 
         Returns:
-            How many were shut.
+            The number of shut connections.
         """
         shut = 0
         for connection in self._connections():
             with contextlib.suppress(OSError):  # it has just ended
-                # For reading only: gloo notices at once, and closes it. But a write of its own that failed before that,
-                # in answer to the other end, it would forget, and with it whoever waits for that message.
+                # For reading only: gloo notices that at once, and closes the socket. With writing shut too, gloo could
+                # first fail to write an answer to the other end; it would forget that, and the wait for the message.
                 connection.shutdown(socket.SHUT_RD)
                 shut += 1
         self._noted.clear()
         return shut
 
     def has_connections(self) -> bool:
-        """Whether gloo has connections that `shut_connections` would find."""
+        """Tell whether gloo has connections that `shut_connections` would find."""
         return any(True for _ in self._connections())
 
     def _connections(self) -> Iterator[socket.socket]:
-        """Each connection of gloo's, for as long as the caller looks at it; a copy of its descriptor."""
+        """Yield each gloo connection as a copy of its descriptor, which is closed when the caller takes the next."""
         noted = dict(self._noted)
         for number in _descriptors() if self._reserved else noted:
             with contextlib.ExitStack() as opened:

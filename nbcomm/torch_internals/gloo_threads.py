@@ -1,4 +1,4 @@
-"""gloo's worker threads, which hold a call's tensors for a moment longer than the call lasts."""
+"""Gloo's worker threads, which hold a call's tensors slightly longer than the call lasts."""
 
 from __future__ import annotations
 
@@ -6,26 +6,26 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-_NAME = "pt_gloo_runloop"  # what torch calls them
+_NAME = "pt_gloo_runloop"  # torch's name for them
 _TASKS = Path("/proc/self/task")
 _PAUSE = 0.001
-"""Seconds between two looks; the interpreter is free meanwhile, so that a thread that needs it gets it."""
+"""Seconds between two checks; the GIL is free meanwhile for a thread that needs it."""
 
 _LOOKS = 2
-"""So many looks in a row must find them at rest: one may fall between two steps of theirs."""
+"""How many checks in a row must find them at rest: a single one may fall between two of their steps."""
 
 
 def await_workers(patience: float) -> bool:
-    """Wait until no worker thread of gloo's runs: each waits for work, or for other ranks.
+    """Wait until no worker thread of gloo runs: each waits for work, or for other ranks.
 
-    A worker that drops the last reference to a tensor of Python's takes the GIL. Where the interpreter is ending by
-    then, the process is aborted, with exit code -6: https://github.com/pytorch/pytorch/issues/190489.
+    A worker that drops the last reference to a Python tensor takes the GIL. If the interpreter is ending then, the
+    process is aborted, with exit code -6: https://github.com/pytorch/pytorch/issues/190489.
 
     Args:
-        patience: seconds.
+        patience: seconds to wait at most.
 
     Returns:
-        Whether they are at rest; True also where the system does not tell (only Linux does).
+        Whether they are at rest; True also if the system does not show it (only Linux does).
     """
     until, quiet = time.monotonic() + patience, 0
     while quiet < _LOOKS and time.monotonic() < until:
@@ -35,7 +35,7 @@ def await_workers(patience: float) -> bool:
 
 
 def _workers() -> list[Path]:
-    with suppress(OSError):  # no such system
+    with suppress(OSError):  # not Linux
         return [task for task in _TASKS.iterdir() if _read(task / "comm").strip() == _NAME]
     return []
 

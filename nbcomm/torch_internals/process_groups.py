@@ -1,8 +1,8 @@
-"""Process groups that torch hands out and whose inside can be replaced, and torch's own, which are that inside.
+"""Process groups that torch hands out and whose inner group can be replaced, and torch's own groups inside them.
 
-A process group cannot be formed again: everybody who holds it (a subgroup in a variable, a DeviceMesh, DDP, FSDP)
-would hold a dead one. So what torch hands out is a process group of ours (`rank.groups.process_group.RankGroup`) that
-passes every call on to one of torch's, which can be replaced (`hand_out`, `new_inner`).
+A process group cannot be re-formed: every holder of it (a variable with a subgroup, a DeviceMesh, DDP, FSDP) would
+keep a dead one. So torch hands out a process group of ours (`rank.groups.process_group.RankGroup`) that passes every
+call on to one of torch's, which can be replaced (`hand_out`, `new_inner`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .c10d import PLUGIN, Undo, c10d, dist, put
 from .gloo_sockets import THREADS, GlooDevice
 
 _CONNECT = 10.0
-"""Seconds that gloo's connections may take to form, once all members are there; they take hundredths."""
+"""Seconds that gloo's connections may take to form, after all members have arrived; they take hundredths."""
 
 _OURS = ("gloo", "nccl")
 """Backends that our groups can hold."""
@@ -31,7 +31,7 @@ _OURS = ("gloo", "nccl")
 
 @functools.cache
 def _gloo_alone() -> Any:
-    """A gloo backend that knows nobody else."""
+    """Return a gloo backend without other members."""
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
     options._threads = THREADS
@@ -39,11 +39,11 @@ def _gloo_alone() -> Any:
 
 
 def give_default(group: torch.distributed.ProcessGroup) -> None:
-    """Give a group of ours the default backend that C++ asks for what only gloo has, as DDP's logger does.
+    """Give a group of ours the default backend that C++ asks for gloo's own attributes, as DDP's logger does.
 
-    It knows nobody, and no data ever goes through it: it serves no device on which there is data. All groups share it,
-    for it has threads. C++ takes a group's name, and from torch 2.14 on its rank and size, from here, unless the group
-    says them itself, as `RankGroup` does.
+    It has no other members, and no data ever goes through it, because it serves no device with data. All groups share
+    it, because it has threads. C++ reads a group's name, and from torch 2.14 on its rank and size, from it, unless the
+    group gives them itself, as `RankGroup` does.
     """
     kind = dist.ProcessGroup.BackendType
     group._set_default_backend(kind.GLOO)
@@ -51,7 +51,7 @@ def give_default(group: torch.distributed.ProcessGroup) -> None:
 
 
 def devices_of(backend: str) -> dict[str, str]:
-    """Which backend serves which device: "cpu:gloo,cuda:nccl" → {"cpu": "gloo", "cuda": "nccl"}."""
+    """Return the backend of each device: "cpu:gloo,cuda:nccl" → {"cpu": "gloo", "cuda": "nccl"}."""
     if backend == "nccl":
         return {"cuda": "nccl"}
     if backend == "gloo":
@@ -60,7 +60,7 @@ def devices_of(backend: str) -> dict[str, str]:
 
 
 def part_of(store: Any, name: str) -> Any:
-    """A store whose keys are kept apart from all others of a store."""
+    """Return a view of a store whose keys are separate from all its other keys."""
     return dist.PrefixStore(name, store)
 
 
@@ -69,9 +69,9 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
 ) -> torch.distributed.ProcessGroup:
     """Make one of torch's own process groups, connected to its other members.
 
-    They meet in the store first, for as long as the timeout says: a wait there can be aborted. Gloo's wait for a
-    connection cannot, so it is given seconds; all are there by then, and only a death could make it last. (What gloo
-    is given here is also its limit for messages, but not for collectives: see `FlightRecorder.wait`.)
+    They meet in the store first, within the timeout: a wait there can be aborted. Gloo's wait for a connection cannot,
+    so it gets only seconds; all members have arrived by then, and only a death could prolong it. (Gloo's timeout here
+    is also its limit for messages, but not for collectives: see `FlightRecorder.wait`.)
     """
     store.set(f"here/{rank}", b"")
     store.wait([f"here/{other}" for other in range(size)], timeout)
@@ -101,20 +101,20 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
 
 
 def abort_nccl(inner: torch.distributed.ProcessGroup, backend: str) -> None:
-    """NCCL has an abort of its own; any thread may call it."""
+    """Abort the NCCL backends of a group; any thread may call this."""
     for device, kind in devices_of(backend).items():
         if kind == "nccl":
             inner._get_backend(torch.device(device)).abort()
 
 
 def meet_in(store_of: Callable[[], Any]) -> Undo:
-    """From now on ``init_process_group`` without a store of its own (``env://``) meets in what ``store_of`` returns.
+    """Let ``init_process_group`` without a store (``env://``) meet in the store that ``store_of`` returns from now on.
 
     Torch would open a TCPStore on rank 0: a port that others may reach, and one that a second call takes again while
-    the first one's server may still answer there. Where ``store_of`` returns None, torch does that.
+    the first one's server may still answer there. If ``store_of`` returns None, torch does that.
 
     Returns:
-        What undoes it.
+        A function that undoes this.
     """
     # By its full name: in the package that name is a function.
     handlers = getattr(sys.modules.get("torch.distributed.rendezvous"), "_rendezvous_handlers", None)
@@ -146,19 +146,19 @@ def hand_out(
     around: Callable[[], AbstractContextManager[None]] = nullcontext,
     usual: str = "gloo",
 ) -> Undo:
-    """From now on, whatever asks torch for a process group of gloo or NCCL gets what ``make`` returns.
+    """Let torch return what ``make`` returns for every process group of gloo or NCCL from now on.
 
     ``make(backend, rank, timeout, name, members)`` is called on the members only.
 
     Args:
         make: makes a group.
-        ours: whether a group is to be made so: asked with the rank and size of a world, and with None for a group that
-            is to be part of the present one. What is not remains torch's own.
-        around: entered while torch makes one of its own.
+        ours: tells whether to make a group by ``make``; called with the rank and size of a world, or with None for a
+            subgroup of the present world. Other groups remain torch's own.
+        around: returns a context that is entered while torch makes a group of its own.
         usual: the backend of a world for which none is named.
 
     Returns:
-        What undoes it.
+        A function that undoes this.
     """
     plain = c10d._new_process_group_helper
     wanted: list[str] = []
@@ -201,12 +201,12 @@ _strange: weakref.WeakSet[torch.distributed.ProcessGroup] = weakref.WeakSet()
 
 
 def is_strange() -> bool:
-    """Whether a cell has put a world of its own in the place of the one that we hand out."""
+    """Tell whether a cell has replaced the world that we hand out by one of its own."""
     return dist.group.WORLD in _strange
 
 
 def known_groups() -> list[tuple[torch.distributed.ProcessGroup, str, list[int], str]]:
-    """Every group of this process in the order in which they were made: group, name, members, backend."""
+    """Return every group of this process in the order of creation: group, name, members, backend."""
     world = c10d._world
     return [
         (group, world.pg_names[group], sorted(world.pg_group_ranks[group]), str(world.pg_map[group][0]))
@@ -215,7 +215,7 @@ def known_groups() -> list[tuple[torch.distributed.ProcessGroup, str, list[int],
 
 
 def join_group(name: str, members: list[int], backend: str, timeout: timedelta) -> torch.distributed.ProcessGroup:
-    """Make a group of this name, which torch does not choose; all members must, or have had it for long."""
+    """Make a group with a given name in place of torch's choice; all members must call this or already have it."""
     default = c10d._get_default_group()
     group, _ = c10d._new_process_group_helper(
         len(members),
@@ -231,15 +231,15 @@ def join_group(name: str, members: list[int], backend: str, timeout: timedelta) 
 
 
 def is_known(group: torch.distributed.ProcessGroup | None) -> bool:
-    """Whether torch knows a group, or for None the world's: one that was destroyed it does not."""
+    """Tell whether torch knows a group, or the world's for None; it does not know a destroyed one."""
     return bool(dist.is_initialized() if group is None else group in c10d._world.pg_map)
 
 
 def group_count() -> int:
-    """How many names for groups this process has given away."""
+    """Return how many names of groups this process has used."""
     return int(c10d._world.group_count)
 
 
 def set_group_count(count: int) -> None:
-    """Give the next group the name that the other ranks will give it."""
+    """Set the number of used names, so that the next group gets the same name as on the other ranks."""
     c10d._world.group_count = count

@@ -1,4 +1,4 @@
-"""Who waits for what, seen where torch's Python waits: at ``Work.wait`` and in ``new_group``."""
+"""Hooks at the places where torch's Python code waits: ``Work.wait`` and ``new_group``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .c10d import _C, Undo, c10d, put
 
 
 def watch_waits(around: Callable[[Callable[..., Any], Any, tuple[Any, ...], dict[str, Any]], Any]) -> Undo:
-    """Have every ``work.wait(…)`` that Python calls go through ``around(wait, work, args, kwargs)``."""
+    """Pass every ``work.wait(…)`` that Python calls through ``around(wait, work, args, kwargs)``."""
     plain = _C.Work.wait
 
     @functools.wraps(plain)
@@ -21,7 +21,7 @@ def watch_waits(around: Callable[[Callable[..., Any], Any, tuple[Any, ...], dict
 
 
 def watch_new_groups(around: Callable[[Callable[..., Any], Any, dict[str, Any]], Any]) -> Undo:
-    """Have every making of a group go through ``around(make, ranks, kwargs)``; ``ranks`` may be None for all."""
+    """Pass every creation of a group through ``around(make, ranks, kwargs)``; ``ranks`` may be None for all."""
     plain = c10d._new_group_with_tag
 
     @functools.wraps(plain)
