@@ -79,7 +79,7 @@ class Panel:
         self.shown = self._closed = False
 
     def show(self) -> None:
-        """Display the panel in the cell that runs now; again in another cell, both are live."""
+        """Display the panel in the running cell; the panels of several cells are all live."""
         self._open()
         _display(self._bundle(), self.display_id, update=False)
         self.shown = True
