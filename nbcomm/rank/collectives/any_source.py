@@ -1,8 +1,8 @@
-"""A receive from whoever sends first.
+"""A receive that accepts any source.
 
-Gloo's own cannot be freed: it waits on no connection in particular, so shutting them all does not end it, and
-neither does the death of every peer. But each sender writes on the board what it is about to send. So this one
-looks there until somebody has, and receives from that rank by name.
+Gloo's own cannot be freed: it waits on no connection in particular, so neither shutting all connections nor the death
+of every peer ends it. But each sender writes on the board what it is about to send. So this receive polls the board
+until a rank has announced a message, and then receives from that rank by name.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from torch.profiler import record_function
 from ...threads import keep
 
 _LOOK, _SELDOM = 0.0002, 0.01
-"""Seconds between two looks at the board, at first and at last: shared memory cannot wake anybody."""
+"""Seconds between two looks at the board, at first and at most: shared memory cannot wake a waiting process."""
 
 
 class AnyoneReceive(dist.Work):
-    """The handle of a receive from anyone; a thread looks for the sender, so that it is there when it is waited for.
+    """The handle of a receive from any source; a thread looks for the sender, so that a wait finds it known.
 
     Args:
-        find: begins to receive from whoever has announced a message, and returns the sender's group rank and the
-            handle; None if nobody has. Raises if nobody ever will.
+        find: begins to receive from a rank that has announced a message, and returns the sender's group rank and the
+            handle; returns None if there is none. Raises if there can never be one.
         watched: has a wait recorded and its errors explained, as for any other handle.
     """
 
@@ -48,7 +48,7 @@ class AnyoneReceive(dist.Work):
         try:
             self._found = self._find()
         except BaseException as error:  # noqa: BLE001 - whoever waits raises it
-            self._error = error.with_traceback(None)  # its frames would keep the groups that are being let go
+            self._error = error.with_traceback(None)  # its frames would keep the groups that are being released
 
     @property
     def _ready(self) -> bool:
@@ -63,11 +63,11 @@ class AnyoneReceive(dist.Work):
 
     def wait(self, timeout: timedelta | None = None) -> bool:
         """Wait until the message is there."""
-        with record_function("gloo:recvAnySource"):  # as torch's own, which a profile shows from its beginning
+        with record_function("gloo:recvAnySource"):  # torch's own name, which a profile shows from its beginning
             return bool(self._watched(AnyoneReceive._wait, self, () if timeout is None else (timeout,), {}))
 
     def _wait(self, timeout: timedelta | None = None) -> bool:
-        # No Event: a signal handler that raises within one may leave its lock taken.
+        # No Event: a signal handler that raises inside one may leave its lock taken.
         began = time.monotonic()
         while not self._ready:
             if timeout is not None and time.monotonic() - began > timeout.total_seconds():
@@ -84,7 +84,7 @@ class AnyoneReceive(dist.Work):
         return self._found
 
     def is_completed(self) -> bool:
-        """Whether the message is there, or will never be."""
+        """Return whether the message has arrived, or can never arrive."""
         return self._error is not None or (self._found is not None and bool(self._found[1].is_completed()))
 
     def _source_rank(self) -> int:

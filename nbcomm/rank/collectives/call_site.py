@@ -1,4 +1,4 @@
-"""What a cell itself calls, and in which line: that is what a person knows, not what torch is called with for it."""
+"""What a cell itself calls, and in which line. Users know this call, and not the torch call that it leads to."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ...short_repr import shortened
 from .fingerprints import place
 
 TYPED = ("<stdin>", "<string>")
-"""Files of code that has no place in a cell: typed at a debugger's prompt, or made by `eval`."""
+"""Files of code that has no place in a cell: typed at a debugger's prompt, or run by `eval`."""
 
 _CALL: CodeType = collective(lambda: None).__code__
 """The code of every Communicator's method that a cell calls."""
@@ -31,26 +31,26 @@ DEBUGGED = " in the debugger"
 _ISEND = PointToPoint.isend.__code__
 
 _REDUCED = ("all_reduce", "reduce")
-"""Methods that hand a tensor to torch as it is: torch's own words tell more."""
+"""Methods that pass a tensor to torch unchanged: torch's own words say more."""
 
 _HEAD = f"uint8 ({HEAD_BYTES},)"
-"""What comes first for all that is not reduced: see `comm.transport.exchange`."""
+"""What is sent first for all data that is not reduced: see `comm.transport.exchange`."""
 
 _OBJECTS = (
     *("all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list"),
     *("recv_object_list", "send_object_list"),
 )
-"""Torch's own for objects: what they call to move them is known to nobody."""
+"""Torch's own functions for objects: the calls by which they move data mean nothing to users."""
 
 _HOW = re.compile(r"^\w+ \([\d, ]*\)(, )?")
-"""A tensor in torch's words, and what stands before how it is moved."""
+"""The description of a tensor in torch's words, before the words on how it is moved."""
 
 _OURS = "nbcomm.comm.", "nbcomm.fabric."
 _TURNS = {"_first": "rank_first", "call": "one_rank_only"}
-"""What carries out a method that has another name."""
+"""Functions that carry out a method of another name."""
 
 _LINE = 300
-"""Characters of a line that are told with each call in it: a cell may hold all of its data in one line."""
+"""Characters of a line that are shown with each call in it: a cell may hold all of its data in one line."""
 
 _Cache = dict[tuple[Any, ...], tuple["Said", CodeType, CodeType, CodeType]]
 
@@ -63,7 +63,7 @@ class Said(NamedTuple):
 
     Attributes:
         block: all of it, ready for the board.
-        what: "all_gather of a dict", "all_gather_object"; empty where torch's own words are the cell's, too.
+        what: "all_gather of a dict", "all_gather_object"; empty where the cell's call is torch's own.
         place: file and line of the cell; None where that is not known.
     """
 
@@ -77,9 +77,9 @@ _carried: dict[int, Said] = {}
 
 
 def here(scope: dict[str, Any] | None) -> Said:
-    """What the cell has called that has led to the caller of the caller.
+    """Return the cell's call that led to the caller of the caller.
 
-    Every collective asks, so what a cell asks for again comes from a cache: to find a line alone takes microseconds.
+    Every collective needs this, so repeated calls are answered from a cache: to find a line alone takes microseconds.
 
     Args:
         scope: the namespace of the cells.
@@ -88,18 +88,18 @@ def here(scope: dict[str, Any] | None) -> Said:
 
 
 def of_frame(frame: FrameType | None, scope: dict[str, Any] | None) -> Said:
-    """What the cell has called that a thread is in."""
+    """Return the cell's call that a thread is in."""
     return _found(frame, scope, {}) if frame is not None else _NOTHING
 
 
 def forget() -> None:
-    """A cell has ended: its code, which may hold much data, is its own again."""
+    """Release the cells' code, which may hold much data, after a cell."""
     _cache.clear()
 
 
 @contextmanager
 def carrying(said: Said) -> Iterator[None]:
-    """While the calling thread carries out what a cell has begun."""
+    """Mark the calling thread as carrying out what a cell has begun."""
     ident = threading.get_ident()
     before, _carried[ident] = _carried.get(ident, _NOTHING), said
     try:
@@ -111,7 +111,7 @@ def carrying(said: Said) -> Iterator[None]:
 
 
 def carried(ident: int | None = None) -> Said:
-    """What a cell has begun that a thread carries out; None for the calling one."""
+    """Return what a cell has begun that a thread carries out; by default the calling thread."""
     return _carried.get(threading.get_ident() if ident is None else ident, _NOTHING)
 
 
@@ -129,7 +129,7 @@ def _found(start: FrameType, scope: dict[str, Any] | None, cache: _Cache) -> Sai
         return carried()
     code, through, by = frame.f_code, within.f_code, called.f_code
     kind = _kind(method) if method is not None else _kind_of_isend(called) if by is _ISEND else None
-    key = id(code), frame.f_lasti, id(through), id(by), kind  # a code's own hash takes as long as all else here
+    key = id(code), frame.f_lasti, id(through), id(by), kind  # a code's own hash takes as long as all the rest here
     try:
         return cache[key][0]
     except KeyError:
@@ -140,28 +140,28 @@ def _found(start: FrameType, scope: dict[str, Any] | None, cache: _Cache) -> Sai
     if code.co_filename not in TYPED:
         if len(cache) >= _CACHED:
             cache.clear()
-        cache[key] = said, code, through, by  # with the codes, or others might get their ids
+        cache[key] = said, code, through, by  # the codes are kept, or other codes might get their ids
     return said
 
 
 def _named(called: FrameType, within: FrameType, method: FrameType | None, kind: tuple[Any, ...] | None) -> str:
-    """What the cell called, by the outermost name that a person knows."""
+    """Return what the cell called, by the outermost name that users know."""
     said = _what(*kind) if kind is not None else ""
     if called is method or called.f_code is _ISEND:
         return said
     for frame in (called, within):
         name = frame.f_code.co_name
-        if name in _OBJECTS:  # torch may wrap it, or not
+        if name in _OBJECTS:  # torch may wrap it
             return name
         if frame.f_code is not _CALL and frame.f_globals.get("__name__", "").startswith(_OURS):
             name = _TURNS.get(name, name)
-            if name in METHODS:  # of a reduced tensor torch's words tell more
+            if name in METHODS:  # of a reduced tensor torch's words say more
                 return "" if method is not None and kind is None and method.f_locals["name"] == name else name
     return said
 
 
 def _kind(frame: FrameType) -> tuple[Any, ...] | None:
-    """A Communicator's method, and what it was called with."""
+    """Return a Communicator's method and what it was called with."""
     found = frame.f_locals
     name, args, kwargs = found["name"], found["args"], found["kwargs"]
     if name == "barrier":
@@ -190,7 +190,7 @@ def _what(name: str, of: Any = "", shape: torch.Size | None = None) -> str:
 
 
 def _line(frame: FrameType | None, scope: dict[str, Any]) -> tuple[tuple[str, int] | None, bool]:
-    """File and line of the cell that has led to a frame, and whether a debugger is in between."""
+    """Return file and line of the cell that led to a frame, and whether a debugger is in between."""
     debugged = False
     while frame is not None and (frame.f_globals is not scope or frame.f_code.co_filename in TYPED):
         debugged = debugged or frame.f_globals.get("__name__") == "pdb"
@@ -199,7 +199,7 @@ def _line(frame: FrameType | None, scope: dict[str, Any]) -> tuple[tuple[str, in
 
 
 def line_of(at: tuple[str, int] | None, aside: str = "") -> str:
-    """A line as it is shown: "line 3: all_reduce(x)"; empty where it is not known."""
+    """Return a line as it is shown, "line 3: all_reduce(x)"; empty where it is not known."""
     if at is None:
         return ""
     text = shortened(linecache.getline(*at)[: 2 * _LINE].strip(), _LINE)
@@ -207,7 +207,7 @@ def line_of(at: tuple[str, int] | None, aside: str = "") -> str:
 
 
 def line_at(frame: FrameType | None, scope: dict[str, Any] | None) -> str:
-    """The line of the cell that a thread is in, as it is shown."""
+    """Return the line of the cell that a thread is in, as it is shown."""
     if scope is None:
         return ""
     at, debugged = _line(frame, scope)
@@ -215,10 +215,10 @@ def line_at(frame: FrameType | None, scope: dict[str, Any] | None) -> str:
 
 
 def in_words(said: Mapping[int, tuple[str, str]]) -> dict[int, str]:
-    """What each rank called, as its cell did: "all_gather of a dict, line 4".
+    """Describe each rank's call as its cell made it: "all_gather of a dict, line 4".
 
     Args:
-        said: of each rank, what torch was called with, and what the cell called (see `here`); "" for what is unknown.
+        said: for each rank, what torch was called with, and what the cell called (see `here`); "" for what is unknown.
 
     >>> in_words({0: ("all_gather_into_tensor(uint8 (512,))", "all_gather of a dict|4"), 1: ("barrier()", "|5")})
     {0: 'all_gather of a dict, line 4', 1: 'barrier(), line 5'}
@@ -229,31 +229,31 @@ def in_words(said: Mapping[int, tuple[str, str]]) -> dict[int, str]:
     told = {}
     for rank, (words, where) in said.items():
         what, _, line = where.partition("|")
-        if what and words and len(inside[what]) > 1:  # else the difference would not show
+        if what and words and len(inside[what]) > 1:  # otherwise the difference would not show
             what = f"{what} ({_inside(what, words)})"
         told[rank] = (what or words or "something else") + (f", line {line}" if line else "")
     return told
 
 
 def _inside(what: str, words: str) -> str:
-    """What torch was called with for a call of the cell's: all of it, or only its arguments if it has the same name."""
+    """Return what torch was called with for a cell's call; only the arguments if both have the same name."""
     name, _, arguments = words.removesuffix(")").partition("(")
     return arguments.removeprefix(f"{_HEAD}, ") if name == what.partition(" of ")[0] else words
 
 
 def name_of(words: str, where: str) -> str:
-    """The name of what a rank called."""
+    """Return the name of what a rank called."""
     return where.partition("|")[0].partition(" of ")[0] or words.partition("(")[0].partition(" of ")[0]
 
 
 def of_call(name: str, words: str, said: Said, *, arrives: bool = False) -> tuple[str, str]:
-    """A call's name, and what it is called with, as the cell called it; torch's where the cell called torch.
+    """Return a call's name and its arguments as the cell gave them; torch's where the cell called torch.
 
     Args:
         name: torch's.
         words: what torch was called with: "float32 (4,), sum".
         said: what the cell called.
-        arrives: it is a receive, which does not know yet of what.
+        arrives: it is a receive, whose data is not known yet.
 
     >>> of_call("all_gather_into_tensor", "uint8 (512,)", Said(b"", "all_gather of a dict"))
     ('all_gather', 'a dict')

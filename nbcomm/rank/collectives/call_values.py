@@ -1,4 +1,4 @@
-"""What a call brings and gets, cell by cell in a few characters, for its picture."""
+"""The values that a call takes and gives, in a few characters for each cell of its picture."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from ...short_repr import detailed, sketch
 from .signatures import NAMES
 
 _ITEMS = 64
-"""A list with more entries is no list of one for each rank."""
+"""The most entries of a list that is taken for one with an item for each rank."""
 
 _LOOKED = 4096
-"""Entries that are looked at in what a call brings, or gets; of one value `detailed` has its own limit."""
+"""Entries of a call's data or result that are read; for one value `detailed` has its own limit."""
 
 
 _ROOTS = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
-"""The calls that have one, and what it is called."""
+"""The calls that have a root, and its argument's name."""
 
 
 def _written(values: Sequence[Any]) -> list[str]:
-    """Each value with so much of it that the notebook can show where those of the ranks differ."""
+    """Describe each value in enough detail that the notebook can show where the ranks' values differ."""
     return [detailed(value, min(1024, _LOOKED // max(1, len(values)))) for value in values]
 
 
@@ -32,9 +32,9 @@ class Drawn:
     """The values of one call.
 
     Attributes:
-        how: its options: op, src, dst, mode, exclusive. Of shares that are joined also how long this rank's is, and the
-            result whole.
-        before: what this rank brings; one text for each cell of the picture.
+        how: its options: op, src, dst, mode, exclusive. For shares that are concatenated also this rank's length, and
+            the whole result.
+        before: what this rank gives; one text for each cell of the picture.
         after: what it gets; None until that is known.
         members: the ranks that take part.
     """
@@ -50,14 +50,14 @@ class Drawn:
         self._outputs = outputs
 
     def finish(self, result: Any = None) -> None:
-        """It is done; the first to notice says so, and others may: a wait, the end of the cell."""
+        """Keep the result. A wait and the end of the cell may both call this; only the first call counts."""
         finish, outputs = self._finish, self._outputs
         self._finish = self._outputs = None  # the picture holds no tensors
         if finish is not None:
             self.after = finish(outputs if outputs is not None else result)
 
     def finish_late(self, *, ended: bool) -> None:
-        """The cell has ended: what torch has written by now is what there is."""
+        """Settle the result after the cell: it is what torch has written by now."""
         if self._outputs is not None and ended:
             self.finish()
         self._finish = self._outputs = None
@@ -79,11 +79,11 @@ def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
     if name in ("reduce", "all_reduce", "reduce_scatter", "scan"):
         how["op"] = _op(asked.get("op", "sum"))
     root = _ROOTS.get(name)
-    if root and 0 in members:  # by default it is rank 0, which is not the first of every group
+    if root and 0 in members:  # the default is rank 0, which is not the first of every group
         how.setdefault(root, 0)
     size = len(members)
     data = asked.get("data", asked.get("items"))
-    if how.get("mode") == "cat":  # whoever sees this of all ranks knows whether the shares are equal
+    if how.get("mode") == "cat":  # the notebook sees this of all ranks, and so knows whether the shares are equal
         how["each"] = _length(data)
     giver = comm.rank == how.get("src", 0) or name not in ("broadcast", "scatter")
     if name == "scatter" or name in ("reduce_scatter", "all_to_all"):
@@ -154,7 +154,7 @@ def _gathered(data: Any, result: Any, size: int, mode: str) -> list[str]:
 
 
 def of_torch(method: str, args: tuple[Any, ...], members: list[int], rank: int) -> Drawn | None:
-    """Look at a call of a process group before it is passed on; None for what there is no picture of.
+    """Look at a call of a process group before it is passed on; return None if it has no picture.
 
     Args:
         method: the process group's.
@@ -166,11 +166,11 @@ def of_torch(method: str, args: tuple[Any, ...], members: list[int], rank: int) 
     try:
         return None if look is None else look(args, members, rank)
     except (IndexError, AttributeError, TypeError, ValueError, RuntimeError):
-        return None  # unusual arguments: a picture less
+        return None  # unusual arguments: no picture
 
 
 def brought(name: str, args: tuple[Any, ...]) -> Any:
-    """The tensors that a rank brings to a call of a process group."""
+    """Return the tensors that a rank gives to a call of a process group."""
     if not args:  # a barrier
         return None
     return args[0] if name in ("all_reduce", "broadcast", "reduce", "send") or len(args) < 2 else args[1]
@@ -181,7 +181,7 @@ def _cells(tensors: Any) -> list[str]:
 
 
 def _one(tensors: Any) -> list[str]:
-    """Several tensors in one call are one cell."""
+    """Describe several tensors of one call as one cell."""
     return _cells(tensors) if len(tensors) == 1 else [" ".join(sketch(tensor.detach()) for tensor in tensors)[:60]]
 
 

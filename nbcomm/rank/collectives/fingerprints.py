@@ -1,19 +1,19 @@
 """A board in shared memory on which each rank writes what it is about to do, before data moves.
 
-Plain gloo answers a wrong shape or dtype by ending the process of a peer, and a wrong reduction by waiting for
-ever. So each rank writes a short print of its call on its own page, and then looks at the pages of the other
-ranks: whoever is last sees the difference, raises, and does not enter. No rank waits for another here.
+Plain gloo answers a wrong shape or dtype by ending the process of a peer, and a wrong reduction by waiting for ever. So
+each rank writes a fingerprint of its call on its own page, and then reads the pages of the other ranks: the last one
+sees the difference, raises, and does not enter the call. No rank waits for another here.
 
-A page has two rings of slots, for collectives and for messages; a slot is found by the group and the position
-in it, so a rank that ran ahead can still be compared. What is compared fits into one aligned word (32 bits say
-which call, 32 bits what it is), which is written at once; the words beside it are only read for the message.
-An overwritten slot means one comparison less, never a wrong one.
+A page has two rings of slots, for collectives and for messages. A slot is found by the group and the position in it, so
+a rank that is ahead can still be compared. What is compared fits into one aligned word (32 bits say which call, 32 bits
+what it is), which is written at once; the words beside it are only read for the message. An overwritten slot means one
+comparison less, never a wrong one.
 
-Behind the rings a page has *places*: what the cell itself called, and in which line. They are only read for a message,
-too, so they are written when the data is on its way already, or by whoever waits for it, and few are kept.
+After the rings a page has *places*: what the cell itself called, and in which line. They are only read for a message,
+too. So they are written while the data is already moving, or by a rank that waits for it, and few are kept.
 
-A page's blocks are taken when it is made: of a sparse file, the first write for which no block is left ends the
-process by SIGBUS, and /dev/shm, often small, is everybody's.
+A page's blocks are allocated when it is made. In a sparse file, the first write for which no block is left would end
+the process by SIGBUS, and /dev/shm is often small and used by every process.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ _SPREAD = 0x9E3779B1  # 2**32 / golden ratio (Knuth): neighbouring positions get
 _MASK = 0xFFFFFFFF
 
 _PATIENCE, _LOOK = 0.2, 0.001
-"""Seconds to wait at most for those who are about to say what they do, and between two looks."""
+"""Seconds to wait at most for ranks that are about to write their call, and between two looks."""
 
 
 class Fingerprint(NamedTuple):
-    """What is said of a call.
+    """The description of a call.
 
     Attributes:
         number: 32 bits that are equal where calls agree.
-        block: the call in words, as it lies on a page; made once for the many calls that are alike.
+        block: the call in words, as stored on a page; made once for the many calls that are equal.
     """
 
     number: int
@@ -68,12 +68,12 @@ class Fingerprint(NamedTuple):
 
 
 def entry(number: int, words: str) -> Fingerprint:
-    """What is said of a call, ready to be written."""
+    """Return the fingerprint of a call, ready to be written."""
     return Fingerprint(number, _block(words, LONGEST))
 
 
 def place(words: str) -> bytes:
-    """What a cell called, and where, ready to be written."""
+    """Return what a cell called, and where, ready to be written."""
     return _block(words, _LONGEST_PLACE)
 
 
@@ -83,7 +83,7 @@ def _block(words: str, longest: int) -> bytes:
 
 
 def words_of(raw: bytes) -> str | None:
-    """The words of an entry's block or of a place; None where it was written to meanwhile."""
+    """Return the words of an entry's block or of a place; None if it changed while it was read."""
     check, length = _TEXT.unpack_from(raw)
     body = raw[_TEXT.size : _TEXT.size + length]
     return body.decode(errors="replace") if zlib.crc32(body) == check else None
@@ -102,14 +102,14 @@ def in_child(method: Callable[[], None]) -> None:
 
 
 class FingerprintBoard:
-    """This rank's page, and those of the others on this machine.
+    """This rank's page, and those of the other ranks on this machine.
 
     Args:
         folder: where the pages are; private to the user.
-        rank: whose page is ours; a page that is there is replaced.
+        rank: the owner of this page; an existing page is replaced.
 
     Attributes:
-        shown: the others see our page.
+        shown: the other ranks see this page.
     """
 
     def __init__(self, folder: Path, rank: int) -> None:
@@ -127,16 +127,16 @@ class FingerprintBoard:
         self._words = self._bytes.cast("Q")
 
     def _forked(self) -> None:
-        """In the child of a fork: it is no rank, so what it does is not for others to see, nor theirs to be compared.
+        """Detach the child of a fork from the board: it is no rank, so its calls are neither shown nor compared.
 
-        It writes on a page that nobody sees, which is found out here and costs no call anything.
+        It writes on a page that nobody sees. So no call has to check this.
         """
         self._take(mmap.mmap(-1, _BYTES))
-        with suppress(BufferError):  # a thread that is no more was looking at a page
+        with suppress(BufferError):  # a thread that no longer exists was reading a page
             self.leave()
 
     def meet(self, ranks: Iterable[int]) -> None:
-        """Look at the pages of these ranks from now on; they must be there, or are on another machine."""
+        """Compare with the pages of these ranks from now on; they must exist, or be on another machine."""
         self.leave()
         self.shown = (self._folder / f"board{self._rank}").exists()  # a system may clear such folders at any time
         for rank in ranks:
@@ -152,28 +152,28 @@ class FingerprintBoard:
                 self._peers[rank] = memoryview(page).cast("Q")
 
     def leave(self) -> None:
-        """Look at nobody's page any more. Whoever compares at this moment, on another thread, sees no difference."""
+        """Stop comparing with other ranks' pages. A comparison on another thread at this moment finds no difference."""
         for words in self._peers.values():
             words.release()
         self._peers.clear()
         for page in self._maps:
-            page.close()  # at once: a traceback that is kept somewhere would keep its descriptor open
+            page.close()  # at once: a traceback that is kept would keep its descriptor open
         self._maps.clear()
 
     def seen(self, ranks: Sequence[int]) -> dict[int, memoryview]:
-        """The pages of those of some ranks that can be looked at."""
+        """Return the readable pages among those of some ranks."""
         return {rank: self._peers[rank] for rank in ranks if rank in self._peers}
 
     def compare(
         self, ring: int, group: int, position: int, said: Fingerprint, pages: Mapping[int, memoryview]
     ) -> Sequence[int]:
-        """Write what this rank is about to do, and return the peers that do something else there.
+        """Write what this rank is about to do, and return the peers that do something else at this position.
 
         Args:
             ring: 0 for collectives, 1 for messages.
             group: 32 bits that say which group, and which of its lives.
             position: of the call in the group.
-            said: what it is, and its words for the others' message.
+            said: what it is, and its words for the other ranks' message.
             pages: those of the ranks to compare with, from `seen`.
         """
         tag = (group + position * _SPREAD) & _MASK
@@ -189,12 +189,12 @@ class FingerprintBoard:
                 other = page[at]
                 if other != word and other >> 32 == tag:
                     different = [*(different or ()), peer]
-        except ValueError:  # the pages have been left
+        except ValueError:  # the pages were closed meanwhile
             return ()
         return different or ()
 
     def text(self, peer: int, ring: int, group: int, position: int) -> str:
-        """What a peer wrote of a call; empty if it has not come there, or has gone far beyond."""
+        """Return what a peer wrote of a call; empty if it has not arrived there, or is far ahead."""
         page = self._peers.get(peer)
         at = ring * _RING + (group + position) % _SLOTS * _WORDS
         if page is None or page[at] >> 32 != (group + position * _SPREAD) & _MASK:
@@ -202,13 +202,13 @@ class FingerprintBoard:
         return words_of(page[at + 1 : at + _WORDS].tobytes()) or ""
 
     def put_place(self, group: int, position: int, where: bytes) -> None:
-        """Write what the cell called, and where: `place`. The call is under way, or about to be."""
+        """Write what the cell called, and where, as given by `place`. The call is under way, or about to be."""
         start = _PLACES_AT + (group + position) % _PLACES * _PLACE + 8
         self._bytes[start : start + len(where)] = where
         self._words[start // 8 - 1] = (group + position * _SPREAD) & _MASK
 
     def place_of(self, peer: int, group: int, position: int) -> str | None:
-        """What a peer's cell called there; None if it has not said so yet, or has gone far beyond."""
+        """Return what a peer's cell called at a position; None if it has not written it yet, or is far ahead."""
         page = self._peers.get(peer)
         at = (_PLACES_AT + (group + position) % _PLACES * _PLACE) // 8
         if page is None or page[at] != (group + position * _SPREAD) & _MASK:
@@ -218,17 +218,17 @@ class FingerprintBoard:
     def hear(
         self, ring: int, group: int, position: int, peers: Iterable[int], over: Callable[[], bool] = lambda: False
     ) -> dict[int, tuple[str, str]]:
-        """What peers do there, in words, and what their cells called; a moment is given to those who are about to come.
+        """Return what peers do at a position, and what their cells called; wait a moment for peers about to write.
 
         Args:
             ring: 0 for collectives, 1 for messages.
             group: as in `compare`.
             position: of the call in the group.
-            peers: whom to wait for; it ends as soon as all of them have come.
-            over: whether there is no more need to wait.
+            peers: the ranks to wait for; the wait ends as soon as all of them have written.
+            over: whether the wait is no longer needed.
 
         Returns:
-            Of each peer both texts; "" for what is not known.
+            Both texts for each peer; "" for what is not known.
         """
         deadline = time.monotonic() + _PATIENCE
         while True:
@@ -237,7 +237,7 @@ class FingerprintBoard:
                     peer: (self.text(peer, ring, group, position), self.place_of(peer, group, position))
                     for peer in peers
                 }
-            except ValueError:  # the pages have been left
+            except ValueError:  # the pages were closed meanwhile
                 return dict.fromkeys(peers, ("", ""))
             everyone = all(words and where is not None for words, where in heard.values())
             if everyone or over() or time.monotonic() > deadline:
@@ -246,7 +246,7 @@ class FingerprintBoard:
 
 
 def _own_page(folder: Path, rank: int) -> mmap.mmap:
-    """Make a page that the peers find in the folder; one that nobody sees if there is room for it nowhere."""
+    """Make a page that the peers find in the folder; one that no rank sees if there is no room for it."""
     page = folder / f"board{rank}"
     home = WorldDir(os.environ[HOME_VARIABLE]) if HOME_VARIABLE in os.environ else None
     try:
@@ -259,7 +259,7 @@ def _own_page(folder: Path, rank: int) -> mmap.mmap:
             return _make_elsewhere(page, home.spare_board)
     except OSError as error:
         with suppress(OSError):
-            page.unlink()  # that of the process before
+            page.unlink()  # the previous process's
         sentence = (
             f"Rank {rank} could not create its page of shared memory ({error}), so the other ranks do not see where "
             "its calls differ from theirs.\n"
@@ -270,7 +270,7 @@ def _own_page(folder: Path, rank: int) -> mmap.mmap:
 
 
 def _make(page: Path) -> mmap.mmap:
-    """Make the file of a page and map it; it is in place only when it is whole."""
+    """Make the file of a page and map it; the file appears only when it is complete."""
     partial = page.with_name(page.name + ".part")
     partial.unlink(missing_ok=True)  # of a process that was killed here
     descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
@@ -297,12 +297,12 @@ def _make_elsewhere(page: Path, folder: Path) -> mmap.mmap:
 
 
 def _allocate(descriptor: int) -> None:
-    """Give a new file all its blocks, filled with zeros; raises OSError where there is no room for them."""
-    if hasattr(os, "posix_fallocate"):  # macOS has none
+    """Allocate all blocks of a new file, filled with zeros; raise OSError if there is no room for them."""
+    if hasattr(os, "posix_fallocate"):  # macOS does not have it
         try:
             os.posix_fallocate(descriptor, 0, _BYTES)
         except OSError as error:
-            if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}:  # this file system knows no such call
+            if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}:  # the file system does not support it
                 raise
         else:
             return

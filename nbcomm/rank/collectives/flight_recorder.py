@@ -1,7 +1,7 @@
-"""What this rank is doing about the others: which calls it has issued, and which ones its threads wait for.
+"""What this rank does with the others: which calls it has issued, and which ones its threads wait for.
 
-Written by whoever calls a collective; `stuck` reads it. The calls are few and must cost next to nothing: a counter, and
-one entry that lives as long as torch's handle does.
+The thread that calls a collective writes it; `stuck` reads it. A record must cost next to nothing: a counter, and one
+entry that lives as long as torch's handle does.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from .journal import Journal
 from .recorded_call import Log, RecordedCall
 
 _MANY = 32
-"""Handles that are kept before those that have ended are let go."""
+"""Handles that are kept before ended ones are released."""
 
 NEW_GROUP = "new_group"
 
 _SILENT = "reduce_scatter_tensor"
-"""Gloo tells of its end only whoever waits for it."""
+"""Gloo reports its end only to a thread that waits for it."""
 
 _FIRST, _SLICED = (timedelta(seconds=0.01),), (timedelta(seconds=0.5),)
 _NOT_YET = "Operation timed out"
 """What torch says when a slice of a wait is over."""
 
 _GRACE, _TICK = 0.5, 0.002
-"""Seconds in which a call whose connections were shut has failed, unless gloo has forgotten it; and between looks."""
+"""Seconds after which a call with shut connections has failed, unless gloo has forgotten it; and between looks."""
 
 
 class FlightRecorder:
-    """What this process has issued and waits for.
+    """The calls that this process has issued and waits for.
 
     Args:
         scope: the namespace of the cells; a frame whose globals it is belongs to a cell.
@@ -45,18 +45,18 @@ class FlightRecorder:
 
     Attributes:
         main: the main thread's ident.
-        run: the present request; None while threads of all cells count as those of earlier ones.
+        run: the current request; None while threads of all cells count as those of earlier ones.
         live: the handles that may not have ended, each with its call, by their ids.
         inside: the call in which torch's own method runs now, on the main thread.
         waiting: the handles that the main thread waits for, and whether for a limited time; the innermost last.
-        waiting_beside: as `waiting`, of each thread that carries on what a cell has begun, by its ident.
-        waiting_elsewhere: as `waiting`, of each thread of the user's.
+        waiting_beside: as `waiting`, for each thread that carries on what a cell has begun, by its ident.
+        waiting_elsewhere: as `waiting`, for each of the user's threads.
         issuing: the idents of those in `waiting_beside` that may issue more calls.
-        lent: of the thread beside that the main thread waits for, the ident; else None.
-        lost: the call that has lost its connection, while it waits to hear why.
+        lent: the ident of the background thread that the main thread waits for; None if there is none.
+        lost: the call that has lost its connection, while it waits for the reason.
         apart: threads that run a user's code, but can issue nothing, by their idents; ask `is_apart`.
-        busy_beside: whether anything goes on beside the cell, in an order that other calls must keep.
-        aborted: when the present generation was aborted, by `time.monotonic`; 0 while it lives.
+        busy_beside: whether anything runs in the background of the cell, in an order that other calls must keep.
+        aborted: when the current generation was aborted, by `time.monotonic`; 0 while it lives.
     """
 
     def __init__(
@@ -90,28 +90,28 @@ class FlightRecorder:
     # ── groups ──────────────────────────────────────────────────────────────────────────────────────
 
     def begin_group(self, name: str, members: list[int], timeout: timedelta | None = None) -> Log:
-        """A group is formed, or formed anew: its calls are counted from 1."""
+        """Begin to count the calls of a group that is formed or re-formed, from 1."""
         self._formed[name] = self.formed(name) + 1
         log = self._logs[name] = Log(name, members, timeout)
         return log
 
     def formed(self, name: str) -> int:
-        """How often a group of this name has been formed in this generation."""
+        """Return how often a group of this name has been formed in this generation."""
         return self._formed.get(name, 0)
 
     def logs(self) -> list[Log]:
-        """The calls of each group that stands."""
+        """Return the calls of each group that exists."""
         return list(self._logs.values())
 
     def issued(self) -> dict[str, int]:
-        """How many collectives were issued in each group; where groups were made, also how many of those."""
+        """Return the number of collectives issued in each group; if groups were made, also their number."""
         issued = {log.name: log.issued for log in self.logs()}
         if self._meetings.issued:
             issued[NEW_GROUP] = self._meetings.issued - self._left
         return issued
 
     def forget(self) -> None:
-        """All groups are about to be formed anew."""
+        """Forget all groups, before they are re-formed."""
         self._formed.clear()
         self._logs.clear()
         self.live.clear()
@@ -119,14 +119,14 @@ class FlightRecorder:
         self._left = False
 
     def settle(self) -> None:
-        """A cell begins: whatever an interrupt left behind is no wait of this one."""
+        """Clear waits that an interrupt left behind, before a cell begins."""
         self.waiting.clear()
         self.waiting_elsewhere = {ident: waits for ident, waits in list(self.waiting_elsewhere.items()) if waits}
         self.inside = self._last = self.lost = self.lent = None
 
     @contextmanager
     def within(self, call: RecordedCall) -> Iterator[None]:
-        """While torch's own method runs; few of them block, but they do so in C++."""
+        """Mark the time in which torch's own method runs. Few methods block, but those do so in C++."""
         before, self.inside = self.inside, call
         try:
             yield
@@ -134,9 +134,9 @@ class FlightRecorder:
             self.inside = before
 
     def follow(self, work: Any, call: RecordedCall, *, failed: bool = False) -> None:
-        """Keep what a handle stands for until it is waited for, or has ended.
+        """Keep a handle with its call until it is waited for, or has ended.
 
-        The handle itself is kept: C++ often holds no more than its future.
+        The handle itself is kept: C++ often holds only its future.
         """
         self._last = call
         self.journal.follow(call, failed=failed)
@@ -147,7 +147,7 @@ class FlightRecorder:
 
     @contextmanager
     def losing(self) -> Iterator[None]:
-        """While a call that lost its connection waits to hear why."""
+        """Mark the time in which a call that lost its connection waits for the reason."""
         self.lost = self._last or self.inside
         try:
             yield
@@ -155,60 +155,60 @@ class FlightRecorder:
             self.lost = None
 
     def tidy(self) -> None:
-        """Let go of what has ended: a handle keeps its tensors."""
+        """Release what has ended: a handle keeps its tensors."""
         unheld = self._unheld()
         for key, (work, _) in list(self.live.items()):
             if key in unheld or work.is_completed():
                 self._end(key)
-        self._enough = max(_MANY, 2 * len(self.live))  # or each call would ask all those that go on
+        self._enough = max(_MANY, 2 * len(self.live))  # otherwise each call would ask all handles that have not ended
 
     def going(self) -> set[str]:
-        """The groups of which a call is under way."""
+        """Return the names of groups that have a call under way."""
         return {call.log.name for call in self.under_way()}
 
     def under_way(self) -> list[RecordedCall]:
-        """The calls whose handles have not ended."""
+        """Return the calls whose handles have not ended."""
         unheld = self._unheld()
         return [call for key, (work, call) in list(self.live.items()) if key not in unheld and not work.is_completed()]
 
     def _unheld(self) -> set[int]:
-        """Works that say that they go on, and that nobody holds any more: C++ has waited for them (`wait_tensor`)."""
+        """Return handles that report no end, and that nobody else holds: C++ has waited for them (`wait_tensor`)."""
         silent = {key: held for key, held in list(self.live.items()) if held[1].name == _SILENT}
         return {key for key, holders in _holders(silent).items() if holders <= _ALONE} if silent else set()
 
     def close_journal(self) -> None:
-        """A cell has ended: what C++ waited for has ended too, it is only not known when."""
+        """Finish the entries of calls that C++ waited for, after a cell: they have ended, it is not known when."""
         for work, call in list(self.live.values()):
             if call.entry is not None and call.entry.drawn is not None and work.is_completed():
                 self.journal.finish(call.entry)
 
     def _end(self, key: int) -> None:
-        """A handle has ended; of a receive from anyone it is known now from whom."""
+        """Settle a handle that has ended; of a receive from any source, note the sender."""
         work, call = self.live.pop(key, (None, None))
         if work is None or call is None or call.kind != "recv" or call.peer is not None:
             return
-        if isinstance(work, AnyoneReceive):  # it has counted by itself, when it found the sender
+        if isinstance(work, AnyoneReceive):  # it noted the sender itself
             return
-        with suppress(RuntimeError):  # it failed, so it came from nobody
+        with suppress(RuntimeError):  # it failed, so there is no sender
             source, received = call.log.members[work._source_rank()], call.log.received  # noqa: SLF001
             with call.log.lock:
                 received[None, call.tag] -= 1
                 received[source, call.tag] = received.get((source, call.tag), 0) + 1
 
     def wait(self, wait: Callable[..., Any], work: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Wait for a handle, and be seen to; in place of a lost connection, raise the reason.
+        """Wait for a handle, and record the wait; in place of a lost connection, raise the reason.
 
-        A collective of gloo is waited for in slices. A send that fails while gloo answers the other end is forgotten by
-        gloo: nobody is told, and whoever waits for it waits until its time is over. That happens once in thousands of
-        aborts, so now and then it is looked up whether there was one long ago. And whoever is still there after the
-        first slice tells the others what its cell called, for they may do something else; if all goes well, it costs
+        A collective of gloo is waited for in slices. If a send fails while gloo answers the other end, gloo forgets it:
+        it reports nothing, and the waiting thread would wait until its timeout. That happens once in thousands of
+        aborts, so between slices the abort's time is checked. A thread that still waits after the first slice also
+        tells the other ranks what its cell called, for they may do something else; if all goes well, this costs
         nothing.
         """
         limited = bool(args or kwargs)
         known, sliced = self.live.get(id(work)), False
         if known is not None and not limited and (patience := known[1].log.timeout) is not None:
             sliced = known[1].kind == "collective"
-            # A message is given its time here, or gloo would take that which it had to connect.
+            # A message gets the group's timeout here, or gloo would use the one that it had for connecting.
             args = _FIRST if sliced else (patience,)
         ident = threading.get_ident()
         waiting = self.waiting if ident == self.main else self._waiting_in(ident)
@@ -235,13 +235,13 @@ class FlightRecorder:
         return result
 
     def _waiting_in(self, ident: int) -> list[tuple[Any, bool]]:
-        """What a thread that is not the main one waits for."""
+        """Return what a thread other than the main one waits for."""
         ours = self.waiting_beside.get(ident)
         return self.waiting_elsewhere.setdefault(ident, []) if ours is None else ours
 
     def _go_on(self, call: RecordedCall, *, first: bool) -> None:
-        """A slice of a wait is over."""
-        if first and call.where is None:  # else it was begun earlier, and told then
+        """Check a call after a slice of its wait."""
+        if first and call.where is None:  # otherwise it began earlier, and its place was written then
             call.tell_place(self.scope())
         if self.aborted and time.monotonic() - self.aborted > _GRACE:
             call.log.stuck = True
@@ -253,7 +253,7 @@ class FlightRecorder:
 
     @contextmanager
     def beside(self, *, issues: bool) -> Iterator[None]:
-        """While the calling thread carries on what a cell has begun, and perhaps issues more calls for it."""
+        """Mark the calling thread as carrying on what a cell has begun, and perhaps issuing more calls for it."""
         ident = threading.get_ident()
         self.waiting_beside[ident] = []
         if issues:
@@ -266,25 +266,25 @@ class FlightRecorder:
             del self.waiting_beside[ident]
 
     def of_earlier(self) -> bool:
-        """Whether the calling thread works for an earlier cell than the present one."""
+        """Return whether the calling thread works for a cell before the current one."""
         return threading.get_ident() != self.main and run_of_thread() not in (None, NOBODY, self.run)
 
     def said(self) -> call_site.Said:
-        """What the cell has called that is about to go on beside it."""
+        """Return the cell's call that is about to go on in the background."""
         return call_site.here(self.scope())
 
     def look_beside(self, *, busy: bool) -> None:
-        """Whether anything goes on beside the cell has changed."""
+        """Note whether anything runs in the background of the cell."""
         self.busy_beside = busy
 
     @staticmethod
     def carrying(said: call_site.Said) -> AbstractContextManager[None]:
-        """While the calling thread carries out what a cell called before."""
+        """Mark the calling thread as carrying out what a cell called before."""
         return call_site.carrying(said)
 
     @contextmanager
     def waiting_for(self, thread: int | None) -> Iterator[None]:
-        """While the calling thread waits for one that carries on what a cell has begun."""
+        """Mark the wait of the calling thread for one that carries on what a cell has begun."""
         if threading.get_ident() != self.main:
             yield
             return
@@ -297,10 +297,10 @@ class FlightRecorder:
             self.journal.wait_for(before)
 
     def await_ends(self) -> None:
-        """Connections are shut: wait until all collectives have failed; what has not by then is stuck in gloo."""
+        """Wait until all collectives have failed, after connections were shut; one that has not is stuck in gloo."""
         deadline = time.monotonic() + _GRACE
         for work, call in list(self.live.values()):
-            if call.kind != "collective":  # of these gloo does not tell
+            if call.kind != "collective":  # gloo does not report the end of these
                 continue
             while not work.is_completed() and time.monotonic() < deadline:
                 time.sleep(_TICK)
@@ -313,7 +313,7 @@ class FlightRecorder:
 
     @contextmanager
     def meeting(self, members: list[int], *, counted: bool) -> Iterator[int]:
-        """While a group is made; ``counted`` where every rank of the world takes part in the making."""
+        """Mark the making of a group; ``counted`` where every rank of the world takes part in it."""
         log = self._meetings
         if counted:
             log.issued, self._left = next(log.positions), False
@@ -323,17 +323,17 @@ class FlightRecorder:
             with self.within(call):
                 yield log.issued
         except BaseException:
-            self._left |= counted  # for those that wait there, who leaves with an error has never come
+            self._left |= counted  # for the ranks that wait there, a rank that leaves with an error has not arrived
             raise
 
     def is_apart(self, ident: int) -> bool:
         """Return whether the thread with this ident runs a user's code, but can issue nothing."""
         thread = self.apart.get(ident)
-        return thread is not None and thread.is_alive()  # a thread that was ended may have left it to another
+        return thread is not None and thread.is_alive()  # the ident of an ended thread may have been given to another
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """While the main thread stands still for a person, in whatever call: it waits for no rank meanwhile."""
+        """Mark the time in which the main thread waits for user input, inside any call: it waits for no rank then."""
         before = self.inside, self.waiting, self.lent
         self.inside, self.waiting, self.lent = None, [], None
         try:
@@ -347,4 +347,4 @@ def _holders(live: dict[int, tuple[Any, Any]]) -> dict[int, int]:
 
 
 _ALONE = _holders({0: (object(), None)})[0]
-"""What is counted where nobody but that dict holds a work: torch holds it by Python's count, too."""
+"""The count where only that dict holds a work: torch's own references are included in Python's count."""

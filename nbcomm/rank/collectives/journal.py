@@ -1,9 +1,9 @@
-"""Which collectives a cell has made, when, and, where that is asked for, of which values.
+"""Which collectives a cell has called, when, and, if requested, with which values.
 
-`FlightRecorder` knows what is under way; the journal keeps what has been, for pictures, timelines and traces. What the
-cell itself called counts: within a Communicator's method, torch's own calls are only its means.
+`FlightRecorder` knows what is under way; the journal keeps what has been, for pictures, timelines and traces. It keeps
+what the cell itself called: inside a Communicator's method, torch's own calls are only its means.
 
-It is written on every collective, so what nobody may ask for is not even looked at.
+Every collective writes to it, so what cannot be asked for is not even looked at.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from . import call_site, call_values
 from .call_values import Drawn
 
 _KEPT, _KEPT_TRACED, _DRAWN = 512, 100_000, 64
-"""How many steps of a cell are kept: usually, where it is traced, and how many with their values."""
+"""How many steps of a cell are kept: usually, when it is traced, and how many with their values."""
 
 _RECENT = 16
-"""How many of them are told while the cell runs."""
+"""How many of them are reported while the cell runs."""
 
 
 class JournalEntry:
@@ -67,17 +67,17 @@ class JournalEntry:
         self.ended = self.asked = 0.0
 
     def end(self) -> None:
-        """It is done; the first to notice says so."""
+        """Note the end; only the first call counts."""
         if not self.ended:
             self.ended = time.time()
 
 
 class Journal:
-    """The steps of the present cell.
+    """The steps of the current cell.
 
     Attributes:
         drawing: whether the values before and after are kept, too.
-        tracing: whether bytes are counted of more than one tensor, and all steps kept.
+        tracing: whether bytes of other data than one tensor are counted, and all steps kept.
         notes: what could not be noted of a call, in sentences; the call itself is carried out.
     """
 
@@ -93,29 +93,29 @@ class Journal:
         self.notes: list[str] = []
 
     def use(self, faults: Faults) -> None:
-        """Let this take what goes wrong beside a call."""
+        """Set the object that takes errors beside a call."""
         self._faults = faults
 
     @property
     def curious(self) -> bool:
-        """Whether more is asked for than times."""
+        """Whether more than times are kept."""
         return self.drawing or self.tracing
 
     def begin(self, *, drawing: bool = False, tracing: bool = False) -> None:
-        """A request begins; what was before it is forgotten."""
+        """Begin a request, and forget the one before."""
         self.drawing, self.tracing = drawing, tracing
         self._entries = deque(maxlen=_KEPT_TRACED if tracing else _KEPT)
         self._count = 0
         self.notes = []
 
     def end(self) -> None:
-        """It has ended: what comes now is nobody's."""
+        """End the request: later calls belong to none."""
         self.drawing = self.tracing = False
 
-    # ── written by whoever calls ────────────────────────────────────────────────────────────────────
+    # ── written by the thread that calls ────────────────────────────────────────────────────────────────
 
     def carry_out(self, name: str, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """Carry out a Communicator's method; what torch is called for within it belongs to it."""
+        """Carry out a Communicator's method; torch's calls inside it belong to it."""
         ident = threading.get_ident()
         if ident in self._current:
             return method(*args, **kwargs)
@@ -130,7 +130,7 @@ class Journal:
             if self.curious:
                 return self._closely(entry, method, args, kwargs)
             data = args[1] if len(args) > 1 else kwargs.get("data")
-            if type(data) is torch.Tensor:  # what is cheap to count; what else there may be is the trace's to count
+            if type(data) is torch.Tensor:  # cheap to count; other data is counted only for a trace
                 entry.nbytes = data.numel() * data.itemsize  # `nbytes` raises for a sparse one
             self._add(entry)
             result = method(*args, **kwargs)
@@ -147,7 +147,7 @@ class Journal:
     ) -> Any:
         comm, *given = args
         asked: dict[str, Any] = {}
-        with suppress(TypeError):  # they do not fit: the method itself will say so
+        with suppress(TypeError):  # the arguments do not fit: the method itself will say so
             asked = dict(_signature(method).bind(*args, **kwargs).arguments)
         with self._beside():
             if self.tracing:
@@ -162,7 +162,7 @@ class Journal:
         return result
 
     def finish(self, entry: JournalEntry, result: Any = None) -> None:
-        """It is done: look at what it gave, if it is drawn."""
+        """Note the result of a call, if it is drawn."""
         if entry.drawn is not None:
             with self._beside():
                 entry.drawn.finish(result)
@@ -175,7 +175,7 @@ class Journal:
             self.notes.append(note)
 
     def look_at(self, method: str, args: tuple[Any, ...], members: list[int], rank: int) -> Drawn | None:
-        """What torch is about to be called with, if that is to be drawn."""
+        """Return the values of a call that torch is about to get, if it is to be drawn."""
         if not self.drawing or threading.get_ident() in self._current or self._count >= _DRAWN:
             return None
         with self._beside():
@@ -183,7 +183,7 @@ class Journal:
         return None
 
     def follow(self, call: Any, *, failed: bool = False) -> None:
-        """Torch has been called, or is not since it would fail: within a Communicator's method, or by somebody else."""
+        """Note a call of torch, or one that was refused: inside a Communicator's method, or by other code."""
         entry = self._current.get(threading.get_ident())
         if entry is None:
             entry = JournalEntry(call.name, call.kind, None)
@@ -203,7 +203,7 @@ class Journal:
             entry.last = call.seq
 
     def complete(self, entry: JournalEntry | None, drawn: Drawn | None, args: tuple[Any, ...], work: Any) -> None:
-        """Torch has been called, not within a Communicator's method: keep what is asked for beside the times."""
+        """Keep what is asked for beside the times, after a call of torch outside of a Communicator's method."""
         if entry is None or not self.curious:
             return
         entry.drawn = drawn
@@ -217,7 +217,7 @@ class Journal:
 
     @contextmanager
     def carrying(self) -> Iterator[None]:
-        """While the calling thread carries out what a cell has begun, and nobody waits for it yet."""
+        """Mark the calling thread as carrying out what a cell has begun, while nothing waits for it yet."""
         ident = threading.get_ident()
         self._carried[ident] = None
         try:
@@ -226,7 +226,7 @@ class Journal:
             del self._carried[ident]
 
     def wait_for(self, thread: int | None) -> None:
-        """The main thread waits for what that thread carries out; None: it goes on with its own work."""
+        """Note that the main thread waits for what a thread carries out; None: it continues its own work."""
         self._awaited = thread
         entry = None if thread is None else self._carried.get(thread)
         if entry is not None and entry.asked == math.inf:
@@ -241,21 +241,21 @@ class Journal:
 
     def _add(self, entry: JournalEntry) -> None:
         self._count += 1
-        # Where nbcomm's own groups are not in use nobody counts; all ranks make the same calls in the same order.
+        # Without nbcomm's own groups calls are not counted elsewhere; all ranks make the same calls in the same order.
         entry.first = entry.last = entry.first or self._count
         self._entries.append(entry)
 
     # ── read ────────────────────────────────────────────────────────────────────────────────────────
 
     def recent(self) -> list[CallRecord]:
-        """The last few steps, while the cell runs; any thread."""
+        """Return the last few steps, while the cell runs; from any thread."""
         for _ in range(3):
             with suppress(RuntimeError):  # one was added meanwhile
                 return [_told(entry, None) for entry in list(self._entries)[-_RECENT:] if entry.log is not None]
         return []
 
     def steps(self) -> list[CallRecord]:
-        """All that are kept, once the cell has ended."""
+        """Return all steps that are kept, once the cell has ended."""
         for entry in self._entries:
             if entry.drawn is not None:
                 with self._beside():
@@ -266,7 +266,7 @@ class Journal:
 
     @property
     def dropped(self) -> int:
-        """How many steps are not kept."""
+        """The number of steps that are not kept."""
         return self._count - len(self._entries)
 
 
@@ -279,7 +279,7 @@ def _signature(method: Callable[..., Any]) -> inspect.Signature:
 
 
 def _told(entry: JournalEntry, drawn: Drawn | None) -> CallRecord:
-    """The step, with its values where they are asked for: they may be long."""
+    """Return the step as a message, with its values if they are asked for: they may be long."""
     log = entry.log
     return CallRecord(
         entry.name,

@@ -21,9 +21,9 @@ class Log:
         timeout: how long a call may take, in a group of gloo's; None for others.
 
     Attributes:
-        board: where its calls are compared with other ranks'; None if nobody sees them.
+        board: where its calls are compared with other ranks'; None if they are not compared.
         life: the group's number there.
-        stuck: a call of it has not ended though its connections were shut; its group must never be destroyed.
+        stuck: a call has not ended although its connections were shut; the group must never be destroyed.
     """
 
     def __init__(self, name: str, members: list[int], timeout: timedelta | None = None) -> None:
@@ -34,7 +34,7 @@ class Log:
         self.board: FingerprintBoard | None = None
         self.life = 0
         self.begin()
-        self.lock = threading.Lock()  # a receive from anyone becomes one by name, on a thread of its own
+        self.lock = threading.Lock()  # a receive from any source becomes one by name, on a thread of its own
         self.sent: dict[tuple[int | None, int], int] = {}
         self.received: dict[tuple[int | None, int], int] = {}
 
@@ -44,12 +44,12 @@ class Log:
         self.issued = 0
 
     def take_back(self, call: RecordedCall) -> None:
-        """Torch has refused a call that was counted: this rank has not come there, and others may wait for it."""
+        """Undo the count of a call that torch has refused: this rank has not arrived, and others may wait for it."""
         if call.kind == "collective":
             following = next(self.positions)
             if following == call.seq + 1:
                 following, self.issued = call.seq, call.seq - 1
-            self.positions = itertools.count(following)  # else another thread's call has come behind it
+            self.positions = itertools.count(following)  # otherwise another thread has issued a call after it
             return
         counts = self.sent if call.kind == "send" else self.received
         with self.lock:
@@ -80,7 +80,7 @@ class RecordedCall:
         self.since = time.time()
 
     def tell_place(self, scope: dict[str, Any] | None) -> None:
-        """Tell the other ranks what the cell called there, for the message of whoever does something else."""
+        """Tell the other ranks what the cell called, for the message of a rank that does something else."""
         self.where = where = call_site.here(scope)
         if self.log.board is not None:
             self.log.board.put_place(self.log.life, self.seq, where.block)

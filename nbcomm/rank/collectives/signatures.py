@@ -1,6 +1,6 @@
-"""What a call of a process group is: its name for people, what must agree among the ranks, and its words.
+"""What a call of a process group is: its name for users, what must agree among the ranks, and its words.
 
-The arguments are those that torch hands to `ProcessGroup`'s methods, from Python and from C++ alike.
+The arguments are those that torch passes to `ProcessGroup`'s methods, from Python and from C++ alike.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ UNEVEN = ("all_to_all_single", "alltoall", "alltoall_base")
 """Methods whose ranks may send each other parts of different sizes."""
 
 ROOTED = ("broadcast", "gather", "reduce", "scatter")
-"""Methods that some ranks may leave before all have come."""
+"""Methods that some ranks may leave before all have arrived."""
 
 
 def returns_at_once(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call is waited for elsewhere, or not by Python: by C++ (DDP), or later."""
+    """Return whether the caller does not wait for a call: C++ (DDP) waits for it, or Python does later."""
     options = args[-1] if args else kwargs.get("opts")
     return bool(getattr(options, "asyncOp", True))
 
 
 def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Fingerprint:
-    """What is said of a call, from a cache: the same call is made over and over."""
+    """Return the fingerprint of a call, from a cache: the same call is made over and over."""
     try:
         key = name, _KEYS[name](*args, **kwargs)
     except (KeyError, IndexError, AttributeError, TypeError):
@@ -58,13 +58,13 @@ def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Finger
 
 
 def message(kind: str, tensors: Sequence[Any]) -> Fingerprint:
-    """What is said of a message: sender and receiver agree if the bytes and their type do."""
+    """Return the fingerprint of a message: sender and receiver agree if the number of elements and their dtype do."""
     (tensor,) = tensors
     return entry(hash_of(f"{tensor.dtype} {tensor.numel()}"), f"{kind} of {_dtype(tensor.dtype)} {tuple(tensor.shape)}")
 
 
 def splits_of(name: str, args: tuple[Any, ...], size: int) -> tuple[list[int], list[int]]:
-    """How many elements an all-to-all receives from, and sends to, each of ``size`` ranks."""
+    """Return how many elements an all-to-all receives from, and sends to, each of ``size`` ranks."""
     if name == "alltoall":
         return [tensor.numel() for tensor in args[0]], [tensor.numel() for tensor in args[1]]
     output, given, received, sent = args[:4]
@@ -72,7 +72,7 @@ def splits_of(name: str, args: tuple[Any, ...], size: int) -> tuple[list[int], l
 
 
 def _split(tensor: Any, rows: Sequence[int], size: int) -> list[int]:
-    if not rows:  # equal shares; torch refuses a tensor that cannot be cut so
+    if not rows:  # equal shares; torch refuses a tensor that cannot be split so
         return [tensor.numel() // size] * size
     each = tensor.shape[1:].numel() if tensor.ndim else 1
     return [count * each for count in rows]
@@ -90,7 +90,7 @@ def _entry(name: str, parts: tuple[Any, ...]) -> Fingerprint:
         else:
             words.append(str(part))
     text = ", ".join(word for word in words if word)
-    # The name that people know: two ways to call the same thing agree.
+    # The name that users know: two ways to call the same collective agree.
     full = f"{NAMES.get(name, name)}({text})"
     return entry(hash_of(full), full)
 
@@ -111,7 +111,7 @@ _ops: dict[int, str] = {}
 
 def _reduction(options: Any) -> str:
     op = options.reduceOp
-    key = hash(op)  # torch's is the kind of op; to compare ops themselves would take as long as all else here
+    key = hash(op)  # torch's hash is the kind of op; to compare ops themselves would take as long as all the rest here
     try:
         return _ops[key]
     except KeyError:

@@ -14,13 +14,13 @@ from types import FrameType
 from typing import Any
 
 _JOIN = threading.__file__
-"""Where a thread is that waits for another one: for its end, its result, what it puts into a queue."""
+"""Where a thread is that waits for another one: for its end, its result, or an item of a queue."""
 
 _LOOP = asyncio.base_events.__file__
-"""The same, a step further out, where a cell awaits what a thread does, as with `asyncio.to_thread`."""
+"""The same, one frame further out, where a cell awaits what a thread does, as with `asyncio.to_thread`."""
 
 _TIMER = threading.Timer.run.__code__
-"""What a thread is in that will call something later."""
+"""The code that a thread is in if it will call something later."""
 
 _CALLS = ("nbcomm", "torch")
 """Packages whose functions may be collectives."""
@@ -30,28 +30,29 @@ _lock = threading.Lock()
 
 @contextmanager
 def of_all_threads() -> Iterator[dict[int, FrameType]]:
-    """The frame that each thread is in, by the thread's ident, and those around it, for as long as the block runs.
+    """Give the current frame of each thread, by the thread's ident, for as long as the block runs.
 
-    No garbage is collected meanwhile. Python 3.11 makes the object of a frame only when it is asked for; if that
-    collects garbage, a finalizer may let the other thread go on, and what is read then of its frames is no more: the
-    process would end by SIGSEGV. (Python 3.12 collects between two instructions only.)
+    No garbage is collected meanwhile. Python 3.11 makes the object of a frame only when it is asked for. If that
+    collects garbage, a finalizer may let the other thread continue, and the frames that are read then no longer exist:
+    the process would end by SIGSEGV. (Python 3.12 collects between two instructions only.)
     """
-    with _lock:  # who comes second would find the collector switched off, and on again before its time
+    with _lock:  # a second caller would find the collector switched off, and switch it on too early
         collects = gc.isenabled()
         gc.disable()
         found = sys._current_frames()  # noqa: SLF001 - the only way to see another thread
         try:
             yield found
         finally:
-            # Its own frame is in it, and leads back to who holds it: from Python 3.12 on, this circle would keep the
-            # frames of all threads, and what the user's functions had in them, until the next collection.
+            # This function's own frame is in the dict, and refers back to its holder: from Python 3.12 on, this cycle
+            # would keep the frames of all threads, and the variables of the user's functions, until the next
+            # collection.
             found.clear()
             if collects:
                 gc.enable()
 
 
 def may_join(main: FrameType | None) -> bool:
-    """Whether a thread may wait for another one: for its end or what it hands over, or its event loop for anything."""
+    """Return whether a thread may wait for another one, for its end or a value; or its event loop for anything."""
     if main is None or main.f_code.co_filename == _JOIN:
         return main is not None
     outer = main.f_back if main.f_code.co_filename == selectors.__file__ else None
@@ -59,7 +60,7 @@ def may_join(main: FrameType | None) -> bool:
 
 
 def is_timer_of(frame: FrameType, scope: dict[str, Any] | None) -> bool:
-    """Whether a frame is that of a timer that will call a function with these globals, or a collective."""
+    """Return whether a frame is of a timer that will call a function with these globals, or a collective."""
     if frame.f_code is not _TIMER:
         return False
     function = frame.f_locals["self"].function

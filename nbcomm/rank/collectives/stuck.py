@@ -1,6 +1,6 @@
-"""Whether this rank stands still for the others, and in which call: read by the agent's thread from what is recorded.
+"""Whether this rank waits for the others, and in which call: the agent's thread reads it from what is recorded.
 
-The main thread may be stuck in C++ meanwhile, and writes to the flight recorder without a lock: what is read here is
+The main thread may be stuck in C++ meanwhile, and writes to the flight recorder without a lock. What is read here is
 replaced, or changed in one step, and may be a moment old.
 """
 
@@ -26,7 +26,7 @@ _STILL = 0.15
 
 
 class StuckDetector:
-    """Reads what the threads of a rank wait for.
+    """The reader of what the threads of a rank wait for.
 
     Args:
         recorder: what they have issued and wait for.
@@ -37,15 +37,15 @@ class StuckDetector:
         self._still: tuple[Any, float] = (None, 0.0)
 
     def blocked(self) -> bool:
-        """Whether the main thread waits for other ranks; within C++ that shows when it is asked repeatedly."""
+        """Return whether the main thread waits for other ranks; inside C++, this needs repeated calls."""
         with of_all_threads() as frames:
             return bool(self._waits(frames.get(self._recorder.main or 0)))
 
     def state(self) -> CollectiveState:
-        """Tell it all; ask often enough, and it tells from two answers that nothing moved in between.
+        """Return the state of this rank's collectives. Two answers close together show that nothing moved in between.
 
-        The order matters to whoever judges: first whether the main thread is stuck, then which threads there are,
-        then the counts. What comes between them can only make the world look livelier than it is.
+        The order matters to the verdict: first whether the main thread is stuck, then which threads there are, then the
+        counts. What happens in between can only make the world look livelier than it is.
         """
         recorder = self._recorder
         with of_all_threads() as frames:
@@ -65,7 +65,8 @@ class StuckDetector:
             with log.lock:
                 sent += [MessageCount(log.name, *key, number) for key, number in log.sent.items()]
                 received += [MessageCount(log.name, *key, number) for key, number in log.received.items() if number]
-        # In words at last: a receive from anyone that finds its sender now is one by name, which the counts allow for.
+        # Words are made last: a receive from any source may find its sender now and become one by name; the counts
+        # allow for that.
         waits = [_pending(call, line, call.where or asked, lost=call is lost) for call in stuck]
         return CollectiveState(issued, sent, received, waits, line, threads, beside)
 
@@ -78,7 +79,7 @@ class StuckDetector:
         if recorder.inside is not None:
             return [recorder.inside]
         # In C++ that torch entered by itself (backward, wait_tensor) it is not known what is waited for. But a main
-        # thread that stands still within torch, while calls are under way, waits for one of them.
+        # thread that does not move inside torch, while calls are under way, waits for one of them.
         if main is None or not recorder.live or not main.f_code.co_filename.startswith(_TORCH):
             self._still = (None, 0.0)
             return []
@@ -104,7 +105,7 @@ class StuckDetector:
         return [found[1]]
 
     def _waits_elsewhere(self, frames: dict[int, FrameType]) -> list[PendingCall]:
-        """What threads of the user's wait in."""
+        """Return what the user's threads wait in."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
         scope, told = self._recorder.scope(), []
         for ident, waiting in list(self._recorder.waiting_elsewhere.items()):
@@ -117,7 +118,7 @@ class StuckDetector:
     def _threads(self, frames: dict[int, FrameType]) -> int:
         recorder = self._recorder
         scope = recorder.scope()
-        count = len(recorder.issuing - {recorder.lent})  # they may issue more, as long as they go on
+        count = len(recorder.issuing - {recorder.lent})  # they may issue more calls until they end
         for ident, top in frames.items():
             frame: FrameType | None = top if ident != recorder.main and not recorder.is_apart(ident) else None
             while frame is not None and frame.f_globals is not scope and not is_timer_of(frame, scope):
