@@ -21,7 +21,7 @@ from .output import progress_bars
 
 
 def _leave_debugger_out() -> None:
-    """Have ipykernel take debugpy for missing, as no front end can debug an engine.
+    """Make ipykernel treat debugpy as missing, as no front end can debug an engine.
 
     Each engine would spend half a second on importing it. A cell may still import it by itself.
     """
@@ -51,12 +51,12 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
         self.agent = RankLink(self.id, WorldDir(os.environ[HOME_VARIABLE]))
 
     def init_signal(self) -> None:
-        """Take SIGTERM as ipyparallel does; SIGINT is the cell runner's, set when the agent attaches."""
+        """Handle SIGTERM as ipyparallel does; SIGINT is the cell runner's, set when the agent attaches."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._signal_stop)
 
     def redirect_output(self, iopub_socket: Any) -> None:
-        """Give ipyparallel's own cells their streams, and nbcomm's cells the capture in front of them."""
+        """Give ipyparallel's own cells their streams, with the capture for nbcomm's cells in front of them."""
         for name in ("stdout", "stderr"):
             # watchfd would take descriptors 1 and 2, which belong to the capture.
             own = self.out_stream_factory(self.session, iopub_socket, name, watchfd=False)
@@ -67,7 +67,7 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
         sys.displayhook = hook
 
     async def register(self) -> None:
-        """Register as any engine does, after taking leave for a dead one that had the same rank."""
+        """Register as any engine does, after unregistering a dead one that had the same rank."""
         send = self.session.send
 
         def take_leave_first(socket: Any, kind: str, *args: Any, **kwargs: Any) -> Any:
@@ -85,14 +85,14 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
         """Register as any engine does, then hand the shell to the agent."""
         await super().complete_registration(*args)
         for prompt in ("ps1", "ps2", "ps3"):
-            # A rank is a program among others, as under torchrun, and no prompt that somebody types at: libraries that
-            # look for one (Lightning Fabric, to refuse strategies that would start processes) are told so.
+            # A rank is an ordinary program, as under torchrun, and no interactive prompt: libraries that look for one
+            # (Lightning Fabric, to refuse strategies that would start processes) must not find one.
             vars(sys).pop(prompt, None)
         self.agent.attach(self.kernel.shell, self.loop.asyncio_loop)
 
 
 def _is_news(record: logging.LogRecord) -> bool:
-    """Whether a line belongs into a rank's log: not that ipykernel has no debugger of its own here, where none fits."""
+    """Return whether a line belongs in a rank's log: not that ipykernel has no debugger here, where none can work."""
     return not str(record.msg).startswith("debugpy_stream")
 
 

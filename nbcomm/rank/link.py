@@ -62,10 +62,10 @@ from .replay import Replay
 from .termination import Termination
 
 _TRIES = 5
-"""So many times in a row the link is made anew after a fault of its thread."""
+"""How many times in a row the link is opened again after a fault of its thread."""
 
 _FLUSH_BUSY = 50
-"""Milliseconds between two looks for new output while a cell runs."""
+"""Milliseconds between two checks for new output while a cell runs."""
 
 _FLUSH_IDLE = 250
 """The same between cells, when only background threads can print."""
@@ -109,17 +109,17 @@ class RankLink:
         }
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
-        # A rank that cannot be reached must not live on unseen.
+        # A rank that cannot be reached must not live on unnoticed.
         keep("nbcomm-agent", self._serve_link, self._faults, again=_TRIES, lost=lambda _: os._exit(70))
 
     def _scope(self) -> dict[str, Any] | None:
-        """The user's variables: a frame whose globals they are is a line of theirs."""
+        """Return the user's variables: a frame whose globals they are is a line of the user's."""
         return script_runner.scope if script_runner.scope is not None else self._shell and self._shell.user_ns
 
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
 
     def attach(self, shell: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """The engine's shell is ready: run from now on what the notebook asks for. Main thread."""
+        """Serve the notebook's requests from now on: the engine's shell is ready. Main thread."""
         follow_threads()
         route_displays(shell.display_pub, self.capture)
         show_pages(shell, self.capture)
@@ -138,7 +138,7 @@ class RankLink:
         parts = Parts(self.rank, self.home, self.world, self.capture, self._history, self._send_output, self._faults)
         duties = MainLoop(shell, runner, comms, parts, self._standing)
         duties.begin(loop)
-        self._duties = duties  # from here on the agent's thread hands over to them
+        self._duties = duties  # from now on the agent's thread hands requests over to it
         self._send(Attached(self.rank))
 
     # ── sending, from either thread ─────────────────────────────────────────────────────────────────
@@ -150,7 +150,7 @@ class RankLink:
         return frames
 
     def _rouse(self) -> None:
-        with suppress(BlockingIOError):  # it is awake already, many times over
+        with suppress(BlockingIOError):  # many wake-ups are already pending
             self._wake.send(b"\0")
 
     def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
@@ -166,7 +166,7 @@ class RankLink:
                 self._send_answer(*then, notes)
 
     def _send_answer(self, done: Done, buffers: Sequence[Any], notes: list[str]) -> None:
-        """Send an answer that the notebook waits for; one that cannot be sent is told to have failed."""
+        """Send an answer that the notebook waits for; if it cannot be sent, send that the request failed."""
         try:
             frames = self._send(msgspec.structs.replace(done, notes=[*done.notes, *notes]), buffers)
         except Exception as error:  # noqa: BLE001 - what cannot be encoded may raise anything
@@ -205,8 +205,8 @@ class RankLink:
                 heard = time.monotonic()
                 self._receive(link)
             elif os.getppid() != self._parent and time.monotonic() - heard > self._info.lease:
-                # The fork server keeps the lease; without it, each rank does. A notebook's process that is
-                # there but busy says nothing either, so silence alone is no reason to end.
+                # The fork server keeps the lease; without it, each rank does. A notebook's process that exists but is
+                # busy sends nothing either, so silence alone is no reason to end.
                 self.home.remove()
                 os._exit(0)
             with self._faults.beside("an interrupt could not be passed on"):
@@ -214,7 +214,7 @@ class RankLink:
             if self._assistant is not None:
                 with self._faults.beside("an answer to what was typed could not be ended"):
                     self._assistant.look()
-            if not self._sending.locked():  # the main thread is at it: it will send all there is
+            if not self._sending.locked():  # otherwise the main thread is sending: it will send everything
                 with self._faults.beside("output could not be sent"):
                     self._send_output()
             self._empty_outbox(link)
@@ -224,8 +224,8 @@ class RankLink:
             while self._outbox:
                 link.send_multipart(self._outbox[0], zmq.NOBLOCK, copy=False)
                 self._outbox.popleft()
-        except zmq.Again:  # also a connection that has just been made may take nothing yet: then it waits
-            if not self._connected:  # the next notebook is told by `_introduce` what it has missed
+        except zmq.Again:  # a connection that has just been made may also refuse for a moment: then it waits
+            if not self._connected:  # `_introduce` repeats to the next notebook what it has missed
                 self._outbox.clear()
 
     def _is_connected_anew(self, monitor: zmq.Socket[bytes]) -> bool:
@@ -233,7 +233,7 @@ class RankLink:
         return self._connected
 
     def _introduce(self) -> None:
-        """A notebook is connected, the first or another one: say who this is, and what it has missed."""
+        """Introduce this rank to a newly connected notebook, and repeat what that has missed."""
         with self._sending:
             self._outbox.clear()
             self._send(self._hello())
@@ -244,7 +244,7 @@ class RankLink:
             for asking in self._asker.open() if self._asker is not None else ():
                 self._send(asking)
         looks = self._standing.looks
-        if looks is not None and looks == self._standing.running:  # the notebook that wanted to know has gone
+        if looks is not None and looks == self._standing.running:  # the notebook that asked has gone
             self._ending = Termination(looks, self.world.generation)
 
     def _receive(self, link: zmq.Socket[bytes]) -> None:
@@ -257,7 +257,7 @@ class RankLink:
             with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError):
                 message = decode_to_rank(body.buffer)
             if message is None:
-                continue  # CURVE let only the notebook in; a newer one may know more than we do
+                continue  # CURVE let only the notebook in; a newer one may have messages unknown to this version
             if isinstance(message, MainLoopRequest):
                 self._standing.heard = message.id
             try:
@@ -266,7 +266,7 @@ class RankLink:
                 self._faults.log(f"a {type(message).__name__} failed", error)
                 if isinstance(message, MainLoopRequest):
                     self._send(Done(message.id, failure=failure(self.rank, error)))
-                elif isinstance(message, InputReply):  # what was typed is lost, and the cell waits for it
+                elif isinstance(message, InputReply):  # the typed text is lost, and the cell waits for it
                     reason = errors.InternalError(failure(self.rank, error).message)
                     self._ending = Termination(message.run, 0, reason)
 
@@ -279,7 +279,7 @@ class RankLink:
             self._waiting.clear()
             self._duties.put(message, frames)
         elif isinstance(message, MainLoopRequest):
-            # The shell is not there yet. The notebook waits for Attached; be safe all the same.
+            # The shell is not ready yet. The notebook waits for Attached; this is a safeguard.
             self._waiting.append((message, frames))
 
     def _hear_probe(self, message: StatusRequest) -> None:
@@ -372,6 +372,6 @@ def _configure(link: zmq.Socket[bytes], info: LinkInfo, rank: int) -> None:
     link.setsockopt(zmq.LINGER, 0)
     link.setsockopt(zmq.SNDHWM, 0)  # nothing that a cell prints is dropped
     link.setsockopt(zmq.RCVHWM, 0)
-    link.setsockopt(zmq.IMMEDIATE, 1)  # what no notebook can hear is kept here, and not sent twice
+    link.setsockopt(zmq.IMMEDIATE, 1)  # what no notebook can receive is kept here, and not sent twice
     link.setsockopt(zmq.RECONNECT_IVL, 50)
     link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)

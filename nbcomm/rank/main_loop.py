@@ -1,7 +1,7 @@
-"""What the main thread of a rank does for its notebook, one thing after the other.
+"""The work of a rank's main thread for its notebook, one request after the other.
 
-Requests come in order and are answered by a `Done`: cells, values that come and go, the forming of groups, what
-variables are. Between them run the callbacks of widgets, which nobody waits for.
+Requests come in order and are answered by a `Done`: cells, transfers of values, the forming of groups, questions about
+variables. Between them run the callbacks of widgets, which have no answer.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from .replay import Replay
 from .variables import answers
 
 CALLBACK = -1
-"""What runs while a widget's callback does: it is no request, and has no id."""
+"""The run of a widget's callback: it is no request, and has no id."""
 
 _REPLACED = (
     "the cell replaced the world's process group with its own (dist.init_process_group); the next cell has the world's "
@@ -59,17 +59,17 @@ _REPLACED = (
 
 @dataclass
 class MainThreadState:
-    """What the main thread does; the agent's thread reads it.
+    """The state of the main thread; the agent's thread reads it.
 
     Attributes:
         state: "starting", "idle", "running", "interrupted" or "failed".
-        since: since when, by the rank's clock in seconds.
+        since: the start of that state, by the rank's clock in seconds.
         running: the request that runs; None between two.
-        heard: the last request that has come.
+        heard: the last request that has arrived.
         begun: the last one that has begun.
         answered: the last one whose answer has been sent.
-        looks: the last request that only looks at variables.
-        closing: held while a request's end is settled: one that is being ended does not end meanwhile.
+        looks: the last request that only reads variables.
+        closing: held while a request's end is settled: a request that is being ended does not end meanwhile.
     """
 
     state: str = "starting"
@@ -82,7 +82,7 @@ class MainThreadState:
     closing: threading.Lock = field(default_factory=threading.Lock)
 
     def set(self, state: str, run: int | None = None) -> None:
-        """From now on it does this."""
+        """Change the state, from now on."""
         self.state = state
         self.since = time.time()
         self.running = run
@@ -94,16 +94,16 @@ class _SendOutput(Protocol):
 
 @dataclass(frozen=True)
 class Parts:
-    """What of a rank the duties need.
+    """The parts of a rank that the main loop needs.
 
     Attributes:
         rank: its number.
         home: the world's directory.
         world: its process group.
         capture: what its cells show.
-        history: what another notebook would have to be told.
-        send_output: sends what is there, and an answer behind it.
-        faults: takes what goes wrong beside the work.
+        history: what another notebook would have to be sent.
+        send_output: sends pending output, and an answer after it.
+        faults: takes errors beside the work.
     """
 
     rank: int
@@ -119,14 +119,14 @@ _Order = tuple[MainLoopRequest | CommToRank | None, Sequence[Any]]
 
 
 class MainLoop:
-    """The duties of one rank.
+    """The main loop of one rank.
 
     Args:
         shell: the engine's.
         runner: runs cells.
-        comms: what cells' widgets say, and hear.
+        comms: messages from and to the cells' widgets.
         parts: of the rank.
-        standing: what it does.
+        standing: the main thread's state.
     """
 
     def __init__(self, shell: Any, runner: CellRunner, comms: Comms, parts: Parts, standing: MainThreadState) -> None:
@@ -141,14 +141,14 @@ class MainLoop:
         self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Do whatever comes; on the main thread, whose loop this is."""
+        """Serve requests on the main thread, whose loop this is."""
         self._loop = loop
         self._work = asyncio.ensure_future(self._serve())
 
     # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
 
     def put(self, message: MainLoopRequest | CommToRank, frames: Sequence[Any]) -> None:
-        """Let the main thread do it, when all that came before is done."""
+        """Queue a message for the main thread, after all earlier ones."""
         if isinstance(message, CommToRank):
             if self._comms.put(message):
                 self._hand_over((message, ()))
@@ -157,7 +157,7 @@ class MainLoop:
             self._hand_over((message, frames))
 
     def tell_again(self) -> None:
-        """Another notebook is there: let it know the widgets."""
+        """Make the widgets known to another notebook; agent's thread."""
         self._hand_over((None, ()))
 
     def _hand_over(self, order: _Order) -> None:
@@ -168,7 +168,7 @@ class MainLoop:
     async def _serve(self) -> None:
         while True:
             # A late interrupt, between two requests: there is nothing left to end. A cell may cancel all tasks of its
-            # loop, of which this is one: the next request is to be served all the same.
+            # loop, and this is one: the next request must be served all the same.
             with suppress(KeyboardInterrupt, asyncio.CancelledError):
                 message, frames = await self._inbox.get()
                 try:
@@ -192,12 +192,12 @@ class MainLoop:
         self.standing.answered = done.id
 
     def _tell_again(self) -> None:
-        """Another notebook is there: let it know the widgets."""
+        """Make the widgets known to another notebook."""
         self._comms.tell_again()
         self._parts.send_output()
 
     def _call_back(self) -> None:
-        """Handle what the page says to a widget. No other rank takes part, and nobody waits for an answer."""
+        """Handle what the page says to a widget. No other rank takes part, and there is no answer."""
         before = self.standing.state, self.standing.since
         group = self._parts.world.comm
         ranks = None if group is None else group.cell_ranks
@@ -268,13 +268,13 @@ class MainLoop:
         self._answer(msgspec.structs.replace(done, notes=notes), buffers)
 
     def _remarks(self, message: MainLoopRequest) -> list[str]:
-        """What a person should know of how a cell has left the world."""
+        """Return what a user should know of how a cell has left the world."""
         if not isinstance(message, Run | Call) or not self._parts.world.replaced:
             return []
         return [_REPLACED]
 
     def _story(self) -> dict[str, Any]:
-        """Tell what the request has made that needed other ranks."""
+        """Report the request's calls that needed other ranks."""
         record = self._parts.world.record
         try:
             record.close_journal()
@@ -303,7 +303,7 @@ class MainLoop:
 
     @contextmanager
     def _working(self, message: Run | Call) -> Iterator[None]:
-        """While user code runs: the names are there, and what needs a rank that does not run it is refused."""
+        """Prepare for user code in the block: provide the names, and refuse what needs a rank that does not run it."""
         comm = self._parts.world.comm
         if comm is None:
             raise RuntimeError("A cell arrived before the process group had formed.")
@@ -317,7 +317,7 @@ class MainLoop:
         self.standing.set("running", order.id)
         first = self._parts.world.comm is None
         with self.runner.interruptible():
-            comm = torchrun.current = self._parts.world.form(order)  # nbcomm.init() in a cell is this one
+            comm = torchrun.current = self._parts.world.form(order)  # nbcomm.init() in a cell returns this one
         given = namespace.cell_names(comm)
         namespace.install(self._shell.user_ns, given)
         if first:

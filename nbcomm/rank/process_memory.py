@@ -1,8 +1,8 @@
-"""How much of the machine's memory a process takes.
+"""How much of the machine's memory a process uses.
 
 Forked ranks share the pages of torch and of all that was imported before the fork. Resident memory (RSS) counts such a
 page in full on every rank; proportional memory (PSS) counts each rank's part of it, so that the ranks' figures add up.
-But the system goes through every page for PSS, which takes milliseconds where RSS takes microseconds.
+But the system walks every page for PSS, which takes milliseconds where RSS takes microseconds.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ import psutil
 _ROLLUP = Path("/proc/self/smaps_rollup")
 
 _COST = 500
-"""After a reading of PSS so many times as long passes before the next one: it may take 0.2 % of a core."""
+"""The pause after a reading of PSS, in multiples of its duration: it may take 0.2 % of a core."""
 
 _CHANGE = 64
-"""A reading is worth while when RSS has changed by this part of it."""
+"""A new reading is made when RSS has changed by this fraction of it."""
 
 _OLD = 60.0
-"""Seconds after which there is one all the same: other processes have left shared pages, or come to them."""
+"""Seconds after which there is a new reading in any case: other processes may have left or joined shared pages."""
 
 
 class Footprint:
-    """The memory of this process: PSS, or RSS where the system refuses that.
+    """The memory of this process: PSS, or RSS if the system refuses that.
 
-    Between two readings what RSS grows by is added: new pages are the process's own.
+    Between two readings the growth of RSS is added: new pages are the process's own.
 
     Args:
         rss: resident memory now, in bytes.
-        pss: proportional memory now, in bytes; raises OSError where the system refuses it, or has none.
+        pss: proportional memory now, in bytes; raises OSError if the system refuses it, or has none.
         clock: seconds.
     """
 
@@ -51,7 +51,7 @@ class Footprint:
         self._refused = False
 
     def measure(self) -> tuple[int, bool]:
-        """Bytes, and whether they are PSS."""
+        """Return the memory in bytes, and whether it is PSS."""
         rss = self._rss()
         if self._due(rss):
             self._began = self._clock()
@@ -74,7 +74,7 @@ class Footprint:
 
 
 def _read() -> int:
-    """Raises OSError; also where the system's answer has no PSS."""
+    """Read PSS in bytes; raise OSError also if the system's answer does not have it."""
     for line in _ROLLUP.read_bytes().splitlines():
         if line.startswith(b"Pss:"):
             return int(line.split()[1]) << 10

@@ -1,4 +1,4 @@
-"""What a rank has said of its last request, kept for a notebook that was not there to hear it."""
+"""A rank's messages about its last request, kept for a notebook that did not receive them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Replay:
     """The messages about one request, in order; any thread.
 
     Args:
-        most: bytes that are kept; beyond, the oldest output goes.
+        most: bytes that are kept; beyond, the oldest output is dropped.
     """
 
     def __init__(self, most: int = _MOST) -> None:
@@ -30,13 +30,13 @@ class Replay:
         self._ended = False
 
     def begin(self, run: int, ranks: list[int]) -> None:
-        """A request begins: whoever gave it has heard of those before."""
+        """Begin a request: the notebook that sent it has received all about earlier ones."""
         with self._lock:
             self._forget()
             self._request = Resume(run, ranks)
 
     def add(self, frames: list[Any], *, last: bool = False) -> None:
-        """Keep a message about the present request; the last one is its answer."""
+        """Keep a message about the current request; the last one is its answer."""
         with self._lock:
             if self._request is None:
                 return
@@ -48,13 +48,13 @@ class Replay:
                 self._dropped = True
 
     def seen(self, run: int) -> None:
-        """A notebook has heard all about the requests up to this one."""
+        """Forget the requests up to this one: a notebook has received all about them."""
         with self._lock:
             if self._request is not None and self._ended and self._request.run <= run:
                 self._forget()
 
     def replay(self) -> list[list[Any]]:
-        """All messages again, for another notebook; empty if it has missed nothing."""
+        """Return all messages again, for another notebook; empty if it has missed nothing."""
         with self._lock:
             if self._request is None:
                 return []

@@ -1,1 +1,1 @@
-"""Runs a user's code on the main thread: cells, scripts, the debugger, questions, the pager, completion."""
+"""User code on the main thread: cells, scripts, the debugger, input, the pager, completion."""

@@ -1,8 +1,8 @@
-"""What IPython knows of the code that a person types: how it goes on, and what its names are.
+"""What IPython knows of code while a user types: its completions, and what its names are.
 
-By IPython's own means, but for three things. It works on a copy of the namespace, as cells go on meanwhile. Nothing
-is called: an expression is evaluated as far as IPython takes that to be harmless. And of what goes wrong in a user's
-``__dir__`` or ``__getattr__`` nothing is heard: there are fewer completions then.
+It uses IPython's own means, with three differences. It works on a copy of the namespace, as cells go on meanwhile.
+Nothing is called: an expression is evaluated only as far as IPython considers that harmless. And errors in a user's
+``__dir__`` or ``__getattr__`` are not reported: there are fewer completions then.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ TYPES = "_jupyter_types_experimental"
 
 _UNKNOWN = "<unknown>"
 _WHOLE = ("path", "dict key")
-"""Kinds of texts in which a dot is a dot."""
+"""Kinds of texts in which a dot is no separator."""
 
 _MOST = 500
-"""So many completions at most, as in IPython."""
+"""The most completions, as in IPython."""
 
 _LONGEST, _TEXT = 1000, 100_000
-"""Characters of a completion, and of what is said of a name: an answer goes beside the cell's output."""
+"""The most characters of a completion, and of a name's description: an answer is sent beside the cell's output."""
 
 _KINDS: list[tuple[str, tuple[type, ...]]] = [
     ("module", (types.ModuleType,)),
@@ -49,11 +49,11 @@ _LOOKS_UP_ITEMS = [("torch", "nn", name) for name in ("Sequential", "ModuleList"
 
 
 class Enough(BaseException):
-    """Ends what takes too long; no ``except Exception`` of a user's code stops it."""
+    """The exception that ends what takes too long; no ``except Exception`` of a user's code stops it."""
 
 
 class Insight:
-    """Completions and docs from a shell's namespace, on any thread but on one at a time.
+    """Completions and docs from a shell's namespace, on any thread, but one at a time.
 
     Args:
         shell: an `InteractiveShell`.
@@ -65,14 +65,14 @@ class Insight:
         trust_modules()
 
     def complete(self, code: str, cursor: int) -> dict[str, Any]:
-        """How the code goes on at a position, as in Jupyter's ``complete_reply``."""
+        """Return the completions at a position, as in Jupyter's ``complete_reply``."""
         own = dict(self._shell.user_ns)
         others = behind(own)
         cursor = min(max(cursor, 0), len(code))
         found = self._completer.find(code, cursor, own, others)
         start = min((cursor - len(fragment) for fragment, _, _ in found), default=cursor)
         types_of: dict[str, str] = {}
-        for fragment, text, kind in found:  # those that begin later get what stands before them
+        for fragment, text, kind in found:  # those that begin later get the text before them
             whole = code[start : cursor - len(fragment)] + text
             types_of.setdefault(whole, _kind(text, own, others) or kind if kind in ("variable", _UNKNOWN) else kind)
         return {
@@ -89,27 +89,27 @@ class Insight:
         }
 
     def inspect(self, code: str, cursor: int, detail: int = 0) -> dict[str, Any]:
-        """What the name at a position is, as in Jupyter's ``inspect_reply``."""
+        """Return what the name at a position is, as in Jupyter's ``inspect_reply``."""
         data = None
-        with suppress(Exception):  # of a user's __getattr__ or __repr__, mostly
+        with suppress(Exception):  # from a user's __getattr__ or __repr__, mostly
             data = self._look_up(token_at_cursor(code, cursor), detail)
         return {"status": "ok", "found": data is not None, "data": data or {}, "metadata": {}}
 
     def _look_up(self, name: str, detail: int) -> dict[str, Any] | None:
         shell, own = self._shell, dict(self._shell.user_ns)
-        # The public way enters IPython's trap for built-in names, which is the main thread's.
+        # The public method enters IPython's trap for built-in names, which is the main thread's.
         info = shell._ofind(name, places_of(own, behind(own))) if name else None  # noqa: SLF001
         if info is None or not info.found:
             return None
         data = dict(shell.inspector._get_info(info.obj, name, info=info, detail_level=detail))  # noqa: SLF001
         if not shell.enable_html_pager:
             data.pop("text/html", None)
-        # Markup cannot be cut: the text stands for it.
+        # Markup cannot be cut: the text replaces it.
         return {kind: clipped(text, _TEXT) for kind, text in data.items() if kind == "text/plain" or len(text) <= _TEXT}
 
 
 class _Completer(IPCompleter):
-    """IPython's, without Jedi: that reads files for seconds, and knows no more of values that are there."""
+    """IPython's completer without Jedi, which reads files for seconds, and knows no more about existing values."""
 
     def __init__(self, shell: Any) -> None:
         super().__init__(shell=shell, namespace={}, global_namespace={}, use_jedi=False, evaluation="limited")  # type: ignore[no-untyped-call]
@@ -117,16 +117,16 @@ class _Completer(IPCompleter):
         self._enough = False
 
     def find(self, code: str, cursor: int, own: dict[str, Any], others: dict[str, Any]) -> list[tuple[str, str, str]]:
-        """All that fits: what of it is typed already, its text, and its kind."""
+        """Return all completions: what is already typed of each, its text, and its kind."""
         self.namespace, self.global_namespace = own, others
         self._enough = False
         before = code[:cursor]
         line, column = before.count("\n"), len(before) - (before.rfind("\n") + 1)
-        # The public way makes `Completion`s, which are provisional: it changes the process's filters of warnings.
+        # The public method makes `Completion`s, which are provisional: it changes the process's filters of warnings.
         try:
             results = self._complete(full_text=code, cursor_line=line, cursor_pos=column)
         finally:
-            self.namespace, self.global_namespace = {}, {}  # or what a user deletes would live on here
+            self.namespace, self.global_namespace = {}, {}  # otherwise what a user deletes would stay alive here
         if self._enough:
             raise Enough
         in_order: list[tuple[str, str, str]] = []
@@ -140,7 +140,7 @@ class _Completer(IPCompleter):
 
     @property
     def matchers(self) -> list[Any]:
-        """IPython's matchers; one that fails finds nothing, and says nothing."""
+        """IPython's matchers; one that fails finds nothing, and reports nothing."""
         return [self._quietly(matcher) for matcher in super().matchers]
 
     def _quietly(self, matcher: Any) -> Callable[..., Any]:
@@ -150,14 +150,14 @@ class _Completer(IPCompleter):
                 if not self._enough:
                     try:
                         return matcher(asked)
-                    except Enough:  # IPython would print it, and ask the next one
+                    except Enough:  # IPython would print it, and try the next matcher
                         self._enough = True
             return [] if getattr(matcher, "matcher_api_version", 1) == 1 else {"completions": []}
 
         return match
 
     def _evaluate_expr(self, expr: str) -> Any:
-        # What stands above the cursor need not be whole. IPython would cut it off, character by character.
+        # The code above the cursor may be incomplete. IPython would cut it off, character by character.
         if "\n" in expr:
             try:
                 ast.parse(expr)
@@ -167,7 +167,7 @@ class _Completer(IPCompleter):
 
 
 def _bare(fragment: str, text: str, kind: str) -> tuple[str, str, str]:
-    """An attribute without what stands in front of it: IPython's versions give more of that, or less."""
+    """Return an attribute without the text before it: IPython's versions differ in how much of that they give."""
     dot = fragment.rfind(".") + 1
     if dot and kind not in _WHOLE:
         if text.startswith(fragment[:dot]):
@@ -178,7 +178,7 @@ def _bare(fragment: str, text: str, kind: str) -> tuple[str, str, str]:
 
 
 def trust_modules() -> None:
-    """Let IPython look through torch's modules: ``model.layers[0].weight.`` is what people type."""
+    """Let IPython evaluate attributes of torch's modules: ``model.layers[0].weight.`` is typical input."""
     policy: Any = guarded_eval.EVALUATION_POLICIES["limited"]
     with suppress(AttributeError):  # an IPython that keeps such lists elsewhere
         policy.allowed_getattr_external.update(_LOOKS_UP_ATTRIBUTES)
@@ -186,7 +186,7 @@ def trust_modules() -> None:
 
 
 def _kind(name: str, *scopes: dict[str, Any]) -> str:
-    """What a name is; empty where it is none."""
+    """Return what kind a name is of; empty if it is undefined."""
     if keyword.iskeyword(name):
         return "keyword"
     for scope in (*scopes, vars(builtins)):

@@ -1,9 +1,9 @@
-"""Answers what a person asks while typing, also while the main thread is busy: on a thread of its own.
+"""Answers to requests made while a user types, on a thread of its own, also while the main thread is busy.
 
 An answer may run a user's code: ``__dir__``, ``__getattr__``, a property, ``__repr__``. That may print, wait, or never
-end. So neither the main thread nor the agent's does it. What such code prints is nobody's, collectives are refused to
-it, and what takes too long is ended. In C code that never returns nothing can be ended: that thread is left to itself,
-and another one takes its place, a few times.
+end. So neither the main thread nor the agent's does it. What such code prints is dropped, its collectives are refused,
+and what takes too long is ended. C code that never returns cannot be ended: its thread is abandoned and replaced, a few
+times.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from ..output.capture import unheard
 from .completer import Enough, Insight
 
 PATIENCE = 0.5
-"""Seconds after which nobody waits for an answer any more; the notebook's patience is the same."""
+"""Seconds after which the notebook no longer waits for an answer; it uses the same limit."""
 
 _ENOUGH = 2.0
 """Seconds after which an answer is ended."""
 
 _LOST = 4.0
-"""Seconds after which one that does not end is left to itself."""
+"""Seconds after which a thread whose answer does not end is abandoned."""
 
 _MOST_LOST = 3
-"""So many threads may be lost; then there are no answers until one of them comes back."""
+"""The most threads that may be lost; then there are no answers until one of them returns."""
 
 
 class CompletionThread:
     """Answers one question after the other; "nothing", at once, while an earlier one takes too long.
 
     Args:
-        insight: makes what knows the answers; each thread has its own.
+        insight: makes the object that finds the answers; each thread has its own.
         tell: sends an answer, from any thread.
         apart: entered around each answer, on its thread.
         clock: the time in seconds, for tests.
@@ -58,7 +58,7 @@ class CompletionThread:
         self._lost: list[_Worker] = []
 
     def ask(self, question: IntrospectRequest) -> None:
-        """Take a question; on the agent's thread, which never waits here."""
+        """Take a question, on the agent's thread; never wait."""
         if self._worker is None or not self._worker.alive:
             self._worker = self._begin()
         if self._worker.spent > PATIENCE:
@@ -67,7 +67,7 @@ class CompletionThread:
             self._worker.ask(question)
 
     def look(self) -> None:
-        """End an answer that takes too long; on the agent's thread, a few times a second."""
+        """End an answer that takes too long; must be called on the agent's thread, a few times a second."""
         if self._worker is None:
             return
         self._lost = [worker for worker in self._lost if worker.alive]
@@ -94,13 +94,13 @@ class _Worker:
         clock: Callable[[], float],
     ) -> None:
         self.dismissed = False
-        """It is to end after the present answer."""
+        """Set if the thread is to end after the current answer."""
         self._insight = insight
         self._tell = tell
         self._apart = apart
         self._clock = clock
         self._asked: SimpleQueue[tuple[IntrospectRequest, float]] = SimpleQueue()
-        self._since = 0.0  # when the present answer was begun; 0 between two
+        self._since = 0.0  # when the current answer began; 0 if there is none
         self._thread = keep("nbcomm-assistant", self._serve, again=0)
 
     @property
@@ -110,7 +110,7 @@ class _Worker:
 
     @property
     def spent(self) -> float:
-        """Seconds that the present answer has taken so far; 0 between two."""
+        """Seconds that the current answer has taken so far; 0 if there is none."""
         since = self._since
         return self._clock() - since if since else 0.0
 
@@ -119,8 +119,8 @@ class _Worker:
         self._asked.put((question, self._clock()))
 
     def end(self) -> None:
-        """End the present answer, at its next step of Python."""
-        # It may come a moment late. Then it ends the thread between two answers, and the next question begins another.
+        """End the current answer, at its next step of Python."""
+        # It may come a moment late. Then it ends the thread between two answers, and the next question starts another.
         ident = ctypes.c_ulong(self._thread.ident or 0)
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(Enough))
 

@@ -1,13 +1,13 @@
 """IPython's debugger in the cells of a rank: `breakpoint()`, `pdb.set_trace()`, ``%debug``, ``%pdb on``.
 
-It asks as `input` does, so its prompt is the notebook's own input box. What differs from IPython's:
+It reads commands as `input` does, so its prompt is the notebook's own input box. Differences from IPython's:
 
-* ■ and a verdict end the cell. pdb takes a KeyboardInterrupt for a wish to be asked again, and IPython for the
-  debugger's end only; the cell would then go on, though the notebook waits for its end.
-* While it is in charge, the rank waits for no other rank, wherever in a call it has stopped.
-* Steps lead from one statement of the cell to the next, not into IPython's code, and ours, between and behind them.
+* ■ and a verdict end the cell. pdb treats a KeyboardInterrupt as a wish for a new prompt, and IPython as the end of the
+debugger only; the cell would then go on, though the notebook waits for its end.
+* While the debugger is active, the rank waits for no other rank, in whatever call it has stopped.
+* Steps lead from one statement of the cell to the next, not into the code of IPython and nbcomm around them.
 
-What is typed at the prompt may call collectives: they are judged, and ended, as those of cells are.
+Commands at the prompt may call collectives: they are judged, and ended, as those of cells are.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ _AROUND = (
     "asyncio",
     *(f"nbcomm.rank.{module}" for module in ("cells.runner", "cells.stdin", "link", "main_loop", "output.capture")),
 )
-"""Modules around a cell, and below what it calls, in which nobody wants to stop."""
+"""Modules around a cell, and below what it calls, in which a user does not want to stop."""
 
 _NOWHERE = -1
-"""The line at which bdb stops that was told to continue."""
+"""The line at which bdb stops after `continue`."""
 
 _BEHIND = {f"nbcomm.rank.{name}" for name in ("cells.runner.run", "cells.runner._run_async", "main_loop._call")}
-"""What goes on when the cell's code has ended."""
+"""Modules whose code runs after the cell's code has ended."""
 
 
 class _Through(BaseException):
-    """Carries a KeyboardInterrupt past those who would catch it."""
+    """The exception that carries a KeyboardInterrupt past code that would catch it."""
 
     def __init__(self, reason: KeyboardInterrupt) -> None:
         super().__init__()
@@ -66,7 +66,7 @@ class Debugger(ipython.Pdb):
 
     Attributes:
         runner: knows whether the running cell is to end.
-        record: told that the main thread stands still for a person.
+        record: learns that the main thread waits for user input.
     """
 
     runner: ClassVar[CellRunner]
@@ -75,7 +75,7 @@ class Debugger(ipython.Pdb):
     _asked_in: frozenset[CodeType] | set[CodeType] = frozenset()
 
     def interaction(self, frame: FrameType | None, *args: Any) -> None:
-        """Ask what to do, until the code is to go on."""
+        """Read commands until the code is to go on."""
         with self.record.aside() if _on_main() else nullcontext():
             try:
                 super().interaction(frame, *args)  # type: ignore[no-untyped-call]
@@ -83,16 +83,16 @@ class Debugger(ipython.Pdb):
                 raise ended.reason from None
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
-        """Look whether to stop at what happens now."""
+        """Decide whether to stop at the current event."""
         try:
             return super().trace_dispatch(frame, event, arg)
         except BdbQuit:
             raise BdbQuit(self._why) from None
-        except _Through as ended:  # of a breakpoint's own commands
+        except _Through as ended:  # raised by a breakpoint's own commands
             raise ended.reason from None
 
     def set_trace(self, frame: FrameType | None = None, **kwargs: Any) -> None:
-        """Stop here and now, in this frame; before Python 3.13 pdb stopped at the next line, of whatever that was."""
+        """Stop at once, in this frame; before Python 3.13 pdb stopped at the next line, in any code."""
         frame = frame or sys._getframe(1)  # noqa: SLF001 - as pdb does it
         self._why = _QUIT
         self._asked_in = {each.f_code for each in _up_to(frame, _around)}
@@ -105,7 +105,7 @@ class Debugger(ipython.Pdb):
             sys.settrace(self.trace_dispatch)
 
     def stop_here(self, frame: FrameType) -> bool:
-        """Whether to stop in this frame: only in a cell's code, and in what it calls."""
+        """Return whether to stop in this frame: only in a cell's code, and in what it calls."""
         code = frame.f_code
         if f"{frame.f_globals.get('__name__')}.{code.co_name}" in _BEHIND:
             self.set_continue()
@@ -113,28 +113,28 @@ class Debugger(ipython.Pdb):
         return theirs and bool(super().stop_here(frame))  # type: ignore[no-untyped-call]
 
     def user_call(self, frame: FrameType, argument_list: None) -> None:
-        """Something is called: of a cell, IPython calls each statement."""
+        """Handle a call; for a cell, IPython calls each statement."""
         if not _is_statement(frame):
             super().user_call(frame, argument_list)
 
     def user_return(self, frame: FrameType, return_value: Any) -> None:
-        """Something returns."""
+        """Handle a return."""
         if not _is_statement(frame):
             super().user_return(frame, return_value)
 
     def user_exception(self, frame: FrameType, exc_info: Any) -> None:
-        """Something raises: also a statement with ``await`` that has ended, to IPython."""
+        """Handle an exception; to IPython, a statement with ``await`` that has ended is one."""
         if _around(frame):
             self.set_step()
         else:
             super().user_exception(frame, exc_info)
 
     def _is_theirs(self, frame: FrameType) -> bool:
-        """Whether this is code of a cell or a script, or what had `breakpoint` in it."""
+        """Return whether this is code of a cell or a script, or a function that had `breakpoint` in it."""
         return frame.f_globals.get("__name__") == "__main__" or frame.f_code in self._asked_in
 
     def onecmd(self, line: str) -> bool:
-        """Do what a line says. pdb shows whatever that raises, and goes on, though the cell may have to end."""
+        """Carry out a command. pdb shows any exception, and goes on, though the cell may have to end."""
         over = bool(super().onecmd(line))
         reason = self.runner.to_end() if _on_main() else None
         if reason is not None:
@@ -142,7 +142,7 @@ class Debugger(ipython.Pdb):
         return over
 
     def do_EOF(self, arg: str) -> Any:  # noqa: N802 - cmd's name for it
-        """Leave, for nobody says anything any more."""
+        """Quit, since there is no more input."""
         self._why = _ENDED
         return super().do_EOF(arg)
 
@@ -154,7 +154,7 @@ class Debugger(ipython.Pdb):
 
 
 def _up_to(frame: FrameType | None, end: Callable[[FrameType], bool]) -> Iterator[FrameType]:
-    """A frame and those that have called it, up to one that is an end."""
+    """Yield a frame and its callers, up to the first for which ``end`` is true."""
     while frame is not None and not end(frame):
         yield frame
         frame = frame.f_back
@@ -173,12 +173,12 @@ def _on_main() -> bool:
 
 
 def _ends_the_cell(error: BaseException | None) -> bool:
-    """Whether ``%pdb on`` has come upon what ends the cell on all ranks; afterwards ``%debug`` may look at it."""
+    """Return whether ``%pdb on`` has met an error that ends the cell on all ranks; ``%debug`` may look at it later."""
     return isinstance(error, HangError | MismatchError)
 
 
 def install(shell: Any, runner: CellRunner, capture: Capture, record: FlightRecorder) -> None:
-    """Put the debugger in the places of pdb's and IPython's, as ipykernel does with its own.
+    """Replace pdb's and IPython's debugger, as ipykernel does with its own.
 
     Args:
         shell: the engine's.
@@ -192,13 +192,13 @@ def install(shell: Any, runner: CellRunner, capture: Capture, record: FlightReco
     shell.InteractiveTB.debugger_cls = Debugger
     sys.breakpointhook = (
         sys.__breakpointhook__
-    )  # some versions of ipykernel bring debugpy's, which nobody is connected to
-    # Once told to continue, pdb takes interrupts itself, to stop again; so do classes that others have made of it.
+    )  # some versions of ipykernel install debugpy's, which has no client here
+    # After `continue`, pdb handles interrupts itself, to stop again; so do its subclasses in other libraries.
     setattr(ipython.OldPdb, "sigint_handler", lambda _self, _number, frame: runner.interrupt(frame))  # noqa: B010 - mypy
     otherwise = shell.debugger
 
     def debug(force: bool = False) -> None:  # noqa: FBT001, FBT002 - IPython's signature
-        """Look at where the last error was raised."""
+        """Debug the place where the last error was raised."""
         if not force and not shell.call_pdb:
             return
         if capture.attribution() is None:

@@ -1,8 +1,8 @@
 """What a cell sees without importing it.
 
-The names are put behind the user's namespace, where Python looks for built-in functions: a variable of
-the user's own with the same name wins, and after ``del`` nbcomm's is there again. Only code whose
-globals are the user's sees them; imported modules keep the true builtins.
+The names are put behind the user's namespace, where Python looks for built-in functions: a variable of the user's own
+with the same name wins, and after ``del`` nbcomm's is visible again. Only code whose globals are the user's sees them;
+imported modules keep the true builtins.
 """
 
 from __future__ import annotations

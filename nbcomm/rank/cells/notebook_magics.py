@@ -1,4 +1,4 @@
-"""The notebook's own magics, as a cell on a rank finds them: each says where it belongs."""
+"""The notebook's own magics in a cell on a rank: each says where it belongs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _TEXT = "{} runs in the notebook, but this line runs on a rank: write it as the 
 
 
 def refuse_steering(shell: Any) -> None:
-    """Let ``%distributed``, ``%%distributed`` and ``%%local`` in the midst of a rank's cell say what to do."""
+    """Make ``%distributed``, ``%%distributed`` and ``%%local`` inside a rank's cell say what to do."""
 
     def distributed(line: str, cell: str | None = None) -> None:  # noqa: ARG001 - IPython passes it
         raise UsageError(_TEXT.format("%distributed" if cell is None else "%%distributed"))

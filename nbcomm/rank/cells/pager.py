@@ -1,7 +1,7 @@
-"""``x?``, ``%psource``, ``%page`` and their like on a rank: what would go to a notebook's pager is the cell's output.
+"""``x?``, ``%psource``, ``%page`` and the like on a rank: what a notebook shows in its pager is the cell's output.
 
-It is written as text, so that it is folded line by line: help is there once, and where ranks differ (the value of
-``x``, an address) one sees how. Names that nbcomm has put behind the namespace are found, too.
+It is written as text, so that it is folded line by line: equal help is shown once, and differences between ranks (the
+value of ``x``, an address) are visible. Names that nbcomm has put behind the namespace are found, too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ...protocol import Display
 from ..output.capture import Capture
 
 _BACK = re.compile(r"\x1b\[39(;00)?m")
-"""How IPython ends a colour. Lines are shown one by one: one that is not off is taken for on in all that follow."""
+"""How IPython ends a colour. Lines are shown one by one: a colour that is not ended would colour all later lines."""
 
 _NO_CELL = {
     "set_next_input": (
@@ -26,7 +26,7 @@ _NO_CELL = {
 
 
 def show_pages(shell: Any, capture: Capture) -> None:
-    """Let the shell's pager, and what else it would ask of a front end, write to the cell that runs."""
+    """Make the shell's pager, and its other messages to a front end, write to the running cell."""
     pass_on = shell.payload_manager.write_payload
 
     def write_payload(data: dict[str, Any], *args: Any, **kwargs: Any) -> None:
@@ -52,7 +52,7 @@ def _show(capture: Capture, run: int, data: dict[str, Any]) -> None:
 
 
 def find_names(shell: Any) -> None:
-    """Let ``all_reduce?`` and ``*reduce*?`` find what is behind the namespace."""
+    """Let ``all_reduce?`` and ``*reduce*?`` find the names behind the namespace."""
     find = type(shell)._ofind  # noqa: SLF001 - the public ways all lead here
 
     def ofind(name: str, places: Any = None) -> Any:
@@ -63,7 +63,7 @@ def find_names(shell: Any) -> None:
 
 
 def behind(namespace: dict[str, Any]) -> dict[str, Any]:
-    """What nbcomm has put behind a namespace; see `nbcomm.rank.cells.namespace`."""
+    """Return what nbcomm has put behind a namespace; see `nbcomm.rank.cells.namespace`."""
     found = namespace.get("__builtins__")
     if not isinstance(found, dict):  # before the first cell
         return {}
@@ -71,12 +71,12 @@ def behind(namespace: dict[str, Any]) -> dict[str, Any]:
 
 
 def places_of(own: dict[str, Any], others: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Where IPython is to look for a name, in the order in which Python does."""
+    """Return the namespaces in which IPython looks for a name, in Python's order."""
     return [("Interactive", own), ("nbcomm", others), ("Python builtin", vars(builtins))]
 
 
 class _Builtins(Mapping[str, Any]):
-    """Python's built-in names and nbcomm's, as they are when asked for."""
+    """Python's built-in names and nbcomm's, as they are at each access."""
 
     def __init__(self, shell: Any) -> None:
         self._shell = shell

@@ -1,7 +1,7 @@
-"""Runs cells on the engine's main loop, by IPython's own means, one after the other.
+"""Cells on the engine's main loop, run by IPython, one after the other.
 
-The shell is the engine's: history, ``_``, magics, ``!cmd``, ``;`` and top-level ``await`` are IPython's.
-What differs from a notebook's kernel is only where results and tracebacks go.
+The shell is the engine's: history, ``_``, magics, ``!cmd``, ``;`` and top-level ``await`` are IPython's. Only results
+and tracebacks go elsewhere than in a notebook's kernel.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from ..output.capture import Capture
 from .tracebacks import end_at_caller
 
 _MOMENT = 0.02
-"""Seconds after which an interrupt is tried again that came where it would have done harm."""
+"""Seconds after which an interrupt that came at a bad moment is repeated."""
 
 _INTERRUPTIONS = ("KeyboardInterrupt", "CancelledError")
 
 
 class _Insisting(KeyboardInterrupt):
-    """Ends a cell that catches errors and goes on; ``except Exception`` lets it through."""
+    """The exception for a cell that catches errors and goes on; ``except Exception`` does not catch it."""
 
     def __init__(self, reason: BaseException) -> None:
         super().__init__(*reason.args)
@@ -67,13 +67,13 @@ class CellRunner:
         self._task: asyncio.Task[Any] | None = None
         self._handler: Callable[[int, FrameType | None], None] | None = None
         shell.ask_exit = self._refuse_exit
-        # IPython keeps what each cell prints, for %notebook, as long as the process lives. The notebook has it.
+        # IPython keeps what each cell prints, for %notebook, as long as the process lives. The notebook already has it.
         shell._tee = lambda channel: nullcontext()  # noqa: ARG005, SLF001 - by keyword
-        # ipykernel names a cell's file after its process: the same warning would read differently on each rank.
+        # ipykernel puts its process id into a cell's file name: the same warning would differ between ranks.
         shell.compile.get_code_name = partial(CachingCompiler.get_code_name, shell.compile)
 
     async def run(self, message: Run) -> Done:
-        """Run a cell and report how it ended; what it showed is in the capture when this returns."""
+        """Run a cell and report how it ended; its output is in the capture when this returns."""
         shell = self._shell
         began = time.perf_counter()
         self._forget_error()
@@ -85,7 +85,7 @@ class CellRunner:
                 with self.interruptible():
                     result = await self._run_cell(message.code)
                     self._end_forked_child(result)
-                    self._result = None if result.success else result  # a good one may hold what nobody else does
+                    self._result = None if result.success else result  # a good one may keep much data alive
             except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell
                 self._end_forked_child(None)
                 error = caught.reason if isinstance(caught, _Insisting) else caught
@@ -94,19 +94,19 @@ class CellRunner:
             return self._done(message.id, began, self._failure(result))
 
     def _forget_error(self) -> None:
-        """Let go of how the last cell has failed: IPython's frames and this refer to each other.
+        """Release the result of the last failed cell: IPython's frames and this object refer to each other.
 
-        Or all that a failed cell had in its functions' variables would stay until the next full garbage collection.
-        What ``%debug`` needs has another place, until the next error.
+        Otherwise the variables of its functions would stay alive until the next full garbage collection. What
+        ``%debug`` needs is kept elsewhere, until the next error.
         """
         if self._result is not None:
             self._result.error_before_exec = self._result.error_in_exec = self._result = None
 
     def _end_forked_child(self, result: Any) -> None:
-        """End here if this is a child that the cell has forked: a second process must not go on as this rank.
+        """End the process if it is a child that the cell has forked: a second process must not go on as this rank.
 
         That happens to a child that leaves the cell instead of exiting, and to one that an interrupt hits before it has
-        become another program. Whoever has forked it may wait for it, or for what it holds open.
+        become another program. Its parent may wait for it, or for what it holds open.
         """
         if os.getpid() == self._pid:
             return
@@ -119,7 +119,7 @@ class CellRunner:
         shell = self._shell
         try:
             transformed = shell.transform_cell(code)
-        except SyntaxError:  # IPython says so in its own words
+        except SyntaxError:  # IPython reports it in its own words
             return shell.run_cell(code, store_history=True)
         if shell.should_run_async(code, transformed_cell=transformed):
             return await self._run_async(code, transformed)
@@ -134,7 +134,7 @@ class CellRunner:
         except asyncio.CancelledError:
             raise self._reason_to_end() from None
         finally:
-            # run_cell does this for cells without await; for those with, it is the caller's duty.
+            # run_cell does this for cells without await; for those with await, the caller must.
             shell.events.trigger("post_execute")
             if result is not None:
                 shell.events.trigger("post_run_cell", result)
@@ -142,7 +142,7 @@ class CellRunner:
 
     @contextmanager
     def interruptible(self) -> Iterator[None]:
-        """While this lasts, an interrupt raises KeyboardInterrupt in it; at other times it does nothing."""
+        """Let interrupts raise KeyboardInterrupt in the block; at other times they do nothing."""
         self._request, self._interrupts = self._request + 1, 0
         self._reason, self._insist = None, False
         self._take_signals_back()
@@ -156,19 +156,19 @@ class CellRunner:
 
     @property
     def interrupted(self) -> bool:
-        """Whether an interrupt has reached the present request."""
+        """Whether an interrupt has reached the current request."""
         return self._interrupts > 0
 
     def interrupts(self) -> tuple[int, int]:
-        """Which request is the present one, and how many interrupts have reached it."""
+        """Return the current request's number, and how many interrupts have reached it."""
         return self._request, self._interrupts
 
     def interrupted_since(self, then: tuple[int, int]) -> bool:
-        """Whether an interrupt has reached the present request since `interrupts` said this."""
+        """Return whether an interrupt has reached the current request since `interrupts` returned ``then``."""
         return self._interrupts > (then[1] if then[0] == self._request else 0)
 
     def to_end(self) -> BaseException | None:
-        """What the present request is to end with, if an interrupt has reached it; also if it has caught that."""
+        """Return the exception to end the current request with, if an interrupt reached it; even if it caught that."""
         if not self.interrupted:
             return None
         # A KeyboardInterrupt in a task beside the cell's would end the event loop, and with it the rank.
@@ -177,7 +177,7 @@ class CellRunner:
 
     @contextmanager
     def attended(self) -> Iterator[None]:
-        """While a person looks at how the cell's code has ended: that can be interrupted, too."""
+        """Allow interrupts while a user looks at how the cell's code has ended."""
         self._print_tracebacks()
         before, self._interruptible = self._interruptible, True
         try:
@@ -186,21 +186,21 @@ class CellRunner:
             self._interruptible = before
 
     def end_with(self, reason: BaseException, *, insist: bool = False) -> None:
-        """Raise this at the next interrupt of the present request, and not KeyboardInterrupt; any thread.
+        """Raise this at the next interrupt of the current request, instead of KeyboardInterrupt; any thread.
 
         Args:
             reason: what to raise.
-            insist: raise it as something that ``except Exception`` does not catch, and report this all the same.
+            insist: raise it as something that ``except Exception`` does not catch, but report ``reason``.
         """
         self._reason, self._insist = reason, insist
 
     def take_signals(self) -> None:
-        """Have SIGINT end the present request; main thread."""
+        """Make SIGINT end the current request; main thread."""
         self._handler = lambda _number, frame: self.interrupt(frame)
         signal.signal(signal.SIGINT, self._handler)
 
     def _take_signals_back(self) -> None:
-        """Where code of the user's has set a handler of its own, as trainers do, ■ would be dead from then on."""
+        """Take SIGINT back from a handler that user code has set, as trainers do: ■ would not work from then on."""
         if self._handler is not None and signal.getsignal(signal.SIGINT) is not self._handler:
             signal.signal(signal.SIGINT, self._handler)
 
@@ -211,11 +211,11 @@ class CellRunner:
         return _Insisting(anew) if self._insist else anew
 
     def interrupt(self, frame: FrameType | None) -> None:
-        """SIGINT's handler: end the cell that runs, and nothing else."""
+        """End the running cell, and nothing else; the handler of SIGINT."""
         if not self._interruptible:
             return
         if _between_fork_and_name(frame):
-            _interrupt_soon()  # raised here, it would become an UnboundLocalError, and the child live on unseen
+            _interrupt_soon()  # raised here, it would become an UnboundLocalError, and the child live on unnoticed
             return
         self._interrupts += 1
         if self._task is None or _inside(frame, self._shell.run_code.__code__):
@@ -227,7 +227,7 @@ class CellRunner:
             raise asyncio.CancelledError from None
 
     def _is_users(self, frame: FrameType | None) -> bool:
-        """Whether code of a cell runs there."""
+        """Return whether a cell's code runs in the frame."""
         while frame is not None and frame.f_globals is not self._shell.user_ns:
             frame = frame.f_back
         return frame is not None
@@ -251,7 +251,7 @@ class CellRunner:
 
     @contextmanager
     def callback(self) -> Iterator[None]:
-        """While a widget's callback runs: what it raises is printed, and ■ ends it."""
+        """Print what a widget's callback raises in the block, and let ■ end it."""
         shell = self._shell
         before = shell._showtraceback  # noqa: SLF001 - IPython's own hook
 
@@ -267,11 +267,12 @@ class CellRunner:
             shell._showtraceback = before  # noqa: SLF001
 
     def _beyond_interrupts(self, *args: Any, **kwargs: Any) -> None:
-        # The cell's code has ended: an interrupt would now only spoil the picture of how.
+        # The cell's code has ended: an interrupt would now only spoil the report.
         if kwargs.get("running_compiled_code"):
             self._interruptible = False
             if self.interrupted and sys.exc_info()[0] is KeyboardInterrupt:
-                # The notebook says it once for all ranks. To read torch's sources for a traceback takes half a second.
+                # The notebook reports it once for all ranks. To read torch's sources for a traceback takes half a
+                # second.
                 self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
                 return
             end_at_caller(sys.exc_info()[1])
@@ -279,13 +280,13 @@ class CellRunner:
 
     def _keep_traceback(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
         if self._capture.fail(kind.__name__, str(value), lines):
-            return  # within an Output widget, which catches what is raised in it
+            return  # inside an Output widget, which catches what is raised in it
         # A cell may show several (a failing %run, a post_execute hook); the last one is the cell's own.
         self._print_tracebacks()
         self._tracebacks.append((kind.__name__, str(value), "\n".join(lines)))
 
     def _as_shown(self, error: BaseException, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
-        """What IPython keeps of an error for ``%notebook``: it would make the same traceback a second time."""
+        """Return what IPython keeps of an error for ``%notebook``: it would make the same traceback a second time."""
         text = self._tracebacks[-1][2] if self._tracebacks else ""
         return {"ename": type(error).__name__, "evalue": str(error), "traceback": text.splitlines()}
 
@@ -302,13 +303,13 @@ class CellRunner:
         name, message, text = self._tracebacks.pop() if self._tracebacks else (type(error).__name__, str(error), "")
         self._tracebacks.clear()
         reason = error.reason if isinstance(error, _Insisting) else self._explain(error)
-        if reason is not error:  # C++ met it, and knows less than we do
+        if reason is not error:  # C++ met it, and knows less than nbcomm does
             name, message = type(reason).__name__, str(reason)
             return told(name, message, f"{name}: {message}".rstrip(": "))
         return told(name, message, text or f"{name}: {message}")
 
     def _done(self, run: int, began: float, failure: Failure | None) -> Done:
-        # An awaiting cell ends by the cancelling of its task, any other by the KeyboardInterrupt itself.
+        # An awaiting cell ends by the cancellation of its task, any other by the KeyboardInterrupt itself.
         interrupted = self.interrupted and failure is not None and failure.name in _INTERRUPTIONS
         return Done(run, time.perf_counter() - began, failure, interrupted)
 
@@ -321,7 +322,7 @@ class CellRunner:
 
 
 class _ResultHook(DisplayHook):
-    """Hands the value of a cell's last expression to the capture."""
+    """The display hook that hands the value of a cell's last expression to the capture."""
 
     run = 0
 
@@ -330,21 +331,21 @@ class _ResultHook(DisplayHook):
         self._capture = capture
 
     def write_output_prompt(self) -> None:
-        """Show no Out[n]: the notebook has its own."""
+        """Write no Out[n]: the notebook has its own."""
 
     def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
         """Capture the result in all its formats."""
         self._capture.show(self.run, Result(format_dict, md_dict or {}))
 
     def finish_displayhook(self) -> None:
-        """There is nothing to flush."""
+        """Flush nothing: nothing is buffered."""
 
     def set_parent(self, parent: dict[str, Any]) -> None:
-        """Take no notice of which message this answers: an Output widget tells the shell once more."""
+        """Ignore which message this answers: an Output widget tells the shell once more."""
 
 
 def signal_main() -> None:
-    """Have the main thread interrupted; any thread."""
+    """Interrupt the main thread; any thread."""
     main = threading.main_thread().ident
     if main is not None:
         signal.pthread_kill(main, signal.SIGINT)
@@ -359,7 +360,7 @@ def _inside(frame: FrameType | None, code: Any) -> bool:
 
 
 def _between_fork_and_name(frame: FrameType | None) -> bool:
-    """Whether ``!`` has forked a child, perhaps, that IPython has no name for yet: nobody could end it."""
+    """Return whether ``!`` may have forked a child that IPython has no name for yet: it could not be ended."""
     module = sys.modules.get("IPython.utils._process_posix")  # Windows has another
     if module is None:
         return False
@@ -372,12 +373,12 @@ def _between_fork_and_name(frame: FrameType | None) -> bool:
 
 
 def handle_interrupts(runner: CellRunner) -> None:
-    """Let SIGINT end the running cell; call on the main thread."""
+    """Let SIGINT end the running cell; must be called on the main thread."""
     runner.take_signals()
     before = sys.unraisablehook
 
     def swallowed(what: sys.UnraisableHookArgs) -> None:
-        # Python lets nothing out of a __del__ and the like; there an interrupt would be lost.
+        # Python discards exceptions from a __del__ and the like; an interrupt would be lost there.
         if isinstance(what.exc_value, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
             _interrupt_soon()
         else:
@@ -387,5 +388,5 @@ def handle_interrupts(runner: CellRunner) -> None:
 
 
 def _interrupt_soon() -> None:
-    """Have the main thread interrupted again when it has got a little further."""
+    """Interrupt the main thread again a little later."""
     threading.Timer(_MOMENT, signal_main).start()

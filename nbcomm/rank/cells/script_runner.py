@@ -1,10 +1,10 @@
-"""Runs a script on this rank as torchrun would start it, in the process that is warm already.
+"""Scripts on this rank, as torchrun would start them, but in the running process.
 
-Why not IPython's ``%run``: a script that ends with an error or an exit status does not fail its cell, its arguments go
-through a second quoting and globbing, and what it leaves behind (stale modules beside it, streams, handlers) stays. And
-why not `runpy`: it takes the script's variables away when it ends, so that its functions find nothing any more.
+Why not IPython's ``%run``: a script that ends with an error or an exit status does not fail its cell, its arguments are
+quoted and globbed a second time, and what it leaves behind (stale modules beside it, streams, handlers) stays. Why not
+`runpy`: it deletes the script's variables at the end, so that its functions no longer find them.
 
-What it has in common with ``%run``: the script's variables are the cells' own afterwards.
+As with ``%run``, the script's variables become the cells' own afterwards.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from ...comm import lending
 from ...errors import ExitError, ScriptError
 
 scope: dict[str, Any] | None = None
-"""The variables of the script that runs; None between scripts. A frame whose globals they are belongs to it."""
+"""The variables of the running script; None between scripts. A frame whose globals they are belongs to it."""
 
 _STREAMS = ("stdin", "stdout", "stderr", "excepthook", "displayhook")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 _brought: dict[str, ModuleType] = {}
-"""Modules that scripts have imported from beside them: the next script gets them as they are by then."""
+"""Modules that scripts have imported from beside them: the next script imports them again."""
 
 
 @contextmanager
 def instead_of_cell() -> Iterator[None]:
-    """While a cell runs that only calls `run`: its one line is not the user's, and no frame is until the script's."""
+    """Mark a cell that only calls `run`: its one line is not the user's, so no frame counts until the script's."""
     global scope  # noqa: PLW0603 - one script at a time
     scope = {}
     try:
@@ -53,12 +53,12 @@ def run(file: str, argv: list[str]) -> None:
     """Run a script as ``__main__``.
 
     Args:
-        file: where it is, in full.
+        file: its full path.
         argv: what it finds in `sys.argv`, its own name first.
 
     Raises:
         ExitError: it has ended with an exit status other than 0, or with a message.
-        ScriptError: it is not there on this rank.
+        ScriptError: the file does not exist on this rank.
     """
     global scope  # noqa: PLW0603 - one script at a time
     try:
@@ -86,7 +86,7 @@ def run(file: str, argv: list[str]) -> None:
 
 
 def _begin_with_script(error: Exception) -> None:
-    """Let the traceback that IPython shows begin where the script does."""
+    """Make the traceback that IPython shows begin at the script."""
     trace = error.__traceback__
     if hasattr(error, "_render_traceback_") or trace is None:
         return
@@ -101,7 +101,7 @@ def _shell() -> Any:
 
 
 def _said(status: Any, name: str) -> str:
-    """What is to be said of an exit status, as Python takes it; empty for success."""
+    """Describe an exit status as Python interprets it; empty for success."""
     if status is None or status == 0:
         return ""
     if isinstance(status, int):
@@ -118,7 +118,7 @@ def _main_module(file: str) -> ModuleType:
 
 @contextmanager
 def _like_a_process(module: ModuleType, file: str, argv: list[str]) -> Iterator[None]:
-    """Be to a script what a process of its own would be, and the rank again afterwards."""
+    """Give a script the conditions of a process of its own, and restore the rank's afterwards."""
     undo: list[Callable[[], None]] = []
     try:
         _keep(undo)
@@ -145,7 +145,7 @@ def _like_a_process(module: ModuleType, file: str, argv: list[str]) -> Iterator[
 
 
 def _keep(undo: list[Callable[[], None]]) -> None:
-    """Remember what a script may change in its process, where that would be in the way of later cells."""
+    """Save what a script may change in its process, if that would disturb later cells."""
     argv, path, main = sys.argv, list(sys.path), sys.modules["__main__"]
     streams = {name: getattr(sys, name) for name in _STREAMS}
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
@@ -168,7 +168,7 @@ def _keep(undo: list[Callable[[], None]]) -> None:
 
 
 def _keep_builtins(undo: list[Callable[[], None]]) -> None:
-    """Let ``exit()`` end the script: that of `site` would close the rank's stdin as well."""
+    """Make ``exit()`` end the script: that of `site` would close the rank's stdin as well."""
     there: dict[str, Any] = {name: vars(builtins)[name] for name in ("exit", "quit") if name in vars(builtins)}
 
     def back() -> None:
@@ -181,7 +181,7 @@ def _keep_builtins(undo: list[Callable[[], None]]) -> None:
 
 
 def _leave_loop(undo: list[Callable[[], None]]) -> None:
-    """Let ``asyncio.run`` work: cells run on the engine's loop, and a script has a thread without one."""
+    """Make ``asyncio.run`` work: cells run on the engine's loop, and a script has a thread without one."""
     loop = asyncio._get_running_loop()  # noqa: SLF001 - those who write event loops are told to use these
     if loop is None:
         return
@@ -200,7 +200,7 @@ def _leave_loop(undo: list[Callable[[], None]]) -> None:
 
 
 def _forget_modules(undo: list[Callable[[], None]], folder: Path) -> None:
-    """Import anew what lies beside a script: a person edits both, and a new process would see it."""
+    """Import again what lies beside a script: users edit both, and a new process would see the change."""
     for name, module in _brought.items():
         if sys.modules.get(name) is module:
             del sys.modules[name]

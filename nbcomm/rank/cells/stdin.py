@@ -1,10 +1,10 @@
-"""What a rank asks a person: `input`, `getpass` and `sys.stdin`, answered in the notebook's own input box.
+"""Input on a rank: `input`, `getpass` and `sys.stdin`, answered in the notebook's own input box.
 
-The thread that asks waits for a `InputReply`; the agent's thread says the question, after all that was shown before it,
-and hands in the answer. The main thread waits in a way that a signal ends, as an interrupt and a verdict do.
+The thread that asks waits for an `InputReply`. The agent's thread sends the question, after all earlier output, and
+hands over the answer. The main thread waits in a way that a signal ends, as an interrupt and a verdict do.
 
-What belongs to no cell of ours (ipyparallel's own cells) asks as before. A child that a cell has forked has no link,
-and a thread whose cell has ended has nobody who waits for it: both find the end of the input.
+Code that belongs to no cell of nbcomm (ipyparallel's own cells) asks as before. A child that a cell has forked has no
+link, and a thread whose cell has ended has no notebook that waits for it: both get the end of input.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from ..collectives.flight_recorder import FlightRecorder
 from ..output.capture import Capture, Side
 
 _LOOK = 0.1
-"""Seconds between two looks whether the answer has become pointless; an answer itself is heard at once."""
+"""Seconds between two checks whether the answer is no longer needed; the answer itself is noticed at once."""
 
 _ERRORS = {"EOFError": EOFError, "StdinNotImplementedError": StdinNotImplementedError}
 
 
 class InputPrompter:
-    """Asks for the cells of one rank.
+    """Input for the cells of one rank.
 
     Args:
         capture: knows which cell asks, and whether it runs.
-        record: told that the main thread waits for a person, and for no rank.
-        to_end: what the running cell is to end with, if it was told to.
-        rouse: wakes the agent's thread, which is to `take` what is to be said.
+        record: learns that the main thread waits for user input, and for no rank.
+        to_end: the exception that the running cell is to end with, if any.
+        rouse: wakes the agent's thread, which then calls `take`.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class InputPrompter:
         self._unsaid: queue.SimpleQueue[InputRequest | InputCancelled] = queue.SimpleQueue()
 
     def install(self) -> None:
-        """Take the places of Python's own functions; once they are taken, nothing changes."""
+        """Replace Python's own functions; repeated calls change nothing."""
         if isinstance(sys.stdin, _Stdin):
             return
         otherwise, hidden_otherwise = builtins.input, getpass.getpass
@@ -68,11 +68,11 @@ class InputPrompter:
             __tracebackhide__ = True
             if self._capture.attribution() is None:
                 return otherwise(prompt)
-            # A debugger, and whatever else is a loop of commands, asks from there.
+            # A debugger, or another loop of commands, asks from there.
             return self.ask(str(prompt), dialogue=sys._getframe(1).f_code is Cmd.cmdloop.__code__)  # noqa: SLF001
 
         def ask_hidden(prompt: str = "Password: ", *args: Any, **kwargs: Any) -> str:
-            """Read a line that is typed in the notebook, where it is not seen."""
+            """Read a line that is typed in the notebook, without showing it."""
             __tracebackhide__ = True
             if self._capture.attribution() is None:
                 return hidden_otherwise(prompt, *args, **kwargs)
@@ -83,16 +83,16 @@ class InputPrompter:
         builtins.input, getpass.getpass = ask, ask_hidden
         sys.stdin = _Stdin(self, self._capture, sys.stdin)
 
-    # ── whoever asks ────────────────────────────────────────────────────────────────────────────────
+    # ── the thread that asks ────────────────────────────────────────────────────────────────────────────
 
     def ask(self, prompt: str, *, hidden: bool = False, dialogue: bool = False) -> str:
-        """Wait for a line that a person types.
+        """Wait for a line that a user types.
 
         Raises:
-            EOFError: the person has ended the input, or there is nobody to ask.
+            EOFError: the user has ended the input, or no notebook can be asked.
             StdinNotImplementedError: the front end has no input box.
         """
-        __tracebackhide__ = True  # IPython's tracebacks, and its debugger, stop at whoever asks
+        __tracebackhide__ = True  # IPython's tracebacks, and its debugger, stop at the caller
         run, main = self._capture.attribution(), threading.current_thread() is threading.main_thread()
         self._check(run, main=main)
         assert run is not None  # noqa: S101 - for mypy: who belongs to no cell asks elsewhere
@@ -122,7 +122,7 @@ class InputPrompter:
             )
         if run is None or self._capture.is_late(run):
             raise EOFError("The cell of this code has ended, so the code cannot ask for input.")
-        if main and self._to_end() is not None:  # and whoever asks has caught that, and asks again
+        if main and self._to_end() is not None:  # the cell has caught that, and asks again
             raise EOFError("The cell is being ended, so it cannot ask for input any more.")
 
     def _wait(self, answers: queue.SimpleQueue[InputReply], run: int, *, main: bool) -> InputReply:
@@ -140,18 +140,18 @@ class InputPrompter:
     # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
 
     def take(self) -> list[InputRequest | InputCancelled]:
-        """What is to be said now; say first whatever was shown by then."""
+        """Return what is to be sent now; output shown before must be sent first."""
         unsaid = []
         while not self._unsaid.empty():
             unsaid.append(self._unsaid.get())
         return unsaid
 
     def open(self) -> list[InputRequest]:
-        """The questions that lack an answer, for a notebook that has not heard them."""
+        """Return the questions without an answer, for a notebook that has not received them."""
         return [asking for asking, _ in list(self._open.values())]
 
     def hear(self, reply: InputReply) -> None:
-        """Hand in an answer; one that nobody waits for any more is dropped."""
+        """Hand over an answer; it is dropped if its question has ended."""
         asking, answers = self._open.get(reply.number, (None, None))
         if asking is not None and answers is not None and asking.run == reply.run:
             answers.put(reply)
@@ -198,7 +198,7 @@ class _Stdin(Side):
         return self._otherwise.fileno()
 
     def close(self) -> None:
-        """Nothing: the next cell may ask, too."""
+        """Keep stdin open: the next cell may ask, too."""
 
     def readable(self) -> bool:
         return True

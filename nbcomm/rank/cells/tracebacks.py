@@ -1,4 +1,4 @@
-"""Where the traceback of a refusal ends: at the user's own line, and not at the line of nbcomm's that has refused."""
+"""Where the traceback of a refusal ends: at the user's own line, and not at the line of nbcomm that refused."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ _THEIRS = ("nbcomm", "torch", "contextlib")
 
 
 def end_at_caller(error: BaseException | None) -> None:
-    """Take the frames of nbcomm and torch from the end of a refusal's traceback; the debugger stands there, too.
+    """Remove the frames of nbcomm and torch from the end of a refusal's traceback; the debugger stops there, too.
 
-    The sentence of such an error says all: its frames only stand between it and the line that is to be mended. Any
-    other error keeps its frames: they may be what is wrong.
+    The sentence of such an error says everything: its frames would only separate it from the line to correct. Any other
+    error keeps its frames: they may be what is wrong.
     """
     if not isinstance(error, CollectiveError):
         return

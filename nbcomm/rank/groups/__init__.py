@@ -1,1 +1,1 @@
-"""Process groups that can be aborted and formed again: the world, what torch hands out, the rendezvous."""
+"""Process groups that can be aborted and re-formed: the world, what torch hands out, the rendezvous."""

@@ -1,4 +1,4 @@
-"""What a rank's process is set up with, and what its device holds."""
+"""The environment of a rank's process, and the memory of its device."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""One life of the groups: what is known to be wrong with it, and what ends it.
+"""One life of the groups: what is wrong with it, and how it ends.
 
-What the groups ask of the world is answered here, from any thread, and what torch calls when it makes a group. How a
-life begins, and the next one behind it, is the matter of `world.World`.
+The requests of the groups to the world are answered here, from any thread, and so is what torch calls when it makes a
+group. `world.World` begins a life and the next one.
 """
 
 from __future__ import annotations
@@ -39,17 +39,17 @@ _LOST_PEER = re.compile(
 
 _LOOK = 0.002
 _SETTLE = 0.1
-"""Seconds in which the ranks have told each other of a call that they have begun."""
+"""Seconds in which the ranks have written to the board a call that they have begun."""
 
 PATIENCE = 2.0
 """Seconds to wait for the notebook to say why a connection was lost: it sees more than one rank does."""
 
 
 class Generation:
-    """The groups of this process while they live, and why they do no more.
+    """The groups of this process while they live, and the reason for their end.
 
     Args:
-        tell: sends a message to the notebook; None where nobody listens.
+        tell: sends a message to the notebook; None if there is none.
         scope: the namespace of the cells.
     """
 
@@ -69,24 +69,24 @@ class Generation:
         self.rank = 0
         self.alert = False
         self.plain = ""
-        """Why the groups are torch's own; empty if they are ours. The notebook decides, for all ranks alike."""
+        """Why the groups are torch's own; empty if they are nbcomm's. The notebook decides, for all ranks alike."""
         self._tell = tell
         self._run: int | None = None
         self._store: UnixStore | None = None
         self._groups: list[RankGroup] = []
         self._broken: BaseException | None = None
         self.told = 0.0
-        """When the main thread's present request was given the reason why its groups are broken; 0 if it was not."""
+        """When the main thread's current request got the reason why its groups are broken; 0 if it did not."""
         self._lock = threading.Lock()  # an abort must not hit the generation after the one that it means
 
     @property
     def broken(self) -> BaseException | None:
-        """Why this generation has ended; None while it lives."""
+        """The reason why this generation has ended; None while it lives."""
         return self._broken
 
     @property
     def replaced(self) -> bool:
-        """Whether a cell has put a world of its own in the place of this one."""
+        """Whether a cell has replaced this world with its own."""
         if self.place is None or not dist.is_initialized():
             return False
         if self.plain:
@@ -96,7 +96,7 @@ class Generation:
     # ── ending a generation: any thread ─────────────────────────────────────────────────────────────
 
     def abort(self, generation: int, error: BaseException) -> None:
-        """End a generation: every wait fails, with this error. Nothing if that generation has ended before."""
+        """End a generation: every wait fails, with this error. Do nothing if that generation has already ended."""
         with self._lock:
             if generation != self.generation:
                 return
@@ -108,15 +108,16 @@ class Generation:
             if self._store is not None:
                 self._store.abort()
         if first:
-            # No call begins any more. What has just begun shall come to rest before connections are shut: a send that
-            # fails while gloo answers the other end is forgotten, and nobody could free who waits for it in C++.
+            # No call begins any more. Calls that have just begun get time to settle before connections are shut: a send
+            # that fails while gloo answers the other end is forgotten, and a thread that waits for it in C++ could not
+            # be freed.
             time.sleep(_SETTLE)
         with self._lock:
             if generation == self.generation:
                 self._free()
 
     def free_again(self) -> None:
-        """Free whoever began to wait after `abort`; for as long as the request has not ended."""
+        """Free threads that began to wait after `abort`; must be repeated until the request has ended."""
         with self._lock:
             if self._broken is not None:
                 self._free()
@@ -126,22 +127,22 @@ class Generation:
             self._store.abort()
             self.gloo.shut_connections()
         for group in self._groups:
-            with suppress(RuntimeError):  # a backend that has been aborted already
+            with suppress(RuntimeError):  # a backend that was aborted before
                 group.abort_device()
 
-    # ── what groups ask: see `process_group.Hub` ────────────────────────────────────────────────────────────
+    # ── what groups call: see `process_group.Hub` ───────────────────────────────────────────────────────────
 
     def meeting_place(self, life: str) -> Any:
-        """Where the members of a group meet: in the world's own store, which can be aborted, whoever made the group."""
+        """Return the store where the members of a group meet: a part of the world's own store, which can be aborted."""
         return process_groups.part_of(self._store, life)
 
     def await_turn(self, group: dist.ProcessGroup) -> None:
-        """Let the collectives of a group that go on beside the cell come first; every rank issues them alike."""
+        """Wait for the asynchronous collectives of a group; every rank issues them in the same order."""
         if self.comm is not None:
             self.comm.lanes.drain(group)
 
     def object(self, name: str, members: list[int], peer: int | None) -> None:
-        """Raise what speaks against a call."""
+        """Raise if the call must be refused."""
         if self.record.is_apart(threading.get_ident()):
             raise errors.CollectiveError(
                 f"{name} was refused: a completion or a help request called it, and no other rank takes part in those."
@@ -149,7 +150,7 @@ class Generation:
         if self._broken is not None:
             raise self._reason(self._broken)
         comm = self.comm
-        if comm is None or comm.cell_ranks is None or comm.lanes.earlier():  # what an earlier cell began
+        if comm is None or comm.cell_ranks is None or comm.lanes.earlier():  # an earlier cell began it
             return
         if name in ("send", "recv"):
             if peer is not None:
@@ -159,24 +160,24 @@ class Generation:
 
     @contextmanager
     def apart(self) -> Iterator[None]:
-        """While the calling thread answers what a person asks while typing: calls are refused to it."""
+        """Refuse calls of the calling thread in the block, in which it answers a request made while a user types."""
         ident = threading.get_ident()
         self.record.apart[ident] = threading.current_thread()
         try:
             self._look_alert()
             yield
-        finally:  # where the answer is ended in here, its thread ends, too, and is apart no more
+        finally:  # if the answer is ended in here, its thread ends, too, and is no longer apart
             self.record.apart.pop(ident, None)
             self._look_alert()
 
     def _look_alert(self) -> None:
-        with self._lock:  # who looks last has seen all
+        with self._lock:  # the last one to look has seen everything
             some = self.comm is not None and self.comm.cell_ranks is not None
             apart = any(map(self.record.is_apart, list(self.record.apart)))
             self.alert = self._broken is not None or some or apart
 
     def explain(self, error: BaseException) -> BaseException:
-        """What to raise in place of an error of torch's: a lost connection has a cause that the notebook knows."""
+        """Return what to raise in place of an error of torch's: the notebook knows why a connection was lost."""
         if not isinstance(error, RuntimeError) or isinstance(error, errors.NbcommError):
             return error
         if not _LOST_PEER.search(str(error)):
@@ -187,7 +188,7 @@ class Generation:
         return error if self._broken is None else self._reason(self._broken)
 
     def _await_reason(self) -> None:
-        # No Event: a signal handler that raises within one may leave its lock taken, for ever.
+        # No Event: a signal handler that raises inside one may leave its lock taken, for ever.
         deadline = time.monotonic() + PATIENCE
         while self._broken is None and time.monotonic() < deadline:
             time.sleep(_LOOK)
@@ -197,12 +198,12 @@ class Generation:
 
         Args:
             members: the group's global ranks.
-            seq: the place in the group.
-            said: of each rank that has come there, what it does and what its cell called, as the board has them.
+            seq: the position in the group.
+            said: for each rank that has arrived there, what it does and what its cell called, from the board.
         """
         world = self.place is not None and len(members) == self.place.world_size
         where = "the world" if world else f"the group of {named(members)}"
-        told, first = call_site.in_words(said), min(said)  # whoever tells it, it is the same sentence
+        told, first = call_site.in_words(said), min(said)  # the sentence is the same on every rank
         name = call_site.name_of(*said[first]) or call_site.name_of(*said[self.rank])
         text = mismatch.other_call(name, seq, where, sorted(told), [told[rank] for rank in sorted(told)])
         error = errors.MismatchError(text)
@@ -212,7 +213,7 @@ class Generation:
         return self._reason(self._broken) if self._broken is not None else error
 
     def ended(self) -> bool:
-        """Whether this life of the groups is over."""
+        """Return whether this life of the groups has ended."""
         return self._broken is not None
 
     def _reason(self, broken: BaseException) -> BaseException:
@@ -221,7 +222,7 @@ class Generation:
         return again(broken)
 
     def split(self, name: str, members: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup | None:
-        """Make a further group, which only its members do; None on other ranks."""
+        """Make another group, which only its members do; return None on other ranks."""
         if self.alert:
             self.object("split_group", members, None)
         if self.rank not in members:
@@ -268,5 +269,5 @@ class Generation:
 
 
 def again(error: BaseException) -> BaseException:
-    """The same error anew: one that is raised twice would carry the first one's traceback."""
+    """Return a copy of the error: one that is raised twice would carry the first one's traceback."""
     return type(error)(*error.args)

@@ -1,4 +1,4 @@
-"""Who a process group is: its rank, its size and its names, said by the group itself to Python and C++ alike."""
+"""The identity of a process group: its rank, size and names, as the group itself gives them to Python and C++."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from ...torch_internals import process_groups
 
 
 class Identity(dist.ProcessGroup):
-    """A process group that says itself who it is.
+    """A process group that gives its own identity.
 
     C++ would ask a default backend that all groups share: for the name in any version of torch, from 2.14 on for the
-    rank and the size, too. It calls these methods in its place.
+    rank and the size, too. Instead, it calls these methods.
 
     Args:
         rank: this rank's number in the group.
@@ -45,13 +45,13 @@ class Identity(dist.ProcessGroup):
         self.called = name
 
     def getGroupDesc(self) -> str:  # noqa: N802 - torch's C++ name
-        """Return what whoever made the group calls it."""
+        """Return the group's description, as its maker gave it."""
         return self._description
 
     def setGroupDesc(self, description: str) -> None:  # noqa: N802 - torch's C++ name
-        """Set what whoever made the group calls it."""
+        """Set the group's description."""
         self._description = description
 
-    # Python asks here, and need not go through C++.
+    # Python asks here, without going through C++.
     rank, size = getRank, getSize
     group_name, group_desc = property(getGroupName), property(getGroupDesc)

@@ -1,7 +1,7 @@
-"""Which groups each rank has, told to all before they are formed anew.
+"""Which groups each rank has, exchanged before they are re-formed.
 
-Not all members of a group need have it: one may be a new process, which is to join; another's cell may have called
-`destroy_process_group`. Whoever formed such a group would wait for a member that does not come.
+Some members of a group may not have it: one may be a new process, which is to join; another's cell may have called
+`destroy_process_group`. A rank that formed such a group would wait for a member that never joins.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Groups(msgspec.Struct, array_like=True, frozen=True):
 
 
 def hold(store: UnixStore, rank: int, ranks: Collection[int]) -> dict[int, Groups]:
-    """Tell which groups this rank has, and hear it of all who tell.
+    """Write which groups this rank has, and read those of all writers.
 
     Args:
         store: the store of the generation that begins.
-        rank: this rank; one that is not among ``ranks`` only listens.
-        ranks: who tells; all of them must call this.
+        rank: this rank; one that is not among ``ranks`` only reads.
+        ranks: the writers; all of them must call this.
 
     Returns:
         Their groups, by rank.
@@ -45,5 +45,5 @@ def hold(store: UnixStore, rank: int, ranks: Collection[int]) -> dict[int, Group
 
 
 def without(census: dict[int, Groups], name: str, members: Iterable[int]) -> list[int]:
-    """The members of a group that have told their groups, and do not have this one."""
+    """Return the members of a group that have written their groups, and do not have this one."""
     return [member for member in members if member in census and name not in census[member].named]

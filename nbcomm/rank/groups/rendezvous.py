@@ -1,11 +1,11 @@
 """The rendezvous of a process group over a Unix socket.
 
-torch's own TCPStore listens on every interface and asks nobody who they are. This one is a socket in the
-world's private directory: the file system says who may connect.
+torch's own TCPStore listens on every interface and authenticates no client. This one is a socket in the world's private
+directory: the file system decides who may connect.
 
-Rank 0's process serves; each rank, rank 0 too, is a client. A request is one msgpack array
-``[verb, key, value, …]`` behind its length, and has one reply. A client opens a connection per
-simultaneous call, because torch calls a store from several threads at once and a ``wait`` may last long.
+Rank 0's process serves; each rank, rank 0 too, is a client. A request is one msgpack array ``[verb, key, value, …]``
+after its length, and has one reply. A client opens a connection per simultaneous call, because torch calls a store from
+several threads at once and a ``wait`` may last long.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from ...threads import keep
 
 _LENGTH = struct.Struct("!I")
 _AT_ONCE = 1 << 20
-"""Bytes to make room for before they are there: a length may be a lie."""
+"""Bytes to allocate before they have arrived: a length may be wrong."""
 
 _BREATH = 0.05
-"""Seconds of rest where a connection cannot be taken."""
+"""Seconds to pause when a connection cannot be accepted."""
 
 _RETRY = 0.002
-"""Seconds between two looks for a server that is not there yet."""
+"""Seconds between two tries to reach a server that is not up yet."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
@@ -62,7 +62,7 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
 
 
 class StoreServer:
-    """Holds the keys; one daemon thread a connection. Call `close` to free every waiting client."""
+    """The holder of the keys, with one daemon thread per connection. Call `close` to free every waiting client."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,7 +71,7 @@ class StoreServer:
         self._connections: set[socket.socket] = set()
         self._closed = False
         self._listener = socket.socket(socket.AF_UNIX)
-        # Clients look for the final name: it must not be there before somebody listens behind it.
+        # Clients look for the final name: it must not exist before the server listens.
         unfinished = path.with_suffix(".part")
         self._listener.bind(os.fspath(unfinished))
         self._listener.listen(512)
@@ -86,7 +86,7 @@ class StoreServer:
             doomed = [self._listener, *self._connections]
             self._changed.notify_all()
         for connection in doomed:
-            with suppress(OSError):  # it was closed from the other end already
+            with suppress(OSError):  # the other end has already closed it
                 connection.shutdown(socket.SHUT_RDWR)
 
     def _accept(self) -> None:
@@ -95,16 +95,16 @@ class StoreServer:
                 connection, _ = self._listener.accept()
             except OSError:
                 if not self._closed:
-                    time.sleep(_BREATH)  # no descriptor is free, say; whoever knocks is still there then
+                    time.sleep(_BREATH)  # no descriptor is free, for example; the client still waits then
                 continue
             with self._changed:
-                if self._closed:  # it slipped in while `close` looked at the others
+                if self._closed:  # it was accepted while `close` looked at the others
                     connection.close()
                     break
                 self._connections.add(connection)
             try:
                 keep("nbcomm-store-client", partial(self._serve, connection), again=0)
-            except RuntimeError:  # no thread can be had: its client is told so by the end of the connection
+            except RuntimeError:  # no thread is available: its client learns that from the end of the connection
                 with self._changed:
                     self._connections.discard(connection)
                 connection.close()
@@ -148,7 +148,7 @@ class StoreServer:
 
     def _do_compare_set(self, key: str, expected: bytes, desired: bytes) -> bytes:
         with self._changed:
-            # torch's law: an absent key is set only when nothing was expected, else `expected` comes back.
+            # torch's rule: an absent key is set only when nothing was expected, else `expected` is returned.
             if self._keys.get(key, b"") == expected:
                 self._keys[key] = desired
                 self._changed.notify_all()
@@ -168,7 +168,7 @@ class StoreServer:
 
 
 class _Connections:
-    """A client's connections to one server, until it is let go. No lock: it might be held where a cell forks."""
+    """A client's connections to one server, until it is released. No lock: it might be held where a cell forks."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -213,13 +213,13 @@ class _Connections:
             try:
                 connection.connect(os.fspath(self._path))
             except FileNotFoundError:
-                # Ranks are told to join at the same time: rank 0 may be a moment later with its server.
+                # Ranks join at the same time: rank 0's server may start a moment later.
                 if time.monotonic() > deadline:
                     raise dist.DistStoreError(f"No store started at {self._path} within {patience:g} s.") from None
                 time.sleep(_RETRY)
             else:
                 break
-        if self._over:  # also where `end` found it before it was connected, and so could not shut it
+        if self._over:  # also if `end` found it before it was connected, and so could not shut it
             raise dist.DistNetworkError(f"The store at {self._path} is closed.")
 
     def _drop(self, connection: socket.socket) -> None:
@@ -227,17 +227,17 @@ class _Connections:
         connection.close()
 
     def rest(self) -> None:
-        """Close the idle ones."""
+        """Close the idle connections."""
         with suppress(IndexError):
             while True:
                 self._drop(self._idle.pop())
 
     def end(self) -> None:
-        """Let the server go: fail every call in progress, from any thread, and every later one."""
+        """Release the server: fail every call in progress, from any thread, and every later one."""
         self._over = True
         self.rest()
         for connection in list(self._open):
-            with suppress(OSError):  # it was closed this instant
+            with suppress(OSError):  # it was closed a moment ago
                 connection.shutdown(socket.SHUT_RDWR)
 
 
@@ -245,7 +245,7 @@ class _Connections:
 
 
 class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no types for it
-    """A client of `StoreServer`, as torch wants it.
+    """A client of `StoreServer`, with torch's interface.
 
     Args:
         path: the server's socket; the server may still be starting.
@@ -258,7 +258,7 @@ class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no 
         self._connections = _Connections(path)
 
     def retarget(self, path: Path) -> None:
-        """From now on, ask the server at another socket: whoever holds this store meets there."""
+        """Use the server at another socket from now on: all holders of this store then meet there."""
         self.abort()
         self._connections = _Connections(path)
 
@@ -330,5 +330,5 @@ class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no 
 
 
 def _bytes(value: bytes | str | list[int]) -> bytes:
-    # torch's C++ side hands bytes, Python code often text, and some calls a list of byte values.
+    # torch's C++ side passes bytes, Python code often text, and some calls a list of byte values.
     return value.encode() if isinstance(value, str) else bytes(value)

@@ -1,9 +1,9 @@
-"""What torch says of a process group, compared with what is true of it.
+"""What torch reports of a process group, compared with the truth.
 
-Torch's versions differ in where they take a group's rank and size from. Where that is not where nbcomm put them, each
-rank is a world of its own, in which a reduction reduces nothing and raises nothing: torch 2.14 did so once. So nothing
-is taken for true. Each group's numbers are compared when it is formed, and in each generation one small collective over
-the world must give the right value on every rank before a cell can use it.
+Torch's versions differ in where they take a group's rank and size from. If that is not where nbcomm put them, each rank
+is a world of its own, in which a reduction reduces nothing and raises nothing: torch 2.14 did so once. So nothing is
+trusted. Each group's numbers are compared when it is formed, and in each generation one small collective over the world
+must give the right value on every rank before a cell can use it.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from ...torch_internals import process_groups
 
 
 def compare(what: str, found: tuple[int, int], true: tuple[int, int]) -> None:
-    """Compare the rank and the size that something has with those that it was given.
+    """Compare an object's rank and size with those that it was given.
 
     Args:
-        what: has them, in words.
+        what: the object, in words.
         found: its rank and size.
-        true: what they were made to be.
+        true: the intended values.
 
     Raises:
         SelfTestError: they differ.
@@ -34,7 +34,7 @@ def compare(what: str, found: tuple[int, int], true: tuple[int, int]) -> None:
 
 
 def compare_world(rank: int, size: int) -> None:
-    """Compare what ``torch.distributed`` says of the world with what is true.
+    """Compare the world that ``torch.distributed`` reports with the true one.
 
     Raises:
         SelfTestError: they differ.
@@ -47,14 +47,14 @@ def compare_world(rank: int, size: int) -> None:
 
 
 def compare_hold(*, handed_out: bool, connected: bool) -> None:
-    """Look at what ends a wait and forms groups anew: that there is something to take hold of.
+    """Check that waits can be ended and groups re-formed.
 
     Args:
-        handed_out: torch has handed out a group of ours.
-        connected: gloo's connections are found where they are to be.
+        handed_out: torch has handed out a group of nbcomm's.
+        connected: gloo's connections were found where they should be.
 
     Raises:
-        SelfTestError: there is not.
+        SelfTestError: one of the two is missing.
     """
     if not handed_out:
         raise SelfTestError(f"torch {torch.__version__} creates its process groups where nbcomm does not find them.")
@@ -63,13 +63,13 @@ def compare_hold(*, handed_out: bool, connected: bool) -> None:
 
 
 def reduce_world(rank: int, size: int, device: torch.device) -> None:
-    """Reduce two numbers over the world, and look at the sums; every rank must call this.
+    """Reduce two numbers over the world, and check the sums; every rank must call this.
 
     Raises:
         SelfTestError: the sums are wrong.
     """
     kinds = process_groups.devices_of(str(dist.get_backend_config()))
-    # On the CPU where it is served: a GPU that no cell has used yet keeps its memory.
+    # On the CPU if that is possible: a GPU that no cell has used yet keeps its memory.
     found = torch.tensor([1, rank], device="cpu" if "cpu" in kinds else device)
     dist.all_reduce(found)
     true = [size, size * (size - 1) // 2]

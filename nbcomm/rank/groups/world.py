@@ -1,11 +1,11 @@
-"""This rank's membership in the world: its groups are formed, aborted, and formed anew.
+"""This rank's membership in the world: its groups are formed, aborted, and re-formed.
 
-One *generation* is one life of the groups. It ends when a wait is hopeless, at an interrupt in a collective, or
-behind a cell that left something half done; then every rank forms all its groups again, in the order in which
-they were made, and whatever the last generation left in the air can meet nothing of the next.
+One *generation* is one life of the groups. It ends when a wait is hopeless, at an interrupt in a collective, or after a
+cell that left something unfinished. Then every rank forms all its groups again, in the order in which they were made,
+and no message of the last generation can reach the next one.
 
-The main thread forms; any thread may abort. Where torch does not let its groups be handed out by us (see
-`torch_internals.check`) they are torch's own: destroyed and initialised anew, and handles made before are lost.
+The main thread forms; any thread may abort. If torch does not let nbcomm hand out its groups (see
+`torch_internals.check`), they are torch's own: destroyed and initialised again, and handles made before are lost.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from .process_group import RankGroup
 from .rendezvous import StoreServer, UnixStore
 
 _WORLD = "0"
-"""Torch's name of the first group that is made; who has destroyed it makes it again."""
+"""Torch's name of the first group that is made; after it was destroyed, it is made again."""
 _ANEW = "The process groups were re-formed after this started; start it again."
 
 
 class World(Generation):
-    """The groups of this process, and what is known to be wrong with them.
+    """The groups of this process, and what is wrong with them.
 
     Args:
-        tell: sends a message to the notebook; None where nobody listens.
+        tell: sends a message to the notebook; None if there is none.
         scope: the namespace of the cells.
     """
 
@@ -60,13 +60,13 @@ class World(Generation):
         self._environment: dict[str, str] = {}
         self._inits = 0
         self._patches = ExitStack()
-        """Puts back what torch has in places where it has something of ours."""
+        """Restores what nbcomm has replaced in torch."""
         in_child(self._forked)
 
     # ── forming ─────────────────────────────────────────────────────────────────────────────────────
 
     def form(self, order: FormGroups) -> Communicator:
-        """Take a place and join the process group, or form all groups anew; every living rank must be told to.
+        """Take a place and join the process group, or re-form all groups; every living rank must do it.
 
         Args:
             order: the place, the generation, and the store's socket.
@@ -75,7 +75,7 @@ class World(Generation):
             The communicator over the whole world; always the same one.
 
         Raises:
-            SelfTestError: torch does not do with our groups what it should; form them with ``order.plain``.
+            SelfTestError: torch does not do with nbcomm's groups what it should; form them with ``order.plain``.
         """
         if self.comm is not None:
             self._form_again(order)
@@ -102,7 +102,7 @@ class World(Generation):
         return self.comm
 
     def _open(self, order: FormGroups) -> None:
-        """What a first generation needs: the store, gloo's address, the board, and our groups in torch."""
+        """Set up what a first generation needs: the store, gloo's address, the board, and nbcomm's groups in torch."""
         place, path = order.place, Path(order.store)
         self._absent = tuple(order.absent)
         self._inits = 0
@@ -126,13 +126,13 @@ class World(Generation):
             self._patches.callback(ddp_fsdp.follow_modules())
 
     def _withdraw(self) -> None:
-        """Leave what a first attempt to form the groups has left, if there was one."""
+        """Undo a first attempt to form the groups, if there was one."""
         with self._lock:
             self._free()
             self.record.await_ends()
             if dist.is_initialized():
                 lending.destroy_world()
-            process_groups.set_group_count(0)  # an attempt cut short has named a group; the other ranks' may not have
+            process_groups.set_group_count(0)  # an aborted attempt has named a group; the other ranks' may not have
             self._patches.close()
             self._groups.clear()
             self.record.forget()
@@ -142,7 +142,7 @@ class World(Generation):
             self.record.aborted = 0.0
 
     def _test(self, order: FormGroups) -> None:
-        """Believe nothing that torch says of the world before it was compared with what is true."""
+        """Compare what torch reports of the world with the truth, before anything uses it."""
         place = order.place
         selftest.compare_world(place.rank, place.world_size)
         if order.absent:  # what needs all ranks cannot be tried
@@ -172,7 +172,7 @@ class World(Generation):
             )
 
     def _store_of_a_cell(self) -> Any:
-        """Where the ranks meet for a cell's own ``init_process_group``; None if it wants to meet others than them."""
+        """Return the store for a cell's own ``init_process_group``; None if it wants to meet other processes."""
         names = ("RANK", "WORLD_SIZE")  # tutorials set MASTER_ADDR and MASTER_PORT to anything
         if self._store is None or any(os.environ.get(name) != self._environment[name] for name in names):
             return None
@@ -180,15 +180,15 @@ class World(Generation):
         return process_groups.part_of(self._store, f"init:{self._inits}")
 
     def _is_ours(self, of: tuple[int, int] | None) -> bool:
-        """Whether a group is part of this world: another world, with its groups, is none of ours."""
+        """Return whether a group is part of this world, and not of another one that a cell has made."""
         if of is None:
             return isinstance(dist.group.WORLD, RankGroup)
         return self.place is not None and of == (self.place.rank, self.place.world_size)
 
     def _make_group(self, *args: Any) -> RankGroup:
         group = RankGroup(self, *args)
-        # A group that was destroyed has connections and threads as long as anybody holds it. While a call of it goes on
-        # it is held: its end would wait for that.
+        # A destroyed group has connections and threads as long as it is referenced. It is kept while a call of it is
+        # under way: its end would wait for that call.
         alive, going = _alive(), self.record.going()
         self._groups = [*(one for one in self._groups if one in alive or one.called in going), group]
         group.form(self._absent)
@@ -246,7 +246,7 @@ class World(Generation):
         """Take the place of a dead rank in the groups that it was in."""
         census = self._hold_census(order)
         groups: dict[str, tuple[list[int], str]] = {}
-        for other in census.values():  # each knows only those that it is in; others may have the same name
+        for other in census.values():  # each knows only its own groups; others may have the same name
             groups.update({name: made for name, made in other.named.items() if self.rank in made[0]})
         process_groups.set_group_count(_count(census))
         known = {name for _, name, *_ in process_groups.known_groups()}
@@ -278,7 +278,7 @@ class World(Generation):
     # ── a cell begins and ends ──────────────────────────────────────────────────────────────────────
 
     def begin(self, run: int, ranks: list[int] | None) -> None:
-        """A request begins that runs on these ranks; None for all. Main thread."""
+        """Begin a request that runs on these ranks; None for all. Main thread."""
         self._run = self.record.run = run
         self.told = 0.0
         self.record.settle()
@@ -288,7 +288,7 @@ class World(Generation):
         self._look_alert()
 
     def end(self) -> None:
-        """It has ended."""
+        """End the request."""
         self._run = None
 
     def by_itself(self) -> AbstractContextManager[None]:
@@ -296,7 +296,7 @@ class World(Generation):
         return self._by([self.rank])
 
     def _by_everyone(self) -> AbstractContextManager[None]:
-        """Allow what needs all ranks, whichever of them ran the last cell. Main thread."""
+        """Allow what needs all ranks, even if only some of them ran the last cell. Main thread."""
         return self._by(None)
 
     @contextmanager
@@ -316,20 +316,20 @@ class World(Generation):
 
     @property
     def stale(self) -> bool:
-        """Whether groups must be formed anew before the next cell: they were aborted, or a cell has destroyed them."""
+        """Whether groups must be re-formed before the next cell: they were aborted, or a cell has destroyed them."""
         return self._broken is not None or not dist.is_initialized() or self.replaced
 
     def in_the_middle(self) -> bool:
-        """Whether a cell that failed has left a DDP or FSDP module inside its forward or backward."""
+        """Return whether a cell that failed has left a DDP or FSDP module inside its forward or backward."""
         return not self.plain and ddp_fsdp.interrupted()
 
     # ── a process that a cell forks ─────────────────────────────────────────────────────────────────
 
     def _forked(self) -> None:
-        """In the child of a fork: it has this rank's groups, connections and store, but it is no rank.
+        """Detach the child of a fork: it has this rank's groups, connections and store, but it is no rank.
 
-        What it moved would come between what the rank moves. So calls of the groups that it has inherited are refused;
-        groups that it makes for itself are torch's own. Locks may have been taken by threads that are no more.
+        Its messages would mix with the rank's. So calls of the groups that it has inherited are refused; groups that it
+        makes for itself are torch's own. Locks may have been taken by threads that no longer exist.
         """
         self._broken = errors.CollectiveError(
             f"This process was forked from rank {self.rank} and is not a rank itself, so no other rank takes part in "
@@ -354,7 +354,7 @@ def _count(census: dict[int, Groups]) -> int:
 
 
 def _turn(name: str) -> tuple[bool, int, str]:
-    """The order in which all ranks form their groups: that of their making, where torch numbers them."""
+    """Return the key by which all ranks order their groups: the order of their making, where torch numbers them."""
     return not name.isdigit(), int(name) if name.isdigit() else 0, name
 
 

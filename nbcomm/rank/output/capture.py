@@ -2,14 +2,14 @@
 
 Why this is not simply `sys.stdout = something`:
 
-* A child process or C code writes to descriptors 1 and 2, not to Python's streams. While cells can run,
-  these descriptors point at two files. Files, not pipes: a pipe fills, and C code that holds the GIL
-  while it writes would then wait for a reader that waits for the GIL. Before each Python write, and at
-  the end of a cell, what has come into the files is taken first, so that the order stays the true one.
-* A thread may go on printing after its cell has ended. Each text belongs to the cell that started the
-  thread: a task inherits that from its context, a thread from the thread that started it.
-* The engine also serves ipyparallel's own client, whose cells must keep their own output: what belongs
-  to no cell of ours goes where it went before.
+* A child process or C code writes to descriptors 1 and 2, not to Python's streams. While cells can run, these
+descriptors refer to two files. Files, not pipes: a pipe fills, and C code that holds the GIL while it writes would then
+wait for a reader that waits for the GIL. Before each Python write, and at the end of a cell, new content of the files
+is taken first, so that the order stays the true one.
+* A thread may go on printing after its cell has ended. Each text belongs to the cell that started the thread: a task
+inherits that from its context, a thread from the thread that started it.
+* The engine also serves ipyparallel's own client, whose cells must keep their own output: what belongs to no cell of
+nbcomm goes where it went before.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from .carriage_returns import settle_returns
 _run: contextvars.ContextVar[int | None] = contextvars.ContextVar("nbcomm_run", default=None)
 
 _STARTED_BY = "_nbcomm_run"
-"""The attribute that a thread carries: the cell run whose code started it."""
+"""The attribute of a thread that holds the cell run whose code started it."""
 
 NOBODY = -1
-"""Stands for a cell run: what belongs to it is dropped."""
+"""The cell run of output that is dropped."""
 
 _CHUNK = 1 << 20
 _PUNCH_AFTER = 64 << 20
@@ -44,14 +44,14 @@ _PUNCH_HOLE_KEEP_SIZE = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linu
 
 
 class Capture:
-    """Collects what the cells of one rank show.
+    """The collector of what the cells of one rank show.
 
     Args:
-        files: for "stdout" and "stderr", where their descriptors write to once `claim_descriptors` ran.
+        files: for "stdout" and "stderr", the files of their descriptors after `claim_descriptors`.
 
     Attributes:
         lock: held while anything is added or taken.
-        followers: called, under the lock, before what is there is taken.
+        followers: called, under the lock, before the pending items are taken.
     """
 
     def __init__(self, files: dict[str, Path]) -> None:
@@ -75,26 +75,26 @@ class Capture:
         self.lock.release()
 
     def claim_descriptors(self) -> None:
-        """From now on, what is written to descriptors 1 and 2 is captured; once they are, nothing changes."""
+        """Capture what is written to descriptors 1 and 2, from now on; repeated calls change nothing."""
         for file in self._files:
             file.claim()
 
     def stream(self, name: str, otherwise: TextIO) -> TextIO:
-        """Make a text stream that captures what belongs to a cell and hands the rest to another stream."""
+        """Make a text stream that captures what belongs to a cell and passes the rest to another stream."""
         return _Stream(self, name, otherwise)
 
     @contextmanager
     def of_run(self, run: int) -> Iterator[None]:
-        """While this lasts, what this context shows belongs to that cell run."""
+        """Attribute what this context shows in the block to that cell run."""
         with self.lock:
-            self._take_descriptors()  # what came before belongs to the cell before
+            self._take_descriptors()  # earlier text belongs to the cell before
             self._running = self._last = run
         with self.on_behalf_of(run):
             yield
 
     @contextmanager
     def on_behalf_of(self, run: int) -> Iterator[None]:
-        """While this lasts, what this context shows belongs to that cell run, which has ended: it is late."""
+        """Attribute what this context shows in the block to that cell run, which has ended: it is late."""
         token, back = _run.set(run), output_widget.outside()
         try:
             yield
@@ -103,15 +103,15 @@ class Capture:
             _run.reset(token)
 
     def attribution(self) -> int | None:
-        """The cell run that the current code belongs to; None for what is not ours."""
+        """Return the cell run that the current code belongs to; None if it is not nbcomm's."""
         run = run_of_thread()
         unknown = threading._DummyThread  # noqa: SLF001 - there is no public name
         if run is None and isinstance(threading.current_thread(), unknown):
-            return self._last  # a thread made by C code: nobody knows which cell it works for
+            return self._last  # a thread made by C code: its cell is unknown
         return run
 
     def is_late(self, run: int) -> bool:
-        """Whether a cell run has ended."""
+        """Return whether a cell run has ended."""
         return run != self._running
 
     def write(self, run: int, stream: str, text: str) -> None:
@@ -127,7 +127,7 @@ class Capture:
             self._append_text(run, stream, text)
 
     def show(self, run: int, item: Item) -> None:
-        """Add something else than text."""
+        """Add an item other than text."""
         if run == NOBODY:
             return
         outlet = output_widget.current()
@@ -140,7 +140,7 @@ class Capture:
             self._pending.append((run, item))
 
     def fail(self, name: str, message: str, lines: list[str]) -> bool:
-        """Add an exception's traceback, if this context shows things elsewhere than in its cell; else return False."""
+        """Add an exception's traceback if this context's output does not go to its cell; otherwise return False."""
         outlet = output_widget.current()
         if outlet is None:
             return False
@@ -149,7 +149,7 @@ class Capture:
         return True
 
     def tell(self, run: int, item: CommFromRank) -> None:
-        """Add what a comm says. Of a widget's updates that wait together one is sent, with the last values."""
+        """Add a comm's message. Of a widget's updates that wait together one is sent, with the last values."""
         if run == NOBODY:
             return
         with self.lock:
@@ -168,7 +168,7 @@ class Capture:
             self._pending[at] = of_run, msgspec.structs.replace(before, data={**before.data, "state": state})
 
     def take(self, *, end: bool = False) -> list[tuple[int, list[Item]]]:
-        """Take all that is there, grouped by cell run, in order.
+        """Take all pending items, grouped by cell run, in order.
 
         Args:
             end: the running cell has ended; what C code still holds in its own buffer is written out too.
@@ -198,7 +198,7 @@ class Capture:
         if self._last is None:
             return
         for file in self._files:
-            size = file.size()  # what comes from now on is left for the next time: a child may never stop writing
+            size = file.size()  # what comes later is left for the next time: a child may never stop writing
             while text := file.read(size, final=final):
                 self._append_text(self._last, file.name, text)
 
@@ -228,14 +228,14 @@ class Capture:
 
 
 def run_of_thread() -> int | None:
-    """The cell run that the current code works for: its context's, or that which started its thread; None if none."""
+    """Return the cell run of the current code: its context's, or its starting thread's; None if there is none."""
     run = _run.get()
     return getattr(threading.current_thread(), _STARTED_BY, None) if run is None else run
 
 
 @contextmanager
 def unheard() -> Iterator[None]:
-    """While this lasts, what this context prints and displays, and the threads that it starts, goes nowhere."""
+    """Drop what this context, and the threads that it starts, print and display in the block."""
     token = _run.set(NOBODY)
     try:
         yield
@@ -244,12 +244,12 @@ def unheard() -> Iterator[None]:
 
 
 class Side(io.TextIOBase, TextIO):
-    """Python's side of one of a rank's streams, which no terminal is behind.
+    """Python's side of one of a rank's streams; it has no terminal.
 
     Args:
         capture: knows whose code uses it.
         name: "stdin", "stdout" or "stderr".
-        otherwise: the stream for what belongs to no cell of ours.
+        otherwise: the stream for what belongs to no cell of nbcomm.
     """
 
     def __init__(self, capture: Capture, name: str, otherwise: TextIO) -> None:
@@ -262,22 +262,22 @@ class Side(io.TextIOBase, TextIO):
         return getattr(self._otherwise, name)
 
     def isatty(self) -> bool:
-        """No: there is none."""
+        """Return False: there is no terminal."""
         return False
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """What a cell's text is encoded as, where it must be."""
+        """The encoding of a cell's text, for code that needs one."""
         return "utf-8"
 
     @property
     def errors(self) -> str:  # type: ignore[override]
-        """What becomes of half characters."""
+        """How invalid characters are handled."""
         return "replace"
 
     @property
     def name(self) -> str:
-        """As Python names its own streams."""
+        """The name, as in Python's own streams."""
         return f"<{self._name}>"
 
 
@@ -323,15 +323,15 @@ class _CapturedFile:
         if self._file >= 0:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self._read = self._punched = self.size()  # a process that was here before has written the rest
+        self._read = self._punched = self.size()  # an earlier process of this rank has written the rest
         os.dup2(self._file, self.descriptor)
 
     def size(self) -> int:
-        """How much has been written in all."""
+        """Return how many bytes have been written in all."""
         return os.fstat(self._file).st_size if self._file >= 0 else 0
 
     def read(self, until: int, *, final: bool) -> str:
-        """Return what was written since, up to a size and at most a chunk; a cut character waits unless final."""
+        """Return new text, up to a size and at most a chunk; an incomplete character waits unless final."""
         if until > self._read:
             new = os.pread(self._file, min(_CHUNK, until - self._read), self._read)
         elif self._rest and final:
@@ -339,7 +339,7 @@ class _CapturedFile:
         else:
             return ""
         self._read += len(new)
-        final = final and self.size() <= self._read  # or the next chunk has the character's end
+        final = final and self.size() <= self._read  # otherwise the next chunk has the character's end
         if self._read - self._punched > _PUNCH_AFTER:
             self._free()
         data, self._rest = self._rest + new, b""
@@ -348,7 +348,7 @@ class _CapturedFile:
         return data.decode(errors="replace")
 
     def _free(self) -> None:
-        # The file keeps its length, as its writers expect, but what was read gives its room back.
+        # The file keeps its length, as its writers expect, but the space of what was read is released.
         fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
         if fallocate is not None:
             fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
@@ -369,7 +369,7 @@ def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
 
 
 def follow_threads() -> None:
-    """Let each thread remember the cell run of the thread that started it."""
+    """Make each thread remember the cell run of the thread that started it."""
     start = threading.Thread.start
 
     def start_and_remember(thread: threading.Thread) -> None:
@@ -381,7 +381,7 @@ def follow_threads() -> None:
 
 
 def route_displays(publisher: Any, capture: Capture) -> None:
-    """Make an IPython display publisher hand to the capture what belongs to a cell of ours."""
+    """Make an IPython display publisher pass what belongs to a cell of nbcomm to the capture."""
     publish, clear_output = publisher.publish, publisher.clear_output
 
     def route(data: dict[str, Any], metadata: dict[str, Any] | None = None, *args: Any, **kwargs: Any) -> None:
@@ -391,7 +391,7 @@ def route_displays(publisher: Any, capture: Capture) -> None:
             return
         transient = kwargs.get("transient") or {}
         identity, update = str(transient.get("display_id", "")), bool(kwargs.get("update"))
-        # What a message of Jupyter's has by name may have other names in Python.
+        # Keyword names in Jupyter's messages may differ from those in Python.
         named, about = ({str(name): value for name, value in each.items()} for each in (data, metadata or {}))
         capture.show(run, Display(named, about, identity, update, capture.is_late(run)))
 

@@ -1,4 +1,4 @@
-"""What a progress bar wrote over itself, shortened to what is seen in the end."""
+"""What a progress bar wrote over itself, shortened to what is visible at the end."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ _OVERWRITTEN = re.compile(r"[^\n]*\r(?!\n)[^\n]*")
 
 
 def settle_returns(text: str) -> str:
-    r"""Shorten what a progress bar wrote: of many states of one line, keep what would be seen in the end.
+    r"""Shorten what a progress bar wrote: of many states of one line, keep what is visible at the end.
 
-    Exact, also for what is written after it: the cursor stays where it was left. A line with colours or cursor moves
-    is left as it is, for its characters are not its columns.
+    Exact, also for text written after it: the cursor stays where it was. A line with colours or cursor moves is not
+    changed, for its characters are not its columns.
 
     >>> settle_returns("\r10%\r20%\r30%\nend\n")
     '\r30%\nend\n'

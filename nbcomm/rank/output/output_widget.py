@@ -1,7 +1,7 @@
-"""Where output goes that does not go to its cell: into an Output widget, or into a display that is live.
+"""Where output goes that does not go to its cell: into an Output widget, or into a live display.
 
-A notebook's page tells such output by the message that it answers; here it is told by the context that makes it: a
-task, or a thread and the threads that it starts.
+A notebook's page assigns such output by the message that it answers; here the context that makes it decides: a task, or
+a thread and the threads that it starts.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from .carriage_returns import settle_returns
 _open: contextvars.ContextVar[tuple[Outlet, ...]] = contextvars.ContextVar("nbcomm_outlets", default=())
 
 _STARTED_IN = "_nbcomm_outlets"
-"""The attribute that a thread carries: the outlets of the code that started it."""
+"""The attribute of a thread that holds the outlets of the code that started it."""
 
 
 class Outlet:
-    """While it is open it takes what its context prints and displays.
+    """A target that takes what its context prints and displays while it is open.
 
     Args:
         outputs: what it holds already, as in a notebook's file.
@@ -42,12 +42,12 @@ class Outlet:
         self._clear = False
 
     def open(self) -> None:
-        """Take from now on what this context shows; of several that are open, the last one takes it."""
+        """Take from now on what this context shows; if several are open, the last one takes it."""
         self.is_open = True
         self.join()
 
     def close(self) -> None:
-        """Take no more, whoever asks for it."""
+        """Take no more, from any context."""
         self.is_open = False
         _open.set(tuple(outlet for outlet in _open.get() if outlet is not self))
 
@@ -97,12 +97,12 @@ class Outlet:
 
     @property
     def outputs(self) -> list[dict[str, Any]]:
-        """What it holds, as in a notebook's file; texts of one stream in a row are one."""
+        """What it holds, as in a notebook's file; consecutive texts of one stream are one."""
         return [output.settled() for output in self._outputs]
 
 
 class _Output:
-    """One output; text that has come since it was last asked for is joined then, and not each time it comes."""
+    """One output; new text is joined when it is asked for, and not each time it comes."""
 
     def __init__(self, content: dict[str, Any], display_id: str = "") -> None:
         self.content = content
@@ -117,7 +117,7 @@ class _Output:
 
 
 def current() -> Outlet | None:
-    """The outlet that takes what this context shows; None where that goes to its cell."""
+    """Return the outlet that takes what this context shows; None if that goes to its cell."""
     outlets = _open.get() or getattr(threading.current_thread(), _STARTED_IN, ())
     return next((outlet for outlet in reversed(outlets) if outlet.is_open), None)
 
@@ -130,14 +130,14 @@ def inherit(thread: threading.Thread) -> None:
 
 
 def outside() -> Callable[[], None]:
-    """Leave all outlets, as a new cell does; what is returned goes back into them."""
+    """Leave all outlets, as a new cell does; return a function that enters them again."""
     token = _open.set(())
     return lambda: _open.reset(token)
 
 
 def plain(value: Any) -> Any:
-    """A copy that can travel: what a notebook's kernel would make JSON of."""
+    """Return a copy that can be sent: what a notebook's kernel would make JSON of."""
     try:
         return msgspec.to_builtins(value, enc_hook=json_default, str_keys=True)
     except (TypeError, ValueError, RecursionError):
-        return value  # the wire replaces what has no place in it
+        return value  # the link replaces what it cannot encode

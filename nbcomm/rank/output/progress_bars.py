@@ -1,8 +1,8 @@
-"""What libraries that show progress choose on a rank: what one compact block of the cell's output can be made of.
+"""What libraries that show progress choose on a rank: output that fits into one compact block of the cell's output.
 
 A rank is a kernel to them, so `tqdm.auto` would choose widgets, and rich an Output widget for each live display. As
-text, bars of several ranks are lines of one block; they need no page that understands widgets, and are saved as they
-look. Whoever asks for `tqdm.notebook` by name gets it.
+text, bars of several ranks are lines of one block; they need no page that supports widgets, and are saved as they look.
+Code that imports `tqdm.notebook` by name gets it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ _LINK = re.compile(r"\x1b\]8;[^\x1b\x07]*(?:\x1b\\|\x07)")
 """A terminal's hyperlink, of which a page would show the bare codes."""
 
 _capture: Capture | None = None
-"""Of the rank, once there is a shell."""
+"""The rank's capture, once there is a shell."""
 
 
 def of_cells(capture: Capture) -> None:
-    """From now on, cells may run."""
+    """Set the rank's capture: from now on, cells may run."""
     global _capture  # noqa: PLW0603 - an engine's process is one rank
     _capture = capture
 
 
 def watch_imports() -> None:
-    """Have a say in modules that are imported from now on, or are there already."""
+    """Adapt modules that are imported from now on, or are already imported."""
     sys.meta_path.insert(0, _Finder())
     for name, adapt in _ADAPTED.items():
         if name in sys.modules:
@@ -42,17 +42,17 @@ def watch_imports() -> None:
 
 
 def _choose_text(module: ModuleType) -> None:
-    """`tqdm.autonotebook`: whatever it has chosen, text it is."""
+    """Make `tqdm.autonotebook` choose text."""
     import tqdm.asyncio
     import tqdm.std
 
     vars(module).update(tqdm=tqdm.std.tqdm, trange=tqdm.std.trange)
-    if "tqdm.auto" in sys.modules:  # it has taken what was chosen before
+    if "tqdm.auto" in sys.modules:  # it has taken the choice already
         vars(sys.modules["tqdm.auto"])["tqdm"] = tqdm.asyncio.tqdm
 
 
 def _show_in_place(module: ModuleType) -> None:
-    """`rich.live`: what is live is one text that is replaced, and not a widget."""
+    """Make `rich.live` show live content as one text that is replaced, and not as a widget."""
     live: Any = module.Live
     start, stop = live.start, live.stop
 
@@ -71,7 +71,7 @@ def _show_in_place(module: ModuleType) -> None:
 
 
 def _share_outputs(module: ModuleType) -> None:
-    """`ipywidgets`' Output: threads and tasks that enter the same one show all they print there, not only the first."""
+    """Make `ipywidgets`' Output take what all threads and tasks print that enter it, not only the first."""
     output: Any = module.Output
     enter, leave = output.__enter__, output.__exit__
 
@@ -94,14 +94,14 @@ def _share_outputs(module: ModuleType) -> None:
 
 
 def _print_text(module: ModuleType) -> None:
-    """`rich.jupyter`: what is printed is coloured text, which folds over ranks as any text does, and not HTML."""
+    """Make `rich.jupyter` print coloured text, which folds over ranks as any text does, and not HTML."""
     jupyter: Any = module
     display = jupyter.display
 
     def display_text(segments: Any, text: str) -> None:
         if _capture is None or _capture.attribution() is None:
             display(segments, text)
-        elif text:  # whenever something live ends, rich shows an empty one
+        elif text:  # when something live ends, rich shows an empty text
             from IPython.display import display as show
 
             show({"text/plain": _LINK.sub("", text).removesuffix("\n")}, raw=True)
@@ -118,7 +118,7 @@ _ADAPTED: dict[str, Callable[[ModuleType], None]] = {
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Finds the modules that are adapted, and lets their own loaders load them."""
+    """The finder of modules that are adapted; their own loaders load them."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -141,7 +141,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 class InPlace:
-    """Stands for the Output widget in which rich shows what is live: a text under one ``display_id``."""
+    """A replacement for the Output widget in which rich shows live content: a text under one ``display_id``."""
 
     def __init__(self) -> None:
         self._display_id = f"{LIVE}{uuid.uuid4().hex}"
@@ -158,7 +158,7 @@ class InPlace:
         self._show("".join(texts).removesuffix("\n"))
 
     def clear_output(self, *, wait: bool = False) -> None:
-        """Do nothing: each time, what is shown replaces what was."""
+        """Do nothing: new content replaces the old each time."""
 
     def close(self) -> None:
         """Leave nothing."""

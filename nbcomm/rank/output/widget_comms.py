@@ -1,10 +1,10 @@
-"""Comms that a cell's code opens on a rank: widgets speak through them with the notebook's page.
+"""Comms that a cell's code opens on a rank: widgets use them to talk to the notebook's page.
 
-What a comm says goes with the cell's output, in order, and not to ipyparallel's client; what the page says is handled
-on the main loop between cells. Code that belongs to no cell of ours keeps ipykernel's comms.
+A comm's messages are sent with the cell's output, in order, and not to ipyparallel's client; the page's messages are
+handled on the main loop between cells. Code that belongs to no cell of nbcomm keeps ipykernel's comms.
 
-A page that shows an Output widget would look for what is printed in messages that never reach it. So what is printed
-into such a widget is collected here (`output_widget`), and travels as the widget's state.
+A page that shows an Output widget would look for printed text in messages that never reach it. So what is printed into
+such a widget is collected here (`output_widget`), and sent as the widget's state.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from .capture import Capture
 from .output_widget import Outlet, plain
 
 _PROTOCOL = "2.1.0"
-"""Of widgets: ipywidgets 8 and anywidget speak it."""
+"""The version of the widget protocol: ipywidgets 8 and anywidget use it."""
 
 _REFERENCE = re.compile(r"IPY_MODEL_(\w+)")
 _OUTPUT = ("@jupyter-widgets/output", "OutputModel")
 _LIVE_INTERVAL = 0.1
-_CHARS_PER_SECOND = 250_000  # of a widget's outputs that grow while it is open: each time all of them travel
+_CHARS_PER_SECOND = 250_000  # of a widget's outputs that grow while it is open: each time all of them are sent
 
 
 class Comms:
@@ -53,18 +53,18 @@ class Comms:
         self._theirs: Callable[..., Any] = comm.create_comm
 
     def install(self) -> None:
-        """From now on, code that belongs to a cell of ours gets comms of ours."""
+        """Give code that belongs to a cell comms of this kind, from now on."""
         comm.create_comm = self.create
 
     def create(self, *args: Any, **kwargs: Any) -> Any:
-        """What `comm.create_comm` does."""
+        """Create a comm, as `comm.create_comm` does."""
         run = self.capture.attribution()
         if run is None or self.capture.in_child:
             return self._theirs(*args, **kwargs)
         return RankComm(self, run, *args, **kwargs)
 
     def names(self) -> list[str]:
-        """The ids of those that are open."""
+        """Return the ids of the open comms."""
         return [name for name, found in self._manager.comms.items() if isinstance(found, RankComm)]
 
     @property
@@ -72,7 +72,7 @@ class Comms:
         return comm.get_comm_manager()
 
     def tell_again(self) -> None:
-        """Open all widgets once more, for a notebook that has not heard of them; on the main thread."""
+        """Open all widgets once more, for a notebook that does not know them; on the main thread."""
         told: set[str] = set()
         for name in self.names():
             self._tell_again(name, told)
@@ -93,16 +93,16 @@ class Comms:
         data = {"state": plain(state), "buffer_paths": paths}
         found.say("open", data, {"version": _PROTOCOL}, found.target_name, buffers)
 
-    # ── what the page says ──────────────────────────────────────────────────────────────────────────
+    # ── messages from the page ──────────────────────────────────────────────────────────────────────────
 
     def put(self, heard: CommToRank) -> bool:
-        """Let it wait for its turn; on the agent's thread.
+        """Queue a message of the page; on the agent's thread.
 
-        A slider that is dragged while the rank is busy says a lot: of what waits in a row for one widget, the last
-        values count.
+        A slider that is dragged while the rank is busy sends many messages: of consecutive ones for one widget, only
+        the last values count.
 
         Returns:
-            Whether there is one more that waits.
+            Whether the queue has one more message.
         """
         with self._lock:
             last = self._heard[-1] if self._heard and self._mergeable else None
@@ -115,17 +115,17 @@ class Comms:
             return True
 
     def fence(self) -> None:
-        """What comes from now on is to be handled after something else."""
+        """Keep later messages separate from those in the queue: they are to be handled after something else."""
         with self._lock:
             self._mergeable = False
 
     def handle(self) -> None:
-        """Handle what has waited longest; on the main thread. Whatever goes wrong is shown by the comm's cell."""
+        """Handle the oldest message; on the main thread. Errors are shown by the comm's cell."""
         with self._lock:
             heard = self._heard.popleft()
         found = self._manager.comms.get(heard.comm)
         if not isinstance(found, RankComm):
-            return  # it has been closed meanwhile, or was made by another process in this rank's place
+            return  # it was closed meanwhile, or belongs to the process that had this rank before
         content = {"comm_id": heard.comm, "data": heard.data}
         header = {"msg_id": f"nbcomm-{heard.comm}", "msg_type": f"comm_{heard.kind}"}
         buffers = [memoryview(buffer) for buffer in heard.buffers]
@@ -143,7 +143,7 @@ class Comms:
 
 
 def _apart(state: dict[str, Any]) -> tuple[dict[str, Any], list[list[Any]], list[bytes]]:
-    """A state without its binary parts, where they were, and they."""
+    """Split a state into a state without its binary parts, their paths, and the parts."""
     paths: list[list[Any]] = []
     buffers: list[bytes] = []
 
@@ -173,8 +173,8 @@ class RankComm(BaseComm):
 
     Attributes:
         run: the cell run.
-        owner: the widget that it speaks for, once that is known.
-        kernel: some libraries say nothing through a comm that has none.
+        owner: the widget that uses it, once that is known.
+        kernel: some libraries send nothing through a comm that has none.
     """
 
     def __init__(self, comms: Comms, run: int, *args: Any, **kwargs: Any) -> None:
@@ -187,7 +187,7 @@ class RankComm(BaseComm):
         super().__init__(*args, **kwargs)
 
     def on_msg(self, callback: Callable[[dict[str, Any]], None] | None) -> None:
-        """Register who hears what the page says: of a widget, one of its methods."""
+        """Register a callback for the page's messages; of a widget, it is one of its methods."""
         super().on_msg(callback)
         self.owner = getattr(callback, "__self__", None)
 
@@ -199,14 +199,14 @@ class RankComm(BaseComm):
         buffers: list[bytes] | None = None,
         **keys: Any,
     ) -> None:
-        """Hand a message to the capture."""
+        """Pass a message to the capture."""
         capture = self._comms.capture
         if capture.in_child:
-            return  # a forked child's copy: the widget is its parent's
+            return  # a forked child's copy: the widget belongs to its parent
         kind, said = msg_type.removeprefix("comm_"), dict(data or {})
         method = said.get("method")
         if method == "echo_update":
-            return  # the notebook's half echoes what the page says as soon as it hears it
+            return  # the notebook's half echoes the page's messages as soon as it receives them
         state = said.get("state")
         if kind == "open" and isinstance(state, dict):
             self._is_output = (state.get("_model_module"), state.get("_model_name")) == _OUTPUT
@@ -228,7 +228,7 @@ class RankComm(BaseComm):
         target: str = "",
         buffers: list[bytes] | None = None,
     ) -> None:
-        """Tell the page something, for the cell whose code runs, or else for the comm's own."""
+        """Send the page a message, for the cell whose code runs, or else for the comm's own."""
         capture = self._comms.capture
         run = capture.attribution() or self.run
         late = capture.is_late(run)
@@ -236,11 +236,11 @@ class RankComm(BaseComm):
 
     @property
     def outlet(self) -> Outlet | None:
-        """Where this context and others show things now, if this speaks for an Output widget that is open."""
+        """The outlet of an open Output widget that the comm speaks for; None for others."""
         return self._outlet
 
     def _redirect(self, *, into: bool) -> None:
-        """What this context shows goes into the widget from now on, or no longer."""
+        """Begin or stop collecting what this context shows in the widget."""
         outlet, self._outlet = self._outlet, None
         if outlet is not None:
             outlet.close()
@@ -250,7 +250,7 @@ class RankComm(BaseComm):
 
 
 class _WidgetOutlet(Outlet):
-    """What is shown within ``with output:``, on its way to the widget's ``outputs``."""
+    """What is shown inside ``with output:``, on its way to the widget's ``outputs``."""
 
     def __init__(self, spoken_by: RankComm) -> None:
         self._comm = spoken_by
@@ -266,14 +266,14 @@ class _WidgetOutlet(Outlet):
 
     def close(self) -> None:
         super().close()
-        with self._capture.lock, suppress(ValueError):  # what it says on the agent's thread must not come last
+        with self._capture.lock, suppress(ValueError):  # what it sends on the agent's thread must not come last
             self._capture.followers.remove(self._show)
         if self.changes:
-            # Through the trait, so that the program, too, finds there what it has printed.
+            # Through the trait, so that the program, too, finds its output there.
             self._comm.owner.outputs = tuple(self.outputs)
 
     def _show(self) -> None:
-        """Let the page see what has come so far; called now and then while the widget is open."""
+        """Send the page the outputs so far; called now and then while the widget is open."""
         now = time.monotonic()
         if self.changes == self._shown or now < self._due:
             return

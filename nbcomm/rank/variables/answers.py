@@ -1,4 +1,4 @@
-"""What a rank answers when it is asked of its variables: what they are, and how they differ from another rank's."""
+"""A rank's answers to questions about its variables: what they are, and how they differ from another rank's."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from .value_diff import compare, form
 
 
 def answer(message: DescribeVariables | SendVariable | CompareVariable, frames: Sequence[Any], shell: Any) -> Any:
-    """The value to send back: plain, but for an `SendVariable`'s, which only another rank unpacks.
+    """Return the value to send back: plain, except for a `SendVariable`'s, which only another rank unpacks.
 
     Args:
-        message: what is asked.
-        frames: the raw frames behind it.
+        message: the question.
+        frames: the raw frames after it.
         shell: the engine's `InteractiveShell`.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Where two arrays of one shape and dtype part: which elements, the first of them, and by how much."""
+"""Where two arrays of one shape and dtype differ: which elements, the first of them, and by how much."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from .structure import blocks, bytes_of
 
 _BLOCK = 1 << 22
-"""Bytes that are compared in one step; what is computed of them takes several times as much."""
+"""Bytes that are compared in one step; the intermediate results take several times as much."""
 
 Array = Any
 """A dense tensor, or an array."""
@@ -19,13 +19,13 @@ Array = Any
 
 @dataclass
 class Largest:
-    """The largest difference that was found, and where: in the flat array, from 0."""
+    """The largest difference found, and its place in the flat array, from 0."""
 
     amount: Any = 0
     place: int = -1
 
     def take(self, amounts: Array, places: Array) -> None:
-        """Look at further ones; of equal ones the first counts, and NaN is none."""
+        """Take further differences into account; of equal ones the first counts, and NaN is none."""
         known = ~np.isnan(amounts)
         if known.any():
             amounts, places = amounts[known], places[known]
@@ -35,20 +35,20 @@ class Largest:
 
 
 class Elements:
-    """How two arrays stand to each other.
+    """The differences of two arrays.
 
     Args:
         mine: an array.
         theirs: another, of the same shape and dtype.
-        atol: numbers that are no further apart are as good as equal.
+        atol: numbers that are no further apart count as equal.
 
     Attributes:
         count: how many elements differ.
-        total: of how many.
-        first: the place of the first one in the flat array; -1 if there is none.
+        total: how many elements there are.
+        first: the place of the first difference in the flat array; -1 if there is none.
         close: how many differ by no more than ``atol``.
         absolute: the largest difference, those within ``atol`` included.
-        relative: the largest one as a share of the other's value, where that is not 0.
+        relative: the largest one as a fraction of the other's value, where that is not 0.
     """
 
     def __init__(self, mine: Array, theirs: Array, atol: float = 0.0) -> None:
@@ -82,7 +82,7 @@ class Elements:
 
 
 def element(array: Array, place: int) -> tuple[list[int], str]:
-    """The index of an element, by its place in the flat array, and the element in words that tell it from others."""
+    """Return an element's index, from its place in the flat array, and the element in words that identify it."""
     index = [int(at) for at in np.unravel_index(place, tuple(array.shape))]
     return index, _written(array[tuple(index)])
 
@@ -97,13 +97,13 @@ def _written(one: Array) -> str:
 
 
 def bits(array: Array, place: int) -> str:
-    """The bytes of an element, the highest first: what tells a NaN from another one."""
+    """Return the bytes of an element, the highest first: they tell one NaN from another."""
     index = (*(int(at) for at in np.unravel_index(place, tuple(array.shape))), ...)
     return f"0x{bytes_of(array[index]).tobytes()[::-1].hex()}"
 
 
 def _unlike(mine: Array, theirs: Array, itemsize: int) -> Array:
-    """Which elements' bytes differ."""
+    """Return a mask of the elements whose bytes differ."""
     if itemsize in (1, 2, 4, 8):
         width = np.dtype(f"u{itemsize}")
         return np.not_equal(mine.view(width), theirs.view(width))
@@ -111,7 +111,7 @@ def _unlike(mine: Array, theirs: Array, itemsize: int) -> Array:
 
 
 def _numbers(block: Array, places: Array) -> Array | None:
-    """Elements of a block as numbers to reckon with; None for what is no number, and for truth values."""
+    """Return elements of a block as numbers for arithmetic; None if they are no numbers, or bools."""
     if isinstance(block, torch.Tensor):
         flat = block.resolve_conj().resolve_neg().cpu().reshape(-1)[torch.from_numpy(places)]
         if flat.is_complex():

@@ -1,4 +1,4 @@
-"""A rank's variables: found by name, and described in plain words and numbers: a notebook never loads torch."""
+"""A rank's variables: found by name, and described in plain words and numbers, since a notebook never loads torch."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from .structure import IncomparableError, data_of, dtype_of
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LONGEST, _SENTENCE = 80, 400
-"""Characters of a value, and of what is said of an error."""
+"""The most characters of a value, and of an error's description."""
 
 
 def users(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str]:
-    """The names that a user made, ascending: those that ``%whos`` lists.
+    """Return the names that a user made, ascending: those that ``%whos`` lists.
 
     Args:
         namespace: the user's.
@@ -34,10 +34,10 @@ def users(namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> list[str]:
 
 
 def find(namespace: dict[str, Any], name: str) -> Any:
-    """The value of a name, or of an expression of names.
+    """Return the value of a name, or of an expression of names.
 
     Raises:
-        TransferError: there is none; the message says why, and does not say where.
+        TransferError: there is none; the message says why, but not on which rank.
     """
     for scope in (namespace, namespace.get("__builtins__", {})):
         if name in scope:
@@ -70,7 +70,7 @@ def survey(
         hashes: hash the values, so that they can be compared.
 
     Returns:
-        For each name what `describe` says of it; of one that is not there ``absent`` says why.
+        For each name the result of `describe`; for a missing one ``absent`` says why.
     """
     found: dict[str, dict[str, Any]] = {}
     for name in names or users(namespace, hidden):
@@ -84,7 +84,7 @@ def survey(
 
 
 def describe(value: Any, *, hashes: bool) -> dict[str, Any]:
-    """Say what a value is, whatever it is.
+    """Describe a value of any type.
 
     Returns:
         The fields of `nbcomm.notebook.variables.table.Seen`; what does not apply is left out.
@@ -105,7 +105,7 @@ def describe(value: Any, *, hashes: bool) -> dict[str, Any]:
 
 
 def _place(value: Any) -> dict[str, Any]:
-    """Where it lies, and whether it is a part of something."""
+    """Describe where a value is stored, and whether it is a part of something."""
     said: dict[str, Any] = {}
     if isinstance(value, torch.nn.Module):
         devices = {str(tensor.device) for tensor in (*value.parameters(), *value.buffers())}
@@ -121,7 +121,7 @@ def _place(value: Any) -> dict[str, Any]:
 
 
 def _size(value: Any) -> dict[str, Any]:
-    """Shape and dtype, bytes, and how many entries."""
+    """Describe shape and dtype, bytes, and the number of entries."""
     if isinstance(value, torch.nn.Module):
         tensors = [*value.parameters(), *value.buffers()]
         parameters = sum(parameter.numel() for parameter in value.parameters())
@@ -130,7 +130,7 @@ def _size(value: Any) -> dict[str, Any]:
         local = value.to_local() if hasattr(value, "to_local") else value
         said = {"dtype": dtype_of(local), "shape": tuple(local.shape)}
         return said if local.layout is not torch.strided else {**said, "nbytes": local.numel() * local.itemsize}
-    # Asked is the class: an object may make up whatever it is asked for, and keep it.
+    # The class is asked: an object may make up any attribute that it is asked for, and keep it.
     shape = getattr(value, "shape", None) if hasattr(type(value), "shape") else None
     if isinstance(shape, tuple) and all(isinstance(length, int) for length in shape):
         said = {"shape": tuple(map(int, shape))}
@@ -146,7 +146,7 @@ def _size(value: Any) -> dict[str, Any]:
 
 
 def _bytes_of_number(number: complex) -> int:
-    """As in an array, but Python's whole numbers grow."""
+    """Return the bytes as in an array; only Python's integers grow."""
     if isinstance(number, bool):
         return 1
     if isinstance(number, int):
@@ -171,7 +171,7 @@ def _value(value: Any) -> str:
 
 
 def _clean(text: str, longest: int = _LONGEST) -> str:
-    """One short line of what can be printed."""
+    """Return one short line of printable characters."""
     line = "".join(letter if letter.isprintable() else " " for letter in _ADDRESS.sub("", text[: 4 * longest]))
     line = " ".join(line.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"

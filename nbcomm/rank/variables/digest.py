@@ -1,7 +1,7 @@
 """Short hashes of values: equal where the values' bytes are.
 
-Data is hashed where it lies, a block after the other: a tensor of many gigabytes needs no second place in memory, and
-an interrupt is heard in between. The hash says nothing of where a value lies: it is the same on each device.
+Data is hashed in place, block by block: a tensor of many gigabytes needs no copy in memory, and an interrupt can come
+in between. The hash does not depend on where a value is stored: it is the same on each device.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _SHORT = 64
 def digest(value: Any) -> bytes:
     """Hash a value.
 
-    -0.0 and 0.0 differ, and so do 1 and 1.0; a NaN equals itself if its bits do. The order in which a dict or a set
-    was filled makes no difference; of a module its parameters and buffers count, of a function its code.
+    -0.0 and 0.0 differ, and so do 1 and 1.0; a NaN equals itself if its bits do. The order in which a dict or a set was
+    filled makes no difference; of a module its parameters and buffers count, of a function its code.
 
     Raises:
-        IncomparableError: there is no way to look into it.
+        IncomparableError: the value cannot be looked into.
     """
     try:
         return _Digester().of(value)
@@ -51,7 +51,7 @@ def digest(value: Any) -> bytes:
 
 class _Digester:
     def __init__(self) -> None:
-        self._known: dict[int, tuple[Any, bytes]] = {}  # with the value, so that nothing else gets its id
+        self._known: dict[int, tuple[Any, bytes]] = {}  # with the value, so that no other object gets its id
         self._open: dict[int, int] = {}
 
     def of(self, value: Any) -> bytes:
@@ -69,7 +69,7 @@ class _Digester:
         return made
 
     def _of_row(self, values: Any) -> bytes:
-        """A list or tuple: numbers in long ones are hashed where they stand, for speed."""
+        """Hash a list or tuple; numbers in long ones are hashed directly, for speed."""
         hasher = _hasher(name_of(type(values)), len(values))
         for value in values:
             write = _PLAIN.get(type(value))

@@ -1,7 +1,7 @@
-"""What a value is made of: data and plain values at its leaves, and the parts of everything else.
+"""What a value consists of: data and plain values at its leaves, and the parts of everything else.
 
-The hash of a value and the search for where two values part both walk along this. Pickles would not do: the same
-value has many, by what in it happens to be one object, and in which order a set was filled.
+The hash of a value and the search for differences of two values both walk along this. Pickles would not do: the same
+value has many, depending on which of its parts are one object, and on the order in which a set was filled.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy as np
 import torch
 
 PLAIN = (int, float, complex, bool, str, bytes, bytearray, type(None), type(...), type(NotImplemented))
-"""Types whose values have no parts; of a subclass the parts are looked for."""
+"""Types whose values have no parts; values of their subclasses may have."""
 
 BLOCK = 1 << 24
-"""Bytes of data that are looked at in one step: between two steps an interrupt is heard."""
+"""Bytes of data that are read in one step: an interrupt can come between two steps."""
 
 _DICTS = (dict, OrderedDict, defaultdict, Counter, types.MappingProxyType)
 _SETS = (set, frozenset)
@@ -31,17 +31,17 @@ _MADE = {
     *("__annotations_cache__", "__static_attributes__", "__firstlineno__", "__abstractmethods__", "_abc_impl"),
     *("__dataclass_fields__", "__dataclass_params__", "__orig_bases__", "__parameters__", "__slotnames__"),
 }
-"""What Python keeps in a class for itself."""
+"""What Python itself stores in a class."""
 
 
 class ValueParts(NamedTuple):
     """What a value consists of.
 
     Attributes:
-        kind: of what type it is, and by which function it would be made.
-        items: its parts, each with what stands behind the value's name to mean it: ``[0]``, ``['a']``, ``.x``.
+        kind: its type, and the function that would make it.
+        items: its parts, each with what follows the value's name to refer to it: ``[0]``, ``['a']``, ``.x``.
         ordered: the order of the parts counts.
-        sealed: nobody wants to see the parts: a function's, a class's.
+        sealed: the parts are not to be shown: a function's, a class's.
     """
 
     kind: str
@@ -51,16 +51,16 @@ class ValueParts(NamedTuple):
 
 
 class IncomparableError(Exception):
-    """There is no way to look into a value: a lock, a generator, an open file."""
+    """A value that cannot be looked into: a lock, a generator, an open file."""
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a number, a text, bytes or the like."""
+    """Return whether a value is a number, a text, bytes or the like."""
     return type(value) in PLAIN
 
 
 def data_of(value: Any) -> torch.Tensor | np.ndarray[Any, Any] | None:
-    """The dense tensor or array that a value is; of a sharded tensor this rank's part. None for all else."""
+    """Return the dense tensor or array that a value is; of a sharded tensor this rank's part. None for all else."""
     if isinstance(value, torch.Tensor):
         if hasattr(value, "to_local"):
             value = value.to_local()
@@ -78,7 +78,7 @@ def data_of(value: Any) -> torch.Tensor | np.ndarray[Any, Any] | None:
 
 
 def dtype_of(data: torch.Tensor | np.ndarray[Any, Any]) -> str:
-    """The name of its dtype: ``float32``."""
+    """Return the name of the data's dtype: ``float32``."""
     return str(data.dtype).removeprefix("torch.")
 
 
@@ -94,7 +94,7 @@ def blocks(shape: tuple[int, ...], itemsize: int, most: int = BLOCK) -> Iterator
     if not size:
         return
     if size <= most or not shape:
-        yield (...,)  # not (): of an array without dimensions NumPy would give a scalar, of another dtype perhaps
+        yield (...,)  # not (): for an array without dimensions NumPy would give a scalar, perhaps of another dtype
         return
     row = size // shape[0]
     if row > most:
@@ -108,19 +108,19 @@ def blocks(shape: tuple[int, ...], itemsize: int, most: int = BLOCK) -> Iterator
 
 
 def bytes_of(block: torch.Tensor | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """The bytes of a dense tensor or array in logical order; they are copied only where they lie otherwise, or far."""
+    """Return the bytes of a dense tensor or array in logical order; copied only if not contiguous on the CPU."""
     if isinstance(block, torch.Tensor):
         plain = block.resolve_conj().resolve_neg().cpu().contiguous()
-        # Anew, since what lies between the elements does not count where there is but one, unless one asks for bytes.
+        # With strides of 1: a single element with another stride counts as contiguous, but cannot be viewed as bytes.
         return plain.as_strided((plain.numel(),), (1,)).view(torch.uint8).numpy()
     return np.ascontiguousarray(block).reshape(-1).view(np.uint8)
 
 
 def parts_of(value: Any) -> ValueParts:  # noqa: C901, PLR0911 - a table of kinds
-    """Take a value apart that is neither plain nor dense data.
+    """Split a value that is neither plain nor dense data into its parts.
 
     Raises:
-        IncomparableError: there is no way to look into it.
+        IncomparableError: the value cannot be looked into.
     """
     kind = name_of(type(value))
     if type(value) in (list, tuple):
@@ -149,7 +149,7 @@ def parts_of(value: Any) -> ValueParts:  # noqa: C901, PLR0911 - a table of kind
 
 
 def name_of(kind: Any) -> str:
-    """The full name of a class or a function."""
+    """Return the full name of a class or a function."""
     return f"{kind.__module__}.{getattr(kind, '__qualname__', '?')}"
 
 
@@ -166,7 +166,7 @@ def _items(pairs: Any) -> list[tuple[str, Any]]:
 
 
 def _tensor(tensor: Any) -> list[tuple[str, Any]]:
-    """The parts of a tensor that is not dense."""
+    """Return the parts of a tensor that is not dense."""
     if _is_wrapper(tensor):
         return [(f".{name}", getattr(tensor, name)) for name in tensor.__tensor_flatten__()[0]]
     if tensor.is_nested:
@@ -185,7 +185,7 @@ def _tensor(tensor: Any) -> list[tuple[str, Any]]:
 
 
 def _is_found_by_name(value: Any) -> bool:
-    """Whether all ranks import it, so that its name says what it is."""
+    """Return whether all ranks can import it, so that its name identifies it."""
     found: Any = sys.modules.get(value.__module__ or "") if value.__module__ != "__main__" else None
     for name in value.__qualname__.split("."):
         found = getattr(found, name, None)
@@ -203,7 +203,7 @@ def _function(function: types.FunctionType) -> ValueParts:
 
 
 def _code(code: types.CodeType) -> list[Any]:
-    """What a function does, and not on which lines it stands."""
+    """Return what a function does, without its line numbers."""
     constants = [_code(constant) if isinstance(constant, types.CodeType) else constant for constant in code.co_consts]
     names = [code.co_names, code.co_varnames, code.co_freevars, code.co_cellvars]
     return [code.co_code, constants, names, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount]
@@ -224,7 +224,7 @@ def _class(kind: type) -> ValueParts:
 
 
 def _reduced(kind: str, value: Any) -> ValueParts:
-    """Take any other object apart as pickle does."""
+    """Split any other object into its parts, as pickle does."""
     try:
         reduce = copyreg.dispatch_table.get(type(value))
         reduced = reduce(value) if reduce is not None else value.__reduce_ex__(4)

@@ -1,7 +1,7 @@
-"""Where two values part, of which one is another rank's.
+"""Where two values differ, one of which is another rank's.
 
-`form` brings a value into a shape that can go to another rank, whatever it is: data and plain values as they are,
-in nodes of our own, so that nothing of a user's is pickled or rebuilt. `compare` walks along two such forms.
+`form` converts any value so that it can be sent to another rank: data and plain values as they are, in nodes of
+nbcomm's own, so that nothing of a user's is pickled or rebuilt. `compare` walks along two such forms.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .digest import digest
 from .structure import IncomparableError, data_of, dtype_of, is_plain, parts_of
 
 _CONTEXT = 12
-"""Characters of a text that are shown on each side of where it parts from another."""
+"""Characters of a text that are shown on each side of its first difference from another."""
 
 _LONGEST = 60
 """Characters of a value that are shown."""
@@ -26,7 +26,7 @@ _LONGEST = 60
 
 @dataclass
 class Node:
-    """A value with parts, by what stands behind the value's name to mean each."""
+    """A value with parts, by what follows the value's name to refer to each."""
 
     kind: str
     parts: dict[str, Any]
@@ -44,10 +44,10 @@ class Sealed:
 
 
 def form(value: Any) -> Any:
-    """The form of a value.
+    """Return the form of a value.
 
     Raises:
-        TransferError: there is no way to look into it, or into a part of it.
+        TransferError: the value, or a part of it, cannot be looked into.
     """
     try:
         return _Former().of(value, "")
@@ -93,7 +93,7 @@ class _Former:
 
 
 def _entries(values: Any) -> dict[str, Any]:
-    """The entries of a set, by their looks; several may look alike."""
+    """Return the entries of a set, by their text; several may have the same text."""
     found: dict[str, Any] = {}
     for key, value in sorted(((digest(value), value) for value in values), key=lambda pair: pair[0]):
         label = looks = f"{{{_cut(repr(value))}}}"
@@ -108,12 +108,12 @@ def _entries(values: Any) -> dict[str, Any]:
 
 
 def compare(mine: Any, theirs: Any, atol: float = 0.0) -> dict[str, Any]:
-    """Say where two forms part.
+    """Return where two forms differ.
 
     Args:
         mine: this rank's.
         theirs: the other's.
-        atol: numbers that are no further apart are as good as equal.
+        atol: numbers that are no further apart count as equal.
 
     Returns:
         ``leaves``: how many there are in both together; ``different``: how many of them differ; ``first``: the first of
@@ -142,7 +142,7 @@ class _Walk:
         self._seen: set[tuple[int, int]] = set()
 
     def along(self, mine: Any, theirs: Any, path: str) -> None:
-        """Compare two forms that stand at the same place."""
+        """Compare two forms at the same path."""
         if isinstance(mine, Node) and isinstance(theirs, Node) and mine.kind == theirs.kind:
             self._nodes(mine, theirs, path)
             return
@@ -190,7 +190,7 @@ class _Walk:
             self._differ("elements", path, here, there, index=index, count=found.count, total=found.total)
 
     def _rows(self, mine: Any, theirs: Any, path: str) -> None:
-        """Two lists of numbers and texts."""
+        """Compare two lists of numbers and texts."""
         pairs = enumerate(zip(mine, theirs, strict=False))
         places = [place for place, (a, b) in pairs if not self._same(a, b, path, place)]
         total, common = max(len(mine), len(theirs)), min(len(mine), len(theirs))
@@ -212,7 +212,7 @@ class _Walk:
             self._differ("value", path, *_shown_apart(mine, theirs))
 
     def _same(self, mine: Any, theirs: Any, path: str, place: int | None = None) -> bool:
-        """Whether two plain values are equal, or close enough; how far numbers are apart is kept."""
+        """Return whether two plain values are equal, or close enough; record the distance of numbers."""
         if type(mine) is not type(theirs):
             return False
         if type(mine) not in (float, complex):  # of those, equal ones may differ in their bits, and NaN equals nothing
@@ -226,7 +226,7 @@ class _Walk:
         try:
             apart = abs(mine - theirs)
             share = apart / abs(theirs) if theirs else None
-        except OverflowError:  # whole numbers that no float can hold
+        except OverflowError:  # integers that no float can hold
             return False
         if apart > 0:
             self._enlarge("absolute", apart, path, index)
@@ -249,7 +249,7 @@ class _Walk:
 
 
 def what_is(value: Any) -> str:
-    """What a form is, in words that are equal where two can be compared in detail."""
+    """Describe a form in words that are equal if two forms can be compared in detail."""
     if isinstance(value, torch.Tensor | np.ndarray):
         name = "Tensor" if isinstance(value, torch.Tensor) else "ndarray"
         return f"{name} {dtype_of(value)} {tuple(value.shape)}"
@@ -265,7 +265,7 @@ def _is_row(value: Any) -> bool:
 
 
 def _parting(mine: Any, theirs: Any) -> int:
-    """The first position at which two texts differ; halving, since slices are compared fast."""
+    """Return the first position at which two texts differ; by bisection, since slices are compared fast."""
     low, high = 0, min(len(mine), len(theirs))
     while low < high:
         middle = (low + high + 1) // 2
@@ -277,7 +277,7 @@ def _parting(mine: Any, theirs: Any) -> int:
 
 
 def _shown_apart(mine: Any, theirs: Any) -> tuple[str, str]:
-    """Two plain values that differ, in words that differ."""
+    """Return two plain values that differ, in words that differ."""
     if type(mine) is type(theirs) and isinstance(mine, str | bytes | bytearray):
         place = _parting(mine, theirs)
         start, end = max(0, place - _CONTEXT), place + _CONTEXT
@@ -303,7 +303,7 @@ def _shown(value: Any) -> str:
         return _excerpt(value, 0, _LONGEST)
     try:
         return _cut(repr(value))
-    except ValueError:  # Python writes no whole number of more than 4300 digits
+    except ValueError:  # Python writes no integer of more than 4300 digits
         return _cut(hex(value))
 
 
