@@ -26,11 +26,11 @@ def collective(method: Method) -> Method:
         try:
             asked = signature.bind(self, *args, **kwargs).arguments
         except TypeError:
-            return method(self, *args, **kwargs)  # raises it in Python's own words
+            return method(self, *args, **kwargs)  # raises TypeError in Python's own words
         del asked["async_op"]
         del asked["self"]
         sync_grads = asked.pop("sync_grads", False)
-        # It is carried out by this very method, on a thread of its own.
+        # The same method carries it out, on a thread of its own.
         return self._beside(name, asked.get("group"), lambda: call(self, **asked), sync_grads=sync_grads)
 
     @functools.wraps(method)

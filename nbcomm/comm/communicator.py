@@ -20,4 +20,4 @@ from .split_group import SplitGroup
 
 
 class Communicator(SplitGroup):
-    """The collectives of one rank, over the default group that somebody has initialized."""
+    """The collectives of one rank, over the default process group, which must be initialized."""

@@ -1,4 +1,4 @@
-"""Collectives that move data as it is: barrier, broadcast, scatter, gather, all_gather, all_to_all."""
+"""Collectives that move data unchanged: barrier, broadcast, scatter, gather, all_gather, all_to_all."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Packed = TypeVar("Packed")
 
 
 class DataMovement(RankOrder):
-    """What ranks tell each other, for data of any kind."""
+    """The exchange of data of any kind among ranks."""
 
     # ---- from one to all, from all to one
 
@@ -105,7 +105,7 @@ class DataMovement(RankOrder):
             return wire.broadcast(src).open(self.device)
         mail, refused = packed(lambda: pack(data, wire.carries, alone=True))
         posted = wire.post_broadcast(mail)
-        copy = mail.open(self.device, sent=True) if refused is None else None  # made while the parts are on their way
+        copy = mail.open(self.device, sent=True) if refused is None else None  # made while the parts are being sent
         wait(posted)
         if refused is not None:
             raise CollectiveError(f"Nothing was moved: rank {src} failed: {refused}") from refused
@@ -141,7 +141,7 @@ class DataMovement(RankOrder):
             return self._scatter(wire, items, src)
         shares: list[Any] = []
         if self.rank == src:
-            with suppress(CollectiveError):  # said below, on every rank
+            with suppress(CollectiveError):  # raised below, on every rank
                 shares = shares_of(items, wire.size, "scatter")
         item = self._scatter(wire, shares or items, src)
         needs = autograd.agree(wire, [autograd.requires_grad(share) for share in shares])[wire.ranks.index(src)]
@@ -213,14 +213,14 @@ class DataMovement(RankOrder):
     def _joined_with_grad(
         self, wire: GroupChannel, data: Any, values: Sequence[Any] | None, mode: str, back: autograd.Back
     ) -> Any:
-        """Join what all ranks gave, tied to what this one gave; ``values`` are None where they are not known."""
+        """Join what all ranks gave, connected to this rank's data for autograd; ``values`` is None if not known."""
         needs = autograd.agree(wire, autograd.requires_grad(data))
         autograd.check_alike(wire, needs, "on every rank")
         flags = needs[wire.me]
         inputs = autograd.chosen(data, flags)
         if values is None:
             return autograd.link(self.device, inputs, back) if inputs else None
-        joined = join.join(wire, values, mode, wire.me)  # raises for what cannot be joined, before the graph is touched
+        joined = join.join(wire, values, mode, wire.me)  # raises if they cannot be joined, before the graph is changed
         if not inputs:
             return joined
         gathered = [autograd.chosen(value, flags) for value in values]
@@ -342,7 +342,7 @@ class DataMovement(RankOrder):
 
 
 def packed(make: Callable[[], Packed]) -> tuple[Packed | Packet, Exception | None]:
-    """What ``make`` packs, or else the news for the others that it failed, and why."""
+    """Return what ``make`` packs; if it fails, an error packet for the other ranks, and the exception."""
     try:
         return make(), None
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
@@ -355,7 +355,7 @@ def _check_walked(mode: str, *, sync_grads: bool) -> None:
 
 
 def shares_of(items: Any, size: int, name: str) -> list[Any]:
-    """One item for each rank."""
+    """Return one item for each rank."""
     if isinstance(items, (torch.Tensor, np.ndarray)) and items.ndim and items.shape[0] == size:
         return list(items)
     if isinstance(items, (list, tuple)) and len(items) == size:

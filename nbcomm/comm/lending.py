@@ -1,9 +1,9 @@
-"""The world's process group, lent to code that believes it is alone.
+"""The world's process group, lent to code that assumes it is alone.
 
-A script, and a cell pasted from a tutorial, makes its process group, and destroys it at its end. Here it stands
-already, and other cells hold handles of it (DDP modules, subgroups) that must live on. So ``init_process_group``
-finds the world's group made as it wishes, and ``destroy_process_group`` behind it destroys what was made meanwhile, and
-leaves the rest. A loan of a cell lasts until it is given back, in whichever cell; a script's ends with the script.
+A script, or a cell pasted from a tutorial, makes its process group, and destroys it at its end. Here the group already
+exists, and other cells hold objects that use it (DDP modules, subgroups) and must live on. So ``init_process_group``
+finds the world's group already made, and a later ``destroy_process_group`` destroys what was made since, and leaves the
+rest. A cell's loan lasts until it is returned, in any cell; a script's ends with the script.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class _Loan:
     """One borrower's view of the world's group.
 
     Args:
-        who: borrows, in words.
-        strict: a second ``init_process_group`` is torch's error, as it would be in a process of its own.
+        who: the borrower, in words.
+        strict: a second ``init_process_group`` raises torch's error, as in a process of its own.
     """
 
     def __init__(self, who: str, *, strict: bool = False) -> None:
@@ -44,11 +44,11 @@ class _Loan:
         self.before = _names()
 
     def take(self, asked: dict[str, Any]) -> None:
-        """The borrower initializes: all is there, if it is what it wants."""
+        """Initialize for the borrower: check that the existing group is what it asks for."""
         self._check_place(*_place_in(asked))
         self._check_backend(asked.get("backend"))
         self.taken = True
-        if not self.strict:  # what was made up to now is of other cells, or of an earlier run of this one
+        if not self.strict:  # what was made before belongs to other cells, or to an earlier run of this one
             self.before = _names()
 
     def _check_place(self, rank: int, size: int) -> None:
@@ -74,7 +74,7 @@ class _Loan:
             )
 
     def give_back(self) -> None:
-        """The borrower destroys all groups: those that were made meanwhile are destroyed."""
+        """Destroy all groups for the borrower: only those made since the loan began are destroyed."""
         self.taken, self.returned = False, True
         for group, name, *_ in process_groups.known_groups():
             if name not in self.before and process_groups.is_known(group):
@@ -91,17 +91,17 @@ _ours: Callable[[], bool] = _never
 
 
 def lend(ours: Callable[[], bool], who: str) -> Callable[[], None]:
-    """From now on, whoever calls ``init_process_group`` while the world stands borrows it.
+    """Make ``init_process_group`` borrow the world's group while it exists, from now on.
 
     Args:
-        ours: whether the process group that stands is the world's.
-        who: calls it, in words.
+        ours: whether the existing process group is the world's.
+        who: the caller, in words.
 
     Returns:
-        What ends that: torch's functions do again what they do.
+        A function that ends this: torch's own functions are restored.
     """
     global _ours, _cells
-    for module in (dist, c10d):  # for good: modules keep what they have found
+    for module in (dist, c10d):  # not undone: modules keep the functions that they have imported
         module.init_process_group = init_process_group  # type: ignore[attr-defined]
         module.destroy_process_group = destroy_process_group  # type: ignore[attr-defined]
     _ours, _cells = ours, _Loan(who)
@@ -115,7 +115,7 @@ def _end() -> None:
 
 @contextmanager
 def to_script() -> Iterator[None]:
-    """While this lasts, the world's group is a script's own: it ends no other loan, and is given back at the end."""
+    """Lend the world's group to a script for the block: other loans go on, and this one ends with the block."""
     global _script  # noqa: PLW0603
     _script = _Loan("This script", strict=True) if dist.is_initialized() and _ours() else None
     try:
@@ -125,7 +125,7 @@ def to_script() -> Iterator[None]:
 
 
 def forgive() -> None:
-    """The script knows that the world may stand already, and so may initialize as often as cells may."""
+    """Allow the script to initialize repeatedly, as cells may: it expects that the world may already exist."""
     if _script is not None:
         _script.strict = False
 
@@ -138,20 +138,20 @@ def leave() -> None:
 
 
 def destroy_world() -> None:
-    """Destroy the world's groups, whoever has borrowed them."""
+    """Destroy the world's groups, even if they are lent."""
     if _cells is not None:
         _cells.taken = False
     _destroy()
 
 
 def is_lent() -> bool:
-    """Whether this process lends its world."""
+    """Return whether this process lends its world."""
     return _cells is not None
 
 
 @functools.wraps(_init)
 def init_process_group(*args: Any, **kwargs: Any) -> None:
-    """As torch's, but where the world's group stands already it is lent."""
+    """Initialize as torch does; an existing world group is lent instead."""
     loan = _script or _cells
     if loan is None or not dist.is_initialized() or not _ours() or (loan.strict and loan.taken):
         _init(*args, **kwargs)  # which refuses a second one
@@ -161,7 +161,7 @@ def init_process_group(*args: Any, **kwargs: Any) -> None:
 
 @functools.wraps(_destroy)
 def destroy_process_group(group: Any = None) -> None:
-    """As torch's, but what was lent is given back."""
+    """Destroy as torch does; what was lent is returned instead."""
     loan = _script or _cells
     everything = group is None or group is dist.GroupMember.WORLD
     if loan is not None and everything and dist.is_initialized() and _ours() and (loan.taken or loan is _script):
@@ -179,14 +179,14 @@ def _ranks(size: int) -> str:
 
 
 def _place_in(asked: dict[str, Any]) -> tuple[int, int]:
-    """The rank and the size that a call asks for; -1 for what it leaves open.
+    """Return the rank and the size that a call asks for; -1 for what it leaves open.
 
-    Where the ranks would meet is no matter: they have met.
+    The place where the ranks would meet does not matter: they have already met.
     """
     rank, size = _number(asked.get("rank")), _number(asked.get("world_size"))
     method = urlparse(asked.get("init_method") or "env://")
     if asked.get("store") is not None and "init_method" in asked and asked["init_method"] is not None:
-        raise ValueError("Cannot specify both init_method and store.")  # as torch's own
+        raise ValueError("Cannot specify both init_method and store.")  # as in torch
     query = dict(parse_qsl(method.query))
     rank, size = _number(query.get("rank", rank)), _number(query.get("world_size", size))
     if asked.get("store") is None and method.scheme == "env":

@@ -1,4 +1,4 @@
-"""A rank's place in the world: who and where it is, its groups, and what needs no collective."""
+"""A rank's place in the world: its numbers, its device, its groups, and what needs no collective."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 
 class Member:
-    """One rank among the others; `Communicator` adds the collectives.
+    """One rank of the world; `Communicator` adds the collectives.
 
     Attributes:
-        cell_ranks: the ranks that run the present cell, or None for all. A collective that needs another
-            rank is refused.
-        at_barrier: the name of the barrier that this rank is waiting in, for whoever looks.
-        lanes: what goes on beside the cell.
-        journal: keeps what cells call; None where nobody asks.
+        cell_ranks: the ranks that run the current cell, or None for all. A collective that needs another rank is
+            refused.
+        at_barrier: the name of the barrier that this rank is waiting in, for status reports.
+        lanes: the asynchronous calls.
+        journal: keeps what cells call; None if it is not kept.
     """
 
     def __init__(  # noqa: PLR0913  # all by keyword
@@ -163,9 +163,9 @@ class Member:
             print(*args, **print_kwargs)  # noqa: T201  # that is what it is for
 
     def show(self, *values: Any) -> None:
-        """Show values as a cell shows that of its last line; None is nothing to show. Not a collective.
+        """Show values as a cell shows that of its last line; None shows nothing. Not a collective.
 
-        In a script each is printed behind its rank, as ``[2] tensor(3)``.
+        In a script each is printed after its rank, as ``[2] tensor(3)``.
         """
         for value in values:
             if value is None:
@@ -209,9 +209,9 @@ class Member:
     # ---- checks
 
     def _wire(self, name: str, group: Any) -> GroupChannel:
-        """The wire of a group for a collective called ``name``, once it is sure that all members are here.
+        """Return the channel of a group for a collective called ``name``, after a check that all members run the cell.
 
-        What of the group goes on beside the cell was begun before, so it is done before.
+        It waits until the group's asynchronous calls are done: they were begun before.
         """
         process_group = resolve(group)
         if self.lanes.any:
@@ -222,7 +222,7 @@ class Member:
         return wire
 
     def _beside(self, name: str, group: Any, job: Callable[[], Any], *, sync_grads: bool = False) -> Handle:
-        """Begin a collective of a group, and go on."""
+        """Begin an asynchronous collective of a group."""
         if sync_grads:
             raise CollectiveError(
                 "async_op=True bypasses autograd and has no gradients; use either async_op=True or sync_grads=True."
@@ -255,13 +255,13 @@ class Member:
         return wire
 
     def _check_present(self, name: str, members: Sequence[int]) -> None:
-        # What an earlier cell began does not need to be in this one.
+        # The members need not run this cell for what an earlier cell began.
         if self.cell_ranks is not None and not self.lanes.earlier():
             subset.check_present(name, members, self.cell_ranks, self.world_size)
 
     @staticmethod
     def _check_member(wire: GroupChannel, rank: int, word: str) -> None:
-        if not hasattr(rank, "__index__"):  # 1.0 is among the ranks, but no rank to torch
+        if not hasattr(rank, "__index__"):  # 1.0 equals a rank, but torch takes integers only
             raise CollectiveError(f"{word} must be a whole number, the global rank of a member, not {rank!r}.")
         if rank not in wire.ranks:
             raise CollectiveError(

@@ -1,4 +1,4 @@
-"""Messages from one rank to one other."""
+"""Messages from one rank to another."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 class _Coming(NamedTuple):
     """A receive that was begun."""
 
-    handle: weakref.ref[Handle]  # weak: what has come is the user's to keep
+    handle: weakref.ref[Handle]  # weak: the received data is the user's to keep
     group: Any
     src: int | None
     tag: int
     lane: Any
 
     def holds_up(self, group: Any, src: int | None, tag: int) -> bool:
-        """Whether another receive could take parts of its message, or lose its own to it."""
+        """Return whether a receive with these arguments could take parts of this one's message, or the reverse."""
         return (self.group, self.tag) == (group, tag) and (self.src == src or None in {self.src, src})
 
 
@@ -56,7 +56,7 @@ class PointToPoint(Member):
         """Receive the data that rank ``src`` sends with `send`.
 
         Args:
-            src: a global rank, or None for whichever rank sends first.
+            src: a global rank, or None for any source.
             tag: that of the message.
             group: the group that both are in; None for the world.
 
@@ -80,21 +80,21 @@ class PointToPoint(Member):
         """
         wire = self._peer_wire(group, dst, "dst")
         posted = wire.post(pack(data, wire.carries, alone=True), dst, tag)
-        # gloo does not say when a message has left, it only can be waited for; messages do not wait for each other.
+        # gloo does not report when a message has left; it can only be waited for. Messages do not wait for each other.
         return self.lanes.begin(object(), lambda: wait(posted), issues=False)
 
     def irecv(self, src: int | None = None, tag: int = 0, *, group: Group = None) -> Handle:
         """Begin to receive what rank ``src`` sends, and go on; otherwise as `recv`.
 
         Args:
-            src: a global rank, or None for whichever rank sends first.
-            tag: that of the message. Receives of one sender and tag get its messages in the order in which they were
-                begun; a receive from whichever rank sends first waits for those of its tag that were begun before it,
-                and they for it.
+            src: a global rank, or None for any source.
+            tag: that of the message. Receives with the same sender and tag get its messages in the order in which they
+                were begun. A receive from any source waits for those of its tag that were begun before it, and they for
+                it.
             group: the group that both are in; None for the world.
 
         Returns:
-            A handle: ``wait()`` gives the data, ``done()`` says whether it is there.
+            A handle: ``wait()`` gives the data, ``done()`` says whether it has arrived.
 
         >>> coming = irecv((rank - 1) % world_size)  # doctest: +SKIP
         ... isend(rank, (rank + 1) % world_size)
@@ -131,14 +131,15 @@ class PointToPoint(Member):
         return got.open(self.device)
 
     def _received(self, group: Any, src: int | None, tag: int, job: Callable[[], Any]) -> Any:
-        """Receive now, but behind those that were begun before."""
+        """Receive now, but after the receives that were begun before."""
         if self._coming and not self.lanes.inside() and self._before(lane_of(resolve(group)), src, tag):
             return self._begin_receive(group, src, tag, job).wait()
         return job()
 
     def _begin_receive(self, group: Any, src: int | None, tag: int, job: Callable[[], Any]) -> Handle:
-        # A message has several parts, of one sender and tag: those of one must not come to two receives. So a receive
-        # joins the lane of the one that it has to wait for: who waits for its lane is seen to wait for that rank.
+        # A message has several parts, of one sender and tag: two receives must not share the parts of one message. So a
+        # receive joins the lane of the one that it has to wait for: a thread that waits for its lane is shown as
+        # waiting for that rank.
         key = lane_of(resolve(group))
         before = self._before(key, src, tag)
         lane = before[-1].lane if before else (key, src, tag)
@@ -147,7 +148,7 @@ class PointToPoint(Member):
         def in_turn() -> Any:
             while others:
                 handle = others.pop()
-                with suppress(Exception):  # it tells of that itself
+                with suppress(Exception):  # it reports that itself
                     if handle is not None:
                         handle.wait()
             return job()
@@ -157,6 +158,6 @@ class PointToPoint(Member):
         return handle
 
     def _before(self, group: Any, src: int | None, tag: int) -> list[_Coming]:
-        """The receives that another one has to wait for, in the order in which they were begun."""
+        """Return the receives that another one has to wait for, in the order in which they were begun."""
         self._coming = [each for each in self._coming if (handle := each.handle()) is not None and not handle.done()]
         return [each for each in self._coming if each.holds_up(group, src, tag)]

@@ -1,4 +1,4 @@
-"""Blocks and functions that ranks run one after the other, or one of them only."""
+"""Blocks and functions that ranks run one after the other, or that only one rank runs."""
 
 from __future__ import annotations
 
@@ -133,15 +133,15 @@ def _first(wire: GroupChannel, name: str, *, first: bool) -> Iterator[None]:
         failure = error
     if first:
         _meet(wire, _FIRST, failure, where)
-    if not (first and failure):  # else the others have left already
+    if not (first and failure):  # otherwise the others have already left
         _meet(wire, _FIRST, failure, where)
     if failure is not None:
         raise failure
 
 
 def _meet(wire: GroupChannel, call: str, failure: Exception | None, where: str) -> None:
-    """Wait for the others, and learn whether they are well."""
-    wire.call = call  # what failed in between may have begun another
+    """Wait for the other ranks, and raise if one of them failed."""
+    wire.call = call  # the failed block may have begun another call
     mail = Packet(NOTICE)
     if failure is not None:
         mail = Packet.error(f"failed in {where}: {type(failure).__name__}: {failure}")

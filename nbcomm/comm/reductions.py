@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Reductions(DataMovement):
-    """What ranks make of their data together, element by element."""
+    """The collectives that combine the ranks' data element by element."""
 
     @collective
     def reduce(  # noqa: PLR0913  # by keyword
@@ -120,7 +120,7 @@ class Reductions(DataMovement):
                 )
             return reduce.reduce_into(wire, data, known, out)
         if isinstance(data, torch.Tensor) and not sync_grads:
-            return reduce.reduce_one(wire, data.detach(), known)  # the way that has to be as fast as torch's
+            return reduce.reduce_one(wire, data.detach(), known)  # this path must be as fast as torch's
         results = reduce.reduce_tree(wire, data, known, None, grads=sync_grads)
         flags = autograd.requires_grad(data) if sync_grads else []
         if not any(flags):
@@ -135,13 +135,13 @@ class Reductions(DataMovement):
         return autograd.replaced(pytrees.fill(data, iter(results)), flags, tied)
 
     def _rows_with_grad(self, wire: GroupChannel, inputs: Sequence[torch.Tensor], group: Group) -> list[torch.Tensor]:
-        # Which rank held the minimum, or by what the others multiply: only all values together can tell.
+        # Only all values together say which rank held the minimum, or what the others multiply by.
         rows: list[torch.Tensor] = self._all_gather(wire, list(inputs), "stack", group=group, grads=True)
         return rows
 
     @staticmethod
     def _flags(wire: GroupChannel, data: Any) -> list[bool]:
-        """Which leaves gradients flow back to; the same on every rank, or it is said."""
+        """Return which leaves gradients flow back to; raise if the ranks' answers differ."""
         needs = autograd.agree(wire, autograd.requires_grad(data))
         autograd.check_alike(wire, needs, "on every rank")
         found: list[bool] = needs[wire.me]
@@ -208,7 +208,8 @@ class Reductions(DataMovement):
             count = sum(flags)
             rows = self._rows_with_grad(wire, inputs, group)
             tied = [reduce_ops.fold(op, row) for row in rows[wire.me * count : (wire.me + 1) * count]]
-            # Rows that nobody here needs are another rank's: its backward needs this rank's part in it all the same.
+            # Rows that this rank does not need belong to other ranks: their backward needs this rank's part all the
+            # same.
         return autograd.replaced(result, flags, tied)
 
     @collective
@@ -263,15 +264,15 @@ class Reductions(DataMovement):
             rows = self._rows_with_grad(wire, inputs, group)
             if count:
                 tied = [reduce_ops.fold(known, row[:count]) for row in rows]
-            else:  # the first rank's results depend on nobody, but its backward is needed
+            else:  # the first rank's results depend on no other rank, but its backward is needed
                 tied = autograd.tie(kept, rows, lambda _: [torch.zeros_like(row) for row in rows])
         return autograd.replaced(pytrees.fill(data, iter(results)), flags, tied)
 
     def any_rank(self, flag: Any, *, group: Group = None) -> bool:
-        """Whether something is true on at least one rank. Every rank of the group must call this.
+        """Tell whether something is true on at least one rank. Every rank of the group must call this.
 
         Args:
-            flag: a bool, or what can be one: a number, or a tensor of one element.
+            flag: a bool, or a value that can be converted: a number, or a tensor of one element.
             group: the ranks that take part; None for the world.
 
         >>> if any_rank(loss.isnan()):  # doctest: +SKIP
@@ -280,7 +281,7 @@ class Reductions(DataMovement):
         return bool(self.all_reduce(bool(flag), "max", group=group))
 
     def all_ranks(self, flag: Any, *, group: Group = None) -> bool:
-        """Whether something is true on every rank. Every rank of the group must call this.
+        """Tell whether something is true on every rank. Every rank of the group must call this.
 
         Args:
             flag: as in `any_rank`.

@@ -1,8 +1,8 @@
-"""Shares of data: which part of it is whose, and how parts of unequal length are made equal, and joined again.
+"""Shares of data: which rank has which part, how parts of unequal length are padded, and joined again.
 
-``split`` and accelerate's ``split_between_processes`` deal contiguous blocks, the first ranks one more where it does
-not come out even: 10 items on 4 ranks are 3, 3, 2, 2. A ``DistributedSampler`` deals in turn (``strided``), and repeats
-items from the beginning; `gather_for_metrics` takes back either.
+``split`` and accelerate's ``split_between_processes`` give contiguous blocks, and one item more to the first ranks if
+the division is not even: 10 items on 4 ranks are 3, 3, 2, 2. A ``DistributedSampler`` deals in turn (``strided``), and
+repeats items from the beginning. `gather_for_metrics` reverses either.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ARRAYS = (torch.Tensor, np.ndarray)
 
 
 class Sharding(Reductions):
-    """Data that the ranks share out among themselves."""
+    """Data that the ranks divide among themselves."""
 
     def split(
         self,
@@ -183,7 +183,7 @@ class Sharding(Reductions):
 
 
 def shares_of_places(total: int, size: int, *, strided: bool) -> list[range]:
-    """Which places belong to whom.
+    """Return which indices belong to each rank.
 
     >>> shares_of_places(10, 4, strided=False)
     [range(0, 3), range(3, 6), range(6, 8), range(8, 10)]

@@ -1,4 +1,4 @@
-"""Divides the ranks themselves into groups."""
+"""The division of ranks into groups by color."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class SplitGroup(Sharding):
-    """Groups that the ranks form by what each of them says."""
+    """Groups that the ranks form by the color that each of them passes."""
 
     def split_group(self, color: Any, key: float | None = None, *, group: Group = None) -> Any:
         """Divide a group: ranks that pass the same color form a group. Every rank of the *world* must call this.
@@ -56,7 +56,7 @@ class SplitGroup(Sharding):
         made: Any = OutsideGroup(())
         for each in colors:
             ranks = sorted(members[each], key=lambda rank: (said[rank][1], rank))
-            # By every rank, for every group, in one order.
+            # Every rank makes every group, in the same order.
             new = dist.new_group(ranks) if ranks == sorted(ranks) else dist.new_group(ranks, sort_ranks=False)
             if self.rank in ranks:
                 made = new
@@ -64,7 +64,7 @@ class SplitGroup(Sharding):
 
 
 def _is_outside(group: Any) -> bool:
-    """Whether this rank is no member: it has no color then, but takes part, or the others would wait for it."""
-    if isinstance(group, (OutsideGroup, int)):  # torch's word for it is a number
+    """Return whether this rank is no member: it has no color then, but takes part, or the others would wait for it."""
+    if isinstance(group, (OutsideGroup, int)):  # torch's value for it is a number
         return bool(group == dist.GroupMember.NON_GROUP_MEMBER)
     return hasattr(group, "get_coordinate") and group.get_coordinate() is None

@@ -1,7 +1,7 @@
-"""Refuses what can only hang: collectives that need a rank which the running cell does not run on.
+"""The refusal of what can only hang: collectives that need a rank which does not run the current cell.
 
-The Communicator asks `check_present` itself, so that the name in the message is the one that was typed; everything
-else that moves data (raw ``dist.*`` calls, functional collectives, DDP) meets it in its `process_group.RankGroup`.
+The Communicator calls `check_present` itself, so that the message has the name that was typed. Everything else that
+moves data (raw ``dist.*`` calls, functional collectives, DDP) is checked in its `process_group.RankGroup`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from ..errors import SubsetError
 from ..rank_spec import named
 
 _MOST = 1024
-"""Ranks beyond this, which no world has, are not told in bits."""
+"""Ranks beyond this, which no world has, are not encoded as bits."""
 
 
 def check_present(what: str, members: Sequence[int], cell_ranks: Sequence[int], world_size: int) -> None:
@@ -56,11 +56,11 @@ def check_peer(what: str, peer: int, cell_ranks: Sequence[int]) -> None:
 
 
 def new_group(members: Sequence[int]) -> str:
-    """What a rank says on the board of a group that it is about to make.
+    """Return what a rank writes on the board about a group that it is about to make.
 
-    The members are there as bits, too: a long list in words may be cut off.
+    The members are also encoded as bits: a long list in words may be cut off.
     """
-    with suppress(TypeError):  # they are no numbers: torch will say so
+    with suppress(TypeError):  # they are not numbers: torch will say so
         members = [index(member) for member in members]
         bits = sum(1 << member for member in {*members} if 0 <= member < _MOST)
         return f"{bits:x}|new_group({members})"
@@ -68,17 +68,17 @@ def new_group(members: Sequence[int]) -> str:
 
 
 def members_in(text: str) -> list[int]:
-    """The members of a group that a rank is about to make, from what it wrote of it."""
+    """Return the members of a group that a rank is about to make, from what it wrote on the board."""
     bits = int(text.partition("|")[0] or "0", 16)
     return [rank for rank in range(bits.bit_length()) if bits >> rank & 1]
 
 
 def agree(mine: tuple[int, Sequence[int]], other: tuple[int, Sequence[int]]) -> bool:
-    """Whether two ranks may make groups of different members at the same place.
+    """Return whether two ranks may make groups of different members at the same position.
 
-    Torch needs equal lists of those who would wait for each other, and of all who form a group with others: at one
-    place all have the same name, by which they meet in the store. So only who is alone in its group, and who is in none
-    with the other, may name whom it likes, as in ``new_subgroups(1, group=half)``.
+    Torch needs equal lists from ranks that would wait for each other, and from all that form a group with others: at
+    one position all groups have the same name, by which the members meet in the store. So the lists may differ only if
+    a rank is alone in its group, or is in no group with the other, as in ``new_subgroups(1, group=half)``.
     """
     (me, first), (peer, second) = mine, other
     if set(first) == set(second):

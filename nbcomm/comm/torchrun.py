@@ -1,4 +1,4 @@
-"""The same communicator in a script that torchrun started."""
+"""The communicator in a script that torchrun started."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from . import Communicator, lending
 _NEEDED = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT")
 
 current: Communicator | None = None
-"""The communicator of this process, if it has one already: a cell's, or an earlier `init`'s."""
+"""The communicator of this process, if it has one: a cell's, or an earlier `init`'s."""
 
 
 def init() -> Communicator:

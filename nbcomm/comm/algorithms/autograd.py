@@ -1,10 +1,11 @@
 """How gradients flow back through a collective.
 
-The forward pass is done by then, without autograd and fused. `tie` only ties its results to the tensors that they came
-from; what goes back is one collective, the forward one turned round, which every rank of the group must reach:
+The forward pass has already run, without autograd and fused. `tie` only connects its results with the tensors that they
+came from. The backward pass is one collective, the reverse of the forward one, which every rank of the group must
+reach:
 
 ==============  =========================================================================
-forward         what a rank's data gets
+forward         gradient of a rank's data
 ==============  =========================================================================
 broadcast       on ``src`` the sum of all ranks' gradients
 scatter         on ``src`` each rank's gradient, for that rank's item
@@ -17,7 +18,7 @@ all_to_all      each rank's gradient, for the item that it was sent
 scan            the sum of the gradients of this rank and those after it
 ==============  =========================================================================
 
-Reductions that are not linear (min, max, product) gather all ranks' values and reduce them under autograd's eyes.
+Reductions that are not linear (min, max, product) gather all ranks' values and reduce them with autograd on.
 """
 
 from __future__ import annotations
@@ -38,9 +39,9 @@ from .reduce import exchange, reduce_many
 
 Grads = Sequence[torch.Tensor]
 Back = Callable[[Grads], Sequence["torch.Tensor | None"]]
-"""From the gradients of a collective's results to those of its data, on one rank."""
+"""The function from the gradients of a collective's results to those of its data, on one rank."""
 Wired = Callable[[], GroupChannel]
-"""Asks for the wire when it is needed: backward is another call, perhaps of another cell."""
+"""The function that returns the group's channel when needed: backward is another call, perhaps in another cell."""
 
 
 class _Tie(torch.autograd.Function):
@@ -56,7 +57,7 @@ class _Tie(torch.autograd.Function):
 
 
 def tie(results: Grads, inputs: Grads, back: Back) -> list[torch.Tensor]:
-    """Tie detached results to what they came from.
+    """Connect detached results with the tensors that they came from.
 
     Args:
         results: of the forward pass, on this rank.
@@ -75,22 +76,22 @@ def tie(results: Grads, inputs: Grads, back: Back) -> list[torch.Tensor]:
 
 
 def link(device: torch.device, inputs: Grads, back: Back) -> torch.Tensor:
-    """A zero that stands for results that another rank has: backward of it takes part in that rank's."""
+    """Return a zero in place of results that another rank has: its backward takes part in that rank's backward."""
     return tie([torch.zeros((), device=device)], inputs, back)[0]
 
 
 def requires_grad(data: Any) -> list[bool]:
-    """Which leaves require grad, in walking order."""
+    """Return whether each leaf requires grad, in walking order."""
     return [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytrees.flat(data)]
 
 
 def chosen(data: Any, flags: Iterable[bool]) -> list[Any]:
-    """The leaves that are flagged."""
+    """Return the leaves that are flagged."""
     return [leaf for leaf, flag in zip(pytrees.flat(data), flags, strict=True) if flag]
 
 
 def replaced(data: Any, flags: Iterable[bool], new: Grads) -> Any:
-    """The same data with other leaves where they are flagged."""
+    """Return the same data with the flagged leaves replaced."""
     fresh = iter(new)
     return pytrees.fill(
         data, iter([next(fresh) if flag else leaf for leaf, flag in zip(pytrees.flat(data), flags, strict=True)])
@@ -98,7 +99,7 @@ def replaced(data: Any, flags: Iterable[bool], new: Grads) -> Any:
 
 
 def agree(wire: GroupChannel, flags: Any) -> list[Any]:
-    """Every rank's word about which of its tensors require grad."""
+    """Return every rank's statement about which of its tensors require grad."""
     return exchange(wire, pack(flags, wire.carries))
 
 
@@ -108,7 +109,7 @@ def check_alike(wire: GroupChannel, needs: Sequence[Sequence[bool]], what: str) 
     Args:
         wire: the group.
         needs: for each rank, which leaves do.
-        what: whose they are, for the message: "rank" or "item".
+        what: whose leaves they are, for the message: "rank" or "item".
     """
     if any(need != needs[0] for need in needs):
         texts = [
@@ -121,11 +122,11 @@ def check_alike(wire: GroupChannel, needs: Sequence[Sequence[bool]], what: str) 
         )
 
 
-# ---- the ways back
+# ---- backward passes
 
 
 def summed(wire: Wired, scale: float = 1.0) -> Back:
-    """Of all_reduce: the sum over all ranks."""
+    """Return the backward of all_reduce: the sum over all ranks."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
         totals = _sums(wire(), grads)
@@ -135,7 +136,7 @@ def summed(wire: Wired, scale: float = 1.0) -> Back:
 
 
 def summed_part(wire: Wired) -> Back:
-    """Of all_gather, whose results are each tensor's parts in group order: the sum for this rank's own part."""
+    """Return the backward of all_gather, with each tensor's parts in group order: the sum for this rank's part."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
         known = wire()
@@ -145,7 +146,7 @@ def summed_part(wire: Wired) -> Back:
 
 
 def summed_on(wire: Wired, src: int) -> Back:
-    """Of broadcast: the sum over all ranks, on ``src``."""
+    """Return the backward of broadcast: the sum over all ranks, on ``src``."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
         known = wire()
@@ -156,7 +157,7 @@ def summed_on(wire: Wired, src: int) -> Back:
 
 
 def gathered_on(wire: Wired, src: int) -> Back:
-    """Of scatter: each rank's gradients, one rank's after the other's, on ``src``."""
+    """Return the backward of scatter: the ranks' gradients in group order, on ``src``."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
         known = wire()
@@ -168,7 +169,7 @@ def gathered_on(wire: Wired, src: int) -> Back:
 
 
 def scattered_from(wire: Wired, dst: int) -> Back:
-    """Of gather, whose results on ``dst`` are each tensor's parts in group order: this rank's part."""
+    """Return the backward of gather, with each tensor's parts in group order on ``dst``: this rank's part."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
         known = wire()
@@ -182,7 +183,7 @@ def scattered_from(wire: Wired, dst: int) -> Back:
 
 
 def broadcast_from(wire: Wired, dst: int, scale: float) -> Back:
-    """Of reduce: the gradients of ``dst``."""
+    """Return the backward of reduce: the gradients of ``dst``."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
         known = wire()
@@ -198,7 +199,7 @@ def broadcast_from(wire: Wired, dst: int, scale: float) -> Back:
 
 
 def gathered(wire: Wired, scale: float) -> Back:
-    """Of reduce_scatter: each rank's gradients, one rank's after the other's."""
+    """Return the backward of reduce_scatter: the ranks' gradients in group order."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
         known = wire()
@@ -209,7 +210,7 @@ def gathered(wire: Wired, scale: float) -> Back:
 
 
 def exchanged(wire: Wired, counts: Sequence[int]) -> Back:
-    """Of all_to_all, whose results are one rank's after the other's, ``counts`` of each: what was sent to each."""
+    """Return the backward of all_to_all, with results in group order, ``counts`` from each: what was sent to each."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
         known, rest = wire(), iter(grads)
@@ -220,7 +221,7 @@ def exchanged(wire: Wired, counts: Sequence[int]) -> Back:
 
 
 def summed_from_here(wire: Wired, scale: float, *, exclusive: bool) -> Back:
-    """Of scan: the sum over this rank (unless ``exclusive``) and those after it; ``scale`` is this rank's own."""
+    """Return the backward of scan: the sum over this rank (unless ``exclusive``) and later ones, times ``scale``."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
         known = wire()

@@ -1,4 +1,4 @@
-"""How each kind of wrapped module is told to leave its gradients on this rank for now."""
+"""How each kind of wrapped module is made to keep its gradients on this rank for now."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from ...errors import CollectiveError
 
 
 def pause_gradient_sync(module: torch.nn.Module) -> AbstractContextManager[Any]:
-    """A block in which backward of ``module`` does not synchronize gradients.
+    """Return a context in which backward of ``module`` does not synchronize gradients.
 
     Raises:
         CollectiveError: the module is not wrapped by DDP or FSDP, so there is nothing to pause.
     """
-    if callable(no_sync := getattr(module, "no_sync", None)):  # DDP, FSDP1, and what behaves like them
+    if callable(no_sync := getattr(module, "no_sync", None)):  # DDP, FSDP1, and modules with the same interface
         found: AbstractContextManager[Any] = no_sync()
         return found
     if callable(getattr(module, "set_requires_gradient_sync", None)):

@@ -1,4 +1,4 @@
-"""Puts the values that several ranks sent together: stacked, concatenated, as lists, or whole."""
+"""Combination of the values that several ranks sent: stacked, concatenated, as lists, or as whole objects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_mode(mode: str) -> None:
 
 
 def check_bare(wire: GroupChannel, specs: Sequence[Spec | None], mode: str) -> bool:
-    """Look at the heads: can their tensors be joined without looking further?
+    """Decide by the heads whether their tensors can be joined at once.
 
     Returns:
         Whether every rank sent one tensor, and all of the same shape and dtype.
@@ -42,7 +42,7 @@ def check_bare(wire: GroupChannel, specs: Sequence[Spec | None], mode: str) -> b
 
 
 def summary(data: Any) -> tuple[bytes, list[Any]]:
-    """What the ranks must know of each other before their tensors can be gathered fused.
+    """Return what the ranks must know of each other before their tensors can be gathered fused.
 
     Returns:
         A digest of structure, shapes and dtypes, and the leaves that are not tensors.
@@ -58,7 +58,7 @@ def gather_fused(wire: GroupChannel, data: Any, others: Sequence[Sequence[Any]],
     Args:
         wire: the group.
         data: what this rank gave.
-        others: for each rank the leaves that are not tensors; they have travelled already.
+        others: for each rank the leaves that are not tensors; they were already sent.
         mode: "stack", "cat" or "list".
     """
     leaves = pytrees.flat(data)
@@ -93,7 +93,7 @@ def join(wire: GroupChannel, values: Sequence[Any], mode: str, own: int) -> Any:
         wire: the group.
         values: one per rank, in group order.
         mode: how.
-        own: whose classes the result has.
+        own: the index of the value whose classes the result has.
     """
     if mode == "object":
         return list(values)
@@ -124,7 +124,7 @@ def _check_joinable(
     ranks: Sequence[int],
     mode: str,
 ) -> None:
-    """Raise if these tensors (dtype and shape; None for something else) cannot be joined."""
+    """Raise if these tensors (dtype and shape; None for other leaves) cannot be joined."""
     if mode == "list":
         return
     if mode == "stack":

@@ -1,8 +1,8 @@
-"""Reduces nested data over one group.
+"""Reductions of nested data over one group.
 
 One tensor goes straight to the backend: no rank asks another what it holds. Anything else begins with one small
-exchange, in which the ranks compare structure, shapes and dtypes and, since they are tiny, combine the Python numbers;
-then the tensors follow, fused into one message for each dtype and device.
+exchange, in which the ranks compare structure, shapes and dtypes and, since they are tiny, combine the Python numbers.
+Then the tensors follow, fused into one message for each dtype and device.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def reduce_into(wire: GroupChannel, data: Any, op: reduce_ops.Op, out: Any) -> A
         result = reduce_one(wire, target, op, given_up=True)
         if result.data_ptr() != target.data_ptr():
             target.copy_(result)
-        # The collective wrote past autograd: a backward that still needs the old values must fail, not go wrong.
+        # The collective wrote without autograd: a backward that still needs the old values must fail, not give wrong
+        # gradients.
         torch.autograd.graph.increment_version(out)
         return out
     results = reduce_tree(wire, data, op, None)
@@ -80,7 +81,7 @@ def reduce_into(wire: GroupChannel, data: Any, op: reduce_ops.Op, out: Any) -> A
 def compare(  # noqa: PLR0913  # by keyword
     wire: GroupChannel, data: Any, found: Sequence[Any], op: reduce_ops.Op, *, grads: bool = False, how: str = ""
 ) -> list[tuple[Any, ...]]:
-    """Compare the ranks' data before any tensor moves; return the Python numbers in it, one tuple of all ranks' each.
+    """Compare the ranks' data before any tensor moves; return its Python numbers, for each a tuple of all ranks'.
 
     Args:
         wire: the group.
@@ -115,10 +116,10 @@ def compare(  # noqa: PLR0913  # by keyword
 
 
 def exchange(wire: GroupChannel, mail: Packet, refused: Exception | None = None) -> list[Any]:
-    """Everybody's value to everybody.
+    """Send every rank's value to every rank.
 
     Raises:
-        CollectiveError: a rank sent an error. The rank itself raises the exception that it met.
+        CollectiveError: a rank sent an error. The rank itself raises its own exception.
     """
     with own_error(refused):
         heads = wire.heads(mail)
@@ -128,7 +129,7 @@ def exchange(wire: GroupChannel, mail: Packet, refused: Exception | None = None)
 def reduce_many(
     wire: GroupChannel, tensors: Sequence[torch.Tensor], op: reduce_ops.Op, dst: int | None = None
 ) -> list[torch.Tensor]:
-    """Reduce tensors, small ones fused: one collective for each dtype and device."""
+    """Reduce tensors, the small ones fused: one collective for each dtype and device."""
     return fused(
         tensors,
         lambda values: reduce_one(wire, values, op, dst, given_up=True),
@@ -149,10 +150,10 @@ def reduce_one(
 
     Args:
         wire: the group.
-        tensor: is left as it is, unless ``given_up``: then its memory may become the result's.
+        tensor: is not changed, unless ``given_up``: then the result may use its memory.
         op: the reduction.
         dst: as in `reduce_tree`.
-        given_up: the caller has no more need of ``tensor``.
+        given_up: the caller no longer needs ``tensor``.
     """
     rule = reduce_ops.rule(op, tensor.dtype, bitwise=wire.bitwise(tensor.device))
     values = carried(wire, tensor, rule.wire)
@@ -183,7 +184,7 @@ def reduce_scatter_one(wire: GroupChannel, tensor: torch.Tensor, op: reduce_ops.
 
 
 def carried(wire: GroupChannel, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """The values in order, in the dtype and on the device in which the group can combine them."""
+    """Return the values in order, in the dtype and on the device in which the group can combine them."""
     check_dense("data", tensor, wire.call)
     if not wire.carries(tensor) or (tensor.is_cpu and wire.host.type != "cpu"):
         tensor = tensor.to(wire.host)
@@ -193,7 +194,7 @@ def carried(wire: GroupChannel, tensor: torch.Tensor, dtype: torch.dtype) -> tor
 def _finished(wire: GroupChannel, values: torch.Tensor, op: reduce_ops.Op, rule: reduce_ops.Rule) -> torch.Tensor:
     if op.name == "mean":
         if not (values.is_floating_point() or values.is_complex()):
-            values = values.to(torch.float64)  # the sum is exact so far; divide it with as little loss
+            values = values.to(torch.float64)  # the sum is exact so far; the division should lose as little as possible
         values.div_(wire.size)
     return values if values.dtype == rule.result else values.to(rule.result)
 
@@ -202,27 +203,27 @@ def _finished(wire: GroupChannel, values: torch.Tensor, op: reduce_ops.Op, rule:
 
 
 def is_number(leaf: Any) -> bool:
-    """Whether a leaf is a Python number, which travels with the comparison and is combined exactly."""
+    """Return whether a leaf is a Python number, which is sent with the comparison and combined exactly."""
     return _is_number_type(type(leaf))  # type: ignore[arg-type]  # mypy doubts that a class is hashable
 
 
-@functools.lru_cache(maxsize=1024)  # asked for every leaf
+@functools.lru_cache(maxsize=1024)  # called for every leaf
 def _is_number_type(cls: Any) -> bool:
     return issubclass(cls, Number) and not issubclass(cls, np.generic)
 
 
 def as_tensor(leaf: Any, op: reduce_ops.Op) -> torch.Tensor:
-    """A leaf that can be reduced by ``op``, as a detached tensor."""
+    """Return a leaf that can be reduced by ``op``, as a detached tensor."""
     if isinstance(leaf, torch.Tensor):
         return leaf.detach()
-    # A copy: numpy arrays may be read-only, or laid out in ways torch has not.
+    # A copy: numpy arrays may be read-only, or have a layout that torch does not support.
     copied = torch.from_numpy(np.array(leaf))
     whole = not (copied.is_floating_point() or copied.is_complex() or copied.dtype == torch.uint64)
     return copied.double() if op.name == "mean" and whole else copied  # NumPy's own mean of integers is a float64
 
 
 def like(leaf: Any, result: torch.Tensor) -> Any:
-    """A result as the kind of thing that the leaf was: a tensor, an array or a NumPy number."""
+    """Return a result in the kind of the leaf: a tensor, an array or a NumPy number."""
     if isinstance(leaf, torch.Tensor):
         return result
     array = result.numpy()
@@ -238,7 +239,7 @@ def _check_leaves(wire: GroupChannel, data: Any, found: Sequence[Any], op: reduc
             try:
                 _check_leaf(wire, "data", leaf, op)
             except OpError:
-                _check_leaf(wire, list(pytrees.leaves(data))[place][0], leaf, op)  # once more, with its path
+                _check_leaf(wire, list(pytrees.leaves(data))[place][0], leaf, op)  # once more, now with its path
                 raise
             if kind is not None:
                 known.add(kind)
@@ -259,7 +260,7 @@ def _check_leaf(wire: GroupChannel, path: str, leaf: Any, op: reduce_ops.Op) -> 
 
 
 def check_dense(path: str, tensor: torch.Tensor, name: str) -> None:
-    """Raise for a tensor whose values are not its memory: torch would combine what is not meant, or end the rank."""
+    """Raise for a tensor whose values are not its memory: torch would give wrong values, or end the rank."""
     if plain(tensor):
         return
     if hasattr(tensor, "full_tensor"):
@@ -273,12 +274,12 @@ def check_dense(path: str, tensor: torch.Tensor, name: str) -> None:
     elif tensor.is_meta:
         raise OpError(f"{name} is not defined for {path}, which is on the meta device and has no values.")
     else:
-        return  # a subclass that is a tensor like others
+        return  # a subclass that works like a plain tensor
     raise OpError(f"{name} is not defined for {path}, {kind}: pass {path}{remedy}.")
 
 
 def _pairs(wire: GroupChannel, data: Any, out: Any, op: reduce_ops.Op) -> list[tuple[Any, Any]]:
-    """The leaves of ``data`` beside those of ``out``, if the results can be written there."""
+    """Return the leaves of ``data``, each with its leaf of ``out``, if the results can be written there."""
     here, there = pytrees.flat(data), pytrees.flat(out)
     if pytrees.outline(data, lambda _: "leaf") != pytrees.outline(out, lambda _: "leaf"):
         raise CollectiveError(

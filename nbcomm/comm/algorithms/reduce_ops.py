@@ -1,4 +1,4 @@
-"""Reductions: their names, and what each of them means for a dtype and for Python numbers."""
+"""The reductions: their names, and what each of them means for a dtype and for Python numbers."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Op:
 
     Attributes:
         name: the one name under which it is shown.
-        wire: what torch.distributed is asked for; a mean travels as a sum and is divided afterwards.
-        pair: two Python numbers (or two integer tensors, for the bitwise ones) into one.
+        wire: what torch.distributed is asked for; a mean is sent as a sum and divided afterwards.
+        pair: combines two Python numbers (or two integer tensors, for the bitwise ones).
     """
 
     name: str
@@ -36,16 +36,16 @@ class Op:
 
     @property
     def linear(self) -> bool:
-        """Whether the result's gradient is the same for every rank's data, whatever that is."""
+        """Whether the gradient of the result is the same for every rank's data, whatever the data is."""
         return self.name in ("sum", "mean")
 
     def scale(self, count: int) -> float:
-        """What a sum over so many ranks is multiplied by, if it is linear."""
+        """Return the factor for a sum over ``count`` ranks, if the op is linear."""
         return 1.0 / count if self.name == "mean" else 1.0
 
     @property
     def ordered(self) -> bool:
-        """Whether it picks a value by comparing."""
+        """Whether it selects a value by comparing."""
         return self.name in ("min", "max")
 
 
@@ -63,10 +63,10 @@ _OPS = {name: Op(name, wire, number_ops.PAIRS[name]) for name, wire in _WIRES.it
 
 
 def parse(op: object) -> Op:
-    """Read a reduction: a name in any letter case, or a ``torch.distributed.ReduceOp``.
+    """Return the reduction of a name in any letter case, or of a ``torch.distributed.ReduceOp``.
 
     Raises:
-        OpError: there is no such reduction; the message names those that there are.
+        OpError: there is no such reduction; the message lists the existing ones.
 
     >>> parse("AVG").name, parse(dist.ReduceOp.PRODUCT).name
     ('mean', 'product')
@@ -86,13 +86,13 @@ def parse(op: object) -> Op:
 
 # ---- tensors
 
-# No backend adds these up itself. Integers wrap in the wider type exactly as they would in their own, so a
-# sum that is cut back to its own type is right; min and max are, because the wider type holds every value.
+# No backend adds these up itself. Integers wrap in the wider type exactly as they would in their own, so a sum that is
+# cut back to its own type is right. Minimum and maximum are right because the wider type holds every value.
 _WIDER = {
     torch.int16: torch.int32,
     torch.uint16: torch.int32,
     torch.uint32: torch.int64,
-    torch.uint64: torch.int64,  # the same 64 bits: see the refusal in rule()
+    torch.uint64: torch.int64,  # the same 64 bits: see the error in rule()
     torch.float8_e4m3fn: torch.float32,
     torch.float8_e4m3fnuz: torch.float32,
     torch.float8_e5m2: torch.float32,
@@ -105,8 +105,8 @@ class Rule:
     """How one reduction treats one dtype.
 
     Attributes:
-        wire: the dtype in which the values travel and are combined.
-        result: the dtype of what comes out.
+        wire: the dtype in which the values are sent and combined.
+        result: the dtype of the result.
         folded: the backend cannot combine these; they are gathered, and combined on every rank.
     """
 
@@ -116,16 +116,16 @@ class Rule:
 
 
 def rule(op: Op, dtype: torch.dtype, *, bitwise: bool = True) -> Rule:
-    """Say how ``op`` treats tensors of ``dtype``.
+    """Return how ``op`` treats tensors of ``dtype``.
 
-    The dtype is kept, but for two cases: the mean of integers or bools has torch's default dtype (the sum
-    is taken in int64, so it is exact; that of int64 in float64, since it could wrap), and the sum or product of bools
-    is int64, as ``torch.sum`` has it.
+    The dtype is kept, with two exceptions. The mean of integers or bools has torch's default dtype: the sum is taken in
+    int64, so it is exact; that of int64 in float64, since it could wrap. The sum or product of bools is int64, as in
+    ``torch.sum``.
 
     Args:
         op: the reduction.
         dtype: that of the data.
-        bitwise: whether the backend knows band, bor and bxor (NCCL does not).
+        bitwise: whether the backend supports band, bor and bxor (NCCL does not).
 
     Raises:
         OpError: the dtype does not have this reduction.
@@ -153,13 +153,13 @@ def _rule(name: str, dtype: torch.dtype, default: torch.dtype, *, bitwise: bool)
     if name == "mean" and not (real or dtype.is_complex):
         return Rule(torch.float64 if dtype == torch.int64 else torch.int64, default)
     if name == "mean" and dtype == torch.float16:
-        return Rule(torch.float32, dtype)  # the sum of values whose mean it holds may be beyond 65504
+        return Rule(torch.float32, dtype)  # the sum of values whose mean fits may exceed 65504
     folded = (dtype.is_complex and name == "product") or (op.bitwise and not bitwise)
     return Rule(_WIDER.get(dtype, dtype), dtype, folded)
 
 
 def identity(op: Op, dtype: torch.dtype) -> Any:
-    """What leaves every value of a dtype as it is: 0 for a sum, infinity for a minimum; NaN for the mean of nothing."""
+    """Return the value that changes nothing: 0 for a sum, infinity for a minimum; NaN for the mean of nothing."""
     if op.name == "mean":
         return math.nan
     if op.name in ("sum", "product", "bor", "bxor"):
@@ -193,7 +193,7 @@ def numbers(op: Op, values: Sequence[Any]) -> Any:
 
 
 def number_identity(op: Op) -> Any:
-    """What leaves every Python number as it is under ``op``; NaN for the mean of nothing."""
+    """Return the Python number that changes nothing under ``op``; NaN for the mean of nothing."""
     return number_ops.identity(op.name)
 
 

@@ -1,7 +1,7 @@
-"""Running totals: each rank gets the reduction of all ranks up to itself.
+"""Prefix reductions: each rank gets the reduction of all ranks up to itself.
 
 In log2(W) rounds each rank passes on what it has, twice as far each time (Hillis and Steele, "Data parallel
-algorithms", 1986): after the round of distance d, a rank holds the reduction of the 2d ranks that end with it.
+algorithms", 1986). After the round of distance d, a rank holds the reduction of the 2d ranks that end with it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import reduce_ops
 from .reduce import as_tensor, carried, compare, is_number, like
 
 _TAG = 0x5CA0
-"""Keeps its messages apart from those that a cell sends."""
+"""The tag that separates its messages from those that a cell sends."""
 
 
 def scan_tree(wire: GroupChannel, data: Any, op: reduce_ops.Op, *, exclusive: bool) -> list[Any]:
@@ -32,7 +32,7 @@ def scan_tree(wire: GroupChannel, data: Any, op: reduce_ops.Op, *, exclusive: bo
     count = wire.me if exclusive else wire.me + 1
     numbers = iter([reduce_ops.numbers(op, row[:count]) if count else reduce_ops.number_identity(op) for row in rows])
     mine = [as_tensor(leaf, op) for leaf in found if not is_number(leaf)]
-    tensors = iter(fused(mine, lambda values: _scan(wire, values, op, count)))  # the rounds are made once for all
+    tensors = iter(fused(mine, lambda values: _scan(wire, values, op, count)))  # one series of rounds for all
     return [next(numbers) if is_number(leaf) else like(leaf, next(tensors)) for leaf in found]
 
 
@@ -48,7 +48,7 @@ def _scan(wire: GroupChannel, flat: torch.Tensor, op: reduce_ops.Op, count: int)
                 values.dtype
             )  # torch widens small integers
         distance *= 2
-    if count == wire.me:  # exclusive: what the rank before this one has
+    if count == wire.me:  # exclusive: the value of the rank before this one
         got = _pass_on(wire, values, 1)
         if got is None:
             return torch.full_like(flat, reduce_ops.identity(op, rule.result), dtype=rule.result)
@@ -60,7 +60,7 @@ def _scan(wire: GroupChannel, flat: torch.Tensor, op: reduce_ops.Op, count: int)
 
 
 def _pass_on(wire: GroupChannel, values: torch.Tensor, distance: int) -> torch.Tensor | None:
-    """Send to the rank so far behind; return what comes from the one so far before, if there is one."""
+    """Send to the rank ``distance`` after this one; return what comes from the rank as far before, if there is one."""
     work = got = None
     moved = torch.view_as_real(values) if values.is_complex() else values
     if wire.me + distance < wire.size:

@@ -1,4 +1,4 @@
-"""A barrier that does not wait longer than it is told to."""
+"""A barrier with a timeout."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from ...rank_spec import named
 from ..transport.exchange import GroupChannel
 
 _EVER = timedelta(days=3650)
-"""From here on there is no limit; and gloo counts in nanoseconds, of which it has not many more."""
+"""The timeout from which there is no limit: gloo counts in nanoseconds, and can hold little more."""
 
 
 def limit_of(timeout: float | timedelta | None) -> timedelta | None:
-    """What a barrier's timeout means; None for no limit.
+    """Return a barrier's timeout as a timedelta; None for no limit.
 
     Raises:
-        CollectiveError: it is no time to wait for.
+        CollectiveError: the timeout is not a positive time.
     """
     if timeout is None:
         return None
     if not isinstance(timeout, timedelta):
         if timeout >= _EVER.total_seconds():
             return None
-        if not timeout > 0:  # NaN neither
+        if not timeout > 0:  # excludes NaN, too
             raise CollectiveError(f"A barrier needs a positive timeout, in seconds, not {timeout!r}.")
         timeout = timedelta(seconds=timeout)
     if timeout <= timedelta(0):
@@ -37,10 +37,10 @@ def limit_of(timeout: float | timedelta | None) -> timedelta | None:
 def barrier_with_timeout(wire: GroupChannel, name: str | None, limit: timedelta) -> None:
     """Wait for every rank of the group, for ``limit`` at most.
 
-    The group's first rank counts who has come, so it is the one that can name the others.
+    The group's first rank counts the arrivals, so only it can name the missing ranks.
 
     Raises:
-        CollectiveError: not all have come in time.
+        CollectiveError: not all ranks have arrived in time.
     """
     try:
         if wire.host.type == "cpu":

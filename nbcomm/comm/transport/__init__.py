@@ -1,1 +1,1 @@
-"""How data crosses one group: nested data to packets, packets to calls of torch, and work beside the cell."""
+"""How data is sent in one group: nested data as packets, packets as calls of torch, and asynchronous calls."""

@@ -1,7 +1,7 @@
-"""Work that goes on beside the cell: what `async_op=True`, `isend` and `irecv` return.
+"""Asynchronous calls: what `async_op=True`, `isend` and `irecv` return.
 
-A collective of ours may take several rounds, each of which needs the one before, so it cannot be begun and left to the
-backend as one of torch's can. A thread carries it on. What must keep an order shares a *lane*, which does one thing
+A collective of nbcomm may take several rounds, each of which needs the one before, so it cannot be begun and left to
+the backend as one of torch's can. A thread carries it on. Calls that must keep an order share a *lane*, which runs one
 after the other: the collectives of one group, since every rank must issue them alike, and the receives of one sender
 and tag. Different lanes never wait for each other, or ranks that begin in another order would lock up.
 """
@@ -22,33 +22,33 @@ from ...faults import described
 from ...threads import keep
 
 _LOOK = 0.05
-"""Seconds between two looks of whoever waits; a signal handler may raise in between."""
+"""Seconds between two checks of a waiting thread; a signal handler may raise in between."""
 
 
 class WaitWatch(Protocol):
-    """Is told who waits for whom, and so can tell others."""
+    """The recorder of waits, which knows who waits for whom."""
 
     def beside(self, *, issues: bool) -> AbstractContextManager[None]:
-        """While the calling thread carries on what a cell has begun, and perhaps issues more calls for it."""
+        """Mark the calling thread as carrying on what a cell has begun, and perhaps issuing more calls for it."""
 
     def waiting_for(self, thread: int | None) -> AbstractContextManager[None]:
-        """While the calling thread waits for what that one does."""
+        """Mark the wait of the calling thread for another one."""
 
     def said(self) -> Any:
-        """What the cell has called that is about to go on beside it."""
+        """Return the cell's call that is about to go on in the background."""
 
     def carrying(self, said: Any) -> AbstractContextManager[None]:
-        """While the calling thread carries out what a cell called before."""
+        """Mark the calling thread as carrying out what a cell called before."""
 
     def look_beside(self, *, busy: bool) -> None:
-        """Whether anything goes on beside the cell has changed."""
+        """Note whether anything runs in the background of the cell."""
 
     def of_earlier(self) -> bool:
-        """Whether the calling thread was started by an earlier cell than the present one."""
+        """Return whether the calling thread was started by a cell before the current one."""
 
 
 class Handle:
-    """Something that was begun and may still go on. Its data must be left alone until it is done."""
+    """A call that was begun and may still go on. Its data must be left alone until it is done."""
 
     def __init__(self, job: Callable[[], Any], lane: AsyncLane) -> None:
         self._job: Callable[[], Any] | None = job
@@ -57,22 +57,22 @@ class Handle:
         self._result: Any = None
         self._error: BaseException | None = None
         self._ended = False
-        self._gate = threading.Lock()  # taken until the end. No Event: an interrupt within one may leave it taken
+        self._gate = threading.Lock()  # taken until the end. No Event: an interrupt inside one may leave it taken
         self._gate.acquire()
 
     def done(self) -> bool:
-        """Whether it has ended, well or not; never waits."""
+        """Return whether the call has ended, well or not; never wait."""
         return self._ended
 
     def wait(self, timeout: float | None = None) -> Any:
-        """Wait until it has ended, and return its result; the same as `result`.
+        """Wait until the call has ended, and return its result; the same as `result`.
 
         Args:
             timeout: seconds to wait at most; None for as long as it takes.
 
         Raises:
             TimeoutError: it goes on; wait again.
-            CollectiveError: it has failed, or whatever else the call would have raised.
+            CollectiveError: it has failed. Or any other error that the call would have raised.
         """
         until = None if timeout is None else time.monotonic() + timeout
         if not self._ended:
@@ -85,17 +85,17 @@ class Handle:
                         self._gate.release()
         error = self._error
         if isinstance(error, NbcommError):
-            raise type(error)(*error.args)  # anew: where it met the lane's thread says nothing to whoever waits
+            raise type(error)(*error.args)  # a new one: the lane thread's traceback means nothing here
         if error is not None:
             raise error
         return self._result
 
     def result(self, timeout: float | None = None) -> Any:
-        """What the call would have returned without ``async_op``; waits for it, as `wait` does."""
+        """Return what the call would have returned without ``async_op``; wait for it, as `wait` does."""
         return self.wait(timeout)
 
     def carry_out(self) -> None:
-        """On the lane's thread."""
+        """Carry out the call; must be called on the lane's thread."""
         job, self._job = self._job, None
         assert job is not None  # noqa: S101 - a lane takes each of them once
         try:
@@ -109,13 +109,13 @@ class Handle:
         self._gate.release()
 
     def refuse(self, reason: str) -> None:
-        """It will not be carried out."""
+        """End the call without carrying it out."""
         self._job, self._error, self._ended = None, CollectiveError(reason), True
         self._gate.release()
 
 
 class AsyncLane:
-    """Does one thing after the other, on a thread that lives while there is something to do."""
+    """A queue of calls, run one after the other on a thread that lives while there is something to do."""
 
     def __init__(self, lanes: AsyncLanes, key: Hashable, *, issues: bool) -> None:
         self._lanes = lanes
@@ -131,28 +131,28 @@ class AsyncLane:
         return self._thread is not None
 
     def waited_for(self) -> AbstractContextManager[None]:
-        """While somebody waits for it."""
+        """Mark the wait of the calling thread for this lane."""
         thread, watch = self._thread, self._lanes.watch
         return nullcontext() if watch is None else watch.waiting_for(thread.ident if thread is not None else None)
 
     def called(self) -> Any:
-        """What the cell has called that this lane is to carry out."""
+        """Return the cell's call that this lane is to carry out."""
         watch = self._lanes.watch
         return None if watch is None else watch.said()
 
     def carrying(self, said: Any) -> AbstractContextManager[None]:
-        """While the lane's thread carries it out."""
+        """Mark the lane's thread as carrying out a call."""
         watch = self._lanes.watch
         return nullcontext() if watch is None else watch.carrying(said)
 
     def begin(self, job: Callable[[], Any]) -> Handle:
-        """Do this after all that was begun before; the lock is held."""
+        """Queue a call after all earlier ones; the lock must be held."""
         begun = Handle(job, self)
         self._queue.append(begun)
         if self._thread is None:
             try:
                 self._thread = keep("nbcomm-lane", self._work, again=0, lost=self._lost)
-            except RuntimeError:  # no thread can be had
+            except RuntimeError:  # no thread is available
                 self._queue.pop()
                 self._lanes.forget(self._key)
                 raise
@@ -176,7 +176,7 @@ class AsyncLane:
         device, watch = lanes.device, lanes.watch
         with nullcontext() if watch is None else watch.beside(issues=self._issues):
             if device.type == "cuda":
-                torch.cuda.set_device(device)  # each thread has one of its own
+                torch.cuda.set_device(device)  # each thread has its own current device
             while True:
                 with lanes.lock:
                     if not self._queue:
@@ -192,7 +192,7 @@ class AsyncLane:
         self._lanes.forget(self._key)
 
     def _lost(self, error: BaseException) -> None:
-        """The thread has failed: whoever waits for what it had to do is told."""
+        """Refuse all calls of the lane after its thread has failed, so that waiting threads get an error."""
         reason = f"nbcomm itself failed in an asynchronous call ({described(error)}); please report it."
         with self._lanes.lock:
             for handle in (self._present, *self._queue):

@@ -287,7 +287,7 @@ _calls: dict[int, str] = {}
 
 
 def known_call(name: str) -> str:
-    """Let ranks name this call where others are in another one; return its name."""
+    """Register a call's name, so that ranks in another call can name it; return the name."""
     _calls[_code(name)] = name
     return name
 
@@ -306,7 +306,7 @@ def wait(posted: list[Posted]) -> None:
 
 @contextlib.contextmanager
 def own_error(met: Exception | None) -> Iterator[None]:
-    """While the block tells the other ranks of an error, let this rank raise the one that it met itself."""
+    """Raise this rank's own error in place of the one that the block raises while it reports the error to others."""
     try:
         yield
     except CollectiveError as error:

@@ -1,4 +1,4 @@
-"""Many small tensors as one: joined by dtype and device for the way, and taken apart behind it."""
+"""Many small tensors as one: concatenated by dtype and device to be sent, and split afterwards."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Work = Callable[[torch.Tensor], torch.Tensor]
 def fused(
     tensors: Sequence[torch.Tensor], work: Work, *, alone: Work | None = None, alone_from: int = 0
 ) -> list[torch.Tensor]:
-    """Do something to tensors, all of one dtype and device at once.
+    """Apply a function to tensors, to all of one dtype and device at once.
 
     Args:
         tensors: detached, of any shapes.
         work: takes n values in a row, and returns (…, n) for them.
-        alone: takes one tensor, and returns (…, *its shape); for those that are large enough to go by themselves.
-        alone_from: bytes from which a tensor does, if there is ``alone``.
+        alone: takes one tensor, and returns (…, *its shape); for tensors large enough to be sent alone.
+        alone_from: the size in bytes from which a tensor is sent alone, if there is ``alone``.
 
     Returns:
-        For each tensor what became of it, in memory of its own: (…, *its shape).
+        The result for each tensor, in memory of its own: (…, *its shape).
     """
     results: dict[int, torch.Tensor] = {}
     buckets: dict[tuple[torch.dtype, torch.device], list[int]] = defaultdict(list)
@@ -42,7 +42,7 @@ def fused(
 def _apart(values: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Tensor]:
     lead = values.shape[:-1]
     shapes = [tensor.shape for tensor in like]
-    if shapes.count(shapes[0]) == len(shapes):  # one call for all, and not two for each
+    if shapes.count(shapes[0]) == len(shapes):  # one call for all, instead of two for each
         parts = values.view(*lead, len(like), *shapes[0]).unbind(len(lead))
     else:
         split = values.split([shape.numel() for shape in shapes], dim=-1)

@@ -1,4 +1,4 @@
-"""What ``group=`` may be, and who is in it."""
+"""What ``group=`` may be, and its members."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class OutsideGroup(int):
     """What ``new_group`` returns on a rank that is not a member.
 
-    For torch it is the number by which torch itself says so (its functions then do nothing); for people it knows who
+    For torch it is the number that torch itself returns then (its functions then do nothing); for users it knows who
     the members are.
     """
 
@@ -37,7 +37,7 @@ class OutsideGroup(int):
 
 
 def resolve(group: Any) -> dist.ProcessGroup | None:
-    """The process group behind ``group``; None for the world.
+    """Return the process group of ``group``; None for the world.
 
     Raises:
         CollectiveError: it is no group, one that this rank is not in, or one that a cell has destroyed.
@@ -77,7 +77,7 @@ def resolve(group: Any) -> dist.ProcessGroup | None:
 
 
 def lane_of(group: dist.ProcessGroup | None) -> Any:
-    """By what the lane of a group's collectives is known."""
+    """Return the key of the lane of a group's collectives."""
     return dist.group.WORLD if group is None else group
 
 
@@ -96,7 +96,7 @@ def _of_mesh(mesh: DeviceMesh) -> dist.ProcessGroup:
 
 
 def members_of(group: Any) -> list[int]:
-    """The global ranks of a group, in its own order; on a rank outside it, too."""
+    """Return the global ranks of a group, in its own order; also on a rank outside it."""
     if isinstance(group, OutsideGroup):
         return list(group.ranks)
     return list(dist.get_process_group_ranks(resolve(group)))

@@ -261,11 +261,11 @@ def _spec(tensor: torch.Tensor, carries: Callable[[torch.Tensor], bool], *, alon
 
 
 def as_bytes(tensor: torch.Tensor, spec: Spec | None = None) -> torch.Tensor:
-    """The tensor's bytes, 1-D uint8: a view where its memory is in order, and a copy where not."""
+    """Return the tensor's bytes, 1-D uint8: a view if its memory is contiguous, otherwise a copy."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1)
     if spec is not None and spec.flags & _ON_DEVICE and spec.side == "host":
         flat = flat.cpu()
-    if flat.stride(0) != 1:  # of one element, so that it counts as contiguous
+    if flat.stride(0) != 1:  # it has one element, and so counts as contiguous
         flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8)
 
@@ -282,7 +282,7 @@ def _tensor(spec: Spec, data: torch.Tensor, device: torch.device, *, clone: bool
 
 
 def _places(specs: Sequence[Spec]) -> tuple[list[int], list[int], list[int]]:
-    """Which tensors lie in the host part and in the device part, in the order there, and which travel alone."""
+    """Return which tensors are in the host and in the device part, in their order there, and which are sent alone."""
     widest_first = sorted(range(len(specs)), key=lambda place: -specs[place].dtype.itemsize)
     packed = [place for place in widest_first if not specs[place].flags & _ALONE]
     host = [place for place in packed if specs[place].side == "host"]
@@ -307,8 +307,8 @@ def _slices(
 
 
 def plain(value: Any) -> bool:
-    """Whether this is a tensor that is nothing but its shape, its dtype and its bytes."""
-    # Sparse and quantized tensors, and subclasses such as DTensor, know best how they are pickled.
+    """Return whether this is a tensor that is nothing but its shape, its dtype and its bytes."""
+    # Sparse and quantized tensors, and subclasses such as DTensor, have their own ways to be pickled.
     return (
         type(value) in (torch.Tensor, torch.nn.Parameter)
         and value.layout == torch.strided
@@ -317,7 +317,7 @@ def plain(value: Any) -> bool:
 
 
 class _TensorsApart:
-    """For a pickler: tensors are noted in a list, and their places pickled."""
+    """A pickler's mixin: tensors are put in a list, and their indices pickled."""
 
     tensors: list[torch.Tensor]
     seen: dict[int, int]
@@ -357,8 +357,8 @@ def _pickled(value: Any, tensors: list[torch.Tensor], buffers: list[torch.Tensor
             # torch has no read-only tensors and warns of them; a read-only array is rare enough to be copied.
             buffers.append(torch.frombuffer(bytearray(raw) if raw.readonly else raw, dtype=torch.uint8))
 
-    # pickle first, and not only for speed: it sends a class by name, so what arrives is an instance of the
-    # class that the receiver has. cloudpickle sends a class of __main__ by value, as another class.
+    # pickle is tried first, and not only for speed: it sends a class by name, so what arrives is an instance of the
+    # receiver's own class. cloudpickle sends a class of __main__ by value, as another class.
     errors = []
     for kind in (_Pickler, _CloudPickler):
         file = io.BytesIO()

@@ -1,8 +1,8 @@
-"""Nested data: dicts, lists, tuples, namedtuples and dataclasses, down to the leaves that travel.
+"""Nested data: dicts, lists, tuples, namedtuples and dataclasses, down to the leaves that are sent.
 
-A *node* is one of those five; everything else is a *leaf*. Structure and types are kept: what is built from a node is
-of the node's own class, with its keys in its own order. Nodes are walked in an order that does not depend on how a
-dict was filled: ranks with ``{"loss": …, "acc": …}`` and ``{"acc": …, "loss": …}`` understand each other.
+A *node* is one of those five; everything else is a *leaf*. Structure and types are kept: what is built from a node has
+the node's own class, with its keys in its own order. Nodes are walked in an order that does not depend on how a dict
+was filled: ``{"loss": …, "acc": …}`` on one rank fits ``{"acc": …, "loss": …}`` on another.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...rank_spec import by_rank
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
-    """The (key, child) pairs of a node in walking order; None for a leaf."""
+    """Return the (key, child) pairs of a node in walking order; None for a leaf."""
     kind = _kind(type(value))  # type: ignore[arg-type]  # mypy doubts that a class is hashable
     if kind is None:
         return None
@@ -33,9 +33,9 @@ def children(value: Any) -> list[tuple[Any, Any]] | None:
     return [(name, getattr(value, name)) for name in names if hasattr(value, name)]
 
 
-@functools.lru_cache(maxsize=1024)  # asked for every leaf
+@functools.lru_cache(maxsize=1024)  # called for every leaf
 def _kind(cls: Any) -> type | None:
-    """Which of the kinds of nodes a class is, ``object`` standing for dataclasses; None for leaves."""
+    """Return the kind of node that a class is, ``object`` for dataclasses; None for leaves."""
     if issubclass(cls, (dict, list)):
         return dict if issubclass(cls, dict) else list
     # torch.Size and other tuples with rules of their own are leaves; namedtuples and torch.return_types can be rebuilt.
@@ -45,9 +45,9 @@ def _kind(cls: Any) -> type | None:
 
 
 def rebuild(node: Any, values: Sequence[Any]) -> Any:
-    """A new node like ``node`` with other children, given in walking order."""
+    """Return a new node like ``node`` with other children, given in walking order."""
     if isinstance(node, dict):
-        filled = copy.copy(node)  # keeps the class, the order of the keys, and what a subclass carries beside them
+        filled = copy.copy(node)  # keeps the class, the order of the keys, and attributes of a subclass
         for key, value in zip(_ordered(list(node)), values, strict=True):
             filled[key] = value
         return filled
@@ -62,7 +62,7 @@ def rebuild(node: Any, values: Sequence[Any]) -> Any:
         return make(values)
     made = copy.copy(node)
     for (name, _), value in zip(children(node) or (), values, strict=True):
-        object.__setattr__(made, name, value)  # a frozen dataclass too
+        object.__setattr__(made, name, value)  # works for a frozen dataclass, too
     return made
 
 
@@ -79,7 +79,7 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 
 def leaves(value: Any, path: str = "data") -> Iterator[tuple[str, Any]]:
-    """Every leaf with its path, as one would type it: ``data['loss'][0]``."""
+    """Yield every leaf with its path, as a user would type it: ``data['loss'][0]``."""
     pairs = children(value)
     if pairs is None:
         yield path, value
@@ -89,7 +89,7 @@ def leaves(value: Any, path: str = "data") -> Iterator[tuple[str, Any]]:
 
 
 def flat(value: Any) -> list[Any]:
-    """The leaves alone, in walking order: quicker than `leaves` where nobody asks for paths."""
+    """Return the leaves alone, in walking order: faster than `leaves` if no paths are needed."""
     found: list[Any] = []
     _collect(value, found.append)
     return found
@@ -108,7 +108,7 @@ def _collect(value: Any, keep: Callable[[Any], None]) -> None:
 
 
 def fill(value: Any, new: Iterator[Any]) -> Any:
-    """The same structure with its leaves taken from ``new``, in walking order."""
+    """Return the same structure with its leaves taken from ``new``, in walking order."""
     return map_leaves(lambda _: next(new), value)
 
 
@@ -119,17 +119,17 @@ def merge(
     leaf: Callable[[str, Sequence[Any]], Any],
     path: str = "data",
 ) -> Any:
-    """Walk the values of several ranks side by side and combine the leaves at each place.
+    """Walk the values of several ranks together and combine the leaves at each place.
 
     Args:
         values: one per rank, all of the same structure.
-        own: which of them lends its classes to the result.
+        own: the index of the value whose classes the result has.
         ranks: the global ranks that they came from, for the message.
         leaf: combines the leaves at one path.
-        path: where ``values`` stand.
+        path: the path of ``values``.
 
     Raises:
-        CollectiveError: the structures differ; the message says where, and who has what.
+        CollectiveError: the structures differ; the message says where, and what each rank has.
     """
     pairs = [children(value) for value in values]
     mine = pairs[own]
@@ -151,7 +151,7 @@ def merge(
 
 
 def outline(value: Any, leaf: Callable[[Any], str]) -> str:
-    """The structure as text, equal on two ranks exactly if their data fits together; ``leaf`` words the leaves."""
+    """Return the structure as text, equal on two ranks exactly if their data fits; ``leaf`` describes the leaves."""
     pairs = children(value)
     if pairs is None:
         return leaf(value)
@@ -163,7 +163,7 @@ def outline(value: Any, leaf: Callable[[Any], str]) -> str:
 
 
 def describe(value: Any) -> str:
-    """What a value is, in a few words for a message.
+    """Describe a value in a few words for a message.
 
     >>> describe(torch.zeros(2, 3)), describe({"a": 1}), describe([1, 2]), describe(None)
     ('a float32 tensor of shape (2, 3)', "a dict with the keys 'a'", 'a list of 2', 'None')
@@ -183,7 +183,7 @@ def describe(value: Any) -> str:
     return "None" if value is None else f"{article} {name}"
 
 
-@functools.lru_cache(maxsize=1024)  # asked for every leaf
+@functools.lru_cache(maxsize=1024)  # called for every leaf
 def _tensor_in_words(dtype: torch.dtype, shape: torch.Size) -> str:
     return f"a {str(dtype).removeprefix('torch.')} tensor of shape {tuple(shape)}"
 
@@ -191,7 +191,7 @@ def _tensor_in_words(dtype: torch.dtype, shape: torch.Size) -> str:
 def _ordered(keys: list[Any]) -> list[Any]:
     try:
         return sorted(keys)
-    except TypeError:  # keys of several types; the order in which they were put in may be another on each rank
+    except TypeError:  # keys of several types; the order of insertion may differ between ranks
         return sorted(keys, key=lambda key: (_name(type(key)), repr(key)))
 
 
@@ -200,5 +200,5 @@ def _step(path: str, node: Any, key: Any) -> str:
 
 
 def _name(kind: type) -> str:
-    # By name: the class of a cell is another object on every rank, and it is the same class.
+    # By name: a class of a cell is another object on every rank, but the same class.
     return f"{kind.__module__}.{kind.__qualname__}"
