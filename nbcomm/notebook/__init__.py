@@ -1,1 +1,1 @@
-"""The notebook's side: it steers ranks, shows what they do, and never imports torch. Read `session.session` first."""
+"""The notebook's side: it steers ranks, shows their output, and never imports torch. Read `session.session` first."""

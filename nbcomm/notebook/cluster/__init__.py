@@ -1,1 +1,1 @@
-"""The ranks as the notebook sees them: the link, who lives, how they start, are replaced, and form groups."""
+"""The ranks as the notebook sees them: the link, which of them live, how they start, are replaced, and form groups."""

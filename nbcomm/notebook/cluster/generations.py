@@ -1,7 +1,7 @@
-"""The lives of the world's process groups: formed at the start, ended by an abort, formed anew behind it.
+"""The lives of the world's process groups: formed at the start, ended by an abort, re-formed after it.
 
-This is the fence: a cell that left a collective half done, whatever the reason, can leave nothing to the next
-one, because the next one meets in groups that did not exist before. Variables, and whoever holds a group, stay.
+This is the fence: a cell that left a collective unfinished, for whatever reason, cannot affect the next cell, because
+that cell uses groups that did not exist before. Variables, and objects that hold a group, stay.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ GROUP_TIMEOUT = 1800.0
 """Seconds that a collective waits for its ranks; torch's own default for gloo."""
 
 _PATIENCE = 20.0
-"""Seconds that forming the groups anew may take; it takes hundredths, unless a rank has just died."""
+"""Seconds that re-forming the groups may take; it takes hundredths, unless a rank has just died."""
 
 _END = 2.0
 """Seconds that the others have to notice that one of them has failed."""
 
 _SILENCE = 1.5
-"""Seconds after which a rank that says nothing at all is taken for one that cannot form anything."""
+"""Seconds after which a rank that sends nothing at all counts as unable to form groups."""
 
 _TICK = 0.1
 
 
 class Generations:
-    """Forms the groups of one world, one generation after the other.
+    """The groups of one world, formed one generation after the other.
 
     Args:
         home: the world's directory: stores and board.
-        roster: who is where, and who lives.
+        roster: the places and states of the ranks.
         link: to send by.
-        expect: makes a request of some ranks, which collects their answers.
+        expect: makes a request to some ranks, which collects their answers.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class Generations:
         self.number = 0
         self.port = 0
         self.stale = False
-        """Whether the groups must be formed anew before the next cell."""
+        """Whether the groups must be re-formed before the next cell."""
         self.newcomers: set[int] = set()
-        """Ranks whose process is new: they have yet to join."""
+        """Ranks whose process is new: they have not joined yet."""
         self.plain = ""
-        """Why the groups are torch's own; empty if they are ours."""
+        """Why the groups are torch's own; empty if they are nbcomm's."""
         self.over = False
-        """The world is left: nobody forms groups any more."""
+        """The world is left: no groups are formed any more."""
         self._aborted: tuple[int, int] | None = None
         self._aborted_at = 0.0
         self._home = home
@@ -71,14 +71,14 @@ class Generations:
         self._expect = expect
 
     def take_up(self, snapshots: Iterable[StatusReply], port: int, plain: str = "") -> None:
-        """Go on where another notebook has left off."""
+        """Go on where another notebook has stopped."""
         self.plain = plain
         snapshots = list(snapshots)
         lives = {snapshot.generation for snapshot in snapshots}
         self.number, self.port = max(lives, default=0), port
         self.newcomers = {snapshot.rank for snapshot in snapshots if not snapshot.generation}
         self.stale = len(lives) > 1 or bool(self._roster.dead)  # it was forming them when it ended
-        # Or a cell had just failed, and its answer has told another notebook what it has left.
+        # Or a cell had just failed, and its answer told another notebook what it left unfinished.
         self.stale |= not plain and any(snapshot.state in {"failed", "interrupted"} for snapshot in snapshots)
 
     def order(self) -> PendingRequest:
@@ -110,42 +110,42 @@ class Generations:
         )
 
     def abort(self, request: PendingRequest, error: str, text: str) -> None:
-        """End the present generation: every rank that has not answered the request fails with this error."""
+        """End the current generation: every rank that has not answered the request fails with this error."""
         self.stale = request.aborted = True
-        if (self.number, request.id) == self._aborted:  # the first reason is the one that all ranks are told
+        if (self.number, request.id) == self._aborted:  # all ranks get the first reason
             return
         self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
         self._link().send(request.waiting_for(), Abort(request.id, self.number, error, text))
 
     def ending_for(self, request: PendingRequest) -> float:
-        """Seconds since a request was aborted; 0 if it was not."""
+        """Return the seconds since a request was aborted; 0 if it was not."""
         return time.monotonic() - self._aborted_at if self._aborted == (self.number, request.id) else 0.0
 
     def look_back(self, answers: Mapping[int, Done]) -> None:
-        """A cell has ended: see whether it left anything that could meet what a later one does."""
+        """Check after a cell whether it left anything that could affect a later one."""
         for rank, done in answers.items():
             if done.doing is not None:
                 self._roster.note_doing(rank, self.number, done.doing)
         if any(done.broken for done in answers.values()):
             self.stale = True
         elif any(done.failure for done in answers.values()):
-            # Where all went well, what one rank has issued ahead may be meant for the next cell.
+            # If all ranks succeeded, what one rank has issued ahead may be meant for the next cell.
             self.stale |= left_over(self._roster.doings(self.number))
 
     @property
     def due(self) -> bool:
-        """Whether the groups are formed anew before the next cell."""
+        """Whether the groups are re-formed before the next cell."""
         return not self.over and (self.stale or bool(self.newcomers))
 
     def renew(self, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Form all groups anew, on every living rank. The caller keeps interrupts until they are formed.
+        """Re-form all groups, on every living rank. The caller must hold interrupts back until they are formed.
 
         Args:
-            given_up: whether nobody waits for it any more.
+            given_up: whether the caller no longer waits.
 
         Raises:
-            Interrupted: it was given up; they stay stale.
-            StateError: a rank could not; they stay stale.
+            Interrupted: it was given up; the groups stay stale.
+            StateError: a rank could not form them; they stay stale.
         """
         if not self.due or not self._roster.living:
             return
@@ -158,9 +158,9 @@ class Generations:
                 raise Interrupted("the process groups were not re-formed; the next cell tries again.")
         failures = request.failures()
         if failures or request.waiting_for():
-            # Whoever waits for the rank that failed must not wait for ever.
+            # A rank that waits for the failed one must not wait for ever.
             waiting = request.waiting_for()
-            # Those that answer questions only wait for the others.
+            # The ranks that answer status requests only wait for the others.
             late = sorted(failures) or self._roster.silent_for(waiting, _SILENCE) or waiting
             self._end(request, f"{rank_specs.capital(rank_specs.named(late))} could not re-form the process groups.")
             silence = f"no answer within {_PATIENCE:g} s"
@@ -176,18 +176,18 @@ class Generations:
         self._home.store_socket(self.number - 1).unlink(missing_ok=True)
 
     def _end(self, request: PendingRequest, why: str) -> None:
-        """End a forming, and give the ranks time to notice, or they were busy for the next cell."""
+        """End a forming, and give the ranks time to notice, or they would be busy when the next cell comes."""
         self.abort(request, "HangError", why)
         deadline = time.monotonic() + _END
         while not (request.wait(_TICK) or self.over) and time.monotonic() < deadline:
             pass
-        # Who has yet to begin does not know of what was ended, and would wait for the others for ever.
+        # A rank that has not begun yet does not know what was ended, and would wait for the others for ever.
         if waiting := request.waiting_for():
             self._link().send(waiting, Interrupt(request.id))
 
 
 def left_over(doings: Mapping[int, CollectiveState]) -> bool:
-    """Whether ranks have issued something that others of the group have not.
+    """Return whether ranks have issued something that others of the group have not.
 
     Args:
         doings: how far each rank is, all in one generation.

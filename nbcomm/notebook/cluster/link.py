@@ -1,9 +1,8 @@
 """The notebook's end of the links: one socket, one thread, every rank.
 
-A ROUTER in the world's private directory takes one authenticated connection per rank (CURVE: both ends
-prove that they hold the world's keys, and what passes is encrypted). A daemon thread owns the socket.
-Whoever wants to send hands it the frames and wakes it; what arrives goes to one callback on that thread,
-which must be quick.
+A ROUTER in the world's private directory takes one authenticated connection per rank (CURVE: both ends prove that they
+hold the world's keys, and the traffic is encrypted). A daemon thread owns the socket. A thread that wants to send gives
+it the frames and wakes it. What arrives goes to one callback on that thread, which must be quick.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from ...threads import keep
 from ...world_dir import LinkInfo, WorldDir
 
 Receiver = Callable[[int, FromRank, Sequence[Any]], None]
-"""Called with the rank, its message, and the raw frames behind it."""
+"""Called with the rank, its message, and the raw frames after it."""
 
 
 _BREATH = 0.1
-"""Seconds of rest behind a fault of the link's own: what fails again at once must not take a core."""
+"""Seconds of pause after a fault of the link's own: one that repeats at once must not use up a core."""
 
 
 class Link:
-    """Binds the world's address and speaks to its ranks.
+    """The notebook's socket, bound to the world's address.
 
     Args:
-        home: the world's directory; the link file is written there for the engines. If there is one, an earlier
-            notebook has written it: its address and its keys are taken again, and the ranks connect by themselves.
-        lease: seconds that a rank lives without a word from here.
+        home: the world's directory; the link file is written there for the engines. An existing one was written by an
+            earlier notebook: its address and its keys are used again, and the ranks connect by themselves.
+        lease: seconds that a rank lives without a message from here.
         receive: called on the link's thread with everything that arrives.
     """
 
@@ -51,7 +50,7 @@ class Link:
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
         self._closed = False
         self._path = home.link_socket
-        # A context of our own: its authenticator judges our socket alone, and its end waits for nobody else's.
+        # A context of its own: its authenticator checks only this socket, and its end waits for no other socket.
         self._context = zmq.Context()
         self._router = self._bind(home, lease)
         self._thread = keep("nbcomm-link", self._serve, self._faults)
@@ -88,14 +87,14 @@ class Link:
         self._rouse()
 
     def close(self) -> None:
-        """Close the socket and end the thread, after what was handed over before is sent."""
+        """Close the socket and end the thread, after everything handed over before is sent."""
         self._closed = True
         self._rouse()
         self._thread.join(5)
         self._path.unlink(missing_ok=True)
 
     def _rouse(self) -> None:
-        with suppress(OSError):  # it is awake already, many times over, or closed
+        with suppress(OSError):  # many wake-ups are already pending, or it is closed
             self._wake.send(b"\0")
 
     def _serve(self) -> None:
@@ -123,7 +122,7 @@ class Link:
             self._router.send_multipart(self._outbox.popleft(), copy=False)
 
     def _take_arrived(self) -> None:
-        # At most so many before what waits to be sent has its turn: an interrupt must not queue behind output.
+        # At most this many before waiting messages are sent: an interrupt must not queue behind output.
         for _ in range(100):
             try:
                 identity, body, *frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -136,17 +135,17 @@ class Link:
             ):
                 rank, message = int(identity.bytes.removeprefix(b"rank")), decode_from_rank(body.buffer)
             if message is None:
-                continue  # it holds the world's keys and yet speaks another language: an engine of another version
+                continue  # an engine of another version: it holds the world's keys, but sends other messages
             with self._faults.beside(f"a {type(message).__name__} could not be taken"):  # this thread must go on
                 self._receive(rank, message, frames)
 
 
 class _Only:
-    """Tells ZMQ's authenticator that one public key may connect."""
+    """The credentials check for ZMQ's authenticator: one public key may connect."""
 
     def __init__(self, key: bytes) -> None:
         self._key = key
 
     def callback(self, _domain: str, key: bytes) -> bool:
-        """Compare a client's key."""
+        """Return whether this is the client's key."""
         return key == self._key

@@ -11,20 +11,20 @@ from ...protocol import Done, Failure, Payload
 
 
 class PendingRequest:
-    """Collects one `Done` from each rank that was asked; threads meet here.
+    """The collector of one `Done` from each rank that was asked; threads meet here.
 
     Args:
         id: the message's id.
-        ranks: who was asked.
+        ranks: those that were asked.
     """
 
     def __init__(self, id: int, ranks: Iterable[int]) -> None:  # noqa: A002 - the field's name in messages
         self.id = id
         self.interrupted = False
         self.aborted = False
-        """It was told to end on all ranks; nobody needs to be asked any more."""
+        """It was told to end on all ranks; no more status requests are needed."""
         self.sent: tuple[int, float] | None = None
-        """The last question that the ranks were asked before it was sent to them, and when; None until then."""
+        """The last status request sent before this request, and when this request was sent; None until then."""
         self.ranks = sorted(ranks)
         self._waiting = set(self.ranks)
         self._answers: dict[int, Done] = {}
@@ -32,11 +32,11 @@ class PendingRequest:
         self._changed = threading.Condition()
 
     def note_sent(self, question: int) -> None:
-        """It is on its way, behind this question."""
+        """Note that the request was sent, after this status request."""
         self.sent = question, time.monotonic()
 
     def answer(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> bool:
-        """Note a rank's answer; True when it was the last one missing."""
+        """Note a rank's answer; return True if it was the last one missing."""
         with self._changed:
             if rank in self._waiting:
                 self._waiting.discard(rank)
@@ -46,28 +46,28 @@ class PendingRequest:
             return not self._waiting
 
     def wait(self, timeout: float) -> bool:
-        """Wait until all have answered, at most so many seconds; returns early when one has."""
+        """Wait until all ranks have answered, at most ``timeout`` seconds; return early when one has."""
         with self._changed:
             if self._waiting:
                 self._changed.wait(timeout)
             return not self._waiting
 
     def waiting_for(self) -> list[int]:
-        """The ranks that have not answered, ascending."""
+        """Return the ranks that have not answered, ascending."""
         with self._changed:
             return sorted(self._waiting)
 
     def answers(self) -> dict[int, Done]:
-        """The answers so far, by rank."""
+        """Return the answers so far, by rank."""
         with self._changed:
             return dict(self._answers)
 
     def failures(self) -> dict[int, Failure]:
-        """The failures among the answers, by rank, ascending."""
+        """Return the failures among the answers, by rank, ascending."""
         return {rank: done.failure for rank, done in sorted(self.answers().items()) if done.failure is not None}
 
     def value(self, rank: int) -> tuple[Payload, Sequence[Any]]:
-        """The blob that a rank sent, and the raw frames behind it."""
+        """Return the blob that a rank sent, and the raw frames after it."""
         blob = self.answers()[rank].blob
         if blob is None:
             raise RuntimeError(f"Rank {rank} sent no value.")

@@ -1,4 +1,4 @@
-"""The processes of a world as the notebook sees them: who has ended, and how; putting others in their places."""
+"""The processes of a world as the notebook sees them: which have ended, and how; and their replacement."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ _TICK = 0.05
 
 
 _MOMENT = 2.0
-"""Seconds in which a fork server has told of a death."""
+"""Seconds within which a fork server has reported a death."""
 
 
 class Processes:
     """Ranks, and what serves them: the fork server, and ipyparallel's controller.
 
     Args:
-        forkserver: starts them, and tells of their ends.
-        roster: is told who is dead.
+        forkserver: starts them, and reports their ends.
+        roster: records which ranks are dead.
         rank_ended: called when a rank has ended: which, and how; on another thread, and here for those that have ended.
     """
 
@@ -49,7 +49,7 @@ class Processes:
         self._rank_ended = rank_ended
         self._cluster: LocalCluster | None = None
         self._controller_ended = False
-        self._unwatched: dict[int, str] = {}  # ranks of whose end no fork server tells, and why
+        self._unwatched: dict[int, str] = {}  # ranks whose end no fork server reports, and why
         self._unsettled = False  # the fork server is new, and does not watch over the ranks yet
         self._grace = 60.0
         self._listen()
@@ -58,9 +58,9 @@ class Processes:
         self.forkserver.report_to(self._ended, self._forkserver_ended)
 
     def start(self, n: int, grace: float) -> None:
-        """Start the controller and n engines; returns before they are up."""
-        # Here, for ipyparallel takes as long to import as all else that a notebook needs: while the fork server
-        # imports torch it costs nothing, and a notebook that starts no world never pays for it.
+        """Start the controller and n engines; return before they are up."""
+        # Imported here, for ipyparallel takes as long to import as all else that a notebook needs: while the fork
+        # server imports torch it costs nothing, and a notebook that starts no world never pays for it.
         from ...launch import local_cluster
 
         self._grace = grace
@@ -69,7 +69,7 @@ class Processes:
         self._cluster.start(n)
 
     def claim(self) -> None:
-        """Make sure that they are ours to steer, and let go of them where they are not.
+        """Check that this notebook may steer the processes; release them if not.
 
         Raises:
             StateError: another notebook steers them.
@@ -82,7 +82,7 @@ class Processes:
             raise
 
     def take_up(self, info: WorldInfo) -> None:
-        """They run, and are ours: another notebook has started them."""
+        """Take over processes that another notebook has started."""
         forkserver, roster = self.forkserver, self._roster
         self._grace = info.grace
         roster.places = info.places
@@ -106,11 +106,11 @@ class Processes:
         return self._cluster
 
     def heal(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> list[str]:
-        """Replace ranks, dead or alive, and what serves them if it is dead; return what, in words.
+        """Replace ranks, dead or alive, and what serves them if it is dead; return what was replaced, in words.
 
         Raises:
             StartError: a new process did not start; the ranks that were to be replaced are dead.
-            Interrupted: it was given up; so are they then, or about to be.
+            Interrupted: it was given up; those ranks are then dead, or about to be.
         """
         roster = self._roster
         replaced: list[str] = []
@@ -140,7 +140,7 @@ class Processes:
         return [*replaced, *(f"rank {rank}" for rank in ranks)]
 
     def _replace(self, cluster: LocalCluster, rank: int, given_up: Callable[[], bool]) -> None:
-        """Start a process in the place of one that has ended; where that fails, the rank is as dead as before."""
+        """Start a process in the place of one that has ended; if that fails, the rank is as dead as before."""
         how = self._roster.dead[rank]
         self._roster.begin_again([rank])
         try:
@@ -153,11 +153,11 @@ class Processes:
         if "%distributed heal" in text:
             return text
         others = "The other ranks kept their variables; type" if self._roster.living else "Type"
-        between = "\n" if "\n" in text else " "  # what follows a log must not look like a line of it
+        between = "\n" if "\n" in text else " "  # text after a log must not look like a line of it
         return f"{text}{between}{others} %distributed heal to try again."
 
     def _replace_controller(self, cluster: LocalCluster, given_up: Callable[[], bool]) -> None:
-        self._controller_ended = False  # before: it may end at once
+        self._controller_ended = False  # before the start: it may end at once
         try:
             cluster.start_controller(given_up)
         except BaseException as error:
@@ -179,14 +179,14 @@ class Processes:
         self._unwatched = {int(key.removeprefix("rank ")): why for key, why in refused.items()}
         self._connected().use(self.forkserver)
         self._unsettled = False
-        self._controller_ended = True  # it ends with the fork server that has started it
+        self._controller_ended = True  # it ends with the fork server that started it
 
     def _end(self, ranks: Sequence[int], given_up: Callable[[], bool] = lambda: False) -> None:
         """Kill those of these ranks that live, and wait until they have ended."""
         forkserver = self.forkserver
         for rank in set(ranks) - set(self._roster.dead):
             key = f"rank {rank}"
-            # Never a pid from elsewhere: what is told of an earlier process may be a stranger's number by now.
+            # Never a pid from elsewhere: the number of an earlier process may belong to a stranger by now.
             if key in forkserver.pids and key not in forkserver.exited:
                 with suppress(ProcessLookupError):
                     os.kill(forkserver.pids[key], signal.SIGKILL)
@@ -202,7 +202,7 @@ class Processes:
             self._roster.wait(_TICK)
 
     def look(self) -> None:
-        """Where no fork server tells of deaths, see for ourselves which ranks live."""
+        """Check which ranks live, if no fork server reports deaths."""
         if not (self.forkserver.gone or self._unwatched):
             return
         for rank in self._gone():
@@ -210,9 +210,9 @@ class Processes:
                 self._rank_ended(rank, self._roster.note_death(rank, None))
 
     def dead(self) -> list[int]:
-        """The dead ranks, also those that have died this instant."""
+        """Return the dead ranks, also those that have died a moment ago."""
         deadline = time.monotonic() + _MOMENT
-        while self._gone() and time.monotonic() < deadline:  # the fork server is about to tell how
+        while self._gone() and time.monotonic() < deadline:  # the fork server is about to report how
             self.look()
             self._roster.wait(_TICK)
         return sorted(self._roster.dead)
@@ -221,12 +221,12 @@ class Processes:
         return [rank for rank in self._roster.living if not _lives(self._roster.hellos[rank].pid)]
 
     def shutdown(self) -> None:
-        """End them all."""
+        """End all processes."""
         self._quiet()
         self.forkserver.shutdown()
 
     def release(self) -> None:
-        """Let go of them."""
+        """Release the processes."""
         self._quiet()
         self.forkserver.release()
 
@@ -256,7 +256,7 @@ class Processes:
 
 
 def _of_unwatched(whys: Mapping[int, str]) -> list[str]:
-    """Say which ranks the fork server does not watch over."""
+    """Describe which ranks the fork server does not watch over."""
     alike = together(list(whys), list(whys.values()))
     return [
         f"The fork server does not monitor {named(ranks)} ({why.rstrip('.')}). Cells run there as before, but if such "

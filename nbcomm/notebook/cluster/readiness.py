@@ -1,4 +1,4 @@
-"""Waits until new processes can run cells, and says why one cannot."""
+"""The wait until new processes can run cells, and the reason if one cannot."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def await_ranks(  # noqa: PLR0913 - the last two by keyword
     """Wait until the engines of these ranks can run cells.
 
     Args:
-        roster: is filled in by the link as they report.
-        ranks: whom to wait for.
-        deadline: until when, by `time.monotonic`.
+        roster: the link fills it in as they report.
+        ranks: the ranks to wait for.
+        deadline: the end of the wait, by `time.monotonic`.
         limit: the time in words, for the message.
-        progress: told how many are ready.
-        given_up: whether nobody wants them any more.
+        progress: called with the number of ready ranks.
+        given_up: whether they are no longer wanted.
 
     Raises:
         Interrupted: they were given up.

@@ -1,4 +1,4 @@
-"""What the notebook knows of each rank: where it sits, what it said last, whether it lives."""
+"""What the notebook knows of each rank: its place, its last report, whether it lives."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Roster:
         self._doings: dict[int, tuple[int, CollectiveState]] = {}
         self._heard: dict[int, float] = {}
         self._errors: dict[int, str] = {}
-        self._ended: dict[int, tuple[float, float, str]] = {}  # when a cell did there, by two clocks, and how
+        self._ended: dict[int, tuple[float, float, str]] = {}  # when a cell ended there, by two clocks, and how
         self._question = 0
         self._answered: dict[int, int] = {}
         self._changed = threading.Condition()
@@ -52,18 +52,18 @@ class Roster:
 
     @property
     def title(self) -> str:
-        """How many ranks, on what: "4 ranks on cpu"."""
+        """The number of ranks, and their device: "4 ranks on cpu"."""
         devices = sorted({place.device.split(":")[0] for place in self.places})
         n = len(self.places)
         return f"{n} rank{'s' if n > 1 else ''} on {' and '.join(devices)}"
 
     def wait(self, timeout: float) -> None:
-        """Wait until a rank reports anything, at most so many seconds."""
+        """Wait until a rank reports anything, at most ``timeout`` seconds."""
         with self._changed:
             self._changed.wait(timeout)
 
     def hear(self, rank: int, message: FromRank) -> None:
-        """Take what a rank says of itself."""
+        """Record a message of a rank about itself."""
         if isinstance(message, StatusReply):
             self.note(rank, message)
         elif isinstance(message, Hello):
@@ -72,34 +72,34 @@ class Roster:
             self.attach(rank)
 
     def greet(self, hello: Hello) -> None:
-        """A rank's agent is connected."""
+        """Record a rank's place: its agent is connected."""
         with self._changed:
             self.hellos[hello.rank] = hello
             self._changed.notify_all()
 
     def attach(self, rank: int) -> None:
-        """A rank can run cells."""
+        """Record that a rank can run cells."""
         with self._changed:
             self.attached.add(rank)
             self._changed.notify_all()
 
     @property
     def question(self) -> int:
-        """The last question that was asked of the ranks; a `StatusReply` says which it answers."""
+        """The number of the last status request; a `StatusReply` has the number of the one that it answers."""
         return self._question
 
     def next_question(self) -> int:
-        """A number for a probe, larger than all before."""
+        """Return a number for a status request, larger than all before."""
         with self._changed:
             self._question += 1
             return self._question
 
     def silent(self, question: int) -> set[int]:
-        """The living ranks that have answered neither this question nor a later one."""
+        """Return the living ranks that have answered neither this status request nor a later one."""
         return {rank for rank in self.living if self._answered.get(rank, 0) < question}
 
     def note(self, rank: int, snapshot: StatusReply) -> None:
-        """Take what a rank says it does."""
+        """Record what a rank reports that it does."""
         with self._changed:
             self._snapshots[rank] = snapshot
             self._doings[rank] = snapshot.generation, snapshot.doing
@@ -108,37 +108,37 @@ class Roster:
             self._changed.notify_all()
 
     def note_doing(self, rank: int, generation: int, doing: CollectiveState) -> None:
-        """Take how far a rank was when its part of a cell ended."""
+        """Record how far a rank was when its part of a cell ended."""
         with self._changed:
             self._doings[rank] = generation, doing
 
     def snapshot(self, rank: int) -> StatusReply | None:
-        """What a rank said last; None if it has said nothing yet."""
+        """Return a rank's last report; None if there is none yet."""
         return self._snapshots.get(rank)
 
     def doing(self, rank: int, generation: int) -> CollectiveState:
-        """How far a rank is in a generation, as far as is known."""
+        """Return how far a rank is in a generation, as far as is known."""
         known = self._doings.get(rank)
         return known[1] if known is not None and known[0] == generation else CollectiveState()
 
     def doings(self, generation: int) -> dict[int, CollectiveState]:
-        """How far each living rank is in a generation."""
+        """Return how far each living rank is in a generation."""
         return {rank: self.doing(rank, generation) for rank in self.living}
 
     def silent_for(self, ranks: Iterable[int], seconds: float) -> list[int]:
-        """Those of some living ranks that have said nothing for so long, though they are asked all the time."""
+        """Return those of some living ranks that have sent nothing for ``seconds``, though constantly asked."""
         now = time.monotonic()
         return [rank for rank in ranks if rank not in self.dead and now - self._heard.get(rank, now) > seconds]
 
     def note_death(self, rank: int, status: int | None, *, oom: bool = False) -> str:
-        """Take the end of a rank's process; return it in words."""
+        """Record the end of a rank's process; return it in words."""
         with self._changed:
             self.dead[rank] = how_it_ended(status, oom=oom)
             self._changed.notify_all()
         return self.dead[rank]
 
     def begin_again(self, ranks: Iterable[int]) -> None:
-        """New processes are about to take the places of these ranks."""
+        """Reset these ranks, before new processes take their places."""
         with self._changed:
             for rank in ranks:
                 self.attached.discard(rank)
@@ -149,28 +149,28 @@ class Roster:
                     known.pop(rank, None)
 
     def note_end(self, rank: int, state: str) -> None:
-        """A part of a cell has ended: what the rank said before is past. It is "idle", "failed" or "interrupted"."""
+        """Record the end of a rank's part of a cell, as "idle", "failed" or "interrupted"; earlier reports are past."""
         with self._changed:
             self._ended[rank] = time.monotonic(), time.time(), state
 
     def note_error(self, rank: int, failure: Failure | None) -> None:
-        """A rank's part of a cell has ended, well or not; of its last error one line is kept."""
+        """Record how a rank's part of a cell has ended; keep one line of its last error."""
         with self._changed:
             self._errors.pop(rank, None)
             if failure is not None:
                 self._errors[rank] = first_line(failure)
 
     def forget_errors(self) -> None:
-        """What went wrong before is mended, or was in a cell before the one that begins."""
+        """Forget earlier errors: they are repaired, or belong to a cell before the one that begins."""
         with self._changed:
             self._errors.clear()
 
     def dead_among(self, ranks: Iterable[int]) -> list[int]:
-        """Those of some ranks whose process has ended."""
+        """Return those of some ranks whose process has ended."""
         return [rank for rank in ranks if rank in self.dead]
 
     def views(self, *, stopped: bool = False) -> list[RankView]:
-        """The panel's rows, in rank order."""
+        """Return the panel's rows, in rank order."""
         return [self._view(place, stopped=stopped) for place in self.places]
 
     def _view(self, place: RankPlacement, *, stopped: bool) -> RankView:
@@ -180,7 +180,7 @@ class Roster:
             snapshot = structs.replace(snapshot, state=how, since=since)
         state, note = (snapshot.state if snapshot else "idle"), ""
         if state in ("failed", "interrupted") and place.rank not in self._errors:
-            state = "idle"  # that was in a cell before the last one
+            state = "idle"  # the failure was in a cell before the last one
         if place.rank in self.dead:
             state, note = "dead", self.dead[place.rank]
         elif stopped:
@@ -206,7 +206,7 @@ class Roster:
         )
 
     def log(self, rank: int, lines: int = 40) -> str:
-        """The end of a rank's log: what its engine logged, and what it wrote to descriptor 2 at last."""
+        """Return the end of a rank's log: what its engine logged, and what it last wrote to descriptor 2."""
         parts = [tail(self._home.log(rank), lines), tail(self._home.captured(rank, "stderr"), lines)]
         return "\n".join(part for part in parts if part.strip("\0\n ")) or "(nothing)"
 
@@ -218,7 +218,7 @@ def _since(snapshot: StatusReply | None, state: str) -> float:
 
 
 def ends_of(ranks: Iterable[int], causes: Mapping[int, str]) -> str:
-    """Say of some dead ranks how each has ended, those that ended alike together.
+    """Describe how each of some dead ranks has ended, those that ended alike together.
 
     >>> ends_of([1, 2, 3], {1: "was killed by SIGKILL", 2: "ended with exit code 3", 3: "was killed by SIGKILL"})
     'ranks 1,3 were killed by SIGKILL and rank 2 ended with exit code 3'

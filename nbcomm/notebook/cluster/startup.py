@@ -1,4 +1,4 @@
-"""Brings a world up: processes, links, places, process group. Fails with the log of whoever failed."""
+"""The start of a world: processes, links, places, process group. A failure comes with the log of the failed rank."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ TORCHS_OWN_GROUPS = (
     "The process groups are torch's own: nbcomm does not detect deadlocks, does not compare mismatched calls, and "
     "after an interrupt in a collective or a heal, subgroups and modules that hold a group must be created again."
 )
-"""What a world is without process groups of ours."""
+"""The notice of a world without nbcomm's process groups."""
 
 _TICK = 0.1
 
 
 class Startup:
-    """One start, step by step; meanwhile the session's link delivers into the roster.
+    """One start, step by step; meanwhile the session's link fills in the roster.
 
     Args:
-        wishes: what is wanted.
+        wishes: the user's request.
         processes: starts them; the fork server may still be importing torch.
-        roster: is filled in by the link as the ranks report.
-        progress: told how it comes along.
+        roster: the link fills it in as the ranks report.
+        progress: called with each step.
     """
 
     def __init__(self, wishes: Wishes, processes: Processes, roster: Roster, progress: Progress) -> None:
         self.notice = ""
-        """What the user should know of the devices that were chosen, or of how the ranks were started."""
+        """What the user should know of the chosen devices, or of how the ranks were started."""
         self._wishes = wishes
         self._processes = processes
         self._roster = roster
@@ -52,10 +52,10 @@ class Startup:
         self._deadline = time.monotonic() + wishes.timeout
 
     def launch(self) -> None:
-        """Start the processes; returns before they are up.
+        """Start the processes; return before they are up.
 
         Raises:
-            StartError: the wish cannot be granted, or the fork server failed.
+            StartError: the request cannot be met, or the fork server failed.
         """
         self._progress("importing torch", 0, self._wishes.n or 0)
         import ipyparallel  # noqa: F401 - while the fork server imports torch: it takes long, too
@@ -88,7 +88,7 @@ class Startup:
         )
 
     def form_group(self, generations: Generations) -> None:
-        """Have all ranks join the process group's first generation: with groups of ours, or else with torch's own.
+        """Make all ranks join the process group's first generation: with nbcomm's groups, or else with torch's own.
 
         Raises:
             StartError: a rank could not, or the time is over.
@@ -108,7 +108,7 @@ class Startup:
         self._notice(untested(self._roster.hellos[0].torch))
 
     def _form(self, generations: Generations) -> dict[int, Failure]:
-        """Have all ranks join a generation; once none is under way, return what the first said that could not."""
+        """Make all ranks join a generation; return the first failures, once no request is under way."""
         request = generations.order()
         failed: dict[int, Failure] = {}
         while not request.wait(_TICK):
@@ -131,7 +131,7 @@ class Startup:
 
 
 def _free_port() -> int:
-    """A TCP port that was free a moment ago, for libraries that read MASTER_PORT; nbcomm itself uses none."""
+    """Return a TCP port that was free a moment ago, for libraries that read MASTER_PORT; nbcomm itself uses none."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

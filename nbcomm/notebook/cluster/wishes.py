@@ -1,4 +1,4 @@
-"""What a world shall be like, as its user asks for it."""
+"""The properties of a world that its user asks for."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 Progress = Callable[[str, int, int], None]
-"""Told what the start is doing, how many ranks are ready, and of how many."""
+"""Called with the start's current step, the number of ready ranks, and the number of all."""
 
 
 @dataclass(frozen=True)
 class Wishes:
-    """What the user asked for.
+    """The user's request.
 
     Attributes:
         n: number of ranks; None for one per GPU; without a GPU 4, or 2 on a machine with one core.
@@ -19,7 +19,7 @@ class Wishes:
         backend: a `torch.distributed` backend in place of the one that suits the device.
         timeout: time limit of the start, in seconds.
         grace: seconds that the world lives on when its notebook has died.
-        name: what the notebook calls the world; empty for the one that it uses where it names none.
+        name: the notebook's name for the world; empty for the default one.
     """
 
     n: int | None = None

@@ -1,1 +1,1 @@
-"""What a cell has on the page: areas, screens, displays that change, and the items that they are made of."""
+"""What a cell has on the page: areas, screens, displays that change, and the items that they consist of."""

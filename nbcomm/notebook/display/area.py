@@ -1,7 +1,7 @@
 """Where a cell's output is shown: under a Jupyter cell, in a terminal, or in a list for tests.
 
-An area belongs to the cell that ran when `current_area` was called. What is written to it later, from any
-thread, still lands there; `print` would go to whichever cell runs by then.
+An area belongs to the cell that ran when `current_area` was called. What is written to it later, from any thread, still
+appears there; `print` would write to the cell that runs then.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Area(Protocol):
 
     Attributes:
         updates: whether a display can be replaced in place and the area can be cleared.
-        comms: whether there may be a page that widgets speak with.
+        comms: whether there may be a page with widgets.
     """
 
     updates: bool
@@ -35,7 +35,7 @@ class Area(Protocol):
         """Replace what is shown under the ``display_id``."""
 
     def clear(self, *, wait: bool) -> None:
-        """Remove all output; with ``wait``, when the next comes."""
+        """Remove all output; with ``wait``, when the next output comes."""
 
     def comm(self, kind: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]) -> None:
         """Send a comm's message: "open", "msg" or "close"."""
@@ -44,9 +44,9 @@ class Area(Protocol):
 class JupyterArea:
     """The output of the cell that runs now in this ipykernel.
 
-    Messages are sent with the cell's own parent header, as ipykernel's publisher does it. Going through
-    ``sys.stdout`` and ``display`` would look the header up when it is too late: since ipykernel 7 a thread
-    without a context of its own gets that of the cell which runs then.
+    Messages are sent with the cell's own parent header, as ipykernel's publisher does it. ``sys.stdout`` and
+    ``display`` would look the header up too late: since ipykernel 7 a thread without a context of its own gets that of
+    the cell which runs then.
     """
 
     comms = True
@@ -56,9 +56,9 @@ class JupyterArea:
         self._session = publisher.session
         self._socket = publisher.pub_socket
         self._parent = dict(publisher.parent_header)
-        # What the notebook's own code has printed so far is still in a buffer, and comes first.
+        # What the notebook's own code has printed so far is still in a buffer, and must come first.
         for stream in (sys.stdout, sys.stderr):
-            # A flush waits for ipykernel's output thread, half a millisecond: spare it where nothing is buffered.
+            # A flush waits for ipykernel's output thread, half a millisecond: skip it if nothing is buffered.
             if getattr(stream, "_flush_pending", True):
                 stream.flush()
 
@@ -71,7 +71,7 @@ class JupyterArea:
         self._show("display_data", data, metadata, display_id)
 
     def update(self, data: dict[str, Any], metadata: dict[str, Any], display_id: str) -> None:
-        """Replace what is shown under the ``display_id``; where nothing can be replaced, show the new value below."""
+        """Replace what is shown under the ``display_id``; if nothing can be replaced, show the new value below."""
         if self.updates:
             self._show("update_display_data", data, metadata, display_id)
         elif data:
@@ -103,7 +103,7 @@ class JupyterArea:
         from ipykernel.jsonutil import json_clean
 
         message = self._session.msg(kind, json_clean(content), parent=self._parent, metadata=metadata)
-        # The socket is ipykernel's hand-over to its output thread: safe from any thread, in order.
+        # The socket is ipykernel's queue to its output thread: safe from any thread, in order.
         self._session.send(self._socket, message, ident=topic.encode(), buffers=[*buffers])
 
 
@@ -117,7 +117,7 @@ class TerminalArea:
 
     def __init__(self, shell: Any = None) -> None:
         self._streams = {"stdout": sys.stdout, "stderr": sys.stderr}
-        # Looked up now: within a `capture_output` block it is the block's own publisher.
+        # Looked up now: inside a `capture_output` block it is the block's own publisher.
         self._publisher = None if shell is None else shell.display_pub
 
     def stream(self, name: str, text: str) -> None:
@@ -142,14 +142,14 @@ class TerminalArea:
             self.display(data, metadata)
 
     def clear(self, *, wait: bool) -> None:
-        """Nothing: what a terminal has shown stays."""
+        """Keep all output: a terminal cannot remove it."""
 
     def comm(self, kind: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]) -> None:
-        """Nothing: there is no page."""
+        """Drop the message: there is no page."""
 
 
 class RecordingArea:
-    """An area for tests: keeps the calls, and the outputs that a notebook would be left with.
+    """An area for tests: it keeps the calls, and the outputs that a notebook would have at the end.
 
     Attributes:
         calls: the name and arguments of each call.
@@ -191,7 +191,7 @@ class RecordingArea:
             self.outputs.clear()
 
     def comm(self, kind: str, content: dict[str, Any], metadata: dict[str, Any], buffers: Sequence[bytes]) -> None:
-        """Note a comm's message."""
+        """Record a comm's message."""
         self.calls.append(("comm", kind, content, metadata, [*buffers]))
 
     def _begin(self, *call: Any) -> None:
@@ -214,19 +214,19 @@ class RecordingArea:
 
     @property
     def text(self) -> str:
-        """All that is shown, a line's end after each output that has none."""
+        """All that is shown, with a newline after each output that has none."""
         return "".join(text if not text or text.endswith("\n") else text + "\n" for text in self.shown)
 
 
 def current_area() -> Area:
-    """The area of the cell that runs now: call this on the thread that runs it."""
+    """Return the area of the cell that runs now; must be called on the thread that runs it."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     if shell is None:
         return TerminalArea()
     iostream = sys.modules.get("ipykernel.iostream")
     publisher = shell.display_pub
-    # Both are replaced while output is captured (%%capture, redirect_stdout); then it must go there.
+    # Both are replaced while output is captured (%%capture, redirect_stdout); then output must go there.
     if (
         iostream is not None
         and isinstance(sys.stdout, iostream.OutStream)

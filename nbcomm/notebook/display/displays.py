@@ -24,12 +24,12 @@ PATIENCE = 0.25
 
 
 def label(ranks: Iterable[int]) -> str:
-    """The prefix of what these ranks show: ``[0-3]``."""
+    """Return the prefix of what these ranks show: ``[0-3]``."""
     return f"[{fold(ranks)}]"
 
 
 def prefixed(prefix: str, text: str) -> str:
-    """Text behind a prefix, further lines indented so that they line up; ends with a line's end."""
+    """Return text after a prefix, with further lines indented to line up, and a newline at the end."""
     if not text:
         return f"{prefix}\n"
     if "\n" in text:
@@ -187,7 +187,7 @@ class DisplayRegistry:
     """The displays that ranks can update: the newest ones of this process, of all cells.
 
     Args:
-        size: how many there are at most.
+        size: the most displays.
         held: bytes that all but the newest may hold.
     """
 
@@ -206,14 +206,14 @@ class DisplayRegistry:
         self._note(key, part.first)
 
     def _note(self, key: tuple[int, str], value: Version) -> None:
-        """Take the size of a new value; the oldest displays are forgotten where they are too many, or too large."""
+        """Add the size of a new value; forget the oldest displays if they are too many, or too large."""
         self._held[key] = max(self._held.get(key, 0), value.size)
         while len(self._shown) > 1 and (len(self._shown) > self._size or sum(self._held.values()) > self._most):
             forgotten, _ = self._shown.popitem(last=False)
             del self._held[forgotten]
 
     def update(self, rank: int, display_id: str, value: Version) -> list[Rich] | None:
-        """Give the rank's displays of this id a new value; None if there are none."""
+        """Give the rank's displays of this id a new value, and return them; None if there are none."""
         parts = self._shown.get((rank, display_id))
         if parts is None:
             return None

@@ -1,4 +1,4 @@
-"""Whether the front end replaces what it has shown: no message says so, so it is known by who started the kernel."""
+"""Whether the front end can replace what it has shown. No message says so: the kernel's parent process shows it."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CONSOLES = {"jupyter-console", "jupyter_console", "jupyter-qtconsole", "qtconso
 
 
 def shows_updates() -> bool:
-    """Whether a display can be replaced in place.
+    """Return whether a display can be replaced in place.
 
-    Where it cannot, a display that was updated would stay for ever as it was first shown, and the rest be lost.
+    If not, an updated display would keep its first value for ever, and the later ones would be lost.
     """
     return not os.environ.get(NO_UPDATES) and not _is_of_a_console()
 
@@ -34,7 +34,7 @@ def _is_of_a_console() -> bool:
 
 
 def is_console(command: Sequence[str]) -> bool:
-    """Whether a command line is of a console that ignores updates.
+    """Return whether a command line is of a console that ignores updates.
 
     >>> is_console(["python3", "-m", "jupyter_console", "--kernel", "nbcomm"])
     True

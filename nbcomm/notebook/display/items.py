@@ -1,4 +1,4 @@
-"""What a rank shows, cut into the pieces that are compared, folded and shown."""
+"""What a rank shows, split into the pieces that are compared, folded and shown."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ VIEW = "application/vnd.jupyter.widget-view+json"
 """The MIME type of a widget's view."""
 
 _DEEPEST = 100
-"""Levels of nesting that are kept where not all can be shown."""
+"""Levels of nesting that are kept if the value is nested too deeply."""
 
 _VERSIONS = 16 << 20
-"""Bytes that the values of one display may take on which the ranks have not agreed, beside the present one."""
+"""Bytes that one display's values may take on which the ranks have not agreed, beside the current one."""
 
 _encoder = msgspec.msgpack.Encoder(order="deterministic")
 
@@ -29,7 +29,7 @@ class Line(NamedTuple):
 
 
 class Version(NamedTuple):
-    """A value of a display: its MIME bundle, what tells it from others, and how many bytes it takes."""
+    """A value of a display: its MIME bundle, a digest that identifies it, and its size in bytes."""
 
     digest: bytes
     data: dict[str, Any]
@@ -40,7 +40,7 @@ class Version(NamedTuple):
 def version(data: dict[str, Any], metadata: dict[str, Any]) -> Version:
     """Digest a MIME bundle, so that byte-identical bundles are equal and images are compared once.
 
-    What has no place in JSON is replaced first: whatever a cell displays can be digested and shown.
+    Values that JSON does not have are replaced first: anything that a cell displays can be digested and shown.
     """
     bundle: tuple[Any, Any] = data, metadata
     try:
@@ -53,7 +53,7 @@ def version(data: dict[str, Any], metadata: dict[str, Any]) -> Version:
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
-    """Replace what `msgspec` does not take: keys such as tuples, half characters, huge integers, deep nesting."""
+    """Replace what `msgspec` does not accept: keys such as tuples, lone surrogates, huge integers, deep nesting."""
     if value is None or isinstance(value, bool | float | bytes):
         return value
     if isinstance(value, int) and -(1 << 63) <= value < 1 << 64:
@@ -68,19 +68,19 @@ def _plain(value: Any, depth: int = 0) -> Any:
 
 
 def _key(key: Any) -> str:
-    """A key as JSON has it: ``true`` and ``null``, and all else as Python writes it."""
+    """Return a key as JSON has it: ``true`` and ``null``, and all else as Python writes it."""
     return json.dumps(key) if key is None or isinstance(key, bool) else str(key).encode(errors="replace").decode()
 
 
 class Place(Protocol):
-    """Where displays stand that are shared by ranks; see `displays.Slot`."""
+    """The place of displays that ranks share; see `displays.Slot`."""
 
     @property
     def screen(self) -> Any:
         """The `Screen` that it is on."""
 
     def join(self, rank: int, part: Rich) -> None:
-        """Another rank shows the same there."""
+        """Add another rank that shows the same there."""
 
     def refresh(self, now: float, *, final: bool = False) -> bool:
         """Show what has changed; return whether there may be more to show later."""
@@ -89,8 +89,8 @@ class Place(Protocol):
 class Rich:
     """One rank's display that is more than text, or that has a ``display_id``.
 
-    Folding compares what was shown first; ``versions`` are its values since the ranks last agreed, the
-    current one last. ``slot`` is where it is on the screen, once it is there.
+    Folding compares what was shown first; ``versions`` are its values since the ranks last agreed, the current one
+    last. ``slot`` is its place on the screen, once it has one.
     """
 
     __slots__ = ("display_id", "first", "slot", "versions")
@@ -103,11 +103,11 @@ class Rich:
 
     @property
     def fixed(self) -> bool:
-        """Whether it can be shown only where it stays, since it may change there."""
+        """Whether it cannot be moved on the screen once it is shown, since it may change there."""
         return bool(self.display_id)
 
     def change(self, value: Version) -> None:
-        """It has a new value; of those before as many are kept as are not too large together."""
+        """Add a new value; keep as many of the earlier ones as are not too large together."""
         self.versions.append(value)
         size = sum(version.size for version in self.versions)
         while size > _VERSIONS and len(self.versions) > 1:
@@ -135,7 +135,7 @@ class View(Rich):
 
     @property
     def fixed(self) -> bool:
-        """Whether it can be shown only where it stays: it shares its place with other ranks' views."""
+        """Whether it cannot be moved on the screen once it is shown: it shares its place with other ranks' views."""
         return True
 
 
@@ -143,15 +143,15 @@ Piece = Line | Rich
 
 
 def size_of(piece: Piece) -> int:
-    """How much a piece holds, about, in letters or bytes."""
+    """Return roughly how much a piece holds, in characters or bytes."""
     return len(piece.text) if isinstance(piece, Line) else piece.first.size
 
 
 class FoldedItem:
     """Pieces that are shown once, with the ranks that agree on them.
 
-    ``parts`` are the ranks' own `Rich` objects. ``forced``: it came out before all ranks were heard, and
-    ranks may still join it.
+    ``parts`` are the ranks' own `Rich` objects. ``forced``: it was shown before all ranks had reported, and ranks may
+    still join it.
     """
 
     __slots__ = ("forced", "parts", "piece", "ranks")

@@ -1,9 +1,9 @@
-"""What may still change at the end of a cell's output: text and displays that wait for other ranks, shown meanwhile.
+"""The end of a cell's output that may still change: text and displays that wait for other ranks, shown meanwhile.
 
 It is a column of frames. A frame is an output for text and, below it, one for a display; the text's last line is the
-display's label. What a rank shows late takes its place by updates of these outputs. A display stays in its frame if it
+display's label. What a rank shows late gets its place by updates of these outputs. A display stays in its frame if it
 can: to move it costs its bytes once more, and a script in it would run again. So frames are left blank for ranks that
-may still show something above it, and displays that must move do so seldom if they are large.
+may still show something above it, and large displays are moved seldom.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ if TYPE_CHECKING:
     from .items import Version
 
 BYTES_PER_SECOND = 250_000
-"""Of updates, in text or displays that move: a Jupyter server drops output above 1 MB/s."""
+"""Bytes of updates, in text or moved displays: a Jupyter server drops output above 1 MB/s."""
 
 _BLANK = 8
-"""So many frames are left blank at most, with those of the cell that have stayed so: front ends cut long outputs."""
+"""The most blank frames, with those of the cell that stayed blank: front ends cut long outputs."""
 
 
 def text_bundle(text: str) -> dict[str, Any]:
-    """A MIME bundle of text. An empty text is an empty bundle, for which a notebook draws nothing."""
+    """Return a MIME bundle of text. An empty text is an empty bundle, for which a notebook draws nothing."""
     return {"text/plain": text} if text else {}
 
 
 def new_display_id() -> str:
-    """A display_id that nobody else has."""
+    """Return a unique display_id."""
     return f"nbcomm-{uuid4().hex}"
 
 
@@ -41,7 +41,7 @@ class ScreenPicture:
     Args:
         label: of its ranks.
         value: what is displayed.
-        room: how many other displays may still come right above it.
+        room: how many other displays may still appear directly above it.
     """
 
     __slots__ = ("_above", "_frame", "label", "room", "value")
@@ -54,7 +54,7 @@ class ScreenPicture:
         self._frame: _Frame | None = None
 
     def settle(self, frame: _Frame, above: str) -> None:
-        """It stays in this frame, below this text and its label."""
+        """Settle the display in this frame, below this text and its label."""
         self._frame, self._above = frame, above
 
     def stand(self, area: Area) -> None:
@@ -63,14 +63,14 @@ class ScreenPicture:
         self._frame.write(area, self.label)
 
     def relabel(self, area: Area, label: str) -> None:
-        """More ranks show the same."""
+        """Change the label: more ranks show the same."""
         self.label = label
         if self._frame is not None:
             self._frame.write(area, self._above + label)
 
 
 class _Frame:
-    """An output for text and one for a display. The last frame has no output for a display before it needs one."""
+    """An output for text and one for a display. The last frame gets its output for a display only when it needs one."""
 
     __slots__ = ("_body_id", "_text", "_text_id", "digest")
 
@@ -85,7 +85,7 @@ class _Frame:
         return not self._text and not self.digest
 
     def write(self, area: Area, text: str) -> int:
-        """Show this text; returns how much was sent."""
+        """Show this text; return how many characters were sent."""
         if not self._text_id:
             self._text_id = new_display_id()
             area.display(text_bundle(text), {}, self._text_id)
@@ -109,7 +109,7 @@ class _Frame:
 
 
 class _Content(NamedTuple):
-    """What goes into one frame."""
+    """The content of one frame."""
 
     above: str
     picture: ScreenPicture | None
@@ -153,7 +153,7 @@ class Live:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is shown that may still change."""
+        """Whether nothing that may still change is shown."""
         return not self._frames
 
     @property
@@ -172,7 +172,7 @@ class Live:
         self._pending -= Counter([picture.value.digest])
 
     def refresh(self) -> int:
-        """Show everything at its place; returns how much text was sent."""
+        """Show everything at its place; return how many characters were sent."""
         contents = _contents([*self.settled, *self.tail])
         there = [frame.digest for frame in self._frames]
         staying = _staying([content.digest for content in contents], there)
@@ -181,7 +181,7 @@ class Live:
         in_order = not moved or now >= self._next_move
         if in_order:
             self._next_move = max(self._next_move, now + moved / BYTES_PER_SECOND)
-        else:  # what is new is seen at once, below the rest
+        else:  # new content is visible at once, below the rest
             contents = _as_shown(contents, there)
             staying = _staying([content.digest for content in contents], there)
         places, sent = self._fill(contents, staying)
@@ -191,7 +191,7 @@ class Live:
         return sent
 
     def end(self) -> list[tuple[str, str]]:
-        """Let what is settled stay and the rest vanish; returns the lines that are to be shown as streams below."""
+        """Keep what is settled and remove the rest; return the lines that are to be shown as streams below."""
         pictures = [i for i, part in enumerate(self.settled) if isinstance(part, ScreenPicture)]
         below = pictures[-1] + 1 if pictures else 0
         lines = cast("list[tuple[str, str]]", self.settled[below:])
@@ -204,7 +204,7 @@ class Live:
         return lines[stay:]
 
     def _fill(self, contents: list[_Content], staying: dict[int, int]) -> tuple[list[int], int]:
-        """Put contents into frames, some of them where they are; returns their places, and how much text was sent."""
+        """Put contents into frames, some where they are; return their places, and the number of characters sent."""
         places: list[int] = []
         kept = sorted(staying)
         for i, content in enumerate(contents):
@@ -228,7 +228,7 @@ class Live:
         return places, sent
 
     def _seal(self, contents: list[_Content], places: list[int]) -> None:
-        """What is settled, down to its last display, changes no more."""
+        """Seal the frames of what is settled, down to its last display: they change no more."""
         pictures = [i for i, part in enumerate(self.settled) if isinstance(part, ScreenPicture)]
         if not pictures:
             return
@@ -243,7 +243,7 @@ class Live:
 
 
 def _contents(parts: Sequence[tuple[str, str] | str | ScreenPicture]) -> list[_Content]:
-    """Each display with the text above it, and in the end the text below the last one, if there is any."""
+    """Split into each display with the text above it, and last the text below the last display, if there is any."""
     contents: list[_Content] = []
     texts: list[str] = []
     for part in parts:
@@ -258,10 +258,10 @@ def _contents(parts: Sequence[tuple[str, str] | str | ScreenPicture]) -> list[_C
 
 
 def _staying(wanted: Sequence[bytes], there: Sequence[bytes]) -> dict[int, int]:
-    """Which contents stay in the frames they are in, as many as can: content -> frame.
+    """Return which contents stay in their frames, as many as possible: content -> frame.
 
-    The frames between two that stay must do for what comes between these. So, where content i is in frame k, k - i must
-    not become less from one that stays to the next: what is looked for is a longest such sequence.
+    The frames between two that stay must suffice for the contents between them. So, where content i is in frame k, k -
+    i must not decrease from one that stays to the next: the result is a longest such sequence.
     """
     frames: dict[bytes, deque[int]] = {}
     for at, digest in enumerate(there):
@@ -290,7 +290,7 @@ def _staying(wanted: Sequence[bytes], there: Sequence[bytes]) -> dict[int, int]:
 
 
 def _moved(contents: list[_Content], staying: dict[int, int], there: Sequence[bytes]) -> int:
-    """How many bytes are sent once more, of displays that are shown already and do not stay."""
+    """Return how many bytes are sent again, of displays that are shown already and do not stay."""
     shown = Counter(there) - Counter(there[at] for at in staying.values())
     moved = 0
     for i, content in enumerate(contents):
@@ -301,6 +301,6 @@ def _moved(contents: list[_Content], staying: dict[int, int], there: Sequence[by
 
 
 def _as_shown(contents: list[_Content], there: Sequence[bytes]) -> list[_Content]:
-    """The contents in the order in which they are on the screen now, what is new behind them, text in the end."""
+    """Return the contents in their current order on the screen, new ones after them, text last."""
     at = {digest: i for i, digest in reversed(list(enumerate(there)))}
     return sorted(contents, key=lambda content: (content.picture is None, at.get(content.digest, len(there))))

@@ -1,10 +1,10 @@
 """What one cell has on the screen, in order: settled text, displays, and at most one live text at the end.
 
-Settled text goes out as ordinary stream messages. What may still change is kept in displays that are
-updated in place, the live part. Once it is there, settled lines go into it too, above what may change, until
-it is full or a display must come after it; then it is frozen: its lines on stdout stay where they are, and
-from the first line on stderr they go out as streams, so that stderr looks like stderr. Only what stands above
-a display of the live part stays there in any case.
+Settled text is sent as ordinary stream messages. What may still change is kept in displays that are updated in place,
+the live part. Once there is one, settled lines go into it too, above what may change, until it is full or a display
+must come after it. Then it is frozen: its lines on stdout stay where they are, and from the first line on stderr they
+are sent as streams, so that stderr looks like stderr. Only lines above a display of the live part stay there in any
+case.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .live import BYTES_PER_SECOND, Live, ScreenPicture
 
 _FULL_LINES = 100
 _FULL_CHARS = 8_000
-_BACKOFF = (0.25, 4.0)  # seconds without a live text after one that was full within a second: it doubles
+_BACKOFF = (0.25, 4.0)  # seconds without a live text after one that was full within a second: they double
 _LIVE_INTERVAL = 0.09  # seconds between two updates: ten a second, with some slack for the caller's clock
 
 
@@ -45,15 +45,16 @@ class Screen:
             return
         self._live.write(stream, text)
         full = len(self._live.settled) >= _FULL_LINES or self._live.chars >= _FULL_CHARS
-        if full and not self._live.holds:  # or the displays would vanish, to be shown again
-            # Where so much is settled at once, the person sees it move; a notebook full of small outputs helps nobody.
+        if full and not self._live.holds:  # otherwise the displays would vanish, and be shown again
+            # When so much is settled at once, the user sees progress anyway; many small outputs in a notebook are
+            # useless.
             now = self._clock()
             self._backoff = min(2 * self._backoff, _BACKOFF[1]) if now - self._live.opened < 1 else _BACKOFF[0]
             self.freeze()
             self._next_update = max(self._next_update, now + self._backoff)
 
     def live(self, tail: Sequence[str | ScreenPicture]) -> None:
-        """Show what may still change after all that is settled."""
+        """Show what may still change, after all that is settled."""
         if not self.area.updates:
             self.flush()
             return
@@ -91,7 +92,7 @@ class Screen:
         self.area.display(data, metadata, display_id)
 
     def picture(self, picture: ScreenPicture, *, joinable: bool = False) -> None:
-        """Show a display under its label after all that is settled.
+        """Show a display under its label, after all that is settled.
 
         Args:
             picture: the display.
@@ -127,14 +128,14 @@ class Screen:
             self.area.clear(wait=False)
 
     def freeze(self) -> None:
-        """End the live part: what is settled in it stays, and what is not leaves the screen."""
+        """End the live part: what is settled in it stays, and the rest leaves the screen."""
         live, self._live = self._live, None
         if live is not None:
             self._unsent = live.end() + self._unsent
             self._blank = live.blank
 
     def flush(self) -> None:
-        """Send the settled text that waits to be sent: one message for each run of the same stream."""
+        """Send pending settled text: one message for each run of the same stream."""
         if not self._unsent:
             return
         unsent, self._unsent = self._unsent, []
@@ -147,7 +148,7 @@ class Screen:
                 run.clear()
 
     def close(self) -> None:
-        """Everything is settled and shown."""
+        """Show everything as settled, and close."""
         self.freeze()
         self.flush()
         self.closed = True

@@ -1,9 +1,9 @@
-r"""From what a rank wrote to lines: what a terminal would have left of it.
+r"""The lines that a terminal would show of a rank's output.
 
-Output comes in chunks of any length, and the lines do not depend on where it was cut. A carriage return
-goes back to the start of the line, so a progress bar is one line that changes; ``\b``, erase-line and
-sideways cursor moves are followed too. Colours stay; one that is still on at the end of a line is turned
-off there and on again in the next line, or it would spill over to the prefix and to other ranks.
+Output comes in chunks of any length, and the lines do not depend on where it was cut. A carriage return goes back to
+the start of the line, so a progress bar is one line that changes; ``\b``, erase-line and sideways cursor moves are
+followed too. Colours stay; one that is still on at the end of a line is turned off there and on again in the next line,
+or it would spill over to the prefix and to other ranks.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ _CUT = re.compile(r"(?:\r+|\x1b(?:\[[0-9;?]*[ -/]*|\][^\x07\x1b]*\x1b?)?)\Z")
 _RESET = "\x1b[0m"
 _LONGEST_ESCAPE = 4096
 _MOST_ROWS = 8
-_MOST_DIGITS = 9  # Python reads no number of thousands of digits
+_MOST_DIGITS = 9  # Python refuses to read a number of thousands of digits
 
 
 class LineReader:
     """The lines of one stream of one rank.
 
-    Nested progress bars are rows: a bar is followed by a line's end, the bar below it, and a move up again.
-    So a bar whose line has ended may still change. It is finished when something else is written, in
-    this stream or in another one (`release`).
+    Nested progress bars are rows: a bar is followed by a newline, the bar below it, and a move up again. So a bar whose
+    line has ended may still change. It is finished when something else is written, in this stream or in another one
+    (`release`).
     """
 
     def __init__(self) -> None:
@@ -62,7 +62,7 @@ class LineReader:
         return [row for row in rows if row.strip()]
 
     def feed(self, text: str) -> list[str]:
-        """Read a chunk; returns the lines it completes, without their ends."""
+        """Read a chunk; return the lines that it completes, without their newlines."""
         plain = "\x1b" not in text and "\r" not in text and "\b" not in text
         if plain and not self._held and not self._style and not self.is_bar:
             lines = text.split("\n")
@@ -88,13 +88,13 @@ class LineReader:
         return lines
 
     def release(self) -> list[str]:
-        """Something else is written: the bars whose lines have ended are finished."""
+        """Finish the bars whose lines have ended, before something else is written; return their lines."""
         lines = [bar.text() for bar in self._above]
         self._above.clear()
         return lines
 
     def finish(self) -> list[str]:
-        """End the line that has no end; bars that erased themselves are dropped."""
+        """End the line that has no newline; bars that erased themselves are dropped."""
         if self._held.strip("\r"):
             self._write(self._held.strip("\r"))
         bars = [*self._above, *([] if self._bar is None else [self._bar]), *self._below]
@@ -105,7 +105,7 @@ class LineReader:
         return lines
 
     def _down(self) -> list[str]:
-        """A line's end: to the row below, which is a new one where no bar is nested."""
+        """Move to the row below after a newline; it is a new row if no bar is nested."""
         if self._below:
             self._above.append(self._as_bar())
             self._bar = self._below.pop(0)
@@ -143,7 +143,7 @@ class LineReader:
 
 
 def _number(digits: str) -> int:
-    """The number in an escape sequence; 0 if there is none. Whoever writes a huge one means as far as it goes."""
+    """Return the number in an escape sequence; 0 if there is none. A huge one means as far as possible."""
     return int(digits[:_MOST_DIGITS]) if digits.isdigit() else 0
 
 
@@ -158,11 +158,11 @@ class _Bar:
         self._overwritten = False
 
     def home(self) -> None:
-        """Go to the start of the row."""
+        """Move to the start of the row."""
         self._cursor = 0
 
     def write(self, part: str) -> None:
-        """Follow text, colours and moves within the row."""
+        """Apply text, colours and moves within the row."""
         for token in _TOKEN.finditer(part):
             word = token[0]
             if word == "\r":
@@ -210,7 +210,7 @@ class _Bar:
         self._cursor = end
 
     def text(self) -> str:
-        """The line as it stands; the blanks that erased a longer text are not part of it."""
+        """Return the current line, without the blanks that erased a longer text."""
         text = self._text.rstrip(" ") if self._overwritten else self._text
         if self._styles is None:
             return text
@@ -224,17 +224,17 @@ class _Bar:
 
 
 def _after(style: str, word: str) -> str:
-    """The colours that are on after one more colour sequence."""
+    """Return the colours that are on after one more colour sequence."""
     *_, last = numbers = word[2:-1].split(";")
     if not last.strip("0"):
         return ""
-    if numbers == ["39"]:  # the text's own colour again, as IPython ends what it has coloured
+    if numbers == ["39"]:  # the default text colour, by which IPython ends its colours
         return _TEXT_COLOUR.sub("", style)
     return style.replace(word, "") + word if len(style) < 100 else word
 
 
 def _closed(style: str, text: str) -> tuple[str, str]:
-    """The line with its colours on at its start and off at its end, and those that were on there."""
+    """Return the line with its colours on at the start and off at the end, and the colours that were on there."""
     if not style and "\x1b" not in text:
         return text, ""
     on = style
@@ -251,8 +251,8 @@ def _closed(style: str, text: str) -> tuple[str, str]:
 class Reader:
     """One rank's output of one cell, as pieces.
 
-    A line takes its place when it is finished, so that a progress bar on stderr does not hold back what is
-    printed meanwhile. A display finishes the unfinished lines before it, as it does in a notebook, but for bars.
+    A line takes its place when it is finished, so that a progress bar on stderr does not hold back what is printed
+    meanwhile. A display finishes the unfinished lines before it, except for bars, as it does in a notebook.
     """
 
     def __init__(self) -> None:
@@ -260,7 +260,7 @@ class Reader:
         self._begun: list[str] = []  # streams with an unfinished line, in the order in which these began
 
     def read(self, item: Item) -> Iterable[Piece | Clear | Display]:
-        """Read one item; a `Display` comes back as it is if it is an update, and so does a `Clear`."""
+        """Read one item; a `Display` that is an update is returned unchanged, and so is a `Clear`."""
         if isinstance(item, Text):
             return self._read_text("stderr" if item.stream == "stderr" else "stdout", item.text)
         if isinstance(item, Clear):
@@ -269,17 +269,17 @@ class Reader:
             return [item]
         if isinstance(item, Display) and item.update:
             return [item]
-        if isinstance(item, CommFromRank):  # `mirrors` has heard it
+        if isinstance(item, CommFromRank):  # `mirrors` has handled it
             return []
         return [*self._finish(bars=False), *piece_of(item)]
 
     def end(self) -> list[Line]:
-        """The cell has ended: its unfinished lines, in the order in which they began."""
+        """Return the cell's unfinished lines at its end, in the order in which they began."""
         return self._finish(bars=True)
 
     @property
     def unfinished(self) -> list[Line]:
-        """The unfinished lines as they stand, in the order in which they began."""
+        """The unfinished lines so far, in the order in which they began."""
         return [Line(name, text) for name in self._begun for text in self._streams[name].unfinished]
 
     def _read_text(self, name: str, text: str) -> list[Line]:
@@ -307,7 +307,7 @@ class Reader:
 
 
 def piece_of(item: Display | Result) -> list[Piece]:
-    """A display as a piece: as text if it is nothing else and can not be updated."""
+    """Return a display as a piece: as text if it is nothing else and cannot be updated."""
     display_id = item.display_id if isinstance(item, Display) else ""
     if not display_id and not item.data:
         return []
@@ -318,7 +318,7 @@ def piece_of(item: Display | Result) -> list[Piece]:
 
 
 def plain_text(data: dict[str, object]) -> str | None:
-    """The text of a bundle that has nothing else; None if it has."""
+    """Return the text of a bundle that has nothing else; None if it has."""
     if set(data) != {"text/plain"}:
         return None
     text = data["text/plain"]

@@ -1,1 +1,1 @@
-"""One request at a time, from its sending to its end: cells, interrupts, questions, the hang watch, values."""
+"""One request at a time, from its sending to its end: cells, interrupts, input, the hang watch, values."""

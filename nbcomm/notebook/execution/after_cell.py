@@ -1,4 +1,4 @@
-"""What a cell was asked to leave behind: pictures of its collectives, a trace in a file."""
+"""What a cell was asked to produce at its end: pictures of its collectives, a trace in a file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ..output.cell_output import CellOutput
 
 
 class Aftermath:
-    """Shows pictures and writes a trace when a cell has ended, well or not.
+    """The pictures and the trace of a cell that has ended, well or not.
 
     Args:
         order: the cell.
@@ -29,7 +29,7 @@ class Aftermath:
         self._places = list(places)
 
     def __call__(self, answers: Mapping[int, Done]) -> None:
-        """Take what the ranks have told at their end."""
+        """Use what the ranks reported at their end."""
         if self._order.draw:
             self._show(answers)
         if self._file is not None:

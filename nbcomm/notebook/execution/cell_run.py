@@ -1,4 +1,4 @@
-"""One cell at a time, from the order to its end: sent to the ranks, shown while it runs, judged by how it ended."""
+"""One cell at a time, from the request to its end: sent to the ranks, shown while it runs, judged by how it ended."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ Aftermath = Callable[[Mapping[int, Done]], None]
 
 
 class CellExecutor:
-    """Where cells are performed.
+    """The executor of cells.
 
     Args:
-        desk: asks, and waits for answers.
-        generations: makes the groups good between cells.
+        desk: sends requests, and waits for answers.
+        generations: repairs the groups between cells.
         size: how many ranks the world has.
         widgets: those of the ranks.
-        settle: lets the notebook's file hold the panel's state; told whether the cell has failed.
-        hurry: told when something begins to run.
+        settle: lets the notebook's file hold the panel's state; called with whether the cell has failed.
+        hurry: called when something begins to run.
 
     Attributes:
         cell: the request that runs, and its output; None between cells.
@@ -69,16 +69,16 @@ class CellExecutor:
         self._hurry = hurry
         self._outputs: PastOutputs[CellOutput] = PastOutputs()
         self._faults = Faults()
-        self._lock = threading.Lock()  # one cell at a time, whatever thread asks
+        self._lock = threading.Lock()  # one cell at a time, from any thread
 
     @property
     def taken(self) -> bool:
-        """Whether something is performed at the moment."""
+        """Whether something is running at the moment."""
         return self._lock.locked()
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Hold the stage, and refuse to wait for it: a cell cannot run inside another."""
+        """Take the executor for the block, and refuse to wait for it: a cell cannot run inside another."""
         if not self._lock.acquire(blocking=False):
             raise StateError("This world is running another cell; wait for it, or interrupt it.")
         try:
@@ -93,10 +93,10 @@ class CellExecutor:
         aftermath: Aftermath = lambda _: None,
         buffers: Sequence[Any] = (),
     ) -> PendingRequest:
-        """Run something on ranks, between two fences, and show what it shows; raise what it raised."""
+        """Run something on ranks, between two fences, and show its output; raise what it raised."""
         with InterruptCounter() as presses:
             busy = sorted(self._desk.busy())
-            if busy and self._generations.due:  # it takes all of them
+            if busy and self._generations.due:  # the groups need all of them
                 who = rank_specs.named(busy)
                 raise StateError(
                     f"{rank_specs.capital(who)} still run{'s' * (len(busy) == 1)} an earlier cell, and all ranks "
@@ -106,7 +106,7 @@ class CellExecutor:
             self._generations.renew(lambda: presses.pressed)
             if presses.pressed:
                 raise Interrupted
-            # Ids are in the order of the asking, and the forming of groups has had one: see `HangWatch._find_lost`.
+            # Ids are in the order of the requests, and the forming of groups has had one: see `HangWatch._find_lost`.
             message = structs.replace(message, id=self._desk.next_id())
             request = self._desk.expect(message.ranks, message.id)
             self.begin(request, output, message.number if isinstance(message, Run) else None)
@@ -115,7 +115,7 @@ class CellExecutor:
         return request
 
     def begin(self, request: PendingRequest, output: CellOutput, number: int | None = 0) -> None:
-        """Be ready for whatever a rank says of it; a cell has a number, 0 if that is not known."""
+        """Prepare for messages about a request; a cell has a number, 0 if that is not known."""
         self.chronicle.begin(number or 0, request.ranks)
         self._run = CellRun(number or 0, request.ranks, output.area)
         if number is not None:
@@ -133,7 +133,7 @@ class CellExecutor:
         presses: InterruptCounter,
         aftermath: Aftermath = lambda _: None,
     ) -> None:
-        """Show it until it has ended on all ranks.
+        """Show the output until the request has ended on all ranks.
 
         Raises:
             CellError: it failed on some rank.
@@ -152,7 +152,7 @@ class CellExecutor:
         finally:
             self.cell = None
             answers = request.answers()
-            # The fence behind the cell stands whatever fails before it.
+            # The fence after the cell holds, whatever fails before it.
             with self._faults.beside("a question could not be closed"):
                 self._desk.questions.end()
             with self._faults.beside("the end of its output could not be shown", _print):
@@ -164,7 +164,7 @@ class CellExecutor:
             self._generations.look_back(answers)
             if not request.waiting_for():
                 presses.again()  # those that were meant for the cell
-                with suppress(StateError, Interrupted):  # the next cell tries again, and says so
+                with suppress(StateError, Interrupted):  # the next cell tries again, and reports it
                     self._generations.renew(presses.again if presses.pressed else lambda: presses.pressed)
             with self._faults.beside("its pictures or its trace could not be made", _print):
                 aftermath(answers)
@@ -176,12 +176,12 @@ class CellExecutor:
                 raise Interrupted(f"the cell was interrupted on {rank_specs.named(interrupted)}.")
             raise error
         if presses.pressed:
-            raise Interrupted  # behind its end: the notebook is still to stop here
+            raise Interrupted  # after its end: the notebook must still stop here
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 
     def show(self, rank: int, message: Output) -> None:
-        """Take what a rank prints and displays."""
+        """Add what a rank prints and displays."""
         output = self._outputs.get(message.run)
         items = self._widgets.hear(rank, message.items, output.area if output is not None else None)
         if output is not None and items:
@@ -189,7 +189,7 @@ class CellExecutor:
             output.feed(rank, items)
 
     def ended(self, rank: int, done: Done) -> bool:
-        """A rank's part has ended: what it prints from now on is late.
+        """Note the end of a rank's part: what it prints from now on is late.
 
         Returns:
             Whether it was a part of a cell.
@@ -205,7 +205,7 @@ def _print(note: str) -> None:
 
 
 def _tell_notes(answers: Mapping[int, Done]) -> None:
-    """Say what the ranks could not do beside the cell."""
+    """Print what the ranks could not do beside the cell."""
     told = [(rank, note) for rank, done in sorted(answers.items()) for note in done.notes]
     alike = rank_specs.together([rank for rank, _ in told], [note for _, note in told])
     for note, those in alike.items():

@@ -1,7 +1,7 @@
-"""Where a notebook's requests go out to its ranks, and where their answers come in and are waited for.
+"""Where a notebook's requests are sent to its ranks, and where their answers arrive and are waited for.
 
-All requests go one way: a message with an id to some ranks, one `Done` back from each, output in between. The
-calling thread waits, so that a person sees the output live, and can interrupt.
+All requests go one way: a message with an id to some ranks, one `Done` back from each, output in between. The calling
+thread waits, so that a user sees the output live, and can interrupt.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from ..cluster.roster import Roster
 
 TICK = 0.05
-"""Seconds between two looks at a request that runs: to render its output, to see whether ■ was pressed."""
+"""Seconds between two looks at a running request: to render its output, and to check whether ■ was pressed."""
 
 _INTERRUPT_PATIENCE = 5.0
-"""Seconds that an interrupted cell has to end before the notebook gives up waiting for it."""
+"""Seconds that an interrupted cell has to end before the notebook stops waiting for it."""
 
 _SILENCE = 1.5
-"""Seconds after which a rank that says nothing at all is taken to be in C code that lets no thread of its run."""
+"""Seconds after which a silent rank is assumed to be in C code that lets none of its threads run."""
 
 _IDS_APART = 1000
-"""How far the ids of a notebook's requests begin from those of the notebook before it."""
+"""The distance between the first id of a notebook's requests and those of the notebook before it."""
 
 
 class Dispatcher:
@@ -42,8 +42,8 @@ class Dispatcher:
 
     Args:
         link: to send by.
-        roster: who has been silent, and for how long.
-        addressed: lets the remedies in a text name this world.
+        roster: knows which ranks are silent, and for how long.
+        addressed: adds this world's name to the remedies in a text.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class Dispatcher:
     ) -> None:
         self._addressed = addressed
         self.seen = 0
-        """The last request of which all has been heard; ranks need not keep what they said of it."""
+        """The last request that was received completely; ranks need not keep their messages about it."""
         self.questions = InputPrompts(link, roster)
-        """What the ranks ask a person."""
+        """The ranks' requests for input."""
         self._link = link
         self._roster = roster
         self._ids = itertools.count(1)
@@ -62,64 +62,64 @@ class Dispatcher:
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────
 
     def next_id(self) -> int:
-        """The id of a new request."""
+        """Return the id of a new request."""
         return next(self._ids)
 
     def expect(self, ranks: Iterable[int], identity: int | None = None) -> PendingRequest:
-        """Take note of a request that the caller sends, or that another notebook has sent."""
+        """Register a request that the caller sends, or that another notebook has sent."""
         request = PendingRequest(self.next_id() if identity is None else identity, ranks)
         self._open[request.id] = request
         return request
 
     def ask(self, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> PendingRequest:
-        """Send a request that is noted already."""
+        """Send a request that is already registered."""
         try:
             self._link().send(request.ranks, message, buffers)
         except BaseException:
-            self._open.pop(request.id, None)  # no rank has heard of it, so none will answer
+            self._open.pop(request.id, None)  # no rank has received it, so none will answer
             raise
         request.note_sent(self._roster.question)
         return request
 
     def take_up(self, last: int) -> None:
-        """Number on from the requests of the notebook before, which the ranks may still speak of."""
+        """Continue the numbers of the earlier notebook's requests, about which the ranks may still send messages."""
         self._ids = itertools.count(max(last, 0) + _IDS_APART)
 
     def interrupt(self) -> None:
-        """Pass an interrupt on to all that have not answered; it is harmless where nothing runs."""
+        """Pass an interrupt on to all ranks that have not answered; it is harmless if nothing runs."""
         for request in self.open():
             self._link().send(request.waiting_for(), Interrupt(request.id))
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────
 
     def open(self) -> list[PendingRequest]:
-        """The requests that lack an answer."""
+        """Return the requests that lack an answer."""
         return list(self._open.values())
 
     def busy(self) -> set[int]:
-        """The ranks that have not answered something."""
+        """Return the ranks that have not answered something."""
         return {rank for request in self.open() for rank in request.waiting_for()}
 
     def hear(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
-        """A rank has answered; on the link's thread."""
+        """Take a rank's answer; on the link's thread."""
         request = self._open.get(done.id)
         if request is not None and request.answer(rank, done, frames):
             self._open.pop(request.id, None)
             self.seen = max(self.seen, request.id)
 
     def miss(self, rank: int, identity: int, what: str = "its answer") -> None:
-        """By a rank's own word, a request or its answer has not come, or could not be taken."""
+        """Fail a rank's part of a request: the rank reports that it, or its answer, was lost or not understood."""
         error = RuntimeError(f"{what} was lost in transit")
         self.hear(rank, Done(identity, failure=failure(rank, error), broken=True))
 
     def lose(self, rank: int, cause: str) -> None:
-        """A rank has died, and answers nothing any more."""
+        """Fail all requests to a rank that has died."""
         for request in self.open():
             if rank in request.waiting_for():
                 self.hear(rank, lost(request.id, cause, rank))
 
     def close(self, cause: str) -> None:
-        """The world is left: nobody waits any longer."""
+        """Fail all requests: the world is left."""
         for request in self.open():
             for rank in request.waiting_for():
                 request.answer(rank, lost(request.id, cause))
@@ -138,7 +138,7 @@ class Dispatcher:
                 self._wait_interrupted(request, tick, presses)
                 break
         if presses.pressed and not request.failures():
-            raise Interrupted  # it ended well in the last moment: the notebook is still to stop here
+            raise Interrupted  # it ended well at the last moment: the notebook must still stop here
 
     def _wait_interrupted(self, request: PendingRequest, tick: Callable[[], None], presses: InterruptCounter) -> None:
         request.interrupted = True
@@ -173,7 +173,7 @@ def _deaf(ranks: list[int], *, c_code: bool) -> str:
 
 
 def lost(identity: int, cause: str, rank: int | None = None) -> Done:
-    """What stands for the answer of a rank that will never answer, or of the whole world."""
+    """Return a replacement for the answer of a rank that will never answer, or of the whole world."""
     who = "The world" if rank is None else f"Rank {rank}"
     remedy = "restart to start a new world" if rank is None else "heal to put a new process in its place"
     sentence = f"{who} {cause}. Type %distributed {remedy}."

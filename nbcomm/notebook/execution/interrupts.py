@@ -1,10 +1,10 @@
-"""The interrupts of one cell are counted, and taken where it is safe.
+"""The interrupts of one cell, counted, and handled where it is safe.
 
-Python would raise KeyboardInterrupt wherever it is: in the middle of putting the groups in order, or within a lock,
-which would then stay taken for ever. So while a cell runs a press only counts; whoever waits for the ranks looks for
-it twenty times a second. And who presses ■ twice means one thing: the second press is only sent on.
+Python would raise KeyboardInterrupt anywhere: while the groups are being repaired, or inside a lock, which would then
+stay taken for ever. So while a cell runs a press only counts; the thread that waits for the ranks checks it twenty
+times a second. And two presses of ■ mean one thing: the second one is only passed on.
 
-While a person is asked something, that wait is in Jupyter's hands, or readline's, and ends by an exception only.
+While a user is asked for input, Jupyter or readline waits, and only an exception ends that wait.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class InterruptCounter:
-    """Handles SIGINT for as long as the block runs, where that can be done: on the main thread."""
+    """A handler of SIGINT for the duration of the block, if that is possible: on the main thread."""
 
     def __init__(self) -> None:
         self._count = 0
@@ -45,18 +45,18 @@ class InterruptCounter:
         return self._count > 0
 
     def again(self) -> bool:
-        """Whether there was a further press since the last time that this was asked."""
+        """Return whether there was another press since the last call."""
         more, self._count = self._count > 1, min(self._count, 1)
         return more
 
     @property
     def heard(self) -> bool:
-        """Whether presses come here: within the block, on the main thread."""
+        """Whether presses are counted here: inside the block, on the main thread."""
         return self._before is not None
 
     @contextmanager
     def breakable(self) -> Iterator[None]:
-        """While this lasts a press counts, and raises KeyboardInterrupt; and so does `break_off`, which counts not."""
+        """Let a press raise KeyboardInterrupt in the block, and count; `break_off` raises it, but does not count."""
         try:
             self._breakable = True
             yield
@@ -64,12 +64,12 @@ class InterruptCounter:
             self._breakable = False
 
     def break_off(self) -> None:
-        """End a `breakable` block, from another thread; call `settle` behind the block."""
+        """End a `breakable` block, from another thread; `settle` must be called after the block."""
         self._breaking = True
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     def settle(self) -> None:
-        """Wait until the signal of a `break_off` has come, which must not hit what follows."""
+        """Wait until the signal of a `break_off` has arrived, which must not hit later code."""
         while self._breaking:
             time.sleep(0.001)
 
@@ -79,5 +79,5 @@ class InterruptCounter:
         else:
             self._count += 1
         if self._breakable:
-            self._breakable = False  # once: whoever catches it must not be hit while doing so
+            self._breakable = False  # once: the code that catches it must not be hit while doing so
             raise KeyboardInterrupt

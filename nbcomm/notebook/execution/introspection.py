@@ -1,6 +1,6 @@
-"""Questions to one rank that a person asks while typing, and who waits for the answers.
+"""Questions to one rank while a user types, and their answers.
 
-They go beside the `Dispatcher`: a rank answers them while it runs a cell, and nobody waits long.
+They bypass the `Dispatcher`: a rank answers them while it runs a cell, and nothing waits long for them.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
     from ..cluster.link import Link
 
 PATIENCE = 0.5
-"""Seconds to wait for an answer: a person who types waits no longer."""
+"""Seconds to wait for an answer: a user who types waits no longer."""
 
 _KEPT = 100
-"""So many questions may be without an answer; older ones get none."""
+"""The most open questions; older ones get no answer."""
 
 Answer = Future[dict[str, Any] | None]
-"""What the rank has told; None where it cannot."""
+"""What the rank has answered; None if it cannot answer."""
 
 
 class Introspections:
@@ -50,17 +50,17 @@ class Introspections:
         return answer
 
     def hear(self, rank: int, told: IntrospectReply) -> None:
-        """A rank has answered; on the link's thread."""
+        """Take a rank's answer; on the link's thread."""
         if self._open.get(told.id, (None,))[0] == rank:
             self._settle(told.id, told.content or None)
 
     def lose(self, rank: int) -> None:
-        """A rank has died, and answers nothing any more."""
+        """End all questions to a rank that has died."""
         for identity, (asked, _) in list(self._open.items()):
             if asked == rank:
                 self._settle(identity, None)
 
     def _settle(self, identity: int, content: dict[str, Any] | None) -> None:
         _, answer = self._open.pop(identity, (None, None))
-        if answer is not None and answer.set_running_or_notify_cancel():  # False: nobody waits for it any more
+        if answer is not None and answer.set_running_or_notify_cancel():  # False: it is no longer waited for
             answer.set_result(content)

@@ -1,4 +1,4 @@
-"""Takes up the thread of a world whose notebook has gone: which cell runs, and what it has shown so far."""
+"""The takeover of a world whose notebook has gone: which cell runs, and what it has shown so far."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from ..cluster.roster import Roster
 
 _PATIENCE = 5.0
-"""Seconds that the ranks have to connect; one that is in C code that holds Python's lock does not."""
+"""Seconds that the ranks have to connect; one in C code that holds Python's lock does not."""
 
 _TICK = 0.05
 
 
 class Reattachment:
-    """Keeps what the ranks repeat until there is a cell to show it in."""
+    """The messages that the ranks repeat, kept until there is a cell to show them in."""
 
     def __init__(self) -> None:
         self.run = 0
-        """The request that was under way, or ended unheard; 0 if there is none."""
+        """The request that was under way, or whose end was not received; 0 if there is none."""
         self.ranks: list[int] = []
-        """All that run it."""
+        """All ranks that run it."""
         self.request: PendingRequest | None = None
-        """Collects their answers."""
+        """The collector of their answers."""
         self._repeating: set[int] = set()
         self._kept: list[tuple[int, FromRank, Sequence[Any]]] = []
         self._over = False
         self._lock = threading.RLock()
 
     def take(self, rank: int, message: FromRank, frames: Sequence[Any]) -> bool:
-        """Keep a message if it is about a cell; on the link's thread. True if nobody else is to see it now."""
+        """Keep a message if it is about a cell; on the link's thread. Return whether no other code may see it now."""
         with self._lock:
             if self._over or not isinstance(message, Resume | Output | InputRequest | InputCancelled | Done):
                 return False
@@ -62,15 +62,15 @@ class Reattachment:
             return not isinstance(message, Done)  # an answer counts at once, whether or not the cell is ever shown
 
     def await_ranks(self, roster: Roster, link: Link) -> list[StatusReply]:
-        """Wait until every living rank has said what it does, and so has repeated what it had to.
+        """Wait until every living rank has reported what it does, and so has repeated its messages.
 
         Returns:
-            What they do. `run` is 0 now if the notebook before had seen its end, or nothing runs.
+            The reports. `run` is 0 now if the notebook before had received its end, or if nothing runs.
         """
         deadline = time.monotonic() + _PATIENCE
         asked = 0.0
         while (silent := [r for r in roster.living if roster.snapshot(r) is None]) and time.monotonic() < deadline:
-            if time.monotonic() - asked > 0.2:  # who is not connected yet has not heard it
+            if time.monotonic() - asked > 0.2:  # a rank that was not connected yet has not received it
                 asked = time.monotonic()
                 link.send(silent, StatusRequest())
             roster.wait(_TICK)
@@ -78,14 +78,14 @@ class Reattachment:
         running = {snapshot.rank for snapshot in snapshots if snapshot.run == self.run}
         spoken = {snapshot.rank for snapshot in snapshots} & set(self.ranks)
         with self._lock:
-            if spoken - self._repeating - running:  # they were told that all of it has been seen
+            if spoken - self._repeating - running:  # they know that everything was received
                 self.run = 0
-            elif not running:  # it has ended: who is dead has no part in it
+            elif not running:  # it has ended: dead ranks have no part in it
                 self.ranks = [rank for rank in self.ranks if rank not in roster.dead]
         return snapshots
 
     def repeat_answers(self, answer: Callable[[int, Done], None]) -> None:
-        """Give the answers that came before there was a request."""
+        """Deliver the answers that came before there was a request."""
         with self._lock:
             for rank, message, _ in self._kept:
                 if isinstance(message, Done) and message.id == self.run:

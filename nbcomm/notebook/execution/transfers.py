@@ -1,4 +1,4 @@
-"""Values on their way to the ranks and back, and calls of functions, which bring both."""
+"""Values sent to the ranks and back, and calls of functions, which need both."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
 
 
 class Transfers:
-    """Values to and from ranks that are there.
+    """Transfers of values to and from living ranks.
 
     Args:
-        desk: asks, and waits for answers.
+        desk: sends requests, and waits for answers.
         stage: one thing at a time.
-        bulk: where large buffers pass from process to process.
+        bulk: where large buffers are passed between processes.
     """
 
     def __init__(self, desk: Dispatcher, stage: CellExecutor, bulk: Path) -> None:
@@ -53,7 +53,7 @@ class Transfers:
                 return [unpack_answer(request, rank) for rank in ranks]
         finally:
             release(blob)
-            _let_go(answers)  # of those that nobody takes
+            _let_go(answers)  # of the answers that are not used
 
     def push(self, variables: dict[str, Any], ranks: list[int]) -> None:
         """Bind variables on ranks; see `Session.push`."""
@@ -78,13 +78,13 @@ class Transfers:
 
 
 def transfer(desk: Dispatcher, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> None:
-    """Ask, and wait until values have gone over, to the ranks or from them.
+    """Send a request, and wait until values have been transferred, to the ranks or from them.
 
     Args:
-        desk: asks, and waits.
-        request: is noted already, and collects the answers.
-        message: what is asked.
-        buffers: the raw frames behind it.
+        desk: sends, and waits.
+        request: is already registered, and collects the answers.
+        message: the request's message.
+        buffers: the raw frames after it.
 
     Raises:
         TransferError: on some rank they could not be sent, or rebuilt.
@@ -108,14 +108,14 @@ def transfer(desk: Dispatcher, request: PendingRequest, message: Order, buffers:
 
 
 def _let_go(answers: Mapping[int, Done]) -> None:
-    """Nobody will take what the ranks have sent."""
+    """Release what the ranks have sent, if it will not be used."""
     for done in answers.values():
         if done.blob is not None:
             release(done.blob)
 
 
 def unpack_answer(request: PendingRequest, rank: int) -> Any:
-    """The value that a rank has answered with.
+    """Return the value that a rank has answered with.
 
     Raises:
         TransferError: it cannot be rebuilt here.

@@ -14,9 +14,10 @@ from ..display.terminal_lines import piece_of
 
 
 class CellDisplays:
-    """Follows the displays with an id of all cells, for one of them.
+    """The displays with an id of all cells, followed for one of them.
 
-    A cell may change what an earlier one has shown. If that one runs, too, it shows the change itself, on its thread.
+    A cell may change what an earlier one has shown. If that one still runs, too, it shows the change itself, on its
+    thread.
 
     Args:
         screen: where the cell shows.
@@ -24,7 +25,7 @@ class CellDisplays:
     """
 
     lock: ClassVar[threading.RLock] = threading.RLock()
-    """Guards the displays and the closed screens of all cells; taken after the lock of a cell's output."""
+    """The guard of the displays and the closed screens of all cells; taken after the lock of a cell's output."""
 
     _registry: ClassVar[DisplayRegistry] = DisplayRegistry()
 
@@ -34,13 +35,13 @@ class CellDisplays:
         self._restless: set[Place] = set()
 
     def register(self, rank: int, part: Rich) -> None:
-        """Know a display from now on, if it has an id."""
+        """Register a display, if it has an id."""
         if part.display_id:
             with self.lock:
                 self._registry.add(rank, part)
 
     def update(self, rank: int, item: Display) -> list[Piece]:
-        """Give a display its new value; one that nobody knows (it was shown before a restart) is shown as new.
+        """Give a display its new value; an unknown one (it was shown before a restart) is shown as new.
 
         Returns:
             What is to be shown as new.
@@ -64,7 +65,7 @@ class CellDisplays:
                 self._restless.add(slot)
 
     def join(self, entry: FoldedItem) -> None:
-        """More ranks share a display that is shown."""
+        """Add more ranks to a display that is shown."""
         slot = next((part.slot for part in entry.parts.values() if part.slot is not None), None)
         if slot is not None:
             with self.lock:
@@ -73,7 +74,7 @@ class CellDisplays:
                 self._restless.add(slot)
 
     def clear(self) -> None:
-        """The cell's output is cleared: its displays change no more."""
+        """Stop changing the cell's displays: its output is cleared."""
         self._restless = {slot for slot in self._restless if slot.screen is not self._screen}
 
     def refresh(self, *, final: bool = False) -> None:

@@ -1,11 +1,11 @@
 """A running cell's output: what the ranks send, merged, folded, and shown while it comes.
 
-The link's thread puts in what arrives (`CellOutput.feed`); the thread that waits for the cell takes it out
-about ten times a second (`CellOutput.render`) and shows it: settled lines for good, the rest live.
+The link's thread puts in what arrives (`CellOutput.feed`); the thread that waits for the cell takes it out about ten
+times a second (`CellOutput.render`) and shows it: settled lines for good, the rest live.
 
-A rank that clears its output takes its part out of what is shown. If nothing of other ranks is left, the
-cell is cleared; else it is cleared and what the others showed is merged anew. Where too much is out for
-that (2,000 pieces), it is cleared once every rank has cleared.
+A rank that clears its output removes its part of what is shown. If nothing of other ranks is left, the cell is cleared;
+otherwise it is cleared and what the others showed is merged again. If too much is already shown for that (2,000
+pieces), it is cleared once every rank has cleared.
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ if TYPE_CHECKING:
 __all__ = ["CellOutput", "cell_error"]
 
 _QUICK = 0.25
-"""A cell that ends within so many seconds shows nothing live: it leaves plain outputs only."""
+"""Seconds: a cell that ends sooner shows nothing live, and leaves plain outputs only."""
 
 _WAIT = 0.15
-"""What waits to be folded for so many seconds is shown live; at ten renders a second, within 0.25 s."""
+"""Seconds after which what waits to be folded is shown live; at ten renders a second, within 0.25 s."""
 
 _PATIENCE = 0.25
-"""A rank may be further ahead of the others than the merge's window for so many seconds."""
+"""Seconds for which a rank may be further ahead of the others than the merge's window."""
 
 _FAR_AHEAD = 20_000
-"""So many pieces a rank may be ahead for no time at all."""
+"""Pieces that a rank may never be ahead, not even for a moment."""
 
 
 class CellOutput:
-    """Shows one cell's output.
+    """The output of one cell.
 
     Args:
         ranks: the ranks that run the cell.
@@ -62,7 +62,7 @@ class CellOutput:
         clock: the time in seconds, for tests.
 
     Attributes:
-        widgets: those of the ranks; None if there is nobody who knows them.
+        widgets: those of the ranks; None if there are none.
     """
 
     _faults: ClassVar[Faults] = Faults()
@@ -95,7 +95,7 @@ class CellOutput:
         self._notice = self._noticed = ""  # what is to be shown, and what is
         self._tail: list[str | ScreenPicture] = []
         self._most = max(20, PIECES // len(self._readers))  # pieces of a rank that are seen before they are settled
-        self._stale = False  # whether the live part must be made anew
+        self._stale = False  # whether the live part must be rebuilt
         self._lock = threading.RLock()  # all that is shown
         self._inbox: list[tuple[float, int, list[Item] | None]] = []  # None: the rank's cell has ended
         self._inbox_lock = threading.Lock()  # held for moments only: the link's thread takes it
@@ -103,7 +103,7 @@ class CellOutput:
 
     @property
     def area(self) -> Area:
-        """Where it is shown."""
+        """The area where it is shown."""
         return self._screen.area
 
     def feed(self, rank: int, items: list[Item]) -> None:
@@ -119,7 +119,7 @@ class CellOutput:
                 self._screen.flush()
 
     def ended(self, rank: int) -> None:
-        """This rank's cell has ended: its unfinished lines are complete, and what follows is late."""
+        """Note the end of this rank's cell: its unfinished lines are complete, and later output is late."""
         with self._inbox_lock:
             if not self._closed:
                 self._inbox.append((self._clock(), rank, None))
@@ -127,12 +127,12 @@ class CellOutput:
     def notice(self, text: str) -> None:
         """Show a line of nbcomm's own below the live output, in place of the last one; "" removes it.
 
-        From any thread, which waits for nobody: the next `render` shows it.
+        From any thread, without waiting: the next `render` shows it.
         """
         self._notice = text
 
     def render(self) -> None:
-        """Show what is new: call this about ten times a second while the cell runs."""
+        """Show what is new; must be called about ten times a second while the cell runs."""
         with _uninterrupted(), self._lock:
             now = self._clock()
             self._take(now)
@@ -145,11 +145,11 @@ class CellOutput:
             self._show_live(now)
 
     def expose(self, rank: int) -> None:
-        """This rank is about to ask a person: show all that it has shown, above the box; what follows is below."""
+        """Show all output of a rank that is about to ask for input, above the box; later output is below."""
         with _uninterrupted(), self._lock:
             now = self._clock()
             self._take(now)
-            self._merger.push(rank, self._readers[rank].end(), now)  # who types an answer ends the line
+            self._merger.push(rank, self._readers[rank].end(), now)  # the user's Enter ends the line
             self._unfinished_since.pop(rank, None)
             if self._quiet:
                 return
@@ -164,14 +164,14 @@ class CellOutput:
                 self._screen.live(self._live_parts())
 
     def cut(self) -> None:
-        """The person has answered: what follows is shown below that, where a front end keeps what was typed."""
+        """Show later output below the input box, where a front end keeps the typed text."""
         with _uninterrupted(), self._lock:
             self._screen.freeze()
             self._screen.flush()
             self._stale = True
 
     def close(self, failures: Mapping[int, Failure] | None = None) -> None:  # noqa: ARG002 - see below
-        """The cell has ended on all ranks: everything fed so far is shown when this returns.
+        """Show everything fed so far; the cell has ended on all ranks.
 
         Args:
             failures: what the ranks raised. It is not shown here: the caller raises `cell_error`.
@@ -193,12 +193,12 @@ class CellOutput:
                         return
 
     def append(self, bundle: dict[str, Any]) -> None:
-        """Show a display of nbcomm's own after all else, even where the cell is quiet."""
+        """Show a display of nbcomm's own after everything else, even if the cell is quiet."""
         with _uninterrupted(), self._lock:
             self._screen.display(bundle, {})
 
     def say(self, text: str, stream: str = "stdout") -> None:
-        """Show a text of nbcomm's own after all else, even where the cell is quiet."""
+        """Show a text of nbcomm's own after everything else, even if the cell is quiet."""
         with _uninterrupted(), self._lock:
             self._screen.write(stream, text)
             self._screen.flush()
@@ -210,11 +210,11 @@ class CellOutput:
         if self._noticed == before:
             return
         self._stale = True
-        if not (before or self._screen.area.updates):  # where nothing can be replaced, one line must do
+        if not (before or self._screen.area.updates):  # if nothing can be replaced, one line must do
             self._screen.write("stderr", self._noticed + "\n")
 
     def _take(self, now: float) -> None:
-        """Read what has arrived into the merger's lanes."""
+        """Move what has arrived into the merger's lanes."""
         with self._inbox_lock:
             inbox, self._inbox = self._inbox, []
         if self._quiet or not inbox:
@@ -245,7 +245,7 @@ class CellOutput:
         return list(self._readers[rank].end())
 
     def _read(self, rank: int, items: Sequence[Item]) -> tuple[list[Piece], Clear | None]:
-        """The pieces that these items add, and the last `Clear` among them, after which those pieces came."""
+        """Return the pieces that these items add, and the last `Clear` among them, after which those pieces came."""
         pieces: list[Piece] = []
         clear = None
         for item in items:
@@ -286,7 +286,7 @@ class CellOutput:
     # ── showing ─────────────────────────────────────────────────────────────────────────────────────
 
     def _impatience(self, now: float) -> Callable[[RankLane], bool]:
-        """Which lanes wait no longer for the others."""
+        """Return a test for lanes that wait no longer for the others."""
         if self._order == "by_rank":
             return lambda _: False
         early = now - self._started < _QUICK
@@ -308,7 +308,7 @@ class CellOutput:
         return impatient
 
     def _settle(self, entries: list[FoldedItem]) -> None:
-        """Show entries for good, and who joined those that are there."""
+        """Settle entries on the screen, and show which ranks joined the shown ones."""
         write, prefix, has_results = self._screen.write, self._prefix, self._screen.has_results
         for entry in entries:
             self._stale = True
@@ -371,7 +371,7 @@ class CellOutput:
             self._screen.flush()
 
     def _live_parts(self) -> list[str | ScreenPicture]:
-        """What is not settled, as it would be if the ranks ended now; the notice last."""
+        """Return what is not settled, as it would be if the ranks ended now; the notice last."""
         unfinished = {rank: self._readers[rank].unfinished for rank in self._unfinished_since}
         hidden, entries = self._merger.preview(unfinished, self._most)
         missing = [lane.rank for lane in self._merger.lanes if not lane.ended and not lane.rich]
@@ -380,7 +380,7 @@ class CellOutput:
 
 @contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Hold ■ back for the moment in which output is moved from here to there, so that none is lost."""
+    """Hold ■ back while output is moved, so that none is lost."""
     handler = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(handler):
         yield

@@ -1,7 +1,7 @@
-"""A cell's value, in a kernel that tells it from what the cell prints: Jupyter's ``execute_result``.
+"""A cell's value, in a kernel that separates it from what the cell prints: Jupyter's ``execute_result``.
 
-The value that all ranks of the cell gave is the cell's. An area that has a method ``result`` takes it; values on which
-ranks differ are shown as text, as all of them are in an ordinary kernel, whose areas have no such method.
+A value on which all ranks of the cell agree is the cell's. An area that has a method ``result`` takes it. Values on
+which ranks differ are shown as text, as all of them are in an ordinary kernel, whose areas have no such method.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _place: ContextVar[Callable[[Area], Area] | None] = ContextVar("nbcomm_place", d
 
 @contextmanager
 def placing(place: Callable[[Area], Area]) -> Iterator[None]:
-    """Let cells that this context runs on ranks be shown where ``place`` says, given where they would be shown."""
+    """Show cells that this context runs on ranks in the area that ``place`` returns for their usual area."""
     token = _place.set(place)
     try:
         yield
@@ -40,7 +40,7 @@ def placing(place: Callable[[Area], Area]) -> Iterator[None]:
 
 
 def cell_area() -> Area:
-    """The area of the cell that runs now: call this on the thread that runs it."""
+    """Return the area of the cell that runs now; must be called on the thread that runs it."""
     area, place = current_area(), _place.get()
     return area if place is None else place(area)
 
@@ -61,7 +61,7 @@ class RichValue(Rich):
 
 
 class Values:
-    """Tells what is the value of the cell.
+    """The values of one cell.
 
     Args:
         ranks: the ranks that run the cell.
@@ -72,7 +72,7 @@ class Values:
         self._texts: dict[Line, set[int]] = {}
 
     def marked(self, rank: int, item: Item, piece: Piece) -> Piece:
-        """The piece of an item, as a value if it is one. Views of widgets are not: ranks' widgets share a display."""
+        """Return an item's piece, as a value if it is one. Views of widgets are not: ranks' widgets share a display."""
         if not isinstance(item, Result):
             return piece
         if isinstance(piece, Line):
@@ -81,7 +81,7 @@ class Values:
         return RichValue(piece.first) if type(piece) is Rich else piece
 
     def are_all(self, entry: FoldedItem) -> bool:
-        """Whether all ranks gave this as their value, and none was heard too late to be shown with the others."""
+        """Return whether all ranks gave this as their value, all early enough to be shown together."""
         if entry.forced or entry.ranks != self._ranks:
             return False
         if isinstance(entry.piece, TextValue):  # of one rank; others may have printed that text
@@ -96,14 +96,14 @@ class ResultScreen(Screen):
     """A screen that shows the cell's value as such, if its area can.
 
     Attributes:
-        has_results: whether it can. A front end of such a kernel hears of each ``clear_output``, too, as in any kernel:
-            also where nothing of the ranks is there to be cleared.
+        has_results: whether it can. Such a front end gets each ``clear_output``, too, as in any kernel: also if there
+            is no output of the ranks to be cleared.
     """
 
     def __init__(self, area: Area, clock: Callable[[], float]) -> None:
         super().__init__(area, clock)
         self.has_results = callable(getattr(area, "result", None))
-        self._clean = False  # whether the front end has been told to clear since it was last shown something
+        self._clean = False  # whether the front end was told to clear since it was last shown something
 
     def result(self, data: dict[str, Any], metadata: dict[str, Any]) -> None:
         """Show the cell's value after all that is settled."""
@@ -122,7 +122,7 @@ class ResultScreen(Screen):
             self.clear_nothing(wait=wait)
 
     def clear_nothing(self, *, wait: bool) -> None:
-        """Ranks that have shown nothing clear their output: if nobody has shown anything, say so, once for all."""
+        """Clear for ranks that have shown nothing: if no rank has shown anything, tell the front end, once for all."""
         if self.has_results and not (self._used or self._unsent or self._clean):
             self._clean = True
             self.area.clear(wait=wait)

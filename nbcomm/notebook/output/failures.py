@@ -1,4 +1,4 @@
-"""The ranks' failures as one exception: identical tracebacks once, the odd one first."""
+"""The ranks' failures as one exception: identical tracebacks once, the smallest group of ranks first."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> CellError:
     """Make the exception that a failed cell raises in the notebook.
 
-    The smallest group comes first: where one rank fails by itself and the others fail because of it, the
-    one is what to read.
+    The smallest group comes first: if one rank fails by itself and the others fail because of it, that one is what to
+    read.
 
     Args:
         failures: what each failed rank raised; at least one.
@@ -47,12 +47,12 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
     if len(ordered) > _WHOLE:
         rendered.append("(the other tracebacks are in the exception's `tracebacks`)\n")
     tracebacks = {rank: failure.traceback for rank, failure in failures.items()}
-    # What is shown has the messages above its last line; what a program catches has them in its text.
+    # The displayed traceback has the messages above its last line; the exception has them in its text.
     summary = failed + "; ".join(kinds + more)
     return CellError(failed + "; ".join(named + more), tracebacks, "\n".join(rendered), summary)
 
 
 def first_line(failure: Failure) -> str:
-    """An exception in one line that is not too long."""
+    """Return an exception in one line of limited length."""
     first = shortened(failure.message.strip().partition("\n")[0], _LONGEST)
     return f"{failure.name}: {first}" if first else failure.name

@@ -22,19 +22,19 @@ from typing import Literal
 from ..display.items import FoldedItem, Line, Piece, Rich, size_of
 
 WINDOW = 400
-"""How many pieces of a lane are looked through for a line that another rank shows now."""
+"""How many pieces of a lane are searched for a line that another rank shows now."""
 
 _REMEMBERED = 2000
-"""So many pieces already out can be taken back when some of the ranks clear their output."""
+"""The most pieces already shown that can be taken back when some of the ranks clear their output."""
 
 _REMEMBERED_LETTERS = 16 << 20
-"""And so many letters: what is out stays in memory for that."""
+"""The most characters of them: what is shown stays in memory for that."""
 
 Order = Literal["fold", "each", "by_rank"]
 
 
 class RankLane:
-    """One rank's pieces that are not out yet: the window that is looked through, and what lies beyond."""
+    """One rank's pieces that are not shown yet: the window that is searched, and the rest."""
 
     __slots__ = (
         "arrivals",
@@ -72,21 +72,21 @@ class RankLane:
 
     @property
     def since(self) -> float | None:
-        """When the oldest waiting piece came; None if none waits."""
+        """The arrival time of the oldest waiting piece; None if none waits."""
         return self.arrivals[0][1] if self.arrivals else None
 
     @property
     def fixed_since(self) -> float | None:
-        """When the oldest waiting `Rich` came that is fixed; None if none waits."""
+        """The arrival time of the oldest waiting `Rich` that is fixed; None if none waits."""
         return next((when for _, when, fixed in self.rich if fixed), None)
 
     @property
     def reach(self) -> int:
-        """How many of the lane's last pieces there are from its first waiting `Rich` on; 0 if none waits."""
+        """The number of the lane's last pieces, from its first waiting `Rich` on; 0 if none waits."""
         return self.pushed - self.rich[0][0] if self.rich else 0
 
     def newest(self, count: int) -> list[Piece]:
-        """The last ``count`` waiting pieces, in order."""
+        """Return the last ``count`` waiting pieces, in order."""
         pieces = list(islice(reversed(self.beyond), count))
         pieces += islice(reversed(self.window), count - len(pieces))
         return pieces[::-1]

@@ -1,6 +1,6 @@
 """What the last cell has shown, kept in the kernel: a page that is loaded again in mid-cell has missed some of it.
 
-What is kept is what the notebook's file would hold at the end: settled text, displays with their newest values.
+It is what the notebook's file would hold at the end: settled text, displays with their newest values.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..display.area import Area
 from .past_cells import size_of
 
 _LETTERS = 4 << 20
-"""How much of one cell is kept, in letters; beyond that the beginning is left out."""
+"""Characters of one cell that are kept; beyond that the beginning is left out."""
 
 _faults = Faults()
 
@@ -41,14 +41,14 @@ def _keeping() -> AbstractContextManager[None]:
 
 
 class KeptArea:
-    """An area that shows what it is given in another one, and keeps it.
+    """An area that passes output on to another one, and keeps it.
 
     Args:
         area: where it is shown.
-        letters: how much is kept; the beginning goes first.
+        letters: the number of characters that are kept; the beginning is dropped first.
 
     Attributes:
-        result: shows the cell's value; only there if the other area can do that.
+        result: shows the cell's value; it exists only if the other area has it.
     """
 
     result: Callable[[dict[str, Any], dict[str, Any]], None]
@@ -90,7 +90,7 @@ class KeptArea:
                 self._grow(output, sum(map(size_of, data.values())) - output.letters)
 
     def clear(self, *, wait: bool) -> None:
-        """Remove all output; with ``wait``, when the next comes."""
+        """Remove all output; with ``wait``, when the next output comes."""
         self._area.clear(wait=wait)
         self._clears = True
         if not wait:
@@ -101,7 +101,7 @@ class KeptArea:
         self._area.comm(kind, content, metadata, buffers)
 
     def show_again(self, area: Area) -> bool:
-        """Show all that is kept in another area, where it no longer changes; whether there was anything."""
+        """Show all that is kept in another area, where it no longer changes; return whether there was anything."""
         outputs = [output for output in self._outputs if not output.blank]
         if self._cut:
             area.stream("stdout", f"(The beginning is missing: only the last {self._most:,} characters are kept.)\n")
@@ -140,7 +140,7 @@ class KeptArea:
             self._letters -= first.letters
             self._displays.pop(first.display_id, None)
             self._cut = True
-        if output.name and output.letters > self._most:  # to half of it: or each line that follows would cost as much
+        if output.name and output.letters > self._most:  # to half of it: otherwise each further line would cost as much
             rest = "".join(output.texts)[-self._most // 2 :]
             self._letters -= output.letters - len(rest)
             output.texts, output.letters, self._cut = [rest], len(rest), True
@@ -151,7 +151,7 @@ class CellRun:
 
     Args:
         number: as in In[number]; 0 if that is not known.
-        ranks: which ran it.
+        ranks: those that ran it.
         area: where it is shown.
     """
 
@@ -165,7 +165,7 @@ class CellRun:
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """Note when it ends, and with what: both as the block does."""
+        """Note when the cell ends, and with which error: both as the block does."""
         try:
             yield
         except BaseException as error:
@@ -175,7 +175,7 @@ class CellRun:
             self._ended = time.monotonic()
 
     def show_again(self, area: Area) -> None:
-        """Show in another area what it has shown, and the errors behind that."""
+        """Show in another area what the cell has shown, and its errors after that."""
         now = time.monotonic()
         how = "has been running for" if self._ended is None else "ended after"
         took = (now if self._ended is None else self._ended) - self._began

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class LateText:
-    """Turns late text into marked lines.
+    """The conversion of late text into marked lines.
 
-    A chunk is shown when it comes. If its last line has no end yet, it gets one, and what follows is a line
-    of its own.
+    A chunk is shown when it comes. If its last line has no newline yet, it gets one, and later text is a line of its
+    own.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class LateText:
         self._cut: set[tuple[int, str]] = set()
 
     def lines(self, rank: int, item: Text) -> list[tuple[str, str]]:
-        """The lines to show, with their streams."""
+        """Return the lines to show, with their streams."""
         stream = "stderr" if item.stream == "stderr" else "stdout"
         key = (rank, stream)
         reader = self._readers.setdefault(key, LineReader())
@@ -47,7 +47,7 @@ class LateText:
 
 
 class LateOutput:
-    """Shows what comes late at the end of a cell's output.
+    """Late output, shown at the end of a cell's output.
 
     Args:
         screen: the cell's.
@@ -64,7 +64,7 @@ class LateOutput:
         """Show what a rank has sent.
 
         Args:
-            rank: that has sent it.
+            rank: the sender.
             items: what it has sent.
             widgets: those of the ranks.
             kept: other ranks' cells go on; if they clear the output, its text is shown again.
@@ -76,7 +76,7 @@ class LateOutput:
             elif isinstance(item, Display) and item.update:
                 for piece in self._displays.update(rank, item):
                     self._show_piece(rank, piece, widgets, kept=kept)
-            elif isinstance(item, Display | Result):  # there is no saying what a late Clear would clear
+            elif isinstance(item, Display | Result):  # it is undefined what a late Clear would clear
                 for piece in piece_of(item):
                     self._show_piece(rank, piece, widgets, kept=kept)
 
@@ -85,7 +85,7 @@ class LateOutput:
         return [line for line in self._kept if line[0] not in ranks]
 
     def begin_again(self, lines: Sequence[tuple[int, str, str]]) -> None:
-        """The output was cleared: show these lines again."""
+        """Show these lines again, after the output was cleared."""
         self._kept.clear()
         for rank, stream, line in lines:
             self._write(rank, stream, line, kept=True)
@@ -112,10 +112,10 @@ class LateOutput:
 
 
 def late_label(rank: int) -> str:
-    """The prefix of late output: ``[1] (late)``."""
+    """Return the prefix of late output: ``[1] (late)``."""
     return f"{label([rank])} (late)"
 
 
 def is_late(item: Item) -> bool:
-    """Whether the rank itself marked it as late."""
+    """Return whether the rank itself marked it as late."""
     return isinstance(item, (Text, Display)) and item.late

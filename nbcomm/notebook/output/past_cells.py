@@ -1,7 +1,7 @@
-"""The outputs of past cells, which may yet grow: background threads print, and displays are updated.
+"""The outputs of past cells, which may still grow: background threads print, and displays are updated.
 
-What a cell has shown stays in memory with its output. So outputs are forgotten, the oldest first, where there are too
-many, or where they hold too much; what still comes for one that is forgotten is shown nowhere.
+What a cell has shown stays in memory with its output. So outputs are forgotten, the oldest first, if they are too many
+or hold too much; later output of a forgotten one is not shown.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from ...protocol import Display, Item, Result, Text
 _Output = TypeVar("_Output")
 
 _CELLS = 200
-"""How many are kept."""
+"""The number of outputs that are kept."""
 
 _LETTERS = 16 << 20
-"""How much all but the last may hold, in letters."""
+"""The most that all but the last may hold, in characters."""
 
 _OBJECTS = 8
-"""How much more Python takes for numbers, lists and dicts than they take on the link."""
+"""The factor by which numbers, lists and dicts are larger in Python than on the link."""
 
 _encoder = msgspec.msgpack.Encoder()
 
 
 class PastOutputs(Generic[_Output]):
-    """Outputs by their request, the present one among them.
+    """Outputs by their request, the current one among them.
 
     Args:
         cells: how many are kept.
-        letters: how much text and data, in letters, all but the last may hold.
+        letters: how much text and data, in characters, all but the last may hold.
     """
 
     def __init__(self, cells: int = _CELLS, letters: int = _LETTERS) -> None:
@@ -46,7 +46,7 @@ class PastOutputs(Generic[_Output]):
         return len(self._outputs)
 
     def add(self, request: int, output: _Output) -> None:
-        """A cell begins; this is when others are forgotten."""
+        """Add the output of a cell that begins, and forget old ones."""
         self._outputs[request] = output
         self._held[request] = 0
         while len(self._outputs) > 1 and (len(self._outputs) > self._cells or sum(self._held.values()) > self._letters):
@@ -54,11 +54,11 @@ class PastOutputs(Generic[_Output]):
             del self._held[forgotten]
 
     def get(self, request: int) -> _Output | None:
-        """The output of a request; None if it has none, or is forgotten."""
+        """Return the output of a request; None if it has none, or is forgotten."""
         return self._outputs.get(request)
 
     def note(self, request: int, items: Iterable[Item]) -> None:
-        """Some more was shown in it."""
+        """Add the size of further items that were shown in it."""
         if request in self._held:
             self._held[request] += sum(map(_letters, items))
 
@@ -72,5 +72,5 @@ def _letters(item: Item) -> int:
 
 
 def size_of(value: Any) -> int:
-    """How much a part of a MIME bundle holds, in letters."""
+    """Return the size of a part of a MIME bundle, in characters."""
     return len(value) if isinstance(value, str | bytes) else _OBJECTS * len(_encoder.encode(value))

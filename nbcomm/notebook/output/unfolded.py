@@ -1,4 +1,4 @@
-"""What waits to be folded, as it is shown meanwhile."""
+"""How output that waits to be folded is shown meanwhile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ..display.live import ScreenPicture
 from .execute_result import RichValue
 
 PIECES = 1600
-"""So many pieces of all ranks together are looked at."""
+"""The most pieces of all ranks together that are looked at."""
 
 _LINES = 400
 _CHARS = 30_000
@@ -20,11 +20,11 @@ _WIDTH = 1000
 def waiting(
     hidden: int, entries: Sequence[FoldedItem], prefix: Callable[[tuple[int, ...]], str], missing: Sequence[int]
 ) -> list[str | ScreenPicture]:
-    """What is not settled: the last lines, and the displays that can be shown before their place is sure.
+    """Return what is not settled: the last lines, and the displays that can be shown before their place is certain.
 
     Args:
         hidden: how many pieces are before the entries.
-        entries: what would come out if the ranks ended now.
+        entries: what would be shown if the ranks ended now.
         prefix: the label of ranks.
         missing: ranks that may show a display and have none that waits.
     """
@@ -56,7 +56,7 @@ def waiting(
 
 
 def _rooms(entries: Sequence[FoldedItem], missing: Sequence[int]) -> list[int]:
-    """For how many displays there must be room above each: one of each missing rank between it and the last one."""
+    """Return how many displays need room above each: one for each missing rank between it and the last one."""
     rooms: list[int] = []
     last = -1
     for entry in entries:

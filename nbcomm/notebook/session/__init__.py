@@ -1,1 +1,1 @@
-"""`Session`, the public Python API, and which sessions this process has."""
+"""`Session`, the public Python API, and the sessions of this process."""

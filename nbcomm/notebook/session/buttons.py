@@ -1,4 +1,4 @@
-"""What the panel's buttons for the ranks do, and what they say afterwards; `registry` has those that end a world."""
+"""The actions of the panel's buttons for the ranks, and their messages; `registry` has those that end a world."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def interrupt(session: Session) -> str:
 
 
 def heal(session: Session, ranks: str | None = None) -> str:
-    """Put new processes in the places of dead ranks, or of these."""
+    """Replace the processes of dead ranks, or of these."""
     began = time.monotonic()
     replaced = session.heal(ranks)
     healed = in_words(replaced, time.monotonic() - began)
@@ -30,7 +30,7 @@ def heal(session: Session, ranks: str | None = None) -> str:
 
 
 def in_words(healed: Sequence[str], seconds: float) -> str:
-    """Say what was healed."""
+    """Describe what was healed."""
     if not healed:
         return "All processes are alive, so there was nothing to heal."
     ranks = [int(word.removeprefix("rank ")) for word in healed if word.startswith("rank ")]

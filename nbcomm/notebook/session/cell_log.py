@@ -1,4 +1,4 @@
-"""What has run on a world, kept for a script: cells with how they ended, pushes, and what else changed the ranks."""
+"""What has run on a world, kept for a script: cells with how they ended, pushes, and other changes of the ranks."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from ...errors import StateError
 from ...scripts import files, history
 
 _ASIDE = "%debug"
-"""A cell that looks at what another has left behind: no part of what a script does."""
+"""A cell that inspects what another has left: not a part of what a script does."""
 
 
 class CellLog:
-    """Notes what one session does; a world that starts anew has a new one.
+    """The record of what one session does; a restarted world has a new one.
 
     Args:
         attached: the world had another notebook before this one.
@@ -30,7 +30,7 @@ class CellLog:
 
     @contextmanager
     def cell(self, number: int, code: str, ranks: Sequence[int], size: int, file: str | None = None) -> Iterator[None]:
-        """While a cell runs, or a file: how this ends is how it has ended."""
+        """Record a cell, or a file, with the way in which the block ends."""
         if code.strip() == _ASIDE:
             yield
             return
@@ -54,15 +54,15 @@ class CellLog:
             self._entries.append(scripts.Ran(number, self._texts.setdefault(code, code), ranks, outcome))
 
     def pushed(self, variables: dict[str, Any], ranks: Sequence[int], size: int) -> None:
-        """Variables have come from the notebook."""
+        """Record that variables were pushed from the notebook."""
         self._entries.append(history.pushed(variables, _some(ranks, size)))
 
     def called(self, name: str, ranks: Sequence[int], size: int) -> None:
-        """A function was called from the notebook's side."""
+        """Record that a function was called from the notebook's side."""
         self._entries.append(scripts.Called(name, _some(ranks, size)))
 
     def replaced(self, ranks: Sequence[int], size: int) -> None:
-        """New processes are in the places of ranks."""
+        """Record that new processes have replaced ranks."""
         self._entries.append(scripts.Replaced(_some(ranks, size)))
 
     def save(self, path: str, size: int, *, force: bool, everything: bool) -> str:

@@ -1,6 +1,6 @@
-"""What the ranks of a world can be asked to do: run cells and scripts, take and give values, say what they have.
+"""The commands to the ranks of a world: run cells and scripts, transfer values, describe variables.
 
-`Session` is made of this, and of the life of its world.
+`Session` consists of this, and of the life of its world.
 """
 
 from __future__ import annotations
@@ -41,10 +41,10 @@ class Commands:
 
     Args:
         home: the world's directory.
-        roster: who there is, and who is dead.
-        desk: asks, and waits for answers.
+        roster: the ranks, and which of them are dead.
+        desk: sends requests, and waits for answers.
         stage: one cell at a time.
-        attached: another notebook has started the world, and may have run cells that nobody here knows of.
+        attached: another notebook has started the world, and may have run cells that are unknown here.
 
     Attributes:
         link: to the ranks.
@@ -78,12 +78,12 @@ class Commands:
         number: int | None = None,
         **options: Any,
     ) -> None:
-        """Run a cell and show what it shows; returns when it has ended on every rank.
+        """Run a cell and show its output; return when it has ended on every rank.
 
         Args:
             code: the cell, as in a notebook: magics, ``!cmd`` and top-level ``await`` included.
             ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
-            number: what the ranks call the cell in tracebacks and history; counted by default.
+            number: the cell's number on the ranks, in tracebacks and history; counted by default.
             **options: ``fold``, ``by_rank``, ``quiet``, ``draw`` and ``trace``: see `CellOptions`.
 
         Raises:
@@ -110,10 +110,10 @@ class Commands:
             path: the script.
             args: its arguments.
             ranks: which ranks run it; all by default.
-            number: as of `run`.
-            fresh: put new processes in the places of these ranks before: their variables are lost, and so is what
-                libraries remember in a process.
-            **options: as of `run`.
+            number: as in `run`.
+            fresh: replace the processes of these ranks before: their variables are lost, and so is what libraries keep
+                in a process.
+            **options: as in `run`.
 
         Raises:
             ScriptError: there is no such script. Nothing was run, and no process was replaced.
@@ -136,7 +136,7 @@ class Commands:
     ) -> None:
         chosen = self._choose(ranks, replacing=fresh)
         file = None if options.trace is None else tracing.check(options.trace)
-        if fresh:  # behind all that can be refused
+        if fresh:  # after everything that can be refused
             self.heal(chosen)
             self._manuscript.replaced(chosen, len(self.ranks))
             if not options.quiet:
@@ -148,10 +148,10 @@ class Commands:
             self._stage.perform(order, output, Aftermath(order, output, file, self._roster.places))
 
     def replay(self) -> None:
-        """Show once more what the last cell has shown, with the errors that ended it.
+        """Show again what the last cell has shown, with the errors that ended it.
 
         For a page that was loaded again in mid-cell, and has missed some of it. Displays are as they are now, and no
-        longer change. Of a cell that has shown more than four million characters, the beginning is left out.
+        longer change. If a cell has shown more than four million characters, the beginning is left out.
 
         Raises:
             StateError: no cell has run yet.
@@ -162,7 +162,7 @@ class Commands:
         last.show_again(current_area())
 
     def took(self, number: int) -> str:
-        """Say how long the cell of this number took, and what that time was; nothing if it was not the last to run."""
+        """Describe how long the cell of this number took, and for what; empty if it was not the last to run."""
         _, line = self._stage.chronicle.story(len(self.ranks))
         return took(line) if line.cell == number and line.spans and not line.running else ""
 
@@ -224,14 +224,14 @@ class Commands:
     def inquire(
         self, kind: str, code: str, cursor: int, detail: int = 0, ranks: str | Iterable[int] | None = None
     ) -> Answer | None:
-        """Ask the first of some ranks that lives what a person asks while typing; None if none of them does."""
+        """Ask the first living one of some ranks for completions or help; return None if none of them lives."""
         self._check_running()
         chosen = self._resolve(ranks)
         rank = next((rank for rank in chosen if rank not in self._roster.dead), None)
         return None if rank is None else self._inquiries.ask(rank, kind, code, cursor, detail)
 
     def who(self, names: str | Iterable[str] = (), ranks: str | Iterable[int] | None = None) -> list[Variable]:
-        """Say what the ranks' variables are, and which are equal on all of them; see `Variable`.
+        """Describe the ranks' variables, and which are equal on all of them; see `Variable`.
 
         Args:
             names: names, or expressions such as ``"model.fc.weight"``; by default all that users made, as ``%whos``.
@@ -240,12 +240,12 @@ class Commands:
         return self._surveys.who(names, self._choose(ranks))
 
     def diff(self, name: str, ranks: str | Iterable[int] | None = None, atol: float = 0.0) -> Comparison:
-        """Say where a variable differs between ranks; ``str`` of what is returned is a text.
+        """Compare a variable between ranks; ``str`` of the result is a text.
 
         Args:
             name: a name, or an expression such as ``"model.fc.weight"``.
-            ranks: a SPEC such as ``"0-2"``, or ranks; all by default. Compared is with the lowest that has it.
-            atol: numbers that are no further apart are as good as equal; with 0 all bits count.
+            ranks: a SPEC such as ``"0-2"``, or ranks; all by default. The lowest rank that has it is the reference.
+            atol: numbers that are no further apart count as equal; with 0 all bits count.
 
         Raises:
             TransferError: no rank has it, or it cannot be compared.
@@ -253,24 +253,24 @@ class Commands:
         return self._surveys.diff(name, self._choose(ranks), atol)
 
     def save(self, path: str, *, force: bool = False, everything: bool = False) -> str:
-        """Write the cells that this session has run as a script, which torchrun runs to the same answers.
+        """Write the cells that this session has run as a script, which gives the same results under torchrun.
 
         Args:
             path: the file.
-            force: write over a file that is not as nbcomm has written it, too.
-            everything: with cells that failed, as comments, and with those that only define once more what is there.
+            force: overwrite a file that nbcomm has not written, or that was changed since.
+            everything: include cells that failed, as comments, and those that only repeat definitions.
 
         Returns:
             What was written and what was left out, in sentences.
 
         Raises:
-            ScriptError: the file cannot be written, or is somebody's own. Nothing was written.
+            ScriptError: the file cannot be written, or is not nbcomm's. Nothing was written.
             StateError: no cell has run yet.
         """
         return self._manuscript.save(path, len(self.ranks), force=force, everything=everything)
 
     def heal(self, ranks: str | Iterable[int] | None = None) -> list[str]:
-        """Put new processes in the places of ranks; see `Session.heal`."""
+        """Replace the processes of ranks; see `Session.heal`."""
         raise NotImplementedError
 
     # ── on which ranks ────────────────────────────────────────────────────────────────────────────────────
@@ -298,7 +298,7 @@ class Commands:
                 f"{rank_specs.capital(ends)}; nothing was run. Type %distributed heal to put {places} (the others "
                 "keep their variables), or choose other ranks with -r."
             )
-        # Where some are replaced, all form their groups anew.
+        # If some are replaced, all ranks re-form their groups.
         busy = sorted(self._desk.busy() & set(self.ranks if replacing else chosen))
         if busy and not self._stage.taken:
             who, one = rank_specs.capital(rank_specs.named(busy)), len(busy) == 1

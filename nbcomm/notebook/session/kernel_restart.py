@@ -1,8 +1,8 @@
 """Whether this process ends to make room for another kernel of the same notebook.
 
-A kernel that is shut down takes its world along. One that is restarted leaves it for `attach`: ipykernel is told
-which of the two it is before Python's own end begins. Where all cells run on the ranks, a restart is the way to have
-them fresh, so that such a kernel says (by an attribute ``keeps_worlds``) that it leaves nothing.
+A kernel that is shut down ends its world. One that is restarted leaves it for `attach`: ipykernel learns which of the
+two it is before Python's own end begins. If all cells run on the ranks, a restart is the way to get fresh ranks; such a
+kernel says (by an attribute ``keeps_worlds``) that it leaves nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def worlds_are_kept() -> bool:
 
 
 def follow(kernel: Any) -> None:
-    """Notice how a kernel ends; None, or one that was followed before, is all right."""
+    """Notice how a kernel ends; None, or a kernel that was followed before, is accepted."""
     if kernel is None or getattr(kernel.do_shutdown, "_nbcomm", False):
         return
     shut_down = kernel.do_shutdown

@@ -1,4 +1,4 @@
-"""A script that is to run on the warm ranks: looked at here, once, before any rank hears of it."""
+"""A script that is to run on the ranks: checked here, once, before any rank gets it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from ...launch.working_folder import here
 
 
 def order(path: str, args: Iterable[object]) -> str:
-    """The code of a cell that runs a script; `nbcomm.rank.cells.script_runner` is what it calls.
+    """Return the code of a cell that runs a script; it calls `nbcomm.rank.cells.script_runner`.
 
     Raises:
         ScriptError: there is no such file.
-        CellSyntaxError: it is no Python.
+        CellSyntaxError: it is not Python.
     """
     if not path.strip() or "\0" in path:
         raise ScriptError("The file name of the script is missing, such as train.py; nothing was run.")
@@ -28,7 +28,7 @@ def order(path: str, args: Iterable[object]) -> str:
         raise ScriptError(f"There is no script {path!r} in {where}; nothing was run.") from None
     except IsADirectoryError:
         raise ScriptError(f"{path!r} is a folder; name the script in it. Nothing was run.") from None
-    except (OSError, RuntimeError) as error:  # links in a circle, a home that nobody has
+    except (OSError, RuntimeError) as error:  # circular links, or a home of an unknown user
         why = getattr(error, "strerror", None) or error
         raise ScriptError(f"The script {path!r} cannot be read: {why}. Nothing was run.") from error
     argv = [str(file), *map(str, args)]
@@ -36,7 +36,7 @@ def order(path: str, args: Iterable[object]) -> str:
 
 
 def check_program(file: Path) -> None:
-    """Refuse a script that is no Python here, once, rather than on every rank.
+    """Refuse a script that is not Python here, once, rather than on every rank.
 
     Raises:
         CellSyntaxError: with the SyntaxError as its cause.
@@ -44,7 +44,7 @@ def check_program(file: Path) -> None:
     content = file.read_bytes()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # a warning is the ranks' to give
+            warnings.simplefilter("ignore")  # the ranks give warnings
             compile(content, str(file), "exec", dont_inherit=True)
     except SyntaxError as error:
         raise CellSyntaxError(f"{error.msg} ({file}, line {error.lineno})") from error
@@ -53,14 +53,14 @@ def check_program(file: Path) -> None:
 
 
 def allow_no_body(lines: list[str]) -> list[str]:
-    """Let IPython pass on a ``%%distributed`` that stands alone: with ``--file`` it needs no code below it.
+    """Let IPython pass on a ``%%distributed`` without a body: with ``--file`` it needs no code below it.
 
-    To be put among a shell's ``input_transformers_cleanup``.
+    It belongs in a shell's ``input_transformers_cleanup``.
     """
     if len(lines) == 1 and lines[0].split()[:1] == ["%%distributed"]:
         return [lines[0].rstrip("\n") + "\n", "\n"]
     return lines
 
 
-# For IPython: leave it out when you ask whether a cell is complete. In a terminal, Enter leads to the cell's next line.
+# For IPython: leave it out of the check whether a cell is complete. In a terminal, Enter leads to the cell's next line.
 allow_no_body.has_side_effects = True  # type: ignore[attr-defined]

@@ -1,4 +1,4 @@
-"""Which notebook this process belongs to, so that a later kernel of it knows its world among others."""
+"""The notebook that this process belongs to, so that a later kernel of it can recognize its world."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import sys
 
 
 def this_notebook() -> str:
-    """What Jupyter calls the notebook of this kernel; empty outside of one.
+    """Return Jupyter's name for the notebook of this kernel; empty outside of one.
 
-    It is the notebook's path where a Jupyter server has started the kernel. Else (a terminal, nbclient) it is the
+    It is the notebook's path if a Jupyter server has started the kernel. Otherwise (a terminal, nbclient) it is the
     kernel's connection file, which stays the same when that kernel is restarted.
     """
-    name = os.environ.get("JPY_SESSION_NAME", "").encode(errors="replace").decode()  # it is written down as JSON
+    name = os.environ.get("JPY_SESSION_NAME", "").encode(errors="replace").decode()  # it is written as JSON
     kernels = sys.modules.get("ipykernel.kernelapp")
     if name or kernels is None or not kernels.IPKernelApp.initialized():
         return name

@@ -1,4 +1,4 @@
-"""The names that a notebook gives to its worlds, where it has several: ``--world NAME``."""
+"""A notebook's names for its worlds, if it has several: ``--world NAME``."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _REMEDY = re.compile(r"%distributed (?:start|stop|restart|heal|interrupt)(?: \d+
 
 
 def check_name(name: str) -> str:
-    """Return the name.
+    """Check a world's name, and return it.
 
     Raises:
-        SpecError: a world cannot be called so.
+        SpecError: the name is not allowed.
     """
     if not _NAME.fullmatch(name):
         raise SpecError(
@@ -24,7 +24,7 @@ def check_name(name: str) -> str:
 
 
 def addressed(text: str, name: str) -> str:
-    """Let the remedies in a text name the world that they are for; the one without a name needs none.
+    """Add a world's name to the remedies in a text; the world without a name needs none.
 
     >>> addressed("Type %distributed heal 1 to put a new process in its place.", "b")
     'Type %distributed heal 1 --world b to put a new process in its place.'

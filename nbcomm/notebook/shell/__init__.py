@@ -1,1 +1,1 @@
-"""What is typed: magics and their arguments, completion, and which cells go to the ranks."""
+"""What users type: magics and their arguments, completion, and which cells go to the ranks."""

@@ -1,4 +1,4 @@
-"""What can be typed behind ``%distributed`` and ``%%distributed``."""
+"""What can be typed after ``%distributed`` and ``%%distributed``."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SWITCHES = {
 }
 
 _PIECE = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S)+""")
-"""What stands between blanks that are in no quotation."""
+"""The text between blanks that are not quoted."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,7 +31,7 @@ class _Parser(argparse.ArgumentParser):
         )
 
     def _meant(self, message: str) -> str:
-        """The end of a sentence about options that nobody knows."""
+        """Return the end of a sentence about unknown options."""
         _, unknown, words = message.partition("unrecognized arguments: ")
         options = [word for word in words.split() if word.startswith("-")] if unknown else []
         if options == ["-n"] and self.prog.endswith(" restart"):
@@ -50,15 +50,15 @@ class _Parser(argparse.ArgumentParser):
 
 
 class UsageError(SteeringError, ValueError):
-    """A line is not understood; nothing was done."""
+    """The line was not understood; nothing was done."""
 
 
 class Helped(Exception):  # noqa: N818 - not an error: the help was printed
-    """Ends parsing after ``--help``."""
+    """The end of parsing after ``--help``."""
 
 
 def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
-    """The parser of ``%distributed``, and those of its words."""
+    """Return the parser of ``%distributed``, and those of its words."""
     parser = _Parser(prog="%distributed", description="Control the world of ranks that %%distributed cells run on.")
     words = parser.add_subparsers(dest="word")
     made: dict[str, argparse.ArgumentParser] = {}
@@ -146,7 +146,7 @@ def _world(text: str) -> str:
 
 
 def cell_parser() -> argparse.ArgumentParser:
-    """The parser of ``%%distributed``."""
+    """Return the parser of ``%%distributed``."""
     parser = _Parser(prog="%%distributed", description="Run this cell on every rank.")
     _add_world(parser)
     _add_cell_options(parser)
@@ -178,9 +178,9 @@ def _add_cell_options(parser: argparse.ArgumentParser) -> None:
 
 
 def split(line: str) -> list[str]:
-    """Split a line as a shell does; behind `who` and `diff` stand Python's expressions, which keep their quotes.
+    """Split a line as a shell does; the Python expressions after `who` and `diff` keep their quotes.
 
-    What asks for a word's help becomes that word's ``--help``.
+    A request for a word's help becomes that word's ``--help``.
 
     Raises:
         UsageError: a quotation does not end.
@@ -197,9 +197,9 @@ def split(line: str) -> list[str]:
 
 
 def parse_cell(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace:
-    """The options of a ``%%distributed``; ``file`` is a script with its arguments, or None.
+    """Parse the options of a ``%%distributed``; ``file`` is a script with its arguments, or None.
 
-    What stands behind ``--file`` is the script's, whatever it looks like, so argparse does not see it.
+    Everything after ``--file`` belongs to the script, so argparse does not see it.
 
     Raises:
         UsageError: the line is not understood.
@@ -214,13 +214,13 @@ def parse_cell(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace
 
 
 def parse_line(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
-    """The options of a ``%distributed``, whose first word is one that the parser knows.
+    """Parse the options of a ``%distributed``, whose first word must be one that the parser knows.
 
     Raises:
         UsageError: the line is not understood.
     """
     if words[0] == "run":
-        # What stands behind a script's name is the script's, also a "--", which argparse would take for its own.
+        # Everything after a script's name belongs to the script, also a "--", which argparse would interpret itself.
         words = [_TWO_DASHES if word == "--" else word for word in words]
     options, unknown = parser.parse_known_args(words)
     if unknown:
@@ -231,10 +231,10 @@ def parse_line(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Na
 
 
 def _of_words(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    """The parsers of its words: only they can say what is known behind one."""
+    """Return the parsers of the words: only they know the options of each."""
     (words,) = (action for action in parser._actions if isinstance(action, argparse._SubParsersAction))  # noqa: SLF001
     return dict(words.choices)
 
 
 _TWO_DASHES = "\0--"
-"""Stands for "--" where argparse must not see one; no line has this word."""
+"""The replacement for a "--" that argparse must not see; no line has this word."""

@@ -1,4 +1,4 @@
-"""Which part of a cell that is being typed is for ranks, and for which."""
+"""The part of a cell being typed that is for ranks, and for which."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Part(NamedTuple):
     Attributes:
         code: as the ranks will get it.
         offset: where in the cell it begins, in characters.
-        ranks: the SPEC behind ``-r``; None for all.
-        world: the name behind ``--world``; often empty.
+        ranks: the SPEC after ``-r``; None for all.
+        world: the name after ``--world``; often empty.
     """
 
     code: str
@@ -31,13 +31,13 @@ class Part(NamedTuple):
 
 
 def part_for_ranks(code: str, *, plain: bool = False) -> Part | None:
-    r"""The part of a cell that runs on ranks; None if all of it runs in the notebook.
+    r"""Return the part of a cell that runs on ranks; None if all of it runs in the notebook.
 
-    A first line that is still being typed, or wrong, is taken as far as it is understood.
+    A first line that is incomplete, or wrong, is used as far as it is understood.
 
     Args:
         code: the cell as it is typed.
-        plain: whether a cell that says nothing goes to the ranks.
+        plain: whether a cell without a magic goes to the ranks.
 
     >>> part_for_ranks("%%distributed -r 2\nx.")
     Part(code='x.', offset=19, ranks='2', world='')
@@ -58,7 +58,7 @@ def part_for_ranks(code: str, *, plain: bool = False) -> Part | None:
 
 def _addressees(line: str) -> tuple[str | None, str]:
     parser = cell_parser()
-    vars(parser)["print_help"] = lambda *_: None  # nobody has run the line yet
+    vars(parser)["print_help"] = lambda *_: None  # the line was not run yet
     try:
         known, _ = parser.parse_known_args(split(line))
     except (Helped, UsageError):

@@ -1,7 +1,8 @@
-"""Completion and help while somebody types a cell for ranks: asked of a rank, where the cell's names are.
+"""Completion and help while a user types a cell for ranks: a rank is asked, where the cell's names are.
 
-Two methods of the kernel are wrapped, as `kernel_restart` wraps its end. What has no answer within half a second, or is
-no rank's matter, is answered as before. In a terminal, which has no kernel, IPython's completer gets one more matcher.
+Two methods of the kernel are wrapped, as `kernel_restart` wraps its end. A question without an answer within half a
+second, or not for a rank, is answered as before. In a terminal, which has no kernel, IPython's completer gets one more
+matcher.
 """
 
 from __future__ import annotations
@@ -26,23 +27,23 @@ from .routing import Auto
 
 _TYPES = "_jupyter_types_experimental"
 _FIRST = 1000
-"""The priority of our matcher in a terminal: before IPython's own, which it silences."""
+"""The priority of nbcomm's matcher in a terminal: before IPython's own, which it silences."""
 
 Reply = dict[str, Any]
 
 
 class _Asked(NamedTuple):
-    """A question that is under way, and what makes a reply of its answer."""
+    """A question that is under way, and the function that makes a reply of its answer."""
 
     answer: Answer
     reply: Callable[[Reply], Reply]
 
 
 class Assist:
-    """Asks ranks for one shell.
+    """Completion and help from ranks, for one shell.
 
     Args:
-        shell: whose cells.
+        shell: the shell of the cells.
         routing: decides where plain cells run.
     """
 
@@ -61,7 +62,7 @@ class Assist:
             self._follow_terminal()
 
     def remove(self) -> None:
-        """Answer nothing any more, and be gone where nobody has come after."""
+        """Stop answering, and unwrap the methods if nothing has wrapped them since."""
         self.active = False
         for undo in self._undo:
             undo()
@@ -89,10 +90,10 @@ class Assist:
             self._undo.append(lambda name=name, ours=ours: _remove(kernel, name, ours))  # type: ignore[misc]
 
     def _reply(self, ask: Callable[[], _Asked | Reply | None], locally: Callable[[], Any]) -> Any:
-        """What the kernel is to answer, now or soon."""
+        """Return the kernel's reply, now or as a future."""
         asked = None
         if self.active:
-            with suppress(NbcommError):  # no world, no such ranks: it is told when the cell is run
+            with suppress(NbcommError):  # no world, no such ranks: an error is raised when the cell is run
                 asked = ask()
         if asked is None:
             return locally()
@@ -101,7 +102,7 @@ class Assist:
     # ── in a terminal ───────────────────────────────────────────────────────────────────────────────
 
     def _follow_terminal(self) -> None:
-        """Be the first matcher of the shell's completer."""
+        """Become the first matcher of the shell's completer."""
         matchers = self._shell.Completer.custom_matchers
 
         @completion_matcher(identifier="nbcomm", priority=_FIRST, api_version=2)  # type: ignore[untyped-decorator]
@@ -134,7 +135,7 @@ class Assist:
             "suppress": True,
         }
 
-    # ── what is asked ───────────────────────────────────────────────────────────────────────────────
+    # ── the question ────────────────────────────────────────────────────────────────────────────────────
 
     def _ask_completion(self, code: str, cursor: int) -> _Asked | Reply | None:
         line = line_completion.line_at(code, cursor)
@@ -148,7 +149,7 @@ class Assist:
             answer = registry.current(choice.world).inquire("complete", line.token, len(line.token))
             if answer is None:
                 return None
-            if "." in line.token:  # within a variable
+            if "." in line.token:  # inside a variable
                 return _Asked(answer, lambda content: _moved(content, start))
             return _Asked(answer, lambda content: _completions(_names_in(content), start, cursor, "instance"))
         texts = choice.texts
@@ -169,7 +170,7 @@ class Assist:
 
 
 async def _await(asked: _Asked, locally: Callable[[], Any]) -> Reply:
-    """Wait for a rank, without holding up the kernel's loop."""
+    """Wait for a rank, without blocking the kernel's loop."""
     content = None
     with suppress(asyncio.TimeoutError):
         content = await asyncio.wait_for(asyncio.wrap_future(asked.answer), PATIENCE)
@@ -181,7 +182,7 @@ async def _await(asked: _Asked, locally: Callable[[], Any]) -> Reply:
 
 
 def _moved(content: Reply, offset: int) -> Reply:
-    """A reply about a part of the cell, as one about the whole cell."""
+    """Convert a reply about a part of the cell into one about the whole cell."""
     moved = {**content}
     for key in ("cursor_start", "cursor_end"):
         if key in moved:
@@ -207,7 +208,7 @@ def _completions(texts: Sequence[str], start: int, cursor: int, kind: str) -> Re
 
 
 def _names_in(content: Reply) -> list[str]:
-    """The variables among completions."""
+    """Return the variables among completions."""
     return [
         name
         for name in content["matches"]
@@ -216,5 +217,5 @@ def _names_in(content: Reply) -> list[str]:
 
 
 def _remove(kernel: Any, name: str, ours: Any) -> None:
-    if vars(kernel).get(name) is ours:  # else somebody has wrapped it; it passes on what comes
+    if vars(kernel).get(name) is ours:  # otherwise another wrapper is around it; it passes calls on
         delattr(kernel, name)

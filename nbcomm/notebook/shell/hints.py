@@ -1,7 +1,7 @@
-"""What a person may have meant, said below the error that a cell has ended with.
+"""What a user may have meant, added below the error of a cell.
 
-IPython knows nothing of ranks, and a rank nothing of the notebook: that `rank` is no name here, that a magic stands on
-the wrong line, or that a variable is there, but in the other place, neither can say.
+IPython knows nothing of ranks, and a rank nothing of the notebook: neither can say that `rank` is undefined here, that
+a magic is on the wrong line, or that a variable exists, but in the other place.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ _faults = Faults()
 
 
 def hint(code: str, error: BaseException, *, local: bool = False) -> str:
-    r"""What to do about the error of a cell that ran in the notebook itself; empty if nothing is known.
+    r"""Return what to do about the error of a cell that ran in the notebook itself; empty if nothing is known.
 
     Args:
         code: the cell, as it was typed.
-        error: what it ended with.
+        error: how it ended.
         local: whether ``%%local`` has kept it here.
 
     >>> hint("all_reduce(1)", NameError("name 'all_reduce' is not defined", name="all_reduce"))
@@ -78,7 +78,7 @@ def _misspelt(code: str) -> str:
 
 
 def for_ranks(error: CellError, here: Mapping[str, Any]) -> str:
-    """What to do about a cell that failed on ranks for a name that the notebook has; empty if it is not so.
+    """Return what to do about a cell that failed on ranks for lack of a name that the notebook has; otherwise empty.
 
     Args:
         error: how it failed.
@@ -95,7 +95,7 @@ def for_ranks(error: CellError, here: Mapping[str, Any]) -> str:
 
 @contextmanager
 def suggesting(here: Mapping[str, Any]) -> Iterator[None]:
-    """Let a cell's error end with what to do about it.
+    """Add what to do about it to a cell's error.
 
     Args:
         here: the notebook's variables.
@@ -109,10 +109,10 @@ def suggesting(here: Mapping[str, Any]) -> Iterator[None]:
 
 
 class Hints:
-    """Says what is known below the errors of a shell's cells.
+    """The hints below the errors of a shell's cells.
 
     Args:
-        shell: whose cells.
+        shell: the shell of the cells.
         routing: decides where plain cells run.
     """
 
@@ -121,11 +121,11 @@ class Hints:
         self._routing = routing
 
     def install(self) -> None:
-        """Say it from now on."""
+        """Show hints from now on."""
         self._shell.events.register("post_run_cell", self._look)
 
     def remove(self) -> None:
-        """Say nothing any more."""
+        """Show no more hints."""
         with suppress(ValueError):
             self._shell.events.unregister("post_run_cell", self._look)
 

@@ -1,6 +1,6 @@
 """What can follow on a line of ``%distributed`` or ``%%distributed``: words, options, and some of their values.
 
-Read off the parsers in `arguments`, so that a new option is completed as soon as it is there.
+It is read from the parsers in `arguments`, so that a new option is completed as soon as it exists.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class TypedLine(NamedTuple):
 
     Attributes:
         magic: "%distributed" or "%%distributed".
-        words: those that are whole.
+        words: the complete ones.
         token: the one that is being typed; may be empty.
     """
 
@@ -36,7 +36,7 @@ class Choice(NamedTuple):
     """What may follow.
 
     Attributes:
-        texts: these.
+        texts: fixed texts.
         names: the names of variables, too (of the notebook's, or of the ranks' in the world of the name ``world``), or
             of worlds.
     """
@@ -47,7 +47,7 @@ class Choice(NamedTuple):
 
 
 def line_at(code: str, cursor: int) -> TypedLine | None:
-    r"""The line that the cursor is in, if it is one of ours.
+    r"""Return the line that the cursor is in, if it is a line of nbcomm's.
 
     >>> line_at("x = 1\n%distributed start -n 4 --de", 34)
     TypedLine(magic='%distributed', words=['start', '-n', '4'], token='--de')
@@ -60,9 +60,9 @@ def line_at(code: str, cursor: int) -> TypedLine | None:
 
 
 def choices(line: TypedLine) -> Choice | None:
-    """What may follow; None for what is IPython's to complete, as files are."""
+    """Return what may follow; None for what IPython completes, such as files."""
     if line.magic == "%%distributed":
-        script = "--file" in line.words or line.token.startswith("--file=")  # with what is the script's own
+        script = "--file" in line.words or line.token.startswith("--file=")  # the rest of the line is the script's
         return None if script else _of(cell_parser(), line.words, line.token)
     _, words = line_parser()
     if not line.words:

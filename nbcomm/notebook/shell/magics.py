@@ -70,7 +70,7 @@ class DistributedMagics(Magics):
     @cell_magic("local")  # type: ignore[arg-type]
     def local(self, line: str, cell: str) -> None:
         """Run this cell in the notebook's own process, also while %distributed auto is on."""
-        # Seldom reached: `routing` takes the line away before the cell runs, so that the rest is as any cell.
+        # Seldom reached: `routing` removes the line before the cell runs, so that the rest is as any cell.
         if takes(line):
             raise UsageError("%%local takes no arguments, so nothing was run; write the code below its line.")
         self._shell.run_cell(cell)
@@ -102,8 +102,8 @@ class DistributedMagics(Magics):
         self._perform_file(options, *options.file)
 
     def _perform_file(self, options: argparse.Namespace, file: str, *args: str) -> None:
-        script_cells.order(file, args)  # refuses what is not there before a world is started for it
-        before = registry.running()  # one that begins with this script is as fresh as can be
+        script_cells.order(file, args)  # refuses what does not exist before a world is started for it
+        before = registry.running()  # one that begins with this script is as fresh as possible
 
         def run(session: Session) -> Callable[..., None]:
             return partial(session.run_file, file, args, fresh=options.fresh and session in before)
@@ -140,8 +140,8 @@ class DistributedMagics(Magics):
     def _take_one_interrupt_only(self) -> None:
         """Ignore further interrupts until this cell has ended.
 
-        Who presses ■ twice means this cell. The second press would hit IPython while it shows the first, and then
-        the cell would count as well ended.
+        Two presses of ■ mean this cell. The second press would hit IPython while it shows the first, and then the cell
+        would count as successful.
         """
         with suppress(ValueError):  # signals belong to the main thread, and a cell may run on another
             handler = signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -156,7 +156,7 @@ class DistributedMagics(Magics):
         try:
             return registry.current(name)
         except StateError:
-            if name:  # it may be a slip of the pen: nobody wants a second world for that
+            if name:  # it may be a typing error: it must not start a second world
                 raise
         if spec is not None:
             _check_shape(spec)
@@ -165,7 +165,7 @@ class DistributedMagics(Magics):
         return self._begun_by_cell
 
     def announce(self) -> None:
-        """Say, once, which worlds could be taken up."""
+        """Print, once, which worlds could be attached."""
         if self._announced:
             return
         self._announced = True
@@ -179,7 +179,7 @@ class DistributedMagics(Magics):
 
     def _steer(self, line: str) -> None:
         words = split(line)
-        if not words or words[0].partition("=")[0] == "--world":  # it may stand before the word, too
+        if not words or words[0].partition("=")[0] == "--world":  # it may also be before the word
             named = 1 if "=" in "".join(words[:1]) else 2
             words = [*(words[named : named + 1] or ["status"]), *words[:named], *words[named + 1 :]]
         if words[0] in ("-h", "--help", "help"):
@@ -202,8 +202,8 @@ class DistributedMagics(Magics):
             pass
         else:
             if running is self._begun_by_cell and registry.serves(running, Wishes(**chosen)):
-                # Nobody asked for it yet: a notebook may have cells above this one that run on ranks in one kernel
-                # and not in another, and is to run in both.
+                # The user did not ask for it: a notebook may have cells above this one that run on ranks in one kernel
+                # and not in another, and must run in both.
                 self._begun_by_cell = None
                 print(f"{running.title}, {running.backend}, ready since the first cell.")
                 _show_panel(running)
@@ -347,7 +347,7 @@ class DistributedMagics(Magics):
 
 @contextmanager
 def _addressed_to(name: str) -> Iterator[None]:
-    """Errors of the world of this name tell remedies that are for it."""
+    """Make the remedies in errors of the world of this name name that world."""
     try:
         yield
     except NbcommError as error:
@@ -361,10 +361,10 @@ def _show_panel(session: Session) -> None:
 
 
 def _number_of_running_cell(shell: InteractiveShell) -> int:
-    """What the notebook shows as In [n] beside the cell that runs.
+    """Return the number that the notebook shows as In [n] beside the running cell.
 
-    `shell.execution_count` is n in some versions of IPython and n + 1 in others; the input history always ends with
-    the running cell.
+    `shell.execution_count` is n in some versions of IPython and n + 1 in others; the input history always ends with the
+    running cell.
     """
     return len(shell.history_manager.input_hist_parsed) - 1 if shell.history_manager else shell.execution_count
 
@@ -377,7 +377,7 @@ def check_syntax(cell: str) -> None:
     """
     try:
         source = TransformerManager().transform_cell(cell)
-        # As IPython compiles cells: with await at the top. A warning is the ranks' to give.
+        # As IPython compiles cells: with await at the top. The ranks give warnings.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             compile(source, "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)

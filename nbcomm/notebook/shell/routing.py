@@ -1,12 +1,12 @@
-"""Decides where a cell runs: on the ranks, or in the notebook's own process.
+"""Where a cell runs: on the ranks, or in the notebook's own process.
 
-With auto on, a person's cell that says nothing else goes to the ranks, as if ``%%distributed`` stood above it. That is
-done to the text, where IPython lets extensions change it: history, completeness and errors stay IPython's own.
+With auto on, a user's cell without a magic goes to the ranks, as if it began with ``%%distributed``. That is done to
+the text, where IPython lets extensions change it: history, completeness and errors stay IPython's own.
 
-What is a person's cell cannot be read off its text: code that runs here may call ``run_cell`` too (``%run file.ipy``,
-an extension's hook), and front ends send code of their own. So a cell is a person's if it was asked for from outside
-(a request to the kernel, a terminal's prompt), goes into the history, and has not begun: from then on, whatever is
-transformed is the doing of code that runs.
+The text does not show whether a cell is a user's: code that runs here may call ``run_cell`` too (``%run file.ipy``, an
+extension's hook), and front ends send code of their own. So a cell is a user's if it was requested from outside (a
+request to the kernel, a terminal's prompt), goes into the history, and has not begun: after that, running code causes
+any transform.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MARKS = ("%%distributed", "%%local", "%distributed")
 
 
 class Kind(Enum):
-    """What the text of a cell says of where it runs."""
+    """What the text of a cell says about where it runs."""
 
     NOTHING = "it is empty, or comments only"
     STEERING = "its first line steers nbcomm, or leaves IPython: it runs here, whatever auto is"
@@ -44,7 +44,7 @@ class Kind(Enum):
 
 
 def kind_of(lines: Sequence[str]) -> tuple[Kind, int]:
-    """What a cell says of where it runs, and the index of the line that says so: its first line of code.
+    """Return what a cell says about where it runs, and the index of the line that says so: its first line of code.
 
     ``%%distributed`` has to be the first line, as every cell magic; above ``%%local`` there may be comments.
     """
@@ -61,19 +61,19 @@ def kind_of(lines: Sequence[str]) -> tuple[Kind, int]:
             return Kind.PLAIN, index
         if mark[1] == "local":
             return Kind.LOCAL, index
-        # Below a comment IPython does not know it, and says so: here, once.
+        # Below a comment IPython does not recognize it, and says so: here, once.
         return (Kind.STEERING if commented else Kind.DISTRIBUTED), index
     return Kind.NOTHING, len(lines)
 
 
 def part_for_ranks(code: str, *, plain: bool = False) -> tuple[str, int] | None:
-    r"""The part of a cell that goes to the ranks, and where in the cell it begins; None if the cell runs here.
+    r"""Return the part of a cell that goes to the ranks, and where it begins; None if the cell runs here.
 
-    It changes nothing and asks nobody, so that it can be called at each key: for completion and inspection.
+    It changes nothing and sends nothing, so that it can be called at each key: for completion and inspection.
 
     Args:
-        code: the cell as it is typed, maybe not to its end.
-        plain: whether a cell that says nothing goes to the ranks.
+        code: the cell as it is typed, perhaps incomplete.
+        plain: whether a cell without a magic goes to the ranks.
 
     >>> part_for_ranks("%%distributed -r 0\nx = rank")
     ('x = rank', 19)
@@ -89,13 +89,13 @@ def part_for_ranks(code: str, *, plain: bool = False) -> tuple[str, int] | None:
     if kind is not Kind.PLAIN or not plain:
         return None
     first = lines[index].strip()
-    # "%dis" may become a line that runs here; its completions are to be found here.
+    # "%dis" may become a line that runs here; its completions are found here.
     unfinished = index == len(lines) - 1 and any(mark.startswith(first) for mark in _MARKS)
     return None if unfinished else (code, 0)
 
 
 class _Asked:
-    """What was asked for from outside; once it has begun, no further cell is a person's. A program's has, at once."""
+    """A request from outside; once it has begun, no further cell is a user's. A program's request has begun at once."""
 
     def __init__(self, *, begun: bool) -> None:
         self.begun = begun
@@ -112,7 +112,7 @@ class Auto:
     """
 
     has_side_effects = True
-    """IPython leaves such a transform out when it asks whether a text is a complete cell."""
+    """IPython omits such a transform when it checks whether a text is a complete cell."""
 
     def __init__(self, shell: InteractiveShell, *, on: bool = False) -> None:
         self.on = on
@@ -120,7 +120,7 @@ class Auto:
         self._replaced: tuple[Any, str, Any, Any] | None = None
 
     def __call__(self, lines: list[str]) -> list[str]:
-        """Change the lines of a cell, so that it runs where it is to."""
+        """Change the lines of a cell, so that it runs where it should."""
         kind, index = kind_of(lines)
         if kind is Kind.LOCAL:
             return _without_mark(lines, index)
@@ -130,7 +130,7 @@ class Auto:
         return lines
 
     def install(self) -> None:
-        """Take part in the shell's transforms, and notice what a person asks for."""
+        """Add the transform to the shell, and notice requests from outside."""
         shell, kernel = self._shell, getattr(self._shell, "kernel", None)
         shell.input_transformers_cleanup.append(self)
         shell.events.register("pre_execute", _begin)
@@ -149,7 +149,7 @@ class Auto:
             return
         owner, name, ours, before = self._replaced
         if vars(owner).get(name) is not ours:
-            return  # somebody has wrapped it in turn; there it does no harm
+            return  # another wrapper is around it; there it does no harm
         if before is None:
             delattr(owner, name)
         else:
@@ -165,12 +165,12 @@ class Auto:
 
 
 def takes(line: str) -> bool:
-    """Whether something stands behind ``%%local`` that is not a comment."""
+    """Return whether the text after ``%%local`` is more than a comment."""
     return bool(line.strip()) and not line.strip().startswith("#")
 
 
 def _without_mark(lines: list[str], index: int) -> list[str]:
-    """The cell below ``%%local``, as IPython takes any cell; its lines keep their numbers, for tracebacks."""
+    """Return the cell below ``%%local``, as any cell of IPython; its lines keep their numbers, for tracebacks."""
     if takes(lines[index].strip().removeprefix("%%local")):
         return lines[index:]  # the magic of that name refuses it
     above, below = [*lines[:index], "\n"], lines[index + 1 :]
@@ -194,14 +194,14 @@ def _asking(*, for_person: bool) -> Iterator[None]:
 
 
 def _begin() -> None:
-    """A cell's own code is about to run."""
+    """Note that a cell's own code is about to run."""
     asked = _asked.get()
     if asked is not None:
         asked.begun = True
 
 
 def _of_kernel(execute: Callable[..., Any]) -> Callable[..., Any]:
-    """Around ``do_execute``: what front ends do on their own account is silent, or kept out of the history."""
+    """Wrap ``do_execute``: code that front ends send by themselves is silent, or kept out of the history."""
 
     @functools.wraps(execute)
     async def do_execute(code: str, silent: bool, store_history: bool = True, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002 - ipykernel's
@@ -213,11 +213,11 @@ def _of_kernel(execute: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _of_terminal(run: Callable[..., Any]) -> Callable[..., Any]:
-    """Around ``run_cell``, which a terminal's prompt calls, and code that runs may call too."""
+    """Wrap ``run_cell``, which a terminal's prompt calls, and which running code may call too."""
 
     @functools.wraps(run)
     def run_cell(raw_cell: str, store_history: bool = False, silent: bool = False, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002 - IPython's
-        if _asked.get() is not None:  # code that runs calls it
+        if _asked.get() is not None:  # running code calls it
             return run(raw_cell, store_history, silent, *args, **kwargs)
         with _asking(for_person=store_history and not silent):
             return run(raw_cell, store_history, silent, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""The bar that a person sees while a world starts; one display, updated in place."""
+"""The progress bar of a starting world; one display, updated in place."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _WIDTH = 24
 
 
 class StartProgress:
-    """Shows how a start comes along. Where nothing can be updated it prints the end alone."""
+    """The progress of a start. If nothing can be updated, only the end is printed."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
         shell = get_ipython()
-        # Only a kernel's front end can update what it has shown, and not each one does.
+        # Only a kernel's front end can update what it has shown, and not every one does.
         self._live = shell is not None and hasattr(shell, "kernel") and shows_updates()
         self._handle = None
 
@@ -39,14 +39,14 @@ class StartProgress:
         self._show({"text/plain": text, "text/html": bar})
 
     def finish(self, sentence: str) -> None:
-        """Put a sentence in the bar's place."""
+        """Replace the bar by a sentence."""
         if self._live:
             self._show({"text/plain": sentence})
         else:
             print(sentence)
 
     def clear(self) -> None:
-        """Leave nothing: the error that follows says what happened."""
+        """Remove the bar: the error that follows says what happened."""
         if self._handle is not None:
             self._show({"text/plain": ""})
 

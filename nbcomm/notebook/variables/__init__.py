@@ -1,1 +1,1 @@
-"""``who`` and ``diff``: what ranks are asked, and how their answers read."""
+"""``who`` and ``diff``: the questions to the ranks, and how their answers are shown."""

@@ -12,14 +12,13 @@ from .table import Variable
 
 @dataclass(frozen=True)
 class Outcome:
-    """How ranks that have another value than the reference stand to it.
+    """How ranks with another value than the reference differ from it.
 
     Attributes:
         ranks: those that have it; among each other they are equal.
-        found: what the first of them has found. ``leaves``: of how many parts the two values consist, ``different``:
-            how many of them differ, ``first``: the first of those, ``absolute`` and ``relative``: the largest
-            differences of numbers, each with its part and its index, ``close``: how many numbers differ by no more
-            than the tolerance.
+        found: what the first of them has found. ``leaves``: how many parts the two values have, ``different``: how many
+            of them differ, ``first``: the first of those, ``absolute`` and ``relative``: the largest differences of
+            numbers, each with its part and its index, ``close``: how many numbers differ by no more than the tolerance.
     """
 
     ranks: tuple[int, ...]
@@ -33,14 +32,14 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A variable, compared between ranks; ``str`` says it in words.
+    """A variable, compared between ranks; ``str`` describes it.
 
     Attributes:
         name: the name, or the expression.
         reference: the rank with which the others are compared: the lowest that has it.
         variable: what each rank has.
         outcomes: of the ranks that have another value, those that agree together.
-        atol: how far apart numbers may be and yet count as equal.
+        atol: how far apart numbers may be and still count as equal.
     """
 
     name: str
@@ -140,7 +139,7 @@ _PARTS: dict[str, Callable[[Mapping[str, Any], str], str]] = {
 
 
 def _largest(found: Mapping[str, Any]) -> str:
-    """The largest differences, and where they are."""
+    """Describe the largest differences, and where they are."""
     absolute, relative = found["absolute"], found["relative"]
     if absolute is None:
         return ""

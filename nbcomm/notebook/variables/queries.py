@@ -1,4 +1,4 @@
-"""Asks the ranks what their variables are, and how they differ; what goes from rank to rank is not opened here."""
+"""Questions to the ranks about their variables, and how these differ; values sent between ranks stay packed here."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 
 class VariableQueries:
-    """Questions to ranks that are there.
+    """Questions to living ranks.
 
     Args:
-        desk: asks, and waits for answers.
+        desk: sends requests, and waits for answers.
         stage: one thing at a time.
     """
 
@@ -52,12 +52,12 @@ class VariableQueries:
             return Comparison(name, first, found, tuple(self._compare(name, first, apart, atol)), atol)
 
     def _survey(self, names: Sequence[str], ranks: list[int], *, hashes: bool | None = None) -> list[Variable]:
-        hashes = len(ranks) > 1 if hashes is None else hashes  # one alone has nothing to be compared with
+        hashes = len(ranks) > 1 if hashes is None else hashes  # a single rank has nothing to be compared with
         request = self._ask(ranks, lambda identity: DescribeVariables(identity, list(names), hashes))
         return merge({rank: unpack_answer(request, rank) for rank in ranks}, names)
 
     def _compare(self, name: str, first: int, apart: list[tuple[int, ...]], atol: float) -> list[Outcome]:
-        """Let one rank of each group that has another value say where it parts from the first rank's."""
+        """Let one rank of each group with another value find where it differs from the first rank's."""
         if not apart:
             return []
         offer = self._ask([first], lambda identity: SendVariable(identity, name))

@@ -1,4 +1,4 @@
-"""The ranks' variables side by side: who has which, what it is there, and where it is equal."""
+"""The ranks' variables side by side: which ranks have them, with which values, and where these are equal."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from ...rank_spec import fold, named
 from ...short_repr import shortened
 
 _KINDS = 3
-"""So many different texts stand in one cell of the table."""
+"""The most different texts in one cell of the table."""
 
 _TEXT = 32
-"""So many characters each has where there are several."""
+"""The most characters of each if there are several."""
 
 _LONGEST = 80
-"""Characters of a name in the table."""
+"""The most characters of a name in the table."""
 
 _ROWS = 2000
-"""So many variables stand in the table."""
+"""The most variables in the table."""
 
 _NAMES = 8
-"""So many names stand in the sentence above it."""
+"""The most names in the sentence above it."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +33,9 @@ class Seen:
 
     Attributes:
         type: the name of its class.
-        shape: of a tensor or array, or whatever else has one; of a sharded tensor that of this rank's part.
+        shape: of a tensor or array, or of any object that has one; of a sharded tensor that of this rank's part.
         dtype: ``"float32"``.
-        device: where it lies: ``"cpu"``, ``"cuda:1"``.
+        device: where it is stored: ``"cpu"``, ``"cuda:1"``.
         nbytes: of a number, tensor or array, and of a module's parameters and buffers, in bytes.
         length: of a text or a collection.
         parameters: of a module, how many numbers its parameters have together.
@@ -64,8 +64,8 @@ class Variable:
 
     Attributes:
         name: the name, or the expression that was asked for.
-        seen: what each rank has that has it.
-        absent: of each rank that has not: why.
+        seen: for each rank that has it, its value's description.
+        absent: for each other rank, the reason.
     """
 
     name: str
@@ -94,11 +94,11 @@ class Variable:
 
 
 def merge(answers: Mapping[int, Mapping[str, Mapping[str, Any]]], names: Sequence[str] = ()) -> list[Variable]:
-    """Put what the ranks have said together, name by name.
+    """Combine what the ranks have answered, name by name.
 
     Args:
-        answers: by rank and name, what `nbcomm.rank.variables.describe.describe` says.
-        names: in this order; by default all there are, ascending.
+        answers: by rank and name, the results of `nbcomm.rank.variables.describe.describe`.
+        names: in this order; by default all names, ascending.
     """
     found = []
     for name in dict.fromkeys(names) or sorted(set().union(*answers.values())):
@@ -117,20 +117,20 @@ def merge(answers: Mapping[int, Mapping[str, Mapping[str, Any]]], names: Sequenc
 
 
 def table_text(variables: Sequence[Variable]) -> str:
-    """The table as text."""
+    """Return the table as text."""
     rows = [variable for variable in variables if variable.seen][:_ROWS]
     return "\n".join([*_sentences(variables), *(aligned(_table(rows)) if rows else [])])
 
 
 def table_html(variables: Sequence[Variable]) -> str:
-    """The table as HTML without any style."""
+    """Return the table as HTML without any style."""
     rows = [variable for variable in variables if variable.seen][:_ROWS]
     said = "".join(f"<div>{html.escape(sentence)}</div>" for sentence in _sentences(variables))
     return said + (marked_up(_table(rows), row_headers=True) if rows else "")
 
 
 def _sentences(variables: Sequence[Variable]) -> list[str]:
-    """How many there are, and which are not equal; and what is nowhere."""
+    """Return how many variables there are, which are not equal, and which no rank has."""
     rows = [variable for variable in variables if variable.seen]
     nowhere = [variable for variable in variables if not variable.seen]
     said = []
@@ -159,7 +159,7 @@ def _sentences(variables: Sequence[Variable]) -> list[str]:
 
 
 def absence(variable: Variable) -> str:
-    """Why some ranks do not have it, in a sentence."""
+    """Describe why some ranks do not have it, in a sentence."""
     whys: dict[str, list[int]] = {}
     for rank, why in variable.absent.items():
         whys.setdefault(why, []).append(rank)
@@ -171,10 +171,10 @@ _SUMMED = {"different": "different", "missing": "missing somewhere", "incomparab
 
 
 def _table(variables: Sequence[Variable]) -> Table:
-    """A row for each variable; a column in which nothing stands is left out."""
+    """Return the table, a row for each variable; empty columns are left out."""
     columns: dict[str, list[str]] = {
         "name": [shortened(variable.name, _LONGEST) for variable in variables],
-        "on the ranks": [standing(variable) for variable in variables],  # what a narrow page must not cut off
+        "on the ranks": [standing(variable) for variable in variables],  # a narrow page must not cut it off
         "type": [_each(variable, lambda one: one.type) for variable in variables],
         "shape": [_each(variable, _shape) for variable in variables],
         "dtype": [_each(variable, lambda one: one.dtype) for variable in variables],
@@ -187,7 +187,7 @@ def _table(variables: Sequence[Variable]) -> Table:
 
 
 def standing(variable: Variable) -> str:
-    """Where a variable is equal, different or missing, in words.
+    """Describe where a variable is equal, different or missing.
 
     >>> one, two = Seen("int", digest=b"1"), Seen("int", digest=b"2")
     >>> standing(Variable("x", {0: one, 1: one, 2: two}))
@@ -211,7 +211,7 @@ def standing(variable: Variable) -> str:
 
 
 def _each(variable: Variable, look: Callable[[Seen], str]) -> str:
-    """What the ranks have, ranks that agree together."""
+    """Describe what the ranks have, ranks that agree together."""
     texts: dict[str, list[int]] = {}
     for rank, one in variable.seen.items():
         texts.setdefault(look(one), []).append(rank)
@@ -226,7 +226,7 @@ def _cut(text: str) -> str:
 
 
 def _device(variable: Variable) -> str:
-    """GPUs of the ranks' own are one place: ``cuda:0-3``."""
+    """Describe the device; the ranks' own GPUs are one place: ``cuda:0-3``."""
     devices = {one.device for one in variable.seen.values()}
     kinds = {device.partition(":")[0] for device in devices}
     numbers = [device.partition(":")[2] for device in devices]

@@ -1,4 +1,4 @@
-"""Widgets in words: how they read where no page draws them."""
+"""Widgets as text, for places where no page draws them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BAR = 10
 
 
 def wording(state_of: StateOf, model: str) -> str:
-    """A widget in words, as it looks now; empty if there is nothing to say of it."""
+    """Describe a widget as it looks now; empty if it has no text."""
     state = state_of(model)
     name = str(state.get("_model_name", "")).removesuffix("Model")
     if isinstance(state.get("children"), list):
@@ -56,7 +56,7 @@ def _output(output: dict[str, Any]) -> str:
 
 
 def bundle_text(data: dict[str, Any]) -> str:
-    """The text of a MIME bundle."""
+    """Return the text of a MIME bundle."""
     text = data.get("text/plain", "")
     return ("".join(map(str, text)) if isinstance(text, list) else str(text)).removesuffix("\n")
 

@@ -1,4 +1,4 @@
-"""The notebook's half of a comm that a rank has opened; see `mirrors`, which imports this when the first one comes."""
+"""The notebook's half of a comm that a rank has opened; see `mirrors`, which imports this for the first one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Tell = Callable[[int, CommToRank], None]
 """Sends a message to a rank."""
 
 OnClosed = Callable[[str], None]
-"""Told that the comm of this id has closed."""
+"""Called with the id of a comm that has closed."""
 
 
 class CommEnd(BaseComm):
@@ -30,7 +30,7 @@ class CommEnd(BaseComm):
         self._closed = True  # until it is opened
 
     def note(self, item: CommFromRank) -> None:
-        """Keep what the rank says of it: nothing, where that is not a state."""
+        """Keep a message of the rank; here it has no state to keep."""
 
     def publish_msg(
         self,
@@ -40,17 +40,17 @@ class CommEnd(BaseComm):
         buffers: Sequence[bytes] | None = None,
         **keys: Any,
     ) -> None:
-        """Send it with the header of the cell, in order with what the cell shows."""
+        """Send a message with the header of the cell, in order with the cell's output."""
         content = {"data": data or {}, "comm_id": self.comm_id, **keys}
         kind = msg_type.removeprefix("comm_")
         quietly(self.area.comm, kind, content, metadata or {}, buffers or ())
 
     def handle_msg(self, msg: dict[str, Any]) -> None:
-        """Pass on to the rank what the page says."""
+        """Pass a message of the page on to the rank."""
         self._pass_on("msg", msg)
 
     def handle_close(self, msg: dict[str, Any]) -> None:
-        """Pass on to the rank that the page has closed it."""
+        """Tell the rank that the page has closed the comm."""
         self._pass_on("close", msg)
         self.retire()
         self._on_closed(self.comm_id)
@@ -60,13 +60,13 @@ class CommEnd(BaseComm):
         self._tell(self.rank, CommToRank(kind, self.comm_id, data, msg.get("metadata", {}), buffers))
 
     def close(self, *args: Any, **kwargs: Any) -> None:
-        """Close it in the page."""
+        """Close the comm in the page."""
         if not self._closed:
             super().close(*args, **kwargs)
             self._on_closed(self.comm_id)
 
     def retire(self) -> None:
-        """Be forgotten here, and left as it looks in the page."""
+        """Forget the comm here, and leave it in the page as it looks."""
         self._closed = True
         comm.get_comm_manager().comms.pop(self.comm_id, None)
 
@@ -84,7 +84,7 @@ class WidgetCommEnd(CommEnd):
         self.state = {**self.state, **_with_buffers(item.data.get("state", {}), item)}
 
     def handle_msg(self, msg: dict[str, Any]) -> None:
-        """Pass on to the rank what the page says; what it asks for is known here."""
+        """Pass a message of the page on to the rank; a request for the state is answered here."""
         data = msg["content"]["data"]
         if data.get("method") == "request_state":  # the rank may be busy, or dead
             self.widget.send_state()
@@ -98,30 +98,30 @@ class WidgetCommEnd(CommEnd):
                 self._echo(state)
 
     def handle_close(self, msg: dict[str, Any]) -> None:  # noqa: ARG002 - as the base class has it
-        """Stay: a page that knows no widgets closes each one that it hears of, and another page may show it."""
+        """Stay open: a page that does not support widgets closes each one, and another page may show it."""
         self._closed = False
         comm.get_comm_manager().comms[self.comm_id] = self
 
     def _echo(self, state: dict[str, Any]) -> None:
-        """Tell other pages what this one has set; the one that has waits to see its own word again."""
+        """Send other pages what this one has set; this one waits for the echo of its own message."""
         area = current_area()
         said = {"method": "echo_update", "state": state, "buffer_paths": []}
         content = {"data": said, "comm_id": self.comm_id}
         quietly((area if area.comms else self.area).comm, "msg", content, {}, ())
 
     def close(self, *args: Any, **kwargs: Any) -> None:
-        """Close it in the page, and as a widget."""
+        """Close the comm in the page, and as a widget."""
         super().close(*args, **kwargs)
         self.widget.retire()
 
     def retire(self) -> None:
-        """Be forgotten here, also as a widget."""
+        """Forget the comm here, also as a widget."""
         super().retire()
         self.widget.retire()
 
 
 class Mirror(ipywidgets.Widget):  # type: ignore[misc]  # it has no types
-    """A widget of a rank: it has the rank's state, and says nothing by itself."""
+    """A widget of a rank: it has the rank's state, and sends nothing by itself."""
 
     comm: Any
     _model_name = traitlets.Unicode().tag(sync=True)
@@ -136,40 +136,40 @@ class Mirror(ipywidgets.Widget):  # type: ignore[misc]  # it has no types
 
     @property
     def model_id(self) -> str:
-        """The rank's id of it, also when it has closed: what holds it for a child may still ask."""
+        """The rank's id of it, also when it has closed: a parent that holds it may still ask."""
         return str(self._half.comm_id)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002
-        """Return all of it, whoever asks for what: the rank has said no more than it has."""
+        """Return the whole state for any request: the rank has sent nothing more."""
         return dict(self._half.state)
 
     def notify_change(self, change: Any) -> None:
-        """Tell whoever observes it, and not the page."""
+        """Notify observers, but not the page."""
         traitlets.HasTraits.notify_change(self, change)
 
     def _handle_msg(self, msg: Any) -> None:
-        """Leave it to the comm."""
+        """Do nothing: the comm handles messages."""
 
     def close(self) -> None:
-        """Close it in the page; the rank does not hear of it."""
+        """Close the widget in the page; the rank is not told."""
         half = self.comm
         if half is not None:
             half.close()
 
     def retire(self) -> None:
-        """Be no longer among the notebook's widgets."""
+        """Leave the notebook's widgets."""
         half, self.comm = self.comm, None
         if half is not None:
             ipywidgets.widgets.widget._instances.pop(half.comm_id, None)  # noqa: SLF001 - `Widget.close` does no more
 
 
 def _with_buffers(state: dict[str, Any], item: CommFromRank) -> dict[str, Any]:
-    """A state with its binary parts in their places."""
+    """Return a state with its binary parts in their places."""
     state = dict(state)
     for path, buffer in zip(item.data.get("buffer_paths", ()), item.buffers, strict=False):
         place: Any = state
         for key in path[:-1]:
-            # What the message itself holds is not touched.
+            # The message itself is not changed.
             inner = place[key]
             place[key] = inner = dict(inner) if isinstance(inner, dict) else list(inner)
             place = inner

@@ -1,11 +1,11 @@
 """Widgets that live on ranks, as the notebook's kernel and its page see them.
 
 A page knows a widget by the id of its comm, and asks the kernel for all widgets when it is loaded. So each comm that a
-rank opens has a half here with the same id. What the rank says is kept and passed on to the page, what the page says
-is passed on to the rank. Of a widget this half is a real `ipywidgets.Widget`: what lists widgets finds it, and a
-widget made here can have it for a child.
+rank opens has a half here with the same id. The rank's messages are kept and passed on to the page, the page's messages
+are passed on to the rank. For a widget this half is a real `ipywidgets.Widget`: functions that list widgets find it,
+and a widget made here can have it as a child.
 
-All of it may be called from any thread: the rank's words come on the link's, the page's on the kernel's main thread,
+All of it may be called from any thread: the rank's messages come on the link's, the page's on the kernel's main thread,
 or on a subshell's while that is busy.
 """
 
@@ -34,10 +34,10 @@ _BLOCKS = 500
 """Blocks whose widgets are drawn; older ones are text."""
 
 _A_SECOND, _AT_ONCE = 400, 800
-"""Messages to the page: a Jupyter server drops what comes faster than 1,000 a second."""
+"""Messages to the page: a Jupyter server drops messages above 1,000 a second."""
 
 _HELD = 0.1
-"""Seconds for which values are held back that would be too many."""
+"""Seconds for which values beyond that rate are held back."""
 
 _log = logging.getLogger(__name__)
 
@@ -46,10 +46,10 @@ class Shown(Protocol):
     """A place in the page that shows widgets; see `rows.WidgetRows`."""
 
     def drop(self, model: str) -> None:
-        """The widget of this id has closed: it goes."""
+        """Remove the widget of this id: it has closed."""
 
     def leave(self, area: Area | None = None) -> None:
-        """All are about to close: show text in their places."""
+        """Show text in place of the widgets: all are about to close."""
 
 
 class Mirrors:
@@ -69,19 +69,19 @@ class Mirrors:
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._held: dict[str, dict[str, Any]] = {}
         self._room, self._since = float(_AT_ONCE), clock()
-        self._call_off: Callable[[], None] | None = None  # what is to be released soon
+        self._call_off: Callable[[], None] | None = None  # calls off the planned release
         self._closed = False
         self._lock = threading.RLock()
 
-    # ── what ranks say ──────────────────────────────────────────────────────────────────────────────
+    # ── messages from ranks ─────────────────────────────────────────────────────────────────────────────
 
     def hear(self, rank: int, items: list[Item], area: Area | None) -> list[Item]:
-        """Take what comms of a rank say, at once: a display that follows may show them. Return all other items.
+        """Handle the messages of a rank's comms, at once: a display that follows may show them. Return all other items.
 
         Args:
-            rank: whose they are.
+            rank: the sender.
             items: what it has shown.
-            area: of the cell that it belongs to; None if nobody knows that one any more.
+            area: of the cell that it belongs to; None if that is not known any more.
         """
         if not any(isinstance(item, CommFromRank) for item in items):
             return items
@@ -108,7 +108,7 @@ class Mirrors:
                 return
             half.area = area
             update = item.kind == "msg" and item.data.get("method") == "update"
-            if item.kind == "open":  # the rank says it once more, to a notebook that may not have heard it
+            if item.kind == "open":  # the rank repeats it, to a notebook that may not have received it
                 half.note(item)
                 item = CommFromRank("msg", item.comm, {"method": "update", **item.data}, buffers=item.buffers)
             elif item.kind == "close":
@@ -134,7 +134,7 @@ class Mirrors:
             self._halves.popitem(last=False)[1].retire()
 
     def note_closed(self, comm: str) -> None:
-        """A widget has closed: wherever it is shown, its row goes."""
+        """Remove the rows of a closed widget, wherever it is shown."""
         with self._lock:
             self._gone[comm] = None
             while len(self._gone) > _MOST:
@@ -158,10 +158,10 @@ class Mirrors:
             self._call_off = after(_HELD, "nbcomm-widgets", self.release)
 
     def release(self) -> None:
-        """Send what was held back: of each widget the last values."""
+        """Send what was held back: the last values of each widget."""
         with self._lock:
             call_off, self._call_off = self._call_off, None
-            while self._held:  # one by one: what cannot be sent is lost alone
+            while self._held:  # one by one: if one cannot be sent, only that one is lost
                 comm = next(iter(self._held))
                 state = self._held.pop(comm)
                 half = self._halves.get(comm)
@@ -173,38 +173,38 @@ class Mirrors:
     # ── what is known of them ───────────────────────────────────────────────────────────────────────
 
     def widget(self, comm: str) -> Any:
-        """The widget of this id; None if there is none."""
+        """Return the widget of this id; None if there is none."""
         half = self._halves.get(comm)
         return getattr(half, "widget", None)
 
     def state(self, comm: str) -> dict[str, Any]:
-        """What a widget's state is; empty if there is no such widget."""
+        """Return a widget's state; empty if there is no such widget."""
         half = self._halves.get(comm)
         return dict(getattr(half, "state", {}))
 
     def kind(self, comm: str) -> str:
-        """What kind of widget it is: "HBoxModel". Empty if that is not known."""
+        """Return a widget's kind, "HBoxModel"; empty if that is not known."""
         return str(self.state(comm).get("_model_name") or "")
 
     def has_closed(self, comm: str) -> bool:
-        """Whether a widget has been closed, by its rank or here."""
+        """Return whether a widget has been closed, by its rank or here."""
         return comm in self._gone
 
     def keep(self, block: Shown) -> None:
-        """Note a block, which is told when a widget closes."""
+        """Register a block, which is called when a widget closes."""
         with self._lock:
             self._blocks.append(block)
             while len(self._blocks) > _BLOCKS:
                 quietly(self._blocks.pop(0).leave)
 
     def forget(self, block: Shown) -> None:
-        """A block is no longer on the screen."""
+        """Forget a block that is no longer on the screen."""
         with self._lock:
             if block in self._blocks:
                 self._blocks.remove(block)
 
     def close(self) -> None:
-        """The world is left: what is shown becomes text, and all widgets close."""
+        """Show text in place of all widgets, and close them: the world is left."""
         with self._lock:
             if self._closed:
                 return

@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 _GRID = {
     "grid_template_columns": "max-content minmax(0, 1fr)",
     "grid_gap": "0 8px",
-    "margin": "0 0 0 6px",  # the labels stand below those of text
+    "margin": "0 0 0 6px",  # the labels are aligned below those of text
 }
 _LIKE_TEXT = {"font_family": "var(--jp-code-font-family, monospace)", "font_size": "var(--jp-code-font-size, inherit)"}
 
@@ -43,18 +43,18 @@ class CellWidgets:
         self._shown.append((entry, WidgetRows(self._screen, widgets, _views(entry))))
 
     def join(self, entry: FoldedItem) -> None:
-        """More ranks show theirs at a place that is there."""
+        """Add ranks to a place that is shown."""
         for known, block in self._shown:
             if known is entry:
                 block.join(_views(entry))
 
     def settle(self) -> None:
-        """The cell has ended."""
+        """Settle the blocks at the cell's end."""
         for _, block in self._shown:
             block.settle()
 
     def clear(self) -> None:
-        """The cell's output is cleared."""
+        """Remove the blocks: the cell's output is cleared."""
         for _, block in self._shown:
             block.vanish()
         self._shown.clear()
@@ -65,11 +65,11 @@ def _views(entry: FoldedItem) -> dict[int, View]:
 
 
 def as_view(piece: Piece, widgets: Mirrors | None) -> Piece:
-    """A widget's view, if the piece is one; one that can be replaced is a display as any other."""
+    """Return a widget's view, if the piece is one; one that can be replaced is an ordinary display."""
     if not isinstance(piece, Rich) or piece.display_id or VIEW not in piece.first.data:
         return piece
     view = piece.first.data[VIEW]
-    if not isinstance(view, dict):  # a display that only calls itself one
+    if not isinstance(view, dict):  # a display that only claims to be one
         return piece
     model = str(view.get("model_id", ""))
     return View(piece.first, model, widgets.kind(model) if widgets is not None else "")
@@ -79,13 +79,13 @@ class WidgetRows:
     """One place on the screen.
 
     The output is the view of a grid that is made here: labels, and the ranks' widgets beside them. Without its widgets
-    it reads as text: so it looks in a terminal, in the notebook's file, and when the world has stopped.
+    it is shown as text: in a terminal, in the notebook's file, and when the world has stopped.
 
     Args:
         screen: where it is.
         mirrors: knows the ranks' widgets; None if there are none.
         parts: what each rank shows.
-        mark: stands behind the ranks' labels: "(late)".
+        mark: comes after the ranks' labels: "(late)".
     """
 
     def __init__(self, screen: Screen, mirrors: Mirrors | None, parts: dict[int, View], mark: str = "") -> None:
@@ -104,7 +104,7 @@ class WidgetRows:
         self.join(parts)
 
     def join(self, parts: dict[int, View]) -> None:
-        """More ranks show theirs."""
+        """Add the parts of more ranks."""
         with self._lock:
             for rank, part in parts.items():
                 if self._mirrors is None or not self._mirrors.has_closed(part.model):
@@ -113,23 +113,24 @@ class WidgetRows:
             self._fill()
 
     def drop(self, model: str) -> None:
-        """A widget has closed: its row goes."""
+        """Remove the row of a widget that has closed."""
         with self._lock:
             if any(shown == model for shown, _ in self._rows.values()):
                 self._rows = {rank: row for rank, row in self._rows.items() if row[0] != model}
                 self._fill()
 
     def settle(self) -> None:
-        """The cell has ended: what is saved reads as the widgets look now."""
+        """Save the text of the widgets as they look now, at the cell's end."""
         with self._lock:
             if self._display_id and self._text() != self._shown and self.screen.area.updates:
                 self.screen.update(self._bundle(), {}, self._display_id)
 
     def leave(self, area: Area | None = None) -> None:
-        """The widgets are about to close: text stays.
+        """Show text in place of the widgets, which are about to close.
 
         Args:
-            area: of the cell that runs now. Who runs notebooks without a page hears of displays from that one only.
+            area: of the cell that runs now. A program that runs notebooks without a page gets displays from that one
+                only.
         """
         with self._lock:
             if self._display_id and self.screen.area.updates:
@@ -139,7 +140,7 @@ class WidgetRows:
             self._close_grid()
 
     def vanish(self) -> None:
-        """The cell's output is cleared."""
+        """Remove the block: the cell's output is cleared."""
         with self._lock:
             self._rows.clear()
             self._display_id = ""
@@ -148,7 +149,7 @@ class WidgetRows:
             self._mirrors.forget(self)
 
     def _fill(self) -> None:
-        """Let the grid have a row for each rank, and the screen the grid."""
+        """Give the grid a row for each rank, and the screen the grid."""
         before = self._grid
         self._fill_grid()
         if self._display_id:
@@ -177,7 +178,7 @@ class WidgetRows:
             self._grid = ipywidgets.GridBox(layout=ipywidgets.Layout(**_GRID))
         known = [*self._labels.values()]
         for rank in sorted(widgets.keys() - self._labels.keys()):
-            # They look the same: one layout and one style will do.
+            # They look the same: one layout and one style are enough.
             shared = {"layout": known[0].layout, "style": known[0].style} if known else {"style": _LIKE_TEXT}
             texts = [f"{label([rank])} {self._mark}".rstrip()]
             if widgets[rank] is None:  # of a process that has gone, or from before this notebook
@@ -194,7 +195,7 @@ class WidgetRows:
         if grid is None:
             return
         made = [grid, grid.layout, *self._labels.values(), *filter(None, self._instead.values())]
-        if self._labels:  # there is none where the first could not be made; they share what follows
+        if self._labels:  # there are none if the first could not be made; the others share them
             first = next(iter(self._labels.values()))
             made += [first.layout, first.style]
         self._labels.clear()
