@@ -1,6 +1,6 @@
 """Any Python value as bytes that a collective can carry, and back.
 
-A value becomes a `Packet`: a *head* of fixed size, so that every rank can receive it without having been told anything,
+A value becomes a `Packet`: a *head* of fixed size, so that every rank can receive it without knowing anything,
 and beside it what did not fit in. Tensors, wherever in the value they are, and pickle's out-of-band buffers (numpy
 arrays) are never copied into the pickle: small ones are packed into one buffer, big ones travel from where they lie.
 

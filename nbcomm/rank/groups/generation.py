@@ -133,7 +133,7 @@ class Generation:
     # ── what groups call: see `process_group.Hub` ───────────────────────────────────────────────────────────
 
     def meeting_place(self, life: str) -> Any:
-        """Return the store where the members of a group meet: a part of the world's own store, which can be aborted."""
+        """Return the store where any group's members meet: a part of the world's own store, which can be aborted."""
         return process_groups.part_of(self._store, life)
 
     def await_turn(self, group: dist.ProcessGroup) -> None:
