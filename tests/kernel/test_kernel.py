@@ -123,7 +123,8 @@ def page(cluster: Notebook, code: str) -> tuple[Cell, list[str]]:
 def test_help_goes_to_the_pager(cluster: Notebook) -> None:
     for code, text in (("all_reduce?", "Combine every rank's data"), ("*all_red*?", f"{ALL} all_reduce\n")):
         cell, pages = page(cluster, code)
-        assert cell.outputs == []
+        # Where the cell takes long, what has come so far is shown meanwhile, and emptied at its end.
+        assert [output for output in cell.outputs if output.get("data", True)] == []
         assert len(pages) == 1
         assert text in pages[0]
         assert pages[0].startswith(ALL)
