@@ -94,7 +94,13 @@ told
 
 @pytest.mark.parametrize(
     "call",
-    ["dist.all_reduce(torch.ones(7))", "barrier()", "dist.send(torch.ones(3), 0)", "dist.new_group([1])"],
+    [
+        "dist.all_reduce(torch.ones(7))",
+        "barrier()",
+        "all_reduce(1, async_op=True).wait()",
+        "dist.send(torch.ones(3), 0)",
+        "dist.new_group([1])",
+    ],
 )
 def test_what_a_forked_child_calls_is_refused_and_nobody_elses_matter(four: Notebook, call: str) -> None:
     told = four.run(FORKED.format(call=call), timeout=60).text

@@ -170,6 +170,13 @@ class AsyncLane:
             while self._queue:
                 self._queue.popleft().refuse(reason)
 
+    def left_behind(self, reason: str) -> None:
+        """In the child of a fork: there is no such thread here, so nobody does what it had to do."""
+        for handle in (self._present, *self._queue):
+            if handle is not None and not handle.done():
+                handle.refuse(reason)
+        self._thread = None
+
     def _work(self) -> None:
         lanes = self._lanes
         lanes.threads.add(threading.get_ident())
@@ -182,7 +189,8 @@ class AsyncLane:
                     if not self._queue:
                         self._end()
                         return
-                    self._present = self._queue.popleft()
+                    self._present = self._queue[0]  # first: `left_behind` must find it in one of both
+                    self._queue.popleft()
                 self._present.carry_out()
                 self._present = None
 
@@ -263,6 +271,20 @@ class AsyncLanes:
         """A lane has nothing more to do; the lock is held."""
         del self._lanes[key]
         if self.watch is not None and not self._lanes:
+            self.watch.look_beside(busy=False)
+
+    def leave_behind(self, reason: str) -> None:
+        """Begin anew in the child of a fork: one of the threads that are no more may have held the lock.
+
+        Args:
+            reason: what the handles raise that were under way.
+        """
+        self.lock = threading.Lock()
+        left, self._lanes = self._lanes, {}
+        self.threads = set()
+        for lane in left.values():
+            lane.left_behind(reason)
+        if self.watch is not None:
             self.watch.look_beside(busy=False)
 
     def end(self, reason: str, patience: float) -> None:

@@ -337,6 +337,8 @@ class World(Generation):
             f"calls. Call it on rank {self.rank}; or, for a process group of its own, start the process with the "
             'method "spawn".'
         )
+        if self.comm is not None:
+            self.comm.lanes.leave_behind(str(self._broken))
         self.alert = True
         self.board = None
         self._patches.close()

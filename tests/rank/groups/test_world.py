@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
+import warnings
 from collections import Counter
 from pathlib import Path
 
@@ -277,3 +280,84 @@ def test_groups_of_torchs_own_are_aborted_and_made_again():
             assert world.run(check_another, world.folder, anew) == [((True, anew), 2, False)] * 2
     finally:
         world.close()
+
+
+def _in_child(calls):
+    """Say what each call raises in the child of a fork, in which none may wait for ever."""
+    read, write = os.pipe()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of each fork beside threads
+        child = os.fork()
+    if child == 0:
+        try:
+            signal.alarm(15)
+            for name, call in calls.items():
+                try:
+                    told = call()
+                except Exception as error:  # noqa: BLE001 - the parent judges it
+                    told = f"{type(error).__name__}: {error}"
+                os.write(write, f"{name}: {told}\n".encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        told = pipe.read().splitlines()
+    os.waitpid(child, 0)
+    return told
+
+
+FORKED = "CollectiveError: This process was forked from rank {} and is not a rank itself, so no other rank takes part"
+
+
+def test_a_child_that_is_forked_while_another_thread_has_the_lanes_lock_is_refused_and_does_not_hang(worlds):
+    def check(comm):
+        taken, let_go = threading.Lock(), threading.Lock()
+        taken.acquire()
+        let_go.acquire()
+
+        def hold():
+            with comm.lanes.lock:
+                taken.release()
+                let_go.acquire(timeout=30)
+
+        holder = threading.Thread(target=hold)
+        holder.start()
+        assert taken.acquire(timeout=30)
+        told = _in_child({"async": lambda: comm.all_reduce(1, async_op=True).wait(10)})
+        let_go.release()
+        holder.join()
+        return told, comm.all_reduce(1, async_op=True).wait(30)
+
+    for rank, ((told,), total) in enumerate(worlds[2].run(check)):
+        assert told.startswith(f"async: {FORKED.format(rank)}")
+        assert total == 2
+
+
+def test_what_was_under_way_at_a_fork_is_the_parents_and_the_child_waits_for_none_of_it(worlds):
+    def check(comm, folder):
+        here, there = (Path(folder, f"forked-{rank}") for rank in (comm.rank, 1 - comm.rank))
+        told: list[str] = []
+        if comm.rank == 0:
+            under_way, queued = (comm.all_reduce(number, async_op=True) for number in (1, 2))
+            told = _in_child(
+                {
+                    "under way": lambda: under_way.wait(5),
+                    "queued": lambda: queued.wait(5),
+                    "ended": lambda: (under_way.done(), queued.done()),
+                    "now": lambda: comm.all_reduce(1),
+                    "anew": lambda: comm.all_reduce(1, async_op=True).wait(5),
+                }
+            )
+            here.touch()
+            return told, (under_way.wait(30), queued.wait(30))
+        while not there.exists():  # until then the other one's cannot end
+            time.sleep(0.005)
+        return told, (comm.all_reduce(1), comm.all_reduce(2))
+
+    world = worlds[2]
+    world.run(lambda _: None)
+    (told, sums), (_, others) = world.run(check, world.folder)
+    assert sums == others == (2, 4)
+    assert [line.partition(": ")[0] for line in told] == ["under way", "queued", "ended", "now", "anew"]
+    assert told.pop(2) == "ended: (True, True)"
+    assert all(line.partition(": ")[2].startswith(FORKED.format(0)) for line in told), told
