@@ -304,8 +304,10 @@ class RankLink:
 
     def _abort(self, message: Abort) -> None:
         error = getattr(errors, message.error)(message.text)
-        if message.generation == self.world.generation:
-            self._ending = Termination(message.run, message.generation, self.world.broken or error)
+        present = self.world.generation
+        if message.generation >= present:  # a later one is being formed, and may be long in coming
+            reason = self.world.broken if message.generation == present else None
+            self._ending = Termination(message.run, message.generation, reason or error)
         self.world.abort(message.generation, error)
         self._press()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -178,6 +179,50 @@ os.kill(frozen, signal.SIGSTOP)""")
         prepared.run("del generations.order\nos.kill(frozen, signal.SIGCONT)")
     prepared.run("import time\nwhile session.busy: time.sleep(0.01)", timeout=15)
     assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
+
+
+def test_the_forming_of_groups_ends_on_a_rank_that_still_waits_there_for_an_earlier_call(
+    prepared: Notebook, tmp_path: Path
+) -> None:
+    # Rank 1 would wait for a minute, and no other rank with it. ■ comes when all of them are at it.
+    prepared.run(f"""\
+%%distributed
+import pathlib
+from nbcomm.rank.groups import world as ours
+usual, ours.PATIENCE = ours.PATIENCE, 60
+go = pathlib.Path({str(tmp_path / "go")!r})
+begun = rank != 1
+def slow():
+    global begun
+    begun = True
+    while not go.exists(): time.sleep(0.01)
+if rank == 1: _ = barrier.__self__.lanes.begin("slow", slow, issues=False)
+while not begun: time.sleep(0.01)  # what has not begun is refused, and not waited for""")
+    prepared.run("""\
+import signal, time
+from nbcomm.notebook.session import registry
+session = registry.current()
+generations = session._generations
+def pressed(_order=generations.order):
+    request, deadline = _order(), time.monotonic() + 15
+    while time.monotonic() < deadline:
+        if session._roster.snapshot(1).run == request.id: break
+        time.sleep(0.01)
+    else: raise TimeoutError("rank 1 did not begin")
+    signal.raise_signal(signal.SIGINT)
+    return request
+generations.order, generations.stale = pressed, True""")
+    try:
+        cell = prepared.run("%%distributed\nall_reduce(kept)", timeout=40, fails=True)
+        assert "KeyboardInterrupt: the process groups were not re-formed" in cell.error_text
+        wait = (
+            "deadline = time.monotonic() + 20\nwhile session.busy and time.monotonic() < deadline: time.sleep(0.01)\n"
+        )
+        assert prepared.run(f"{wait}session.busy", timeout=40).text == "False\n"
+    finally:
+        prepared.run("del generations.order")
+        (tmp_path / "go").touch()
+    assert prepared.run("%%distributed\nours.PATIENCE = usual\nall_reduce(kept)", timeout=90).text == "[0-3] 6\n"
 
 
 def test_c_code_that_holds_the_gil_is_told_of_and_can_be_replaced(prepared: Notebook) -> None:

@@ -199,9 +199,12 @@ class World(Generation):
         with self._lock:
             if self._broken is None:  # for whoever is still under way
                 self._broken = errors.CollectiveError(_ANEW)
-            self._free()  # what is still under way must end before its group is let go
-            self.record.await_ends()
-            self.comm.lanes.end(_ANEW, PATIENCE)
+            self._free()
+        # What is still under way must end before its group is let go. That may take seconds: it is waited for without
+        # the lock, which the agent's thread takes. Calls are refused meanwhile, as the generation has ended.
+        self.record.await_ends()
+        self.comm.lanes.end(_ANEW, PATIENCE)
+        with self._lock:
             self.generation = order.generation
             self._broken = None
             self.record.aborted = 0.0

@@ -148,6 +148,44 @@ def test_a_thread_that_is_ended_while_it_leaves_an_answer_is_apart_no_more(world
     assert worlds[2].run(check) == [([2], False)] * 2
 
 
+def test_a_forming_that_waits_for_what_is_under_way_holds_nobody_who_aborts(worlds):
+    def check(comm, folder):
+        from nbcomm.rank.groups import world as module
+
+        here, noted, begun, go = ranks.here, [], threading.Event(), threading.Event()
+        generation = here.generation
+
+        def slow():
+            begun.set()
+            go.wait(40)
+
+        def abort():
+            deadline = time.monotonic() + 30
+            while here.broken is None and time.monotonic() < deadline:
+                time.sleep(0.005)
+            here.abort(generation, HangError("late"))
+            here.abort(generation + 1, HangError("early"))
+            here.free_again()
+            noted.append((handle.done(), here.generation == generation))
+            go.set()
+
+        usual, module.PATIENCE = module.PATIENCE, 20.0
+        handle = comm.lanes.begin("slow", slow, issues=False)
+        assert begun.wait(30)  # what has not begun is refused, and not waited for
+        agent = threading.Thread(target=abort)
+        agent.start()
+        try:
+            here.form(ranks.form_order(comm.rank, 2, folder, generation + 1))
+        finally:
+            module.PATIENCE = usual
+        agent.join()
+        return noted, comm.all_reduce(1)
+
+    world = worlds[2]
+    world.run(lambda _: None)
+    assert world.run(check, world.folder) == [([(False, True)], 2)] * 2
+
+
 def test_an_abort_of_an_older_generation_does_nothing(worlds):
     def check(comm):
         ranks.here.abort(ranks.here.generation - 1, HangError("late"))
