@@ -306,6 +306,18 @@ def test_a_start_whose_fork_fails_says_so_and_can_be_repeated(
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
 
 
+def test_a_start_names_all_ranks_that_died_and_can_be_repeated(
+    plan: Path, open_notebook: Callable[..., Notebook]
+) -> None:
+    notebook = open_notebook(**lies.told(plan.with_name("lies"), FORKS), FORKS=str(plan))
+    notebook.run("from nbcomm.notebook.cluster import readiness\nreadiness._MOMENT = 5.0")
+    plan.write_text("..ee")  # as above
+    failed = notebook.run("%distributed start -n 3", fails=True).error_text
+    assert re.search(r"Ranks [0-9,-]+ ended with exit code 3 while they started. The log of rank [01] ends:", failed)
+    notebook.run("%distributed start -n 3")
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-2] 3\n"
+
+
 UNWATCHED = (
     "nbcomm.node.oom",
     """

@@ -6,10 +6,13 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from ...errors import Interrupted, StartError
-from ...rank_spec import capital, named
-from .roster import Roster
+from ...rank_spec import capital, named, together
+from .roster import Roster, ends_of
 
 _TICK = 0.1
+
+_MOMENT = 0.5
+"""Seconds in which it is told of all ranks that died together: of each death there is a message of its own."""
 
 
 def await_ranks(  # noqa: PLR0913 - the last two by keyword
@@ -33,7 +36,7 @@ def await_ranks(  # noqa: PLR0913 - the last two by keyword
 
     Raises:
         Interrupted: they were given up.
-        StartError: an engine died, or the time is over; the message ends with its log.
+        StartError: engines died, or the time is over; the message ends with their logs.
     """
     shown = -1
     while missing := sorted(set(ranks) - roster.attached):
@@ -52,10 +55,21 @@ def await_ranks(  # noqa: PLR0913 - the last two by keyword
 
 
 def refuse_dead(roster: Roster, ranks: Iterable[int]) -> None:
-    """Raise if one of these ranks is dead.
+    """Raise if any of these ranks are dead.
 
     Raises:
-        StartError: one is; the message ends with its log.
+        StartError: some are, each with its own cause; the message ends with a log for each cause.
     """
-    for rank in roster.dead_among(ranks):
-        raise StartError(f"Rank {rank} {roster.dead[rank]} while it started. Its log ends:\n{roster.log(rank)}")
+    ranks = list(ranks)
+    if not roster.dead_among(ranks):
+        return
+    until = time.monotonic() + _MOMENT
+    while len(roster.dead_among(ranks)) < len(ranks) and time.monotonic() < until:
+        roster.wait(_TICK)
+    dead = roster.dead_among(ranks)
+    alike = together(dead, [roster.dead[rank] for rank in dead])
+    logs = [f"The log of rank {who[0]} ends:\n{roster.log(who[0])}" for who in alike.values()]
+    if len(dead) == 1:
+        logs = [f"Its log ends:\n{roster.log(dead[0])}"]
+    they = "they" if len(dead) > 1 else "it"
+    raise StartError(f"{capital(ends_of(dead, roster.dead))} while {they} started. " + "\n".join(logs))
