@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from nbcomm.rank_spec import fold
 
 from ..analysis.story import Ladder, Past, Rung, Timeline
+from ..analysis.verdict import plural
 
 STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "dead")
 
@@ -124,9 +125,16 @@ def sentence(ranks: Sequence[RankView], now: float) -> str:
     parts = []
     for state in _URGENCY:
         some = [view for view in ranks if view.state == state]
-        if some:
-            parts.append(_phrase(state, some, now))
+        parts += [_phrase(state, alike, now) for alike in _in_one_phrase(state, some)]
     return " · ".join(parts) or ("all ranks idle" if len(ranks) > 1 else "the rank is idle")
+
+
+def _in_one_phrase(state: str, some: Sequence[RankView]) -> Iterable[Sequence[RankView]]:
+    """Put the ranks of a state together: of the dead only those that ended alike, for each has its own cause."""
+    alike: dict[str, list[RankView]] = {}
+    for view in some:
+        alike.setdefault(_note(view) if state == "dead" else "", []).append(view)
+    return alike.values()
 
 
 def _phrase(state: str, some: Sequence[RankView], now: float) -> str:
@@ -134,6 +142,7 @@ def _phrase(state: str, some: Sequence[RankView], now: float) -> str:
     since = duration(now - min(view.since for view in some))
     notes = {_note(view) for view in some}
     note = notes.pop() if len(notes) == 1 else ""
+    note = plural(note) if state == "dead" and len(some) > 1 else note
     note = f" ({note if len(note) <= _NOTE else note[: _NOTE - 1] + '…'})" if note else ""
     if state == "dead":
         return f"{who} died{note}"

@@ -91,10 +91,25 @@ export function amount(size) {
 export function sentence(ranks, now) {
   const parts = URGENCY.slice(0, -1).flatMap((state) => {
     const some = ranks.filter((r) => r.state === state);
-    return some.length ? [phrase(state, some, now)] : [];
+    return inOnePhrase(state, some).map((alike) => phrase(state, alike, now));
   });
   return parts.join(" · ") || (ranks.length > 1 ? "all ranks idle" : "the rank is idle");
 }
+
+/** @param {string} state @param {Rank[]} some @returns {Rank[][]} of the dead only those that ended alike: each has its
+ * own cause */
+function inOnePhrase(state, some) {
+  /** @type {Map<string, Rank[]>} */
+  const alike = new Map();
+  for (const rank of some) {
+    const note = state === "dead" ? oneLine(rank.note) : "";
+    alike.set(note, [...(alike.get(note) ?? []), rank]);
+  }
+  return [...alike.values()];
+}
+
+/** @param {string} note  how a rank ended, as it is about several: `was killed` → `were killed` */
+const plural = (note) => note.replace(/^was(?= )/, "were").replace(/^has(?= )/, "have");
 
 /** @param {string} state @param {Rank[]} some @param {number} now */
 function phrase(state, some, now) {
@@ -102,7 +117,8 @@ function phrase(state, some, now) {
   const since = duration(now - Math.min(...some.map((r) => r.since)));
   // A failed rank without a note shows its error; in other states the error may be from an earlier cell.
   const notes = new Set(some.map((r) => oneLine(r.note || (r.state === "failed" ? r.error : ""))));
-  const [all] = notes.size === 1 ? notes : [""];
+  const [one] = notes.size === 1 ? notes : [""];
+  const all = state === "dead" && some.length > 1 ? plural(one) : one;
   const note = all && ` (${all.length <= NOTE ? all : `${all.slice(0, NOTE - 1)}…`})`;
   if (state === "dead") return `${who} died${note}`;
   if (state === "failed" || state === "interrupted") return `${who} ${state}${note}`;
