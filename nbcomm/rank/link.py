@@ -312,7 +312,7 @@ class RankLink:
         self._press()
 
     def _press(self) -> None:
-        """While a request is to end: free it from what it waits for, or interrupt what it does."""
+        """End the request that is to end, as far as is due now; forget that when it is over."""
         standing, duties = self._standing, self._duties
         # Its answer must say whether that broke the groups, and no signal may hit the next request. To settle an end
         # may run a user's `__repr__`, for as long as it likes: the agent waits for nobody, and looks again.
@@ -322,17 +322,15 @@ class RankLink:
             ending = self._ending
             if ending is None:
                 return
+            to_begin = ending.error is None and ending.run > standing.begun
             if duties is None:
                 self._ending = None
-            elif ending.run > standing.begun and ending.error is None:  # it is still to begin
-                if standing.running == CALLBACK:
-                    ending.press(self.world, duties.runner)  # what it waits for ends
-                else:
-                    ending.signalled = 0.0
-            elif ending.run != standing.running:
-                self._ending = None
-            else:
+            elif to_begin and standing.running != CALLBACK:
+                ending.signalled = 0.0  # the callback before it has ended; it is to be signalled when it begins
+            elif to_begin or ending.run == standing.running:  # it waits for that callback, or runs
                 ending.press(self.world, duties.runner)
+            else:
+                self._ending = None
         finally:
             standing.closing.release()
 

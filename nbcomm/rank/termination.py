@@ -44,22 +44,39 @@ class Termination:
     insisted: bool = False
 
     def press(self, world: World, runner: CellRunner) -> None:
-        """Do what is due now; called again and again, on the agent's thread, until the request has ended."""
+        """Do what is due now; called again and again, on the agent's thread, until the request has ended.
+
+        What waits for other ranks is freed, what computes is signalled, and what goes on all the same is told again::
+
+            ■            at once        SIGINT, which raises KeyboardInterrupt
+                         if it waits    abort the groups, and free its wait, in which the signal would be stuck
+                         0.3 s later    all of that, until the signal has reached it
+            an error     if it waits    free its wait, which raises the error
+                         if it computes SIGINT, which raises the error
+                         0.3 s later    it has caught that: SIGINT each 0.05 s, as what no `except Exception` catches
+        """
         blocked = world.stuck.blocked()
-        if self.error is not None and world.broken is None:
-            world.abort(self.generation, self.error)  # that has failed before; nothing if these groups are gone
         if self.error is None:
-            if runner.interrupted_since(self.heard):
-                return
-            deaf = bool(self.signalled) and time.monotonic() - self.signalled > _INSIST
-            if deaf or not self.signalled:  # os.system ignores it for as long as its child runs
-                self.signalled = time.monotonic()
-                signal_main()
-                _signal_children()
-            if blocked or deaf:  # the signal waits behind C++, which is to let go
-                world.abort(self.generation, KeyboardInterrupt())
-                world.free_again()
-        elif blocked:
+            self._interrupt(world, runner, blocked=blocked)
+        else:
+            self._fail(self.error, world, runner, blocked=blocked)
+
+    def _interrupt(self, world: World, runner: CellRunner, *, blocked: bool) -> None:
+        if runner.interrupted_since(self.heard):
+            return
+        deaf = bool(self.signalled) and time.monotonic() - self.signalled > _INSIST
+        if deaf or not self.signalled:  # os.system ignores it for as long as its child runs
+            self.signalled = time.monotonic()
+            signal_main()
+            _signal_children()
+        if blocked or deaf:  # the signal waits behind C++, which is to let go
+            world.abort(self.generation, KeyboardInterrupt())
+            world.free_again()
+
+    def _fail(self, error: BaseException, world: World, runner: CellRunner, *, blocked: bool) -> None:
+        if world.broken is None:
+            world.abort(self.generation, error)  # that has failed before; nothing if these groups are gone
+        if blocked:
             world.free_again()
             self.signalled = time.monotonic()  # it fails by itself now, unless it catches that
             self.told = True
@@ -67,7 +84,7 @@ class Termination:
             self.signalled = time.monotonic()
             self.insisted = self.told or world.told > 0  # it has caught that, and gone on
             self.told = True
-            runner.end_with(self.error, insist=self.insisted)
+            runner.end_with(error, insist=self.insisted)
             signal_main()
 
 
