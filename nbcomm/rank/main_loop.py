@@ -218,34 +218,25 @@ class MainLoop:
             self._parts.send_output()
 
     async def _handle(self, message: MainLoopRequest, frames: Sequence[Any]) -> None:
-        began, since = time.perf_counter(), time.time()
+        """Do one request and answer it; while its end is settled, the agent's thread cannot end it.
+
+        ::
+
+            main thread                                         agent's thread, while the request is to end
+            _outcome: cells, values, groups                     press: interrupt it, or abort what it waits for
+            takes `closing`; waits if one presses just now
+              running = None; are the groups broken?            press: `closing` is taken, look again later
+            gives `closing` back, sends the Done                press: another one runs, or none: forget it
+        """
+        since = time.time()
         before, fresh = (self.standing.state, self.standing.since), self._parts.world.comm is None
-        done = Done(message.id)
-        asked = (message.draw, message.trace) if isinstance(message, Run) else (False, False)
-        self._parts.world.record.journal.begin(drawing=asked[0], tracing=asked[1])
-        buffers: list[Any] = []
-        try:
-            if isinstance(message, FormGroups):
-                self._form(message)
-            elif isinstance(message, Run):
-                done = await self._run(message)
-            elif isinstance(message, Push):
-                self._shell.user_ns.update(unpack(message.blob, frames))
-            else:
-                if isinstance(message, Pull):
-                    blob, buffers = self._pull(message.names)
-                elif isinstance(message, Call):
-                    blob, buffers = self._call(message, frames)
-                else:
-                    blob, buffers = self._look(message, frames)
-                done = Done(message.id, time.perf_counter() - began, blob=blob)
-        except KeyboardInterrupt as error:
-            done = Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True)
-        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the notebook waits for an answer
-            done = Done(message.id, time.perf_counter() - began, _failure(error))
-        notes: list[str] = []
+        drawing, tracing = (message.draw, message.trace) if isinstance(message, Run) else (False, False)
+        journal = self._parts.world.record.journal
+        journal.begin(drawing=drawing, tracing=tracing)
+        done, buffers = await self._outcome(message, frames)
         if os.getpid() != self._pid:
             os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
+        notes: list[str] = []
         with self.standing.closing:
             healed = isinstance(message, FormGroups) and bool(message.newcomers)
             if isinstance(message, Run | Call) or fresh or healed:
@@ -253,19 +244,48 @@ class MainLoop:
             else:  # groups that are formed anew, values that come and go: how the last cell ended stays to be seen
                 self.standing.set(before[0])
                 self.standing.since = before[1]
-            with self._faults.beside("its end could not be noted", notes.append):
-                self._parts.world.end()
-            done = msgspec.structs.replace(done, began=since, broken=True, dropped=-1)  # unless it is known not to be
-            with self._faults.beside("its collectives could not be reported", notes.append):
-                done = msgspec.structs.replace(done, **self._story())
-            with self._faults.beside("its unfinished calls are not known", notes.append):
-                world = self._parts.world
-                doing = world.stuck.state()
-                broken = world.stale or (done.failure is not None and world.in_the_middle())
-                done = msgspec.structs.replace(done, broken=broken, doing=doing)
-                notes += self._remarks(message)
-        notes += self._parts.world.record.journal.notes
+            done = self._settled(message, msgspec.structs.replace(done, began=since), notes)
+        notes += journal.notes
         self._answer(msgspec.structs.replace(done, notes=notes), buffers)
+
+    async def _outcome(self, message: MainLoopRequest, frames: Sequence[Any]) -> tuple[Done, list[Any]]:
+        """Do what is asked; also what it raises is an answer. The buffers go with it."""
+        began = time.perf_counter()
+        try:
+            if isinstance(message, Run):
+                return await self._run(message), []
+            if isinstance(message, FormGroups):
+                self._form(message)
+                return Done(message.id), []
+            if isinstance(message, Push):
+                self._shell.user_ns.update(unpack(message.blob, frames))
+                return Done(message.id), []
+            if isinstance(message, Pull):
+                blob, buffers = self._pull(message.names)
+            elif isinstance(message, Call):
+                blob, buffers = self._call(message, frames)
+            else:
+                blob, buffers = self._look(message, frames)
+            return Done(message.id, time.perf_counter() - began, blob=blob), buffers
+        except KeyboardInterrupt as error:
+            return Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True), []
+        except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the notebook waits for an answer
+            return Done(message.id, time.perf_counter() - began, _failure(error)), []
+
+    def _settled(self, message: MainLoopRequest, done: Done, notes: list[str]) -> Done:
+        """Add what the request has made and how it has left the world; `closing` is held. Faults go to the notes."""
+        world = self._parts.world
+        with self._faults.beside("its end could not be noted", notes.append):
+            world.end()
+        done = msgspec.structs.replace(done, broken=True, dropped=-1)  # unless it is known not to be
+        with self._faults.beside("its collectives could not be reported", notes.append):
+            done = msgspec.structs.replace(done, **self._story())
+        with self._faults.beside("its unfinished calls are not known", notes.append):
+            doing = world.stuck.state()
+            broken = world.stale or (done.failure is not None and world.in_the_middle())
+            done = msgspec.structs.replace(done, broken=broken, doing=doing)
+            notes += self._remarks(message)
+        return done
 
     def _remarks(self, message: MainLoopRequest) -> list[str]:
         """Return what a user should know of how a cell has left the world."""
