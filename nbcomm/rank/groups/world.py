@@ -195,6 +195,35 @@ class World(Generation):
         return group
 
     def _form_again(self, order: FormGroups) -> None:
+        """End this generation and begin the next one; every living rank does the same, each at its own pace.
+
+        ::
+
+            rank 0, which serves the store    rank 1                        rank 2, a new process: `form`
+            ends its generation               ends its generation
+            serves a store on a new socket    connects to it                connects to it
+            census: tells its groups          census: tells its groups
+            ──────────────────────── they meet in the world's group ────────────────────────
+            forms its further groups,         forms its further groups,     hears the census, and joins those
+            in the order of their making      in the same order             that the dead rank 2 was in
+            ────────── they look at each other's pages, and try the world with an all_reduce ──────────
+        """
+        self._end_generation(order)
+        self._absent = tuple(order.absent)
+        self._inits = 0
+        self._move_store(order)
+        self.record.forget()
+        if self.replaced or (self.plain and dist.is_initialized()):
+            lending.destroy_world()
+        if self.plain:
+            self._join(order)
+        else:
+            self._form_groups_again(order)
+        self._meet_board(order)
+        self._test(order)
+        self._look_alert()
+
+    def _end_generation(self, order: FormGroups) -> None:
         assert self.comm is not None  # noqa: S101 - for mypy: the first generation has made it
         with self._lock:
             if self._broken is None:  # for whoever is still under way
@@ -208,37 +237,30 @@ class World(Generation):
             self.generation = order.generation
             self._broken = None
             self.record.aborted = 0.0
-        self._absent = tuple(order.absent)
-        self._inits = 0
-        store = self._store
-        assert store is not None  # noqa: S101 - for mypy: a first generation has one
+
+    def _move_store(self, order: FormGroups) -> None:
+        assert self._store is not None  # noqa: S101 - for mypy: a first generation has one
         if self._server is not None:
             self._server.close()
         self._server = StoreServer(Path(order.store)) if order.serves else None
-        store.retarget(Path(order.store))
-        self.record.forget()
-        if self.replaced or (self.plain and dist.is_initialized()):
-            lending.destroy_world()
-        if self.plain:
+        self._store.retarget(Path(order.store))
+
+    def _form_groups_again(self, order: FormGroups) -> None:
+        """Give each group a new inside: all let go of the old ones before the first is formed."""
+        census = self._hold_census(order)
+        ddp_fsdp.reset_interrupted_modules()
+        alive = _alive()
+        self._groups = sorted(
+            (group for group in self._groups if group in alive), key=lambda group: _turn(group.called)
+        )
+        for group in self._groups:
+            group.drop()
+        formed = list(self._groups)
+        if not dist.is_initialized():  # a cell has destroyed it
             self._join(order)
-        else:
-            census = self._hold_census(order)
-            ddp_fsdp.reset_interrupted_modules()
-            alive = _alive()
-            self._groups = sorted(
-                (group for group in self._groups if group in alive), key=lambda group: _turn(group.called)
-            )
-            for group in self._groups:
-                group.drop()
-            formed = list(self._groups)
-            if not dist.is_initialized():  # a cell has destroyed it
-                self._join(order)
-            for group in formed:
-                group.form(self._absent, without(census, group.called, group.members) if group.called != _WORLD else ())
-            process_groups.set_group_count(_count(census))
-        self._meet_board(order)
-        self._test(order)
-        self._look_alert()
+        for group in formed:
+            group.form(self._absent, without(census, group.called, group.members) if group.called != _WORLD else ())
+        process_groups.set_group_count(_count(census))
 
     def _hold_census(self, order: FormGroups) -> dict[int, Groups]:
         assert self._store is not None  # noqa: S101 - for mypy
