@@ -268,32 +268,47 @@ class DataMovement(RankOrder):
         return self._all_gather(wire, data, mode, group=group, grads=sync_grads)
 
     def _all_gather(self, wire: GroupChannel, data: Any, mode: str, *, group: Group = None, grads: bool = False) -> Any:
-        # Three ways. One tensor on every rank: its rows arrive where they stay. Nested data that is alike on all ranks:
-        # fused. Else everybody's whole value to everybody. The heads tell every rank which way all of them go.
-        whole = plain(data) or mode == "object" or grads
-        mail, refused = packed(
-            lambda: pack(data if whole else join.summary(data), wire.carries, alone=True),
-        )
-        with own_error(refused):
-            heads = wire.heads(mail)
-        specs = [head.bare for head in heads]
-        if not whole and specs.count(None) == wire.size:
-            rows = [got.open(self.device) for got in wire.all_gather(mail, heads)]
-            if len({digest for digest, _ in rows}) == 1:
-                return join.gather_fused(wire, data, [others for _, others in rows], mode)
-        if mode != "object" and not grads and None in specs:
-            mail = pack(data, wire.carries, alone=True)
-            heads = wire.heads(mail)
-        part = mail.device if mail.host is None else mail.host
-        if join.check_bare(wire, specs, mode) and part is not None and mode in ("stack", "cat") and not grads:
+        """Gather in the way that suits what the ranks have; the heads tell every rank which way all of them go.
+
+        ::
+
+            what the ranks have                        what travels, in this order
+            one tensor on every rank, alike            heads, rows, which arrive where they stay
+            the same, not alike, or mode "list"        heads, the rest of the values
+            nested data, alike on all ranks            heads and rest of summaries, tensors fused
+            the same, not alike                        heads and rest of summaries, heads, the rest of the values
+            a tensor on some ranks, nested on others   heads, heads, the rest of the values
+            any, in mode "object", or with gradients   heads, the rest of the values
+        """
+        if mode == "object" or grads:
+            mail, heads = _exchange_heads(wire, lambda: data)
+            join.check_bare(wire, [head.bare for head in heads], mode)
+            values = [got.open(self.device) for got in wire.all_gather(mail, heads)]
+            if not grads:
+                return join.join(wire, values, mode, wire.me)
+            back = autograd.summed_part(lambda: self._wire("the backward of all_gather", group))
+            return self._joined_with_grad(wire, data, values, mode, back)
+        mail, heads = _exchange_heads(wire, lambda: data if plain(data) else join.summary(data))
+        nested = sum(head.bare is None for head in heads)
+        if not nested:
+            return self._gather_tensors(wire, data, mode, mail, heads)
+        if nested == wire.size:
+            summaries = [got.open(self.device) for got in wire.all_gather(mail, heads)]
+            if len({digest for digest, _ in summaries}) == 1:
+                return join.gather_fused(wire, data, [others for _, others in summaries], mode)
+        mail = pack(data, wire.carries, alone=True)
+        values = [got.open(self.device, own=mode == "list") for got in wire.all_gather(mail, wire.heads(mail))]
+        return join.join(wire, values, mode, wire.me)
+
+    def _gather_tensors(self, wire: GroupChannel, data: Any, mode: str, mail: Packet, heads: list[Packet]) -> Any:
+        """Gather where every rank has one tensor, after the heads."""
+        alike = join.check_bare(wire, [head.bare for head in heads], mode)
+        part = mail.device if mail.host is None else mail.host  # None if it has travelled in the head
+        if alike and part is not None and mode in ("stack", "cat"):
             shape = (wire.size, *data.shape) if mode == "stack" or data.ndim == 0 else (-1, *data.shape[1:])
             return wire.rows(part).view(data.dtype).view(shape).to(data.device)
-        own = mode in ("list", "object") or grads
-        values = [got.open(self.device, own=own) for got in wire.all_gather(mail, heads)]
-        if not grads:
-            return join.join(wire, values, mode, wire.me)
-        back = autograd.summed_part(lambda: self._wire("the backward of all_gather", group))
-        return self._joined_with_grad(wire, data, values, mode, back)
+        values = [got.open(self.device, own=mode == "list") for got in wire.all_gather(mail, heads)]
+        return join.join(wire, values, mode, wire.me)
 
     @collective
     def all_to_all(
@@ -347,6 +362,13 @@ def packed(make: Callable[[], Packed]) -> tuple[Packed | Packet, Exception | Non
         return make(), None
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
         return Packet.error(f"failed: {error}"), error
+
+
+def _exchange_heads(wire: GroupChannel, give: Callable[[], Any]) -> tuple[Packet, list[Packet]]:
+    """Pack what this rank gives; return that, and every rank's head. An error of one rank is raised on all."""
+    mail, refused = packed(lambda: pack(give(), wire.carries, alone=True))
+    with own_error(refused):
+        return mail, wire.heads(mail)
 
 
 def _check_walked(mode: str, *, sync_grads: bool) -> None:
