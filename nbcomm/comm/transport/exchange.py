@@ -28,7 +28,7 @@ reduce_scatter_single: Callable[..., None] = getattr(dist, "reduce_scatter_singl
 Posted = tuple[Any, torch.Tensor]  # work to wait for, and the memory that must live until then
 
 SIDES: tuple[Side, ...] = ("host", "device")
-_ROUNDS: dict[Side, int] = {"host": 1, "device": 2}  # the bits of Mail.rounds
+_ROUNDS: dict[Side, int] = {"host": 1, "device": 2}  # the bits of Packet.rounds
 
 _PAD_UP_TO = 1 << 16  # uneven parts up to this size are padded; beyond, that would waste memory on every rank
 
@@ -237,15 +237,22 @@ class GroupChannel:
             dist.all_gather(parts, data, group=self.group)
             return parts
         if max(sizes) <= _PAD_UP_TO:
-            padded = torch.nn.functional.pad(data, (0, max(sizes) - data.numel()))
-            rows = self.rows(padded).split(max(sizes))
-            return [row[:size].clone() if size else None for row, size in zip(rows, sizes, strict=True)]
+            return self._share_padded(sizes, data)
+        return self._share_in_turn(sizes, data, side)
+
+    def _share_padded(self, sizes: list[int], data: torch.Tensor) -> Sequence[torch.Tensor | None]:
+        padded = torch.nn.functional.pad(data, (0, max(sizes) - data.numel()))
+        rows = self.rows(padded).split(max(sizes))
+        return [row[:size].clone() if size else None for row, size in zip(rows, sizes, strict=True)]
+
+    def _share_in_turn(self, sizes: list[int], data: torch.Tensor, side: Side) -> Sequence[torch.Tensor | None]:
+        """Let each rank that has something broadcast it."""
         parts = self._empty(sizes, side)
         parts[self.me] = data
         for rank, part in zip(self.ranks, parts, strict=True):
             if part.numel():
                 dist.broadcast(part, rank, group=self.group)
-        parts[self.me] = data.clone()
+        parts[self.me] = data.clone()  # what was sent is the sender's own
         return [part if part.numel() else None for part in parts]
 
     def _exchange(self, out: Sequence[torch.Tensor | None], expected: list[int], side: Side) -> Sequence[torch.Tensor]:
