@@ -75,7 +75,29 @@ class Spec(NamedTuple):
 
 @dataclass
 class Packet:
-    """A value on its way; see the module's text for the four parts."""
+    """A value on its way; see the module's text for the four parts.
+
+    On a CPU group, ``{"w": <4 MB>, "b": <200 floats>, "n": 3}`` is::
+
+        head    OBJECT, lengths                     512 bytes, in which what follows does not fit
+        host    200 floats | meta: specs of w and b, 2, the pickle of {"w": #0, "b": #1, "n": 3}
+        alone   w, from where it lies               not in a gather, a scatter or an all_to_all: there it is in host
+
+    Attributes:
+        kind: ERROR, BARE (one tensor), OBJECT (any other value), or NOTICE (no value).
+        meta: what is needed to open it: an error's text, a tensor's spec, an object's specs and pickle.
+        specs: of the tensors and out-of-band buffers in it, in the order in which pickle met them.
+        inline: what travels in the head: host and meta, if there is room; a bare tensor's spec in any case.
+        host: the part of that name; None as long as it has not come, and if it is inline or there is none.
+        device: likewise.
+        alone: those that have come, or that are to be sent.
+        host_bytes: how long host is.
+        device_bytes: how long device is.
+        meta_bytes: how long meta is, for whoever receives it.
+        rounds: which parts any rank will send, as bits: see `exchange`.
+        call: which collective this is for.
+        payload: how many of the specs are tensors; the pickle itself.
+    """
 
     kind: int
     meta: bytes = b""
@@ -88,8 +110,8 @@ class Packet:
     device_bytes: int = 0
     meta_bytes: int = 0
     rounds: int = 0
-    call: int = 0  # which collective this is for
-    payload: tuple[int, bytes] = (0, b"")  # how many of the specs are tensors; the pickle itself
+    call: int = 0
+    payload: tuple[int, bytes] = (0, b"")
 
     @classmethod
     def error(cls, text: str) -> Packet:
@@ -173,12 +195,7 @@ class Packet:
             sent: this is mail that was packed here, so its big parts still lie in the sender's own tensors.
         """
         if self.kind == BARE:
-            spec = self.specs[0]
-            data = self.device if self.device is not None else self.host
-            shared = data is None  # it lies in the head
-            if data is None:
-                data = torch.frombuffer(bytearray(self.inline), dtype=torch.uint8)[: len(self.inline) - len(self.meta)]
-            return _tensor(spec, data, device, clone=sent or (own and shared))
+            return self._open_tensor(device, own=own, sent=sent)
         letter = self.host
         if letter is None:
             letter = torch.frombuffer(bytearray(self.inline), dtype=torch.uint8)
@@ -198,6 +215,14 @@ class Packet:
         raw = [buffers[place].numpy() for place in range(count, len(self.specs))]
         raw = [part.copy() if copied(spec) else part for spec, part in zip(self.specs[count:], raw, strict=True)]
         return _Unpickler(io.BytesIO(payload), tensor, raw).load()
+
+    def _open_tensor(self, device: torch.device, *, own: bool, sent: bool) -> torch.Tensor:
+        (spec,) = self.specs
+        data = self.device if self.device is not None else self.host
+        if data is not None:
+            return _tensor(spec, data, device, clone=sent)
+        in_head = torch.frombuffer(bytearray(self.inline), dtype=torch.uint8)[: len(self.inline) - len(self.meta)]
+        return _tensor(spec, in_head, device, clone=sent or own)
 
 
 def pack(value: Any, carries: Callable[[torch.Tensor], bool], *, alone: bool = False) -> Packet:
