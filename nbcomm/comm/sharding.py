@@ -152,26 +152,14 @@ class Sharding(Reductions):
         """
         wire = self._wire_of(resolve(group))
         places = shares_of_places(total, wire.size, strided=strided)
+        mine = len(places[wire.me])
         listed = isinstance(data, list)
         leaves = [data] if listed else pytrees.flat(data)
-        wrong = [leaf for leaf in leaves if not (listed or (isinstance(leaf, _ARRAYS) and leaf.ndim))]
-        short = [leaf for leaf in leaves if not wrong and len(leaf) < len(places[wire.me])]
-        said = ""
-        if wrong:
-            said = f"passed {pytrees.describe(wrong[0])}, which has no samples"
-        elif short:
-            said = f"passed {len(short[0])} samples, but its share of {total} is {len(places[wire.me])}"
-        answers = self.all_gather((said, total, strided), "object", group=group)
-        refusals = [text for text, *_ in answers]
-        if not any(refusals) and len(set(answers)) > 1:
-            refusals = [f"passed total={count}, strided={turns}" for _, count, turns in answers]
-        if any(refusals):
-            told = [f"rank {rank} {text}" for rank, text in zip(wire.ranks, refusals, strict=True) if text]
-            raise CollectiveError(f"gather_for_metrics cannot continue: {'; '.join(told)}.")
-        order = [place for share in places for place in share]
-        mine = len(places[wire.me])
+        refusal = _refusal(leaves, mine, total, listed=listed)
+        _check_shares(wire.ranks, self.all_gather((refusal, total, strided), "object", group=group))
+        order = list(itertools.chain(*places))
         if listed:
-            samples = [sample for part in self.all_gather(data[:mine], "object", group=group) for sample in part]
+            samples = itertools.chain(*self.all_gather(data[:mine], "object", group=group))
             return [sample for _, sample in sorted(zip(order, samples, strict=True), key=lambda pair: pair[0])]
         whole = self.all_gather(pytrees.fill(data, iter([leaf[:mine] for leaf in leaves])), "cat", group=group)
         if not strided:
@@ -195,6 +183,27 @@ def shares_of_places(total: int, size: int, *, strided: bool) -> list[range]:
     short, more = divmod(total, size)
     starts = [rank * short + min(rank, more) for rank in range(size + 1)]
     return [range(start, end) for start, end in itertools.pairwise(starts)]
+
+
+def _refusal(leaves: Sequence[Any], share: int, total: int, *, listed: bool) -> str:
+    """Say what speaks against these leaves as a rank's share of ``total`` samples; empty if nothing does."""
+    for leaf in leaves:
+        if not (listed or (isinstance(leaf, _ARRAYS) and leaf.ndim)):
+            return f"passed {pytrees.describe(leaf)}, which has no samples"
+    for leaf in leaves:
+        if len(leaf) < share:
+            return f"passed {len(leaf)} samples, but its share of {total} is {share}"
+    return ""
+
+
+def _check_shares(ranks: Sequence[int], said: Sequence[tuple[str, int, bool]]) -> None:
+    """Raise, alike on every rank, unless each has said: no refusal, and the same total and strided."""
+    refusals = [refusal for refusal, *_ in said]
+    if not any(refusals) and len(set(said)) > 1:
+        refusals = [f"passed total={total}, strided={strided}" for _, total, strided in said]
+    if any(refusals):
+        told = [f"rank {rank} {refusal}" for rank, refusal in zip(ranks, refusals, strict=True) if refusal]
+        raise CollectiveError(f"gather_for_metrics cannot continue: {'; '.join(told)}.")
 
 
 def _length(data: Any) -> int:
