@@ -178,40 +178,62 @@ class Board:
 def set_up(job: Job, *, cut: bool = False, beside: bool = False) -> Board:
     """Return a board with what every rank brings.
 
+    ::
+
+        call                                 slots of each rank at first, on 3 ranks; here those of rank 1
+        barrier                              arrived: 1
+        scatter, all_to_all, reduce_scatter  what is for rank 0 │ for rank 1 │ for rank 2    (scatter: of src only)
+        gather, all_gather                   nothing            │ its data   │ nothing
+        any other                            its data                                        (broadcast: of src only)
+          cut                                chunk 0            │ chunk 1    │ chunk 2
+          exclusive, beside                  nothing            │ its data
+
     Args:
         job: the call.
         cut: whether data of one piece is cut into as many chunks as there are ranks.
         beside: whether an exclusive result has a slot of its own, beside the running result.
     """
-    size, own = job.size, [(rank,) for rank in job.ranks]
-    share, whole = Fraction(1, size), Fraction(1)
-    op = "sum" if job.op == "mean" else job.op
     if job.name == "barrier":
-        rows: list[Row] = [[Cell(str(rank), (rank,))] for rank in job.ranks]
-        return Board("", rows, ["arrived"], [Fraction()])
+        return Board("", [[Cell(str(rank), (rank,))] for rank in job.ranks], ["arrived"], [Fraction()])
+    op = "sum" if job.op == "mean" else job.op
     if job.name in ("reduce_scatter", "all_to_all", "scatter"):
-        labels = [f"{'share' if job.name == 'reduce_scatter' else 'item'} {place}" for place in range(size)]
-        rows = [[Cell(sketch(v), who, v) for v in row] for row, who in zip(_items(job), own, strict=True)]
-        if job.name == "scatter":
-            rows = [row if place == job.hub else [None] * size for place, row in enumerate(rows)]
-        return Board(op, rows, labels, [share] * size)
+        return _by_receiver(job, op)
     if job.name in ("gather", "all_gather"):
-        cells = [Cell(sketch(value), who, value) for value, who in zip(job.values, own, strict=True)]
-        rows = [[cell if slot == place else None for slot in range(size)] for place, cell in enumerate(cells)]
-        return Board(op, rows, [f"of rank {rank}" for rank in job.ranks], [whole] * size)
-    pieces = [_cut(value, size) if cut else [value] for value in job.values]
-    rows = [[Cell(sketch(v), who, v) for v in row] for row, who in zip(pieces, own, strict=True)]
-    sizes = _sizes(job.values[job.hub], size) if cut else [whole]
-    if job.name == "broadcast":
-        rows = [row if place == job.hub else [None] * len(row) for place, row in enumerate(rows)]
+        return _by_sender(job, op)
+    if cut:
+        chunks = _only_of_hub(job, _cells(job, [_cut(value, job.size) for value in job.values]))
+        return Board(op, chunks, [f"chunk {slot}" for slot in range(job.size)], _sizes(job.values[job.hub], job.size))
+    rows = _only_of_hub(job, _cells(job, [[value] for value in job.values]))
     if job.exclusive and beside:
-        rows, sizes = [[None, *row] for row in rows], [whole] * 2
-        return Board(op, rows, ["out", "running result"], sizes)
-    return Board(op, rows, [f"chunk {slot}" for slot in range(size)] if cut else ["data"], sizes)
+        return Board(op, [[None, *row] for row in rows], ["out", "running result"], [Fraction(1)] * 2)
+    return Board(op, rows, ["data"], [Fraction(1)])
 
 
-def _items(job: Job) -> list[list[Any]]:
-    return [list(job.values)] * job.size if job.name == "scatter" else [list(row) for row in job.values]
+def _by_receiver(job: Job, op: str) -> Board:
+    items = [list(job.values)] * job.size if job.name == "scatter" else [list(row) for row in job.values]
+    word = "share" if job.name == "reduce_scatter" else "item"
+    labels = [f"{word} {place}" for place in range(job.size)]
+    return Board(op, _only_of_hub(job, _cells(job, items)), labels, [Fraction(1, job.size)] * job.size)
+
+
+def _by_sender(job: Job, op: str) -> Board:
+    rows = [
+        [cell if slot == place else None for slot in range(job.size)]
+        for place, (cell,) in enumerate(_cells(job, [[value] for value in job.values]))
+    ]
+    return Board(op, rows, [f"of rank {rank}" for rank in job.ranks], [Fraction(1)] * job.size)
+
+
+def _cells(job: Job, values: Sequence[Sequence[Any]]) -> list[Row]:
+    """The values of each place as cells that are its own."""
+    return [[Cell(sketch(value), (rank,), value) for value in row] for row, rank in zip(values, job.ranks, strict=True)]
+
+
+def _only_of_hub(job: Job, rows: list[Row]) -> list[Row]:
+    """Empty the slots of all who bring nothing: in a scatter or broadcast, all but src."""
+    if job.name not in ("scatter", "broadcast"):
+        return rows
+    return [row if place == job.hub else [None] * len(row) for place, row in enumerate(rows)]
 
 
 def _cut(value: Any, parts: int) -> list[Any]:
