@@ -68,6 +68,125 @@ class Hub(Protocol):
         """Make a further group, which only its members do; None on other ranks."""
 
 
+class Comparison:
+    """Compares the calls of a group with what the other members write of theirs on their pages of the board.
+
+    Args:
+        hub: the world.
+        members: the group's global ranks, in group order.
+
+    Attributes:
+        life: which group, and which of its lives, as a number for the board.
+        store: where all members see what is announced that no page shows.
+        pages: of the members that can be seen.
+    """
+
+    def __init__(self, hub: Hub, members: list[int]) -> None:
+        self._hub = hub
+        self._members = members
+        self._peers = [member for member in members if member != hub.rank]
+        self.life = 0
+        self.store: Any = None
+        self.pages: dict[int, memoryview] = {}
+
+    def look_at(self, board: FingerprintBoard | None) -> None:
+        """Compare from now on with those members whose pages can be seen; with nobody if there is no board."""
+        self.pages = board.seen(self._peers) if board is not None else {}
+
+    def mismatch(self, seq: int, said: Fingerprint, different: Sequence[int]) -> BaseException:
+        """What to raise where these members do something else; the world is told."""
+        hub = self._hub
+        board: FingerprintBoard = hub.board  # type: ignore[assignment]  # nothing is seen without one
+        block = call_site.here(hub.record.scope()).block
+        board.put_place(self.life, seq, block)
+        heard = board.hear(0, self.life, seq, self.pages, hub.ended)
+        told = {peer: (_words(text), where) for peer, (text, where) in heard.items() if text or peer in different}
+        return hub.mismatch(self._members, seq, {hub.rank: (_words(said.words), words_of(block) or ""), **told})
+
+    # ── an all-to-all, whose parts differ from rank to rank ─────────────────────────────────────────
+
+    def compare_uneven(
+        self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint
+    ) -> tuple[Fingerprint, Sequence[int]]:
+        """Write what this rank is about to do; return that, with its splits, and the members that it does not fit."""
+        board: FingerprintBoard = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
+        splits = signatures.splits_of(method, args, len(self._members))
+        said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
+        return said, board.compare(0, self.life, seq, said, self.pages) or self._not_fitting(board, seq, splits)
+
+    def _not_fitting(self, board: FingerprintBoard, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
+        """Which ranks' splits of an all-to-all do not fit with this one's."""
+        size, me = len(self._members), self._members.index(self._hub.rank)
+        wrong = []
+        for place, member in enumerate(self._members):
+            text = board.text(member, 0, self.life, seq)
+            parts = text.split("|")
+            if member == self._hub.rank or len(parts) != 3 or len(text) >= LONGEST:  # cut off, where ranks are many
+                continue
+            received, sent = (list(map(int, part.split(","))) if part else [] for part in parts[1:])
+            fits = len(received) == len(sent) == size == len(splits[0]) == len(splits[1])
+            if fits and (received[me] != splits[1][place] or sent[me] != splits[0][place]):
+                wrong.append(member)
+        return wrong
+
+    # ── messages, each compared by its two ranks ────────────────────────────────────────────────────
+
+    def compare_message(
+        self, kind: str, to: tuple[int, int], seq: int, said: Fingerprint, where: call_site.Said | None = None
+    ) -> call_site.Said:
+        """Write what this rank is about to send or receive; raise if the other one does something else.
+
+        Args:
+            kind: "send" or "recv".
+            to: the other rank, and the tag.
+            seq: which message of this lane.
+            said: of the message.
+            where: what the cell has called, if that is known.
+        """
+        board, me = self._hub.board, self._hub.rank
+        other, tag = to
+        lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
+        where = where or call_site.here(self._hub.record.scope())
+        if kind == "send" and (board is None or not board.shown):  # for who receives from anyone
+            self.store.set(_announced(lane, seq), said.words)
+        if board is None:
+            return where
+        board.put_place(lane, seq, where.block)
+        seen = {other: self.pages[other]} if other in self.pages else {}
+        if board.compare(1, lane, seq, said, seen):
+            heard = board.hear(1, lane, seq, [other], self._hub.ended)
+            raise self._hub.mismatch(self._members, seq, {me: (said.words, words_of(where.block) or ""), **heard})
+        return where
+
+    def has_announced(self, member: int, tag: int, seq: int) -> bool:
+        """Whether a member has said, on its page or where all see it, that it sends a message."""
+        board, lane = self._hub.board, self._lane(member, self._hub.rank, tag)
+        if board is not None and member in self.pages:
+            return bool(board.text(member, 1, lane, seq))
+        return bool(self.store.check([_announced(lane, seq)]))
+
+    def _lane(self, src: int, dst: int, tag: int) -> int:
+        return hash_of(f"{self.life}:{src}:{dst}:{tag}")
+
+
+def _numbers(values: list[int]) -> str:
+    return ",".join(map(str, values))
+
+
+def _announced(lane: int, seq: int) -> str:
+    return f"sent:{lane}:{seq}"
+
+
+def _words(text: str) -> str:
+    if not text:
+        return ""
+    call, _, splits = text.partition("|")
+    if not splits:
+        return call
+    received, _, sent = splits.partition("|")
+    return f"{call} sending [{sent.replace(',', ', ')}] and receiving [{received.replace(',', ', ')}] elements"
+
+
 class RankGroup(Identity):
     """A process group whose inside can be replaced.
 
@@ -96,10 +215,8 @@ class RankGroup(Identity):
         self._backend = backend
         self._timeout = timeout
         self._inner: dist.ProcessGroup | None = None
-        self._peers = [member for member in members if member != hub.rank]
+        self._comparison = Comparison(hub, members)
         self._log = Log(name, members)
-        self._id = 0
-        self._seen: dict[int, memoryview] = {}
         self._may_block = "nccl" in backend
         """Whether a collective's method may wait for other ranks before it returns its handle."""
         self._store: Any = None
@@ -129,7 +246,7 @@ class RankGroup(Identity):
         # Whoever destroys a group and makes it again in one generation must not meet its own old words. Ranks that are
         # each alone in a group may have given these the same name, and still share nothing.
         life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}:{fold(self.members)}"
-        self._store = hub.meeting_place(life)
+        self._store = self._comparison.store = hub.meeting_place(life)
         self._inner = process_groups.new_inner(
             self._backend,
             self._store,
@@ -142,24 +259,24 @@ class RankGroup(Identity):
         inner = self._inner
         selftest.compare(f"the inside of the group of {named(self.members)}", (inner.rank(), inner.size()), self._place)
         self.lost = ""
-        self._id = self._log.life = hash_of(life)
+        self._comparison.life = self._log.life = hash_of(life)
         self.look_at_board()
 
     def look_at_board(self) -> None:
         """Compare calls with those members whose pages can be seen."""
-        board = self._hub.board
-        self._seen = board.seen(self._peers) if board is not None and self._inner is not None else {}
-        self._log.board = board if self._seen else None
+        board = self._hub.board if self._inner is not None else None
+        self._comparison.look_at(board)
+        self._log.board = board if self._comparison.pages else None
 
     @contextmanager
     def tried_out(self) -> Iterator[None]:
         """While nbcomm itself calls a collective of a group that is just formed: it is neither compared nor counted."""
-        seen, self._seen = self._seen, {}
+        pages, self._comparison.pages = self._comparison.pages, {}
         board, self._log.board = self._log.board, None
         try:
             yield
         finally:
-            self._seen, self._log.board = seen, board
+            self._comparison.pages, self._log.board = pages, board
             self._log.begin()
 
     def drop(self) -> None:
@@ -167,7 +284,7 @@ class RankGroup(Identity):
         if self._log.stuck:
             _stuck.append(self._inner)  # its end would wait for a call that gloo has forgotten
         self._inner = None
-        self._seen = {}
+        self._comparison.look_at(None)
 
     def abort_device(self) -> None:
         """Free a rank that waits on a device; for gloo that is the sockets' matter."""
@@ -184,8 +301,8 @@ class RankGroup(Identity):
         with self._log.lock:
             seq = counts[other, tag] = counts.get((other, tag), 0) + 1
         said, where = signatures.message(kind, args[0]), None
-        if kind == "send" or other in self._seen:  # who is not seen may see us
-            where = self._compare_message(kind, (other, tag), seq, said)
+        if kind == "send" or other in self._comparison.pages:  # who is not seen may see us
+            where = self._comparison.compare_message(kind, (other, tag), seq, said)
         call = RecordedCall(kind, kind, self._log, seq, said, other, tag)
         call.where = where
         drawn = hub.record.journal.look_at(kind, args, self.members, hub.rank)
@@ -240,63 +357,9 @@ class RankGroup(Identity):
         journal.follow(call, failed=True)
         journal.complete(call.entry, drawn, args, None)
 
-    def _compare_uneven(self, method: str, seq: int, said: Fingerprint, args: tuple[Any, ...]) -> Fingerprint:
-        """Compare an all-to-all, whose parts differ from rank to rank; return what was said of it."""
-        board: FingerprintBoard = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
-        splits = signatures.splits_of(method, args, self.size())
-        said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
-        different = board.compare(0, self._id, seq, said, self._seen) or self._uneven(seq, splits)
-        if different:
-            self._note_refused(method, args, seq, said)
-            raise self._mismatch(seq, said, different)
-        return said
-
     def _tell_place(self, call: RecordedCall) -> None:
         """Tell the others what the cell has called, for the message of whoever does something else there."""
         call.tell_place(self._hub.record.scope())
-
-    def _mismatch(self, seq: int, said: Fingerprint, different: Sequence[int]) -> BaseException:
-        hub = self._hub
-        board: FingerprintBoard = hub.board  # type: ignore[assignment]  # nothing is seen without one
-        block = call_site.here(hub.record.scope()).block
-        board.put_place(self._id, seq, block)
-        heard = board.hear(0, self._id, seq, self._seen, hub.ended)
-        told = {peer: (_words(text), where) for peer, (text, where) in heard.items() if text or peer in different}
-        return hub.mismatch(self.members, seq, {hub.rank: (_words(said.words), words_of(block) or ""), **told})
-
-    def _uneven(self, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
-        """Which ranks' splits of an all-to-all do not fit with this one's."""
-        board, me = self._hub.board, self.rank()
-        assert board is not None  # noqa: S101 - for mypy
-        wrong = []
-        for place, member in enumerate(self.members):
-            text = board.text(member, 0, self._id, seq)
-            parts = text.split("|")
-            if member == self._hub.rank or len(parts) != 3 or len(text) >= LONGEST:  # cut off, where ranks are many
-                continue
-            received, sent = (list(map(int, part.split(","))) if part else [] for part in parts[1:])
-            fits = len(received) == len(sent) == self.size() == len(splits[0]) == len(splits[1])
-            if fits and (received[me] != splits[1][place] or sent[me] != splits[0][place]):
-                wrong.append(member)
-        return wrong
-
-    def _compare_message(
-        self, kind: str, to: tuple[int, int], seq: int, said: Fingerprint, where: call_site.Said | None = None
-    ) -> call_site.Said:
-        board, me = self._hub.board, self._hub.rank
-        other, tag = to
-        lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
-        where = where or call_site.here(self._hub.record.scope())
-        if kind == "send" and (board is None or not board.shown):  # for who receives from anyone
-            self._store.set(_announced(lane, seq), said.words)
-        if board is None:
-            return where
-        board.put_place(lane, seq, where.block)
-        seen = {other: self._seen[other]} if other in self._seen else {}
-        if board.compare(1, lane, seq, said, seen):
-            heard = board.hear(1, lane, seq, [other], self._hub.ended)
-            raise self._hub.mismatch(self.members, seq, {me: (said.words, words_of(where.block) or ""), **heard})
-        return where
 
     # ── what torch asks beside calls ────────────────────────────────────────────────────────────────
 
@@ -414,7 +477,7 @@ class RankGroup(Identity):
                 continue
             with log.lock:
                 seq = log.received.get((member, tag), 0) + 1
-            if not self._has_announced(member, tag, seq):
+            if not self._comparison.has_announced(member, tag, seq):
                 continue
             with log.lock:
                 if log.received.get((member, tag), 0) + 1 != seq:  # another receive has taken it meanwhile
@@ -422,7 +485,7 @@ class RankGroup(Identity):
                 log.received[None, tag] -= 1
                 log.received[member, tag] = seq
                 call.peer, call.seq = member, seq  # from now on it is a receive by name
-            self._compare_message(
+            self._comparison.compare_message(
                 "recv", (member, tag), seq, call.said or signatures.message("recv", tensors), call.where
             )
             try:
@@ -430,16 +493,6 @@ class RankGroup(Identity):
             except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
                 raise self._refused(error, call) from None
         return None
-
-    def _has_announced(self, member: int, tag: int, seq: int) -> bool:
-        """Whether a member has said, on its page or where all see it, that it sends a message."""
-        board, lane = self._hub.board, self._lane(member, self._hub.rank, tag)
-        if board is not None and member in self._seen:
-            return bool(board.text(member, 1, lane, seq))
-        return bool(self._store.check([_announced(lane, seq)]))
-
-    def _lane(self, src: int, dst: int, tag: int) -> int:
-        return hash_of(f"{self._id}:{src}:{dst}:{tag}")
 
 
 _stuck: list[Any] = []
@@ -458,20 +511,23 @@ def _passing(method: str) -> Callable[..., Any]:
 
     def call(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
         # No variable for the inside: a traceback, which IPython keeps, would keep it alive beyond its time.
-        hub, log, seen = self._hub, self._log, self._seen
+        hub, log, pages = self._hub, self._log, self._comparison.pages
         if hub.alert or self._inner is None:
             self._object_to_collective(method, args)
         if hub.record.busy_beside:
             hub.await_turn(self)
         seq = next(log.positions)
         said, journal = describe(method, args, kwargs), hub.record.journal
-        if not seen:
+        different: Sequence[int] = ()
+        if not pages:
             pass  # alone in the group, or with ranks on other machines only
         elif uneven:
-            said = self._compare_uneven(method, seq, said, args)
-        elif different := hub.board.compare(0, self._id, seq, said, seen):  # type: ignore[union-attr]
+            said, different = self._comparison.compare_uneven(method, args, seq, said)
+        else:
+            different = hub.board.compare(0, self._comparison.life, seq, said, pages)  # type: ignore[union-attr]
+        if different:
             self._note_refused(method, args, seq, said)
-            raise self._mismatch(seq, said, different)
+            raise self._comparison.mismatch(seq, said, different)
         log.issued = seq
         curious = journal.curious
         drawn = journal.look_at(method, args, self.members, hub.rank) if curious else None
@@ -503,21 +559,3 @@ def _passing(method: str) -> Callable[..., Any]:
 for _method in PASSED_ON:
     if _method not in vars(RankGroup) and hasattr(dist.ProcessGroup, _method):
         setattr(RankGroup, _method, _passing(_method))
-
-
-def _numbers(values: list[int]) -> str:
-    return ",".join(map(str, values))
-
-
-def _announced(lane: int, seq: int) -> str:
-    return f"sent:{lane}:{seq}"
-
-
-def _words(text: str) -> str:
-    if not text:
-        return ""
-    call, _, splits = text.partition("|")
-    if not splits:
-        return call
-    received, _, sent = splits.partition("|")
-    return f"{call} sending [{sent.replace(',', ', ')}] and receiving [{received.replace(',', ', ')}] elements"
