@@ -130,7 +130,7 @@ class Generation:
             with suppress(RuntimeError):  # a backend that was aborted before
                 group.abort_device()
 
-    # ── what groups call: see `process_group.Hub` ───────────────────────────────────────────────────────────
+    # ── what groups call: see `hub.Hub` ───────────────────────────────────────────────────────────────────
 
     def meeting_place(self, life: str) -> Any:
         """Return the store where any group's members meet: a part of the world's own store, which can be aborted."""

@@ -1,0 +1,47 @@
+"""What a process group needs of the world that it is part of."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Protocol
+
+import torch.distributed as dist
+
+from ...torch_internals.gloo_sockets import GlooDevice
+
+if TYPE_CHECKING:
+    from ..collectives.fingerprints import FingerprintBoard
+    from ..collectives.flight_recorder import FlightRecorder
+
+
+class Hub(Protocol):
+    """What a group needs of the world that it is part of."""
+
+    rank: int
+    generation: int
+    record: FlightRecorder
+    board: FingerprintBoard | None
+    gloo: GlooDevice
+    alert: bool
+    """Whether `object` has something to say."""
+
+    def meeting_place(self, life: str) -> Any:
+        """A store where the members of a group meet once; it is empty when the first of them comes."""
+
+    def object(self, name: str, members: list[int], peer: int | None) -> None:
+        """Raise what speaks against a call of this name."""
+
+    def await_turn(self, group: dist.ProcessGroup) -> None:
+        """Let the collectives of a group that go on beside the cell come first; every rank issues them alike."""
+
+    def explain(self, error: BaseException) -> BaseException:
+        """What to raise in place of an error of torch's."""
+
+    def mismatch(self, members: list[int], seq: int, said: dict[int, tuple[str, str]]) -> BaseException:
+        """What to raise where ranks do different things; the world is told."""
+
+    def ended(self) -> bool:
+        """Whether this life of the groups is over, so that whoever waits for others need not."""
+
+    def split(self, name: str, members: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup | None:
+        """Make a further group, which only its members do; None on other ranks."""
