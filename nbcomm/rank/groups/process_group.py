@@ -204,10 +204,6 @@ class RankGroup(Identity):
         journal.follow(call, failed=True)
         journal.complete(call.entry, drawn, args, None)
 
-    def _tell_place(self, call: RecordedCall) -> None:
-        """Tell the others what the cell has called, for the message of whoever does something else there."""
-        call.tell_place(self._hub.record.scope())
-
     # ── what torch asks beside calls ────────────────────────────────────────────────────────────────
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's C++ name
@@ -349,6 +345,14 @@ _stuck: list[Any] = []
 def _passing(method: str) -> Callable[..., Any]:
     """Make the method of a group that passes a collective on.
 
+    What its call does, in this order::
+
+        refuses what cannot be, and lets what goes on beside the cell come first
+        takes a number, writes the call on the board, and compares it with what the others have written there
+        sets `issued`: from now on the notebook knows that this rank has come there
+        gloo   pass it on → record it → tell its place               torch's method returns while the data is on its way
+        NCCL   tell its place → set `inside` → pass it on → record   torch's method may wait for other ranks
+
     All of it is in one function: every collective runs it, when the processor has long forgotten where it lies, so
     each further function on the way costs microseconds.
     """
@@ -379,13 +383,12 @@ def _passing(method: str) -> Callable[..., Any]:
         curious = journal.curious
         drawn = journal.look_at(method, args, self.members, hub.rank) if curious else None
         if blocking or self._may_block:
-            entered = RecordedCall("collective", name, log, seq, said)
-            entered.limited = blocking
-            self._tell_place(entered)
-            work = self._pass_on(method, args, kwargs, entered)
-            journal.complete(entered.entry, drawn, args, work)
+            made = RecordedCall("collective", name, log, seq, said)
+            made.limited = blocking
+            made.tell_place(hub.record.scope())
+            work = self._pass_on(method, args, kwargs, made)
+            journal.complete(made.entry, drawn, args, work)
             return work
-        # Nearly all calls: what can be noted later is noted while the data is on its way.
         try:
             work = getattr(self._inner, method)(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
@@ -395,7 +398,7 @@ def _passing(method: str) -> Callable[..., Any]:
         made = RecordedCall("collective", name, log, seq, said)
         hub.record.follow(work, made)
         if curious or rooted or returns_at_once(args, kwargs):  # else there is time while it is waited for
-            self._tell_place(made)
+            made.tell_place(hub.record.scope())
             journal.complete(made.entry, drawn, args, work)
         return work
 
