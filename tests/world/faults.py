@@ -20,6 +20,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbcomm.rank_spec import named
+
 from .notebook import Cell, Notebook
 
 RANKS = 4
@@ -266,7 +268,7 @@ def main() -> None:
         for fault in FAULTS:
             outcome = run(notebook, fault)
             typed = f"`%distributed {fault.then}`" if fault.then else ""
-            lost = f"variables of rank {', '.join(map(str, fault.lost))}" if fault.lost else "nothing"
+            lost = f"variables of {named(fault.lost)}" if fault.lost else "nothing"
             shown = outcome.shown.replace("|", "\\|") if not (fault.strike is _press and not fault.code) else "nothing"
             rows.append(
                 f"| {fault.what} | {fault.where} | {shown} | {outcome.until_told:.2f} s | {typed} | "
