@@ -209,7 +209,20 @@ class Merger:
         return again
 
     def _next(self, *, sure: bool) -> FoldedItem | None:
-        """The next entry; None if there is none, or, with ``sure``, if a later piece could change it."""
+        """The next entry; None if there is none, or, with ``sure``, if a later piece could change it.
+
+        Three ranks have shown this, the oldest pieces on the left::
+
+            rank 0   a  x  z      round 1   a of rank 0
+            rank 1   b  x                   b of rank 1
+            rank 2   x                      rank 2's x waits: ranks 0 and 1 have it further back
+                                  round 2   x of ranks 0-2
+                                  round 3   z of rank 0
+
+        With ``sure``, a comes out only when ranks 1 and 2 have ended or their windows are full, for either may still
+        show an a. x comes out at once, for nobody else could. A rank that runs and has nothing holds up the round when
+        its turn comes.
+        """
         if self._order == "by_rank":
             return self._next_by_rank(sure=sure)
         while True:
@@ -218,17 +231,15 @@ class Merger:
                 if not moved:
                     return self._crossed()
             lane = self._lanes[self._at]
-            if lane.window and not self._moved & lane.bit:
-                agreeing = self._agreeing(lane)
-                if agreeing:
-                    if sure and self._order == "fold" and self._unsure & ~agreeing:
-                        return None
-                    self._at += 1
-                    self._moved |= agreeing
-                    return self._out(agreeing)
-            elif sure and not lane.window and not lane.ended:
+            if sure and not lane.window and not lane.ended:
+                return None
+            agreeing = self._agreeing(lane)
+            if sure and agreeing and self._others_may_show_it(agreeing):
                 return None
             self._at += 1
+            if agreeing:
+                self._moved |= agreeing
+                return self._out(agreeing)
 
     def _next_by_rank(self, *, sure: bool) -> FoldedItem | None:
         for lane in self._lanes:
@@ -239,12 +250,18 @@ class Merger:
         return None
 
     def _agreeing(self, lane: RankLane) -> int:
-        """The ranks that can show the lane's head now, together; 0 if it waits for one of them."""
+        """The ranks that show the lane's head now, together; 0 if it waits for one of them, or for a new round."""
+        if not lane.window or self._moved & lane.bit:
+            return 0
         if self._order == "each":
             return lane.bit
         head = lane.window[0]
         agreeing = self._heads[head]
         return agreeing if self._within[head] == agreeing and not agreeing & self._moved else 0
+
+    def _others_may_show_it(self, agreeing: int) -> bool:
+        """Whether a rank beyond these may still get the piece that they agree on."""
+        return self._order == "fold" and bool(self._unsure & ~agreeing)
 
     def _crossed(self) -> FoldedItem | None:
         """All heads wait for each other, or there are none: the lowest rank goes first."""
