@@ -1,9 +1,15 @@
 """Displays that change after they were shown: their labels, their values, and which ranks share them.
 
-A slot is one place on the screen for a display that one or more ranks showed. While the ranks that share
+A `SharedDisplay` is one place on the screen for a display that one or more ranks showed. While the ranks that share
 it pass through the same values, it shows the newest value that all of them have reached. If they stay
 apart, each distinct value is shown with its ranks: text as lines of one output, anything else in an output
-of its own, added at the end of the cell's output.
+of its own, added at the end of the cell's output. ::
+
+    seconds   0      0.05   0.10   0.15   0.35
+    rank 0    0 %    10 %   20 %   30 %
+    rank 1    0 %           10 %
+    shown     [0-1]         [0-1]         [0] 30 %    `PATIENCE` after the last news that they agreed on
+              0 %           10 %          [1] 10 %
 """
 
 from __future__ import annotations
@@ -43,7 +49,7 @@ class _Group(NamedTuple):
 
 
 class _Output:
-    """A label and a body; a text slot has the body only."""
+    """A label and a body; where all is text, the body only."""
 
     def __init__(self) -> None:
         self.label_id = new_display_id()
@@ -90,40 +96,43 @@ class SharedDisplay:
         """
         if self.patient and not final:
             return True
-        apart = len({part.versions[-1].digest for part in self.parts.values()}) > 1
-        common = self._common(apart=apart)
-        if common is not None:
-            self._agreed = now
-            self._forget(common)
-            self._show([_Group(tuple(sorted(self.parts)), common)])
-        if apart and (final or now - self._agreed >= PATIENCE):
-            self._forget(None)
-            self._show(self._distinct())
+        if len({part.current.digest for part in self.parts.values()}) == 1:
+            self._show_agreed(self.parts[min(self.parts)].current, now)
             return False
-        return apart
+        news = self._newest_that_all_had()
+        if news is not None:
+            self._show_agreed(news, now)
+        if not final and now - self._agreed < PATIENCE:
+            return True
+        self._show_apart()
+        return False
 
-    def _common(self, *, apart: bool) -> Version | None:
-        """The newest value that all ranks have passed; None if that is no news."""
-        first = self.parts[min(self.parts)]
-        if not apart:
-            return first.versions[-1]
+    def _newest_that_all_had(self) -> Version | None:
+        """The newest value that all ranks have passed; None if there is none, or if it is shown."""
         everywhere = set.intersection(*({v.digest for v in part.versions} for part in self.parts.values()))
+        first = self.parts[min(self.parts)]
         newest = next((v for v in reversed(first.versions) if v.digest in everywhere), None)
         shown = {group.value.digest for group in self._groups}
         return None if newest is None or newest.digest in shown else newest
 
-    def _forget(self, common: Version | None) -> None:
-        """Drop the values before the common one, or, if there is none, before the current ones."""
+    def _show_agreed(self, value: Version, now: float) -> None:
+        """Show one value for all ranks, who go on from it."""
+        self._agreed = now
         for part in self.parts.values():
-            start = part.versions[-1] if common is None else common
-            while len(part.versions) > 1 and part.versions[0].digest != start.digest:
-                part.versions.popleft()
+            part.forget_before(value)
+        self._show([_Group(tuple(sorted(self.parts)), value)])
+
+    def _show_apart(self) -> None:
+        """Show what each rank has now."""
+        for part in self.parts.values():
+            part.forget_before(part.current)
+        self._show(self._distinct())
 
     def _distinct(self) -> list[_Group]:
         ranks: dict[bytes, list[int]] = {}
         values: dict[bytes, Version] = {}
         for rank in sorted(self.parts):
-            value = self.parts[rank].versions[-1]
+            value = self.parts[rank].current
             ranks.setdefault(value.digest, []).append(rank)
             values[value.digest] = value
         return [_Group(tuple(ranks[digest]), value) for digest, value in values.items()]

@@ -73,7 +73,7 @@ def _key(key: Any) -> str:
 
 
 class Place(Protocol):
-    """The place of displays that ranks share; see `displays.Slot`."""
+    """The place of displays that ranks share; see `displays.SharedDisplay`."""
 
     @property
     def screen(self) -> Any:
@@ -105,6 +105,16 @@ class Rich:
     def fixed(self) -> bool:
         """Whether it cannot be moved on the screen once it is shown, since it may change there."""
         return bool(self.display_id)
+
+    @property
+    def current(self) -> Version:
+        """Its value now."""
+        return self.versions[-1]
+
+    def forget_before(self, value: Version) -> None:
+        """Drop the values before the first that is this one; the current one stays in any case."""
+        while len(self.versions) > 1 and self.versions[0].digest != value.digest:
+            self.versions.popleft()
 
     def change(self, value: Version) -> None:
         """Add a new value; keep as many of the earlier ones as are not too large together."""
