@@ -74,7 +74,7 @@ class SharedDisplay:
         self._text: _Output | None = None
         self._text_shown = ""
         for part in parts.values():
-            part.slot = self
+            part.place = self
         # Where nothing can be replaced, of what changes all the time the last value is enough.
         self.patient = not screen.area.updates and min(part.display_id for part in parts.values()).startswith(LIVE)
         self.refresh(now, final=not self.patient)
@@ -82,7 +82,7 @@ class SharedDisplay:
     def join(self, rank: int, part: Rich) -> None:
         """One more rank shows the same display."""
         self.parts[rank] = part
-        part.slot = self
+        part.place = self
 
     def refresh(self, now: float, *, final: bool = False) -> bool:
         """Show the values that the ranks have now.

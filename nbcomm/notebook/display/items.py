@@ -90,16 +90,16 @@ class Rich:
     """One rank's display that is more than text, or that has a ``display_id``.
 
     Folding compares what was shown first; ``versions`` are its values since the ranks last agreed, the current one
-    last. ``slot`` is its place on the screen, once it has one.
+    last. ``place`` is its place on the screen, once it has one.
     """
 
-    __slots__ = ("display_id", "first", "slot", "versions")
+    __slots__ = ("display_id", "first", "place", "versions")
 
     def __init__(self, first: Version, display_id: str = "") -> None:
         self.first = first
         self.display_id = display_id
         self.versions: deque[Version] = deque([first], maxlen=64)
-        self.slot: Place | None = None
+        self.place: Place | None = None
 
     @property
     def fixed(self) -> bool:
@@ -173,4 +173,4 @@ class FoldedItem:
         self.forced = forced
 
     def __repr__(self) -> str:
-        return f"Entry({self.ranks}, {self.piece!r})"
+        return f"FoldedItem({self.ranks}, {self.piece!r})"

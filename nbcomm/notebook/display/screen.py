@@ -28,7 +28,7 @@ class Screen:
     def __init__(self, area: Area, clock: Callable[[], float]) -> None:
         self.area = area
         self.closed = False
-        self.visited: set[Place] = set()  # slots on this screen that another cell has given new values
+        self.visited: set[Place] = set()  # places on this screen that another cell has given new values
         self._clock = clock
         self._unsent: list[tuple[str, str]] = []
         self._live: Live | None = None

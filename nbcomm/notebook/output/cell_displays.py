@@ -49,7 +49,7 @@ class CellDisplays:
         with self.lock:
             parts = self._registry.update(rank, item.display_id, version(item.data, item.metadata))
             if parts is not None:
-                self._restless.update(part.slot for part in parts if part.slot is not None)
+                self._restless.update(part.place for part in parts if part.place is not None)
                 return []
         pieces = piece_of(item)
         for piece in pieces:
@@ -60,22 +60,22 @@ class CellDisplays:
     def show(self, parts: dict[int, Rich]) -> None:
         """Show a display with an id, which these ranks share."""
         with self.lock:
-            slot = SharedDisplay(self._screen, parts, self._clock())
-            if slot.patient:
-                self._restless.add(slot)
+            place = SharedDisplay(self._screen, parts, self._clock())
+            if place.patient:
+                self._restless.add(place)
 
     def join(self, entry: FoldedItem) -> None:
         """Add more ranks to a display that is shown."""
-        slot = next((part.slot for part in entry.parts.values() if part.slot is not None), None)
-        if slot is not None:
+        place = next((part.place for part in entry.parts.values() if part.place is not None), None)
+        if place is not None:
             with self.lock:
                 for rank, part in entry.parts.items():
-                    slot.join(rank, part)
-                self._restless.add(slot)
+                    place.join(rank, part)
+                self._restless.add(place)
 
     def clear(self) -> None:
         """Stop changing the cell's displays: its output is cleared."""
-        self._restless = {slot for slot in self._restless if slot.screen is not self._screen}
+        self._restless = {place for place in self._restless if place.screen is not self._screen}
 
     def refresh(self, *, final: bool = False) -> None:
         """Show the new values."""
@@ -85,8 +85,8 @@ class CellDisplays:
             now = self._clock()
             restless, self._restless = self._restless | self._screen.visited, set()
             self._screen.visited.clear()
-            for slot in restless:
-                if slot.screen is not self._screen and not slot.screen.closed:
-                    slot.screen.visited.add(slot)  # that cell runs: it shows it, on its own thread
-                elif slot.refresh(now, final=final):
-                    self._restless.add(slot)
+            for place in restless:
+                if place.screen is not self._screen and not place.screen.closed:
+                    place.screen.visited.add(place)  # that cell runs: it shows it, on its own thread
+                elif place.refresh(now, final=final):
+                    self._restless.add(place)

@@ -202,7 +202,7 @@ class Merger:
         for lane in self._lanes:
             for piece in lane.history:
                 if isinstance(piece, Rich):
-                    piece.slot = None
+                    piece.place = None
             again.push(lane.rank, [*lane.history, *lane.window, *lane.beyond], now)
             if lane.ended:
                 again.end(lane.rank)
