@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
-from ...analysis.verdict import judge, of_threads
+from ...analysis.verdict import Verdict, judge, of_threads
 from ...analysis.wait_graph import RankReport
 from ...faults import Faults
 from ...protocol import CollectiveState, Done, PendingCall, StatusRequest
@@ -158,6 +158,15 @@ class HangWatch:
                 self._chronicle.hear(rank, snapshot.steps)
 
     def _judge(self) -> None:
+        """See how the running cell stands; tell it, or end it.
+
+        The first of these that is true counts::
+
+            it was ended 5 s ago, and some ranks go on     → the cell says how to replace them
+            a death cut off a call that was under way      → the cell is ended, and its error names the death
+            a wait can never complete                      → the cell is ended, and its error is the verdict
+            a wait may still complete                      → the panel says so at once, the cell after 5 s
+        """
         cell, self.waiting = self._cell(), ""
         if cell is None:
             return
@@ -166,11 +175,7 @@ class HangWatch:
         if not request.waiting_for() or request.interrupted:
             return
         if self._generations.ending_for(request) > _SHOW_AFTER and output is not None:
-            late = rank_specs.fold(request.waiting_for())
-            remedy = self._addressed(f"%distributed heal {late}")
-            who = rank_specs.named(request.waiting_for())
-            do = "do" if len(request.waiting_for()) > 1 else "does"
-            output.notice(f"{who} {do} not react to the end of this cell; press ■, then type {remedy}")
+            output.notice(self._deaf_to_the_end(request.waiting_for()))
             return
         standings = {rank: self._standing(rank, request, answers) for rank in self._roster.ranks}
         cut = _cut_off(standings)
@@ -178,23 +183,34 @@ class HangWatch:
             self._generations.abort(request, "HangError", cut)
             return
         verdict = judge(standings)
-        threads = of_threads(standings) if not verdict.hopeless else ""
-        self.waiting = (verdict.text if verdict.waits and not verdict.hopeless else "") or threads
         if verdict.hopeless:
             self._generations.abort(request, "HangError", verdict.text)
+            if output is not None:
+                output.notice("")  # its error says it all
+            return
+        threads = of_threads(standings)
+        self.waiting = (verdict.text if verdict.waits else "") or threads
         if output is not None:
-            long = _old([op for wait in verdict.waits for op in wait.ops])
-            died = self._roster.dead_among(request.ranks)
-            news = [f"{ends_of(died, self._roster.dead)}; the other ranks keep running"] if died else []
-            if long:
-                news.append(verdict.text)
-            if threads and any(_old(standing.doing.beside) for standing in standings.values()):
-                news.append(threads)
-            if kept := self._kept_from(request):
-                news.append(
-                    f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell is still running"
-                )
-            output.notice("; ".join(news) if not verdict.hopeless else "")
+            output.notice("; ".join(self._lasting(request, standings, verdict, threads)))
+
+    def _deaf_to_the_end(self, ranks: list[int]) -> str:
+        remedy = self._addressed(f"%distributed heal {rank_specs.fold(ranks)}")
+        do = "do" if len(ranks) > 1 else "does"
+        return f"{rank_specs.named(ranks)} {do} not react to the end of this cell; press ■, then type {remedy}"
+
+    def _lasting(
+        self, request: PendingRequest, standings: dict[int, RankReport], verdict: Verdict, threads: str
+    ) -> Iterator[str]:
+        """What a cell is told whose waits may still end: who has died, and what has lasted for a while."""
+        died = self._roster.dead_among(request.ranks)
+        if died:
+            yield f"{ends_of(died, self._roster.dead)}; the other ranks keep running"
+        if _old([op for wait in verdict.waits for op in wait.ops]):
+            yield verdict.text
+        if threads and any(_old(standing.doing.beside) for standing in standings.values()):
+            yield threads
+        if kept := self._kept_from(request):
+            yield f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell is still running"
 
     def _kept_from(self, request: PendingRequest) -> list[int]:
         """The ranks that have heard of a request long ago, and do something else of which nothing is known."""
@@ -205,22 +221,21 @@ class HangWatch:
 
     def _standing(self, rank: int, request: PendingRequest, answers: dict[int, Done]) -> RankReport:
         roster, number = self._roster, self._generations.number
-        done = answers.get(rank)
         if rank in roster.dead:
             return RankReport(rank, "dead", roster.dead[rank])
         if rank not in request.ranks:
             return RankReport(rank, "idle", doing=roster.doing(rank, number))
+        done = answers.get(rank)
         if done is None:
             snapshot = roster.snapshot(rank)
             known = snapshot is not None and snapshot.run == request.id and snapshot.generation == number
             return RankReport(
                 rank, "running", doing=snapshot.doing if snapshot is not None and known else CollectiveState()
             )
-        state, note = "finished", ""
-        if done.failure is not None:
-            state = "interrupted" if done.interrupted else "failed"
-            note = first_line(done.failure)
-        return RankReport(rank, state, note, roster.doing(rank, number))  # of now: a thread of its may have ended since
+        doing = roster.doing(rank, number)  # of now: a thread of its may have ended since
+        if done.failure is None:
+            return RankReport(rank, "finished", doing=doing)
+        return RankReport(rank, "interrupted" if done.interrupted else "failed", first_line(done.failure), doing)
 
 
 def _old(ops: Sequence[PendingCall]) -> bool:

@@ -1,10 +1,147 @@
-"""What the watch says of a call that a death cut off."""
+"""What the watch says of a cell, and when it ends one; the ranks are played here."""
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
+import pytest
+
 from nbcomm.analysis.wait_graph import RankReport
-from nbcomm.notebook.execution.hang_watch import _cut_off
-from nbcomm.protocol import CollectiveState, PendingCall
+from nbcomm.faults import failure
+from nbcomm.notebook.cluster.pending import PendingRequest
+from nbcomm.notebook.execution import hang_watch
+from nbcomm.notebook.execution.hang_watch import HangWatch, _cut_off
+from nbcomm.protocol import CollectiveState, Done, PendingCall, StatusReply
+
+RUN = 5
+
+
+class World:
+    """Two ranks that run a cell, and a watch that judges when it is told to."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(hang_watch, "keep", lambda *_: None)  # no thread
+        self.request = PendingRequest(RUN, [0, 1])
+        self.request.note_sent(0)
+        self.number, self.ended_ago = 1, 0.0
+        self.ranks, self.dead = [0, 1], dict[int, str]()
+        self.states = {0: CollectiveState(), 1: CollectiveState()}
+        self.begun = RUN
+        self.notices: list[str] = []
+        self.aborted: list[tuple[str, str]] = []
+        anything: Any = self
+        self.watch = HangWatch(
+            anything,
+            anything,
+            anything,
+            cell=lambda: (self.request, anything),
+            tell_panel=lambda: None,
+            chronicle=anything,
+            seen=lambda: 0,
+            look=lambda: None,
+            open_requests=list,
+            lose=lambda *_: None,
+            addressed=lambda text: f"{text} --world w",
+        )
+
+    def judged(self) -> tuple[str, str, list[tuple[str, str]]]:
+        self.watch._judge()
+        return self.notices[-1] if self.notices else "–", self.watch.waiting, self.aborted
+
+    # The roster.
+
+    def doing(self, rank: int, _: int) -> CollectiveState:
+        return self.states[rank]
+
+    def snapshot(self, rank: int) -> StatusReply:
+        run = RUN if self.begun == RUN else None
+        doing = self.states[rank]
+        return StatusReply(rank, 1, "running", 0, run, 0, 0, 0, self.number, doing, heard=RUN, begun=self.begun)
+
+    def dead_among(self, ranks: list[int]) -> list[int]:
+        return [rank for rank in ranks if rank in self.dead]
+
+    # The generations.
+
+    def ending_for(self, _: PendingRequest) -> float:
+        return self.ended_ago
+
+    def abort(self, _: PendingRequest, kind: str, text: str) -> None:
+        self.aborted.append((kind, text))
+
+    # The cell's output.
+
+    def notice(self, text: str) -> None:
+        self.notices.append(text)
+
+
+@pytest.fixture
+def world(monkeypatch: pytest.MonkeyPatch) -> World:
+    return World(monkeypatch)
+
+
+def stuck(since: float, **more: Any) -> CollectiveState:
+    """In a barrier since so many seconds."""
+    call = PendingCall("collective", "barrier", "0", [0, 1], 1, "", "line 1: barrier()", time.time() - since, **more)
+    return CollectiveState({"0": 1}, waits=[call])
+
+
+def test_a_wait_is_told_to_the_panel_at_once_and_to_the_cell_when_it_lasts(world: World) -> None:
+    assert world.judged() == ("", "", [])
+    world.states[0] = stuck(1)
+    notice, waiting, _ = world.judged()
+    assert notice == ""
+    assert "rank 0 waits" in waiting or "waiting for rank 1" in waiting
+    world.states[0] = stuck(6)
+    assert world.judged() == (waiting, waiting, [])
+
+
+def test_a_hopeless_wait_ends_the_cell_and_is_in_its_error_alone(world: World) -> None:
+    world.states[0] = stuck(6)
+    world.request.answer(1, Done(RUN))
+    notice, waiting, [(kind, text)] = world.judged()
+    assert (notice, waiting, kind) == ("", "", "HangError")
+    assert "rank 1 has finished the cell" in text
+
+
+def test_what_a_rank_raised_is_the_reason(world: World) -> None:
+    world.states[0] = stuck(6)
+    world.request.answer(1, Done(RUN, failure=failure(1, ValueError("no"))))
+    assert "rank 1 failed (" in world.judged()[2][0][1]
+
+
+def test_a_death_is_told_at_once_and_ends_the_cell_where_it_cut_off_a_call(world: World) -> None:
+    world.dead = {1: "was killed by SIGKILL"}
+    assert world.judged() == ("rank 1 was killed by SIGKILL; the other ranks keep running", "", [])
+    world.states[0] = stuck(0, lost=True)
+    assert world.judged()[2] == [
+        ("HangError", "barrier #1 (line 1: barrier()) was cut off: rank 1 was killed by SIGKILL.")
+    ]
+    assert len(world.notices) == 1
+
+
+def test_a_cell_that_was_ended_and_goes_on_is_told_how_to_replace_the_ranks(world: World) -> None:
+    world.ended_ago, world.states[0] = 6.0, stuck(6)
+    world.request.answer(1, Done(RUN))
+    assert world.judged() == (
+        "rank 0 does not react to the end of this cell; press ■, then type %distributed heal 0 --world w",
+        "",
+        [],
+    )
+
+
+def test_a_rank_that_is_kept_from_the_cell_is_named_after_a_while(world: World) -> None:
+    world.begun = RUN - 1
+    assert world.judged()[0] == ""
+    world.request.sent = 0, time.monotonic() - 6
+    assert world.judged()[0] == ("ranks 0-1 cannot begin: a task or a callback of an earlier cell is still running")
+
+
+def test_an_interrupted_cell_is_left_alone(world: World) -> None:
+    world.states[0], world.request.interrupted = stuck(6), True
+    world.request.answer(1, Done(RUN))
+    assert world.judged() == ("–", "", [])
 
 
 def test_a_call_that_deaths_cut_off_names_each_with_its_own_end() -> None:
