@@ -140,27 +140,40 @@ class InputPrompts:
             self._talking = dialogue if question.asking.dialogue else None
 
     def _due(self, request: PendingRequest) -> _Question | None:
-        """The question to be put now, if there is one."""
+        """The question to be put now, if there is one.
+
+        Ranks 0 to 3 run a cell, and 1 and 3 do not ask::
+
+            0.00 s   rank 2 asks    ranks 0 and 1 are before it and may ask, so it waits for them, 1 s at most
+            0.50 s   rank 0 asks    nobody is before it, but others may ask: it waits 0.15 s for what they show
+            0.65 s   box of rank 0
+            1.00 s   box of rank 2  without rank 1
+
+        Who may not ask, since it has ended or waits for others, is not waited for. A debugger is held to its end: its
+        rank's next question goes before all others, and is waited for as long as rank 1's was.
+        """
         running = set(request.waiting_for())
         with self._lock:
             questions = sorted((q for q in self._open.values() if q.rank in running), key=lambda q: q.key)
             talking = self._talking
         if not questions or request.aborted:
             return None
-        now, question = self._clock(), questions[0]
-        silent = {rank for rank in running - {q.rank for q in questions} if not self._waits(rank, request)}
-        if talking is not None:  # a dialogue is held to its end, which shows by the rank's doing something else
-            again = [q for q in questions if q.rank == talking.rank]
-            if again:
-                return again[0]
-            moves = talking.rank in silent or (talking.rank in running and not self._has_moved(talking))
-            if moves and now - talking.since < _IN_ORDER:
+        now, first, asking = self._clock(), questions[0], {q.rank for q in questions}
+        may_ask = {rank for rank in running - asking if not self._waits(rank, request)}
+        if talking is not None:
+            if talking.rank in asking:
+                return next(q for q in questions if q.rank == talking.rank)
+            undecided = talking.rank in may_ask or (talking.rank in running and not self._has_moved(talking))
+            if undecided and now - talking.since < _IN_ORDER:
                 return None
-        waited = now - question.came
-        before = {rank for rank in silent if (self._counts.get(rank, 0) + 1, rank) < question.key}
-        if (before and waited < _IN_ORDER) or (silent and waited < _TOGETHER):
-            return None
-        return question
+        return first if now - first.came >= self._patience(first, may_ask) else None
+
+    def _patience(self, question: _Question, may_ask: set[int]) -> float:
+        """How many seconds a question waits for ranks that may ask yet."""
+        if not may_ask:
+            return 0.0
+        before = any((self._counts.get(rank, 0) + 1, rank) < question.key for rank in may_ask)
+        return _IN_ORDER if before else _TOGETHER
 
     def _waits(self, rank: int, request: PendingRequest) -> bool:
         """Whether a rank is known to wait for other ranks, so that it does not ask before they go on."""
