@@ -7,24 +7,14 @@ from __future__ import annotations
 
 import atexit
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted
 from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
-from ...protocol import (
-    Done,
-    FromRank,
-    InputCancelled,
-    InputRequest,
-    IntrospectReply,
-    Mismatch,
-    Output,
-    StatusRequest,
-    Stop,
-)
+from ...protocol import StatusRequest, Stop
 from ...world_dir import WorldInfo
 from ..cluster.generations import Generations
 from ..cluster.link import Link
@@ -41,6 +31,7 @@ from ..output.cell_output import CellOutput
 from ..widgets.mirrors import Mirrors
 from . import kernel_restart
 from .commands import Commands
+from .receiver import Receiver
 from .this_notebook import this_notebook
 from .world_names import addressed
 
@@ -91,9 +82,17 @@ class Session(Commands):
             self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
         )
         super().__init__(self.home, self._roster, self._desk, self._stage, attached=attached)
-        self._resumption = Reattachment() if attached else None
+        self._receiver = Receiver(
+            self._roster,
+            self._desk,
+            self._stage,
+            self._generations,
+            self._inquiries,
+            resumption=Reattachment() if attached else None,
+            hurry=self._hurry,
+        )
         # Behind all that it tells: a process may have ended already.
-        self._processes = Processes(forkserver, self._roster, self._process_ended)
+        self._processes = Processes(forkserver, self._roster, self._receiver.process_ended)
 
     @classmethod
     def start(
@@ -159,7 +158,7 @@ class Session(Commands):
     def _listen(self, otherwise: Callable[[], None]) -> None:
         """Let ranks reach this notebook, and end the world, or leave it, when this process ends."""
         try:
-            self.link = Link(self.home, self.wishes.grace, self._receive)
+            self.link = Link(self.home, self.wishes.grace, self._receiver.receive)
         except BaseException:
             otherwise()
             raise
@@ -178,7 +177,7 @@ class Session(Commands):
             seen=lambda: self._desk.seen,
             look=self._processes.look,
             # What resumption holds back has come, and is not lost.
-            open_requests=lambda: self._desk.open() if self._resumption is None else [],
+            open_requests=lambda: self._desk.open() if self._receiver.resumption is None else [],
             lose=self._desk.miss,
             addressed=self.addressed,
         )
@@ -190,14 +189,14 @@ class Session(Commands):
         device = first.device.partition(":")[0]
         self.wishes = Wishes(len(info.places), device, first.backend, grace=info.grace, name=self.name)
         self.link.send(self._roster.living, StatusRequest())
-        resumption = self._resumption
+        resumption = self._receiver.resumption
         assert resumption is not None  # noqa: S101 - for mypy
         snapshots = resumption.await_ranks(self._roster, self.link)
         self._generations.take_up(snapshots, info.port, info.plain)
         self._desk.take_up(max([resumption.run, *(snapshot.heard for snapshot in snapshots)]))
         if resumption.run:
             resumption.request = self._desk.expect(resumption.ranks, resumption.run)
-            resumption.repeat_answers(self._answer)
+            resumption.repeat_answers(self._receiver.answer)
             for rank in self._roster.dead_among(resumption.ranks):
                 self._desk.lose(rank, self._roster.dead[rank])
 
@@ -206,16 +205,16 @@ class Session(Commands):
 
         Nothing happens if the world was idle; else it raises what the cell raises, as `run` does.
         """
-        resumption = self._resumption
+        resumption = self._receiver.resumption
         if resumption is None or resumption.request is None:
-            self._resumption = None
+            self._receiver.resumption = None
             return
         with self._stage.alone(), InterruptCounter() as presses:
             request = resumption.request
             output = CellOutput(resumption.ranks)
             self._stage.begin(request, output)
-            resumption.hand_over(self._receive)
-            self._resumption = None
+            resumption.hand_over(self._receiver.receive)
+            self._receiver.resumption = None
             self._stage.finish(request, output, presses)
 
     def _leave_word(self) -> None:
@@ -431,44 +430,6 @@ class Session(Commands):
         deadline = time.monotonic() + patience
         while self._roster.silent(question) and time.monotonic() < deadline:
             self._roster.wait(TICK)
-
-    # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
-
-    def _receive(self, rank: int, message: FromRank, frames: Sequence[Any]) -> None:
-        if self._resumption is not None and self._resumption.take(rank, message, frames):
-            return
-        if isinstance(message, Output):
-            self._stage.show(rank, message)
-        elif isinstance(message, Done):
-            if message.doing is not None:
-                self._roster.note_doing(rank, self._generations.number, message.doing)
-            try:
-                if self._stage.ended(rank, message):
-                    self._roster.note_error(rank, message.failure)
-                    state = "interrupted" if message.interrupted else "failed" if message.failure else "idle"
-                    self._roster.note_end(rank, state)  # as it will say itself when it is asked
-            finally:  # somebody waits for it
-                self._answer(rank, message, frames)
-        elif isinstance(message, IntrospectReply):
-            self._inquiries.hear(rank, message)
-        elif isinstance(message, InputRequest | InputCancelled):
-            self._desk.questions.hear(rank, message)
-        elif isinstance(message, Mismatch):
-            cell = self._stage.cell
-            if cell is not None and cell[0].id == message.run and message.generation == self._generations.number:
-                self._generations.abort(cell[0], "MismatchError", message.text)
-        else:
-            self._roster.hear(rank, message)
-
-    def _answer(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
-        self._generations.stale |= done.broken  # also where nobody waits for this request any more
-        self._desk.hear(rank, done, frames)
-
-    def _process_ended(self, rank: int, cause: str) -> None:
-        self._generations.stale = True  # groups without it can go on
-        self._desk.lose(rank, cause)
-        self._inquiries.lose(rank)
-        self._hurry()
 
     def _begun(self) -> None:
         """A cell begins: the errors of the one before it are no news any more."""

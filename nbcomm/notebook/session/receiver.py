@@ -1,0 +1,91 @@
+"""What arrives from the ranks, passed on to those whom it concerns; on the threads on which it arrives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ...protocol import Done, FromRank, InputCancelled, InputRequest, IntrospectReply, Mismatch, Output
+
+if TYPE_CHECKING:
+    from ..cluster.generations import Generations
+    from ..cluster.roster import Roster
+    from ..execution.cell_run import CellExecutor
+    from ..execution.dispatcher import Dispatcher
+    from ..execution.introspection import Introspections
+    from ..execution.reattach import Reattachment
+
+
+class Receiver:
+    """Takes what the ranks of one world say, and hears of their ends.
+
+    Args:
+        roster: keeps what each rank is and does.
+        desk: collects answers, and what the ranks ask a person.
+        stage: shows output.
+        generations: end the calls of a cell in which the ranks call different things.
+        inquiries: wait for what a person typing wants to know.
+        resumption: keeps what is about a cell that another notebook has begun.
+        hurry: called when something has happened that the watch should look at soon.
+
+    Attributes:
+        resumption: None once that cell is shown here, or if there is none.
+    """
+
+    def __init__(  # noqa: PLR0913 - all those whom it concerns
+        self,
+        roster: Roster,
+        desk: Dispatcher,
+        stage: CellExecutor,
+        generations: Generations,
+        inquiries: Introspections,
+        *,
+        resumption: Reattachment | None,
+        hurry: Callable[[], None],
+    ) -> None:
+        self.resumption = resumption
+        self._roster = roster
+        self._desk = desk
+        self._stage = stage
+        self._generations = generations
+        self._inquiries = inquiries
+        self._hurry = hurry
+
+    def receive(self, rank: int, message: FromRank, frames: Sequence[Any]) -> None:
+        """Take a message; on the link's thread."""
+        if self.resumption is not None and self.resumption.take(rank, message, frames):
+            return
+        if isinstance(message, Output):
+            self._stage.show(rank, message)
+        elif isinstance(message, Done):
+            if message.doing is not None:
+                self._roster.note_doing(rank, self._generations.number, message.doing)
+            try:
+                if self._stage.ended(rank, message):
+                    self._roster.note_error(rank, message.failure)
+                    state = "interrupted" if message.interrupted else "failed" if message.failure else "idle"
+                    self._roster.note_end(rank, state)  # as it will say itself when it is asked
+            finally:  # somebody waits for it
+                self.answer(rank, message, frames)
+        elif isinstance(message, IntrospectReply):
+            self._inquiries.hear(rank, message)
+        elif isinstance(message, InputRequest | InputCancelled):
+            self._desk.questions.hear(rank, message)
+        elif isinstance(message, Mismatch):
+            cell = self._stage.cell
+            if cell is not None and cell[0].id == message.run and message.generation == self._generations.number:
+                self._generations.abort(cell[0], "MismatchError", message.text)
+        else:
+            self._roster.hear(rank, message)
+
+    def answer(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
+        """Give an answer to those who wait for it."""
+        self._generations.stale |= done.broken  # also where nobody waits for this request any more
+        self._desk.hear(rank, done, frames)
+
+    def process_ended(self, rank: int, cause: str) -> None:
+        """A rank has died: it answers nothing any more."""
+        self._generations.stale = True  # groups without it can go on
+        self._desk.lose(rank, cause)
+        self._inquiries.lose(rank)
+        self._hurry()
