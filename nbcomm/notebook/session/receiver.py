@@ -58,23 +58,13 @@ class Receiver:
         if isinstance(message, Output):
             self._stage.show(rank, message)
         elif isinstance(message, Done):
-            if message.doing is not None:
-                self._roster.note_doing(rank, self._generations.number, message.doing)
-            try:
-                if self._stage.ended(rank, message):
-                    self._roster.note_error(rank, message.failure)
-                    state = "interrupted" if message.interrupted else "failed" if message.failure else "idle"
-                    self._roster.note_end(rank, state)  # as it will say itself when it is asked
-            finally:  # somebody waits for it
-                self.answer(rank, message, frames)
+            self._end(rank, message, frames)
         elif isinstance(message, IntrospectReply):
             self._inquiries.hear(rank, message)
         elif isinstance(message, InputRequest | InputCancelled):
             self._desk.questions.hear(rank, message)
         elif isinstance(message, Mismatch):
-            cell = self._stage.cell
-            if cell is not None and cell[0].id == message.run and message.generation == self._generations.number:
-                self._generations.abort(cell[0], "MismatchError", message.text)
+            self._abort(message)
         else:
             self._roster.hear(rank, message)
 
@@ -89,3 +79,20 @@ class Receiver:
         self._desk.lose(rank, cause)
         self._inquiries.lose(rank)
         self._hurry()
+
+    def _end(self, rank: int, done: Done, frames: Sequence[Any]) -> None:
+        if done.doing is not None:
+            self._roster.note_doing(rank, self._generations.number, done.doing)
+        try:
+            if self._stage.ended(rank, done):
+                self._roster.note_error(rank, done.failure)
+                state = "interrupted" if done.interrupted else "failed" if done.failure else "idle"
+                self._roster.note_end(rank, state)  # as it will say itself when it is asked
+        finally:  # somebody waits for it
+            self.answer(rank, done, frames)
+
+    def _abort(self, mismatch: Mismatch) -> None:
+        """End the running cell, if it is the one in which the ranks differ."""
+        cell = self._stage.cell
+        if cell is not None and cell[0].id == mismatch.run and mismatch.generation == self._generations.number:
+            self._generations.abort(cell[0], "MismatchError", mismatch.text)
