@@ -53,7 +53,8 @@ class Receiver:
 
     def receive(self, rank: int, message: FromRank, frames: Sequence[Any]) -> None:
         """Take a message; on the link's thread."""
-        if self.resumption is not None and self.resumption.take(rank, message, frames):
+        resumption = self.resumption  # read once: the main thread lets go of it
+        if resumption is not None and resumption.take(rank, message, frames):
             return
         if isinstance(message, Output):
             self._stage.show(rank, message)
