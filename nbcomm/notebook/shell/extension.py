@@ -31,8 +31,9 @@ class Extension:
     def __init__(self, shell: InteractiveShell) -> None:
         self.shell = shell
         self.routing = Auto(shell, on=getattr(getattr(shell, "kernel", None), "distributes_cells", False))
-        self._magics = DistributedMagics(shell, self.routing)
-        self._parts: tuple[_Part, ...] = (self.routing, Assist(shell, self.routing), Hints(shell, self.routing))
+        hints = Hints(shell, self.routing)
+        self._magics = DistributedMagics(shell, self.routing, hints)
+        self._parts: tuple[_Part, ...] = (self.routing, Assist(shell, self.routing), hints)
 
     def install(self) -> None:
         """Register the magics, and warm up the fork server."""

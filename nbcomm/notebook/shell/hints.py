@@ -30,8 +30,6 @@ _MISPLACED = re.compile(r"\s*%%(distributed|local)\b")
 _UNKNOWN = re.compile(r"NameError: name '(\w+)' is not defined")
 _LONGEST = 40
 
-_faults = Faults()
-
 
 def hint(code: str, error: BaseException, *, local: bool = False) -> str:
     r"""Return what to do about the error of a cell that ran in the notebook itself; empty if nothing is known.
@@ -93,21 +91,6 @@ def for_ranks(error: CellError, here: Mapping[str, Any]) -> str:
     return f"The notebook has a variable {name}, but the ranks do not: copy it to them with %distributed push {name}."
 
 
-@contextmanager
-def suggesting(here: Mapping[str, Any]) -> Iterator[None]:
-    """Add what to do about it to a cell's error.
-
-    Args:
-        here: the notebook's variables.
-    """
-    try:
-        yield
-    except CellError as error:
-        with _faults.beside("a hint could not be shown"):
-            error.suggest(for_ranks(error, here))
-        raise
-
-
 class Hints:
     """The hints below the errors of a shell's cells.
 
@@ -119,6 +102,7 @@ class Hints:
     def __init__(self, shell: InteractiveShell, routing: Auto) -> None:
         self._shell = shell
         self._routing = routing
+        self._faults = Faults()
 
     def install(self) -> None:
         """Show hints from now on."""
@@ -129,8 +113,18 @@ class Hints:
         with suppress(ValueError):
             self._shell.events.unregister("post_run_cell", self._look)
 
+    @contextmanager
+    def suggesting(self) -> Iterator[None]:
+        """Let the error of a cell that ranks run end with what to do about it."""
+        try:
+            yield
+        except CellError as error:
+            with self._faults.beside("a hint could not be shown"):
+                error.suggest(for_ranks(error, self._shell.user_ns))
+            raise
+
     def _look(self, result: Any) -> None:
-        with _faults.beside("a hint could not be shown"):
+        with self._faults.beside("a hint could not be shown"):
             error = result.error_before_exec or result.error_in_exec
             said = hint(result.info.raw_cell, error, local=self._routing.on) if error is not None else ""
             if said:

@@ -29,8 +29,8 @@ from ..session import buttons, registry, script_cells
 from ..session.session import Session
 from ..session.world_names import addressed
 from ..variables import table
-from . import hints
 from .arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
+from .hints import Hints
 from .routing import Auto, takes
 from .start_progress import StartProgress
 
@@ -42,12 +42,14 @@ class DistributedMagics(Magics):
     Args:
         shell: the notebook's.
         routing: decides where plain cells run.
+        hints: say what to do about the errors of cells.
     """
 
-    def __init__(self, shell: InteractiveShell, routing: Auto) -> None:
+    def __init__(self, shell: InteractiveShell, routing: Auto, hints: Hints) -> None:
         super().__init__(shell)
         self._shell = shell
         self._routing = routing
+        self._hints = hints
         self._parser, self._words = line_parser()
         self._words["start"].set_defaults(**registry.defaults())
         self._cell_parser = cell_parser()
@@ -111,7 +113,7 @@ class DistributedMagics(Magics):
         self._perform(options, run)
 
     def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
-        with _addressed_to(options.world), hints.suggesting(self._shell.user_ns), self._interruptible():
+        with _addressed_to(options.world), self._hints.suggesting(), self._interruptible():
             session, number = self._session_for(options.ranks, options.world), _number_of_running_cell(self._shell)
             try:
                 what(session)(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -70,7 +71,8 @@ def test_a_cell_that_percent_local_keeps_here_is_told_to_take_that_away() -> Non
 )
 def test_a_name_that_the_notebook_has_is_told_of(here: dict[str, Any], said: str) -> None:
     error = CellError("4 of 4 ranks failed: [0-3] NameError: name 'lr' is not defined", {0: "…"}, "…")
-    with pytest.raises(CellError), hints.suggesting(here):
+    shell: Any = SimpleNamespace(user_ns=here)
+    with pytest.raises(CellError), hints.Hints(shell, Auto(shell)).suggesting():
         raise error
     last = error._render_traceback_()[-1]
     assert last.endswith(said)
@@ -92,5 +94,5 @@ def test_a_hint_that_cannot_be_given_costs_nothing(
         InteractiveShell.clear_instance()
     assert isinstance(result.error_in_exec, ZeroDivisionError)
     assert "nbcomm: " not in capsys.readouterr().err
-    with pytest.raises(CellError, match="one"), hints.suggesting({}):
+    with pytest.raises(CellError, match="one"), told.suggesting():
         raise CellError("one", {})

@@ -9,6 +9,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from nbcomm.errors import CellSyntaxError, SpecError, StartError, StateError, TransferError
+from nbcomm.notebook.shell.hints import Hints
 from nbcomm.notebook.shell.magics import DistributedMagics, UsageError, check_syntax
 from nbcomm.notebook.shell.routing import Auto
 
@@ -16,7 +17,7 @@ from nbcomm.notebook.shell.routing import Auto
 @pytest.fixture
 def magics() -> Iterator[DistributedMagics]:
     shell = InteractiveShell.instance()
-    yield DistributedMagics(shell, Auto(shell))
+    yield DistributedMagics(shell, Auto(shell), Hints(shell, Auto(shell)))
     InteractiveShell.clear_instance()  # or this process would be taken for IPython by the tests behind it
 
 

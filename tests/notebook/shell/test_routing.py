@@ -11,6 +11,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 from nbcomm.notebook.shell import routing
+from nbcomm.notebook.shell.hints import Hints
 from nbcomm.notebook.shell.magics import DistributedMagics
 from nbcomm.notebook.shell.routing import Kind, kind_of, part_for_ranks
 
@@ -176,7 +177,7 @@ def test_lines_of_a_local_cell_keep_their_numbers(shell: Shell) -> None:
 
 
 def test_something_behind_local_is_refused(shell: Shell) -> None:
-    shell.register_magics(DistributedMagics(shell, shell.auto))
+    shell.register_magics(DistributedMagics(shell, shell.auto, Hints(shell, shell.auto)))
     for cell in ("%%local -r 0\nz = 1", "# why\n%%local z = 1\nz = 2"):
         assert "takes no arguments" in str(shell.typed(cell).error_in_exec)
     assert "z" not in shell.user_ns
