@@ -28,6 +28,7 @@ class CellDisplays:
     """The guard of the displays and the closed screens of all cells; taken after the lock of a cell's output."""
 
     _registry: ClassVar[DisplayRegistry] = DisplayRegistry()
+    """Of all cells, since one may change what another has shown."""
 
     def __init__(self, screen: Screen, clock: Callable[[], float]) -> None:
         self._screen = screen

@@ -66,6 +66,7 @@ class CellOutput:
     """
 
     _faults: ClassVar[Faults] = Faults()
+    """Of all cells: what fails in each of them is logged once."""
 
     def __init__(
         self,

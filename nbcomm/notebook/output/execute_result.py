@@ -27,6 +27,7 @@ class ResultArea(Area, Protocol):
 # ── which area ──────────────────────────────────────────────────────────────────────────────────────
 
 _place: ContextVar[Callable[[Area], Area] | None] = ContextVar("nbcomm_place", default=None)
+"""Each context has its own, and Python wants the variable at the top of a module: an object's is never freed."""
 
 
 @contextmanager

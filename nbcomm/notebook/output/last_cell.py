@@ -20,6 +20,7 @@ _LETTERS = 4 << 20
 """Characters of one cell that are kept; beyond that the beginning is left out."""
 
 _faults = Faults()
+"""Of all cells: what fails in each of them is logged once."""
 
 
 @dataclass(eq=False)

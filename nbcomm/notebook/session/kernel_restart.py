@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 _restarting = _keeping = False
+"""Of the process, which ends once: worlds ask for it when the extension may be gone."""
 
 
 def restarting() -> bool:
@@ -29,7 +30,7 @@ def follow(kernel: Any) -> None:
     shut_down = kernel.do_shutdown
 
     def do_shutdown(restart: bool) -> Any:  # noqa: FBT001 - ipykernel's signature
-        global _restarting, _keeping  # noqa: PLW0603 - a process ends once
+        global _restarting, _keeping  # noqa: PLW0603
         _restarting = bool(restart)
         _keeping = _restarting and getattr(kernel, "keeps_worlds", True)
         return shut_down(restart)

@@ -27,6 +27,7 @@ _LONGEST = 1e9
 """Seconds, some 30 years, that a time may be: neither JSON nor the system's waits know infinity."""
 
 # ruff: noqa: PLW0603 - one process warms up one fork server
+# Of the process, not of the extension: worlds go on when another shell loads it, and `nbcomm.start` needs no shell.
 _warm: ForkServerClient | None = None
 _defaults: dict[str, Any] = {}
 _used: dict[str, Session] = {}

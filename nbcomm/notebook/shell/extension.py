@@ -71,6 +71,7 @@ class Extension:
 
 
 _loaded: Extension | None = None
+"""What `%unload_ext` takes away; all else that is loaded is in it."""
 
 
 def load(shell: InteractiveShell, *, announce: bool = True) -> Extension:

@@ -102,6 +102,7 @@ class _Asked:
 
 
 _asked: ContextVar[_Asked | None] = ContextVar("nbcomm_asked", default=None)
+"""Each context has its own, and Python wants the variable at the top of a module: an object's is never freed."""
 
 
 class Auto:
