@@ -17,7 +17,7 @@ Algorithms for All-to-All Communications in Multiport Message-Passing Systems", 
 # ruff: noqa: RUF001, RUF002 - formulas have a minus sign, as they have in print
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -27,6 +27,20 @@ from ..errors import CollectiveError
 from ..pictures import plan as plans
 from ..pictures.plan import Cell
 from ..short_repr import sketch
+from .patterns import (
+    ahead,
+    all_slots,
+    around_ring,
+    down_tree,
+    filled,
+    fold_in,
+    fold_out,
+    from_hub,
+    own_slots,
+    powers,
+    to_hub,
+    up_tree,
+)
 from .simulation import Board, Cost, Job, Row, Stage, State, divided, result_of, set_up, state_of
 
 NAIVE, RING, TREE, DOUBLING = "naive", "ring", "tree", "recursive doubling"
@@ -141,107 +155,13 @@ def run(  # noqa: PLR0913 - each is an option of the collective
     )
 
 
-# ── patterns, in places counted from the hub ────────────────────────────────────────────────────────
-
-
-def _all(board: Board, *_: object) -> Iterable[int]:
-    return range(len(board.labels))
-
-
-def _own(job: Job, first: int, count: int) -> list[int]:
-    """Return the slots of up to ``count`` places from ``first`` on."""
-    return [job.at(place) for place in range(first, min(first + count, job.size))]
-
-
-def _powers(size: int) -> list[int]:
-    """Return 1, 2, 4, … below the size."""
-    return [1 << bit for bit in range((size - 1).bit_length())]
-
-
-def _to_hub(board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, adds: bool) -> None:
-    for v in range(1, job.size):
-        what = f"rank {job.ranks[job.at(v)]} sends to rank {job.ranks[job.hub]}"
-        board.step(phase, what, [(job.at(v), job.hub, slots(v, 1))], adds=adds, moves=adds and bool(board.op))
-
-
-def _from_hub(
-    board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, moves: bool = False
-) -> None:
-    for v in range(1, job.size):
-        what = f"rank {job.ranks[job.hub]} sends to rank {job.ranks[job.at(v)]}"
-        board.step(phase, what, [(job.hub, job.at(v), slots(v, 1))], moves=moves)
-
-
-def _up(board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, adds: bool) -> None:
-    """Send up a binomial tree to the hub: in each step every second remaining rank sends its data and is done."""
-    for far in _powers(job.size):
-        pairs = [(v, v - far) for v in range(far, job.size, 2 * far)]
-        sends = [(job.at(v), job.at(to), slots(v, far)) for v, to in pairs]
-        board.step(
-            phase,
-            f"every second remaining rank sends to the rank {_far(far)}",
-            sends,
-            adds=adds,
-            moves=adds and bool(board.op),
-        )
-
-
-def _down(
-    board: Board, job: Job, phase: str, slots: Callable[[int, int], Iterable[int]], *, moves: bool = False
-) -> None:
-    """Send down a binomial tree from the hub: each step doubles the number of ranks that have the data."""
-    for far in reversed(_powers(job.size)):
-        pairs = [(v, v + far) for v in range(0, job.size - far, 2 * far)]
-        sends = [(job.at(v), job.at(to), slots(to, far)) for v, to in pairs]
-        board.step(phase, f"every rank reached so far sends to the rank {_far(far)}", sends, moves=moves)
-
-
-def _far(distance: int) -> str:
-    return "next to it" if distance == 1 else f"{distance} places away"
-
-
-def _ahead(distance: int) -> str:
-    return f"{distance} place{'s' if distance > 1 else ''} ahead"
-
-
-def _ring(  # noqa: PLR0913 - of one pattern
-    board: Board, size: int, phase: str, what: str, shift: int, *, adds: bool
-) -> None:
-    """Pass one slot of every rank on, W−1 times: first the slot at the distance ``shift`` from the rank's place."""
-    for step in range(size - 1):
-        sends = [(place, (place + 1) % size, [(place + shift - step) % size]) for place in range(size)]
-        board.step(phase, what, sends, adds=adds, moves=adds)
-
-
-def _fold_in(board: Board, job: Job) -> int:
-    """Let the ranks beyond a power of two send their data to other ranks; return how many ranks remain."""
-    left = 1 << (job.size.bit_length() - 1)
-    sends = [(place, place - left, _filled(board, place)) for place in range(left, job.size)]
-    board.step(
-        "fold in",
-        f"each rank after the first {left} sends its data to one of them",
-        sends,
-        adds=job.name in plans.REDUCING,
-    )
-    return left
-
-
-def _fold_out(board: Board, left: int, size: int, slots: Callable[[int], Iterable[int]]) -> None:
-    sends = [(place - left, place, slots(place)) for place in range(left, size)]
-    board.step("fold out", "the ranks that were folded in receive the result", sends)
-
-
-def _filled(board: Board, place: int) -> list[int]:
-    return [slot for slot, cell in enumerate(board.rows[place]) if cell]
-
-
 # ── the algorithms ──────────────────────────────────────────────────────────────────────────────────
 
 
 def _through_hub(inwards: Callable[..., None], outwards: Callable[..., None], board: Board, job: Job) -> None:
     """Send to one rank, from one rank, or both: first inwards, then outwards."""
-    everything = lambda _v, _n: _all(board)  # noqa: E731 - the same for each phase
-    of_each = lambda v, n: _own(job, v, n)  # noqa: E731
+    everything = lambda _v, _n: all_slots(board)  # noqa: E731 - the same for each phase
+    of_each = lambda v, n: own_slots(job, v, n)  # noqa: E731
     if job.name in ("gather", "all_gather"):
         inwards(board, job, "gather", of_each, adds=False)
     elif job.name not in ("broadcast", "scatter"):
@@ -254,18 +174,18 @@ def _through_hub(inwards: Callable[..., None], outwards: Callable[..., None], bo
 
 def _naive(board: Board, job: Job) -> None:
     """Send everything through one rank, which handles one message at a time."""
-    _through_hub(_to_hub, _from_hub, board, job)
+    _through_hub(to_hub, from_hub, board, job)
 
 
 def _tree(board: Board, job: Job) -> None:
     """Send everything through one rank by a binomial tree."""
-    _through_hub(_up, _down, board, job)
+    _through_hub(up_tree, down_tree, board, job)
 
 
 def _rings(board: Board, job: Job) -> None:
     """Let every rank send only to the next one."""
     if job.name in ("all_reduce", "reduce_scatter"):
-        _ring(
+        around_ring(
             board,
             job.size,
             "reduce-scatter",
@@ -274,7 +194,7 @@ def _rings(board: Board, job: Job) -> None:
             adds=True,
         )
     if job.name in ("all_reduce", "all_gather"):
-        _ring(board, job.size, "all-gather", "every rank sends a complete chunk to the next rank", 0, adds=False)
+        around_ring(board, job.size, "all-gather", "every rank sends a complete chunk to the next rank", 0, adds=False)
 
 
 def _pipeline(board: Board, job: Job) -> None:
@@ -292,20 +212,20 @@ def _pipeline(board: Board, job: Job) -> None:
 
 def _doubling(board: Board, job: Job) -> None:
     """Let partners exchange all their data; their distance doubles."""
-    left = _fold_in(board, job)
-    for far in _powers(left):
-        sends = [(place, place ^ far, _filled(board, place)) for place in range(left)]
+    left = fold_in(board, job)
+    for far in powers(left):
+        sends = [(place, place ^ far, filled(board, place)) for place in range(left)]
         what = f"partners at distance {far} exchange their data"
         board.step("exchange", what, sends, adds=job.name == "all_reduce")
-    _fold_out(board, left, job.size, lambda _: _all(board))
+    fold_out(board, left, job.size, lambda _: all_slots(board))
 
 
 def _halving(board: Board, job: Job) -> None:
     """Do recursive doubling in reverse: partners swap the halves for each other's side; distances halve."""
-    left = _fold_in(board, job)
-    for far in reversed(_powers(left)):
-        # The slots for the partner's side: those whose rank (or the rank that was folded into it) has its bits.
-        theirs = [[s for s in _filled(board, p) if not (s % left ^ p ^ far) & far] for p in range(left)]
+    left = fold_in(board, job)
+    for far in reversed(powers(left)):
+        # What is for the partner's side: slots whose rank (or the one that it stands in for) has the partner's bits.
+        theirs = [[s for s in filled(board, p) if not (s % left ^ p ^ far) & far] for p in range(left)]
         sends = [(place, place ^ far, theirs[place]) for place in range(left)]
         board.step(
             "exchange",
@@ -314,13 +234,13 @@ def _halving(board: Board, job: Job) -> None:
             adds=True,
             moves=True,
         )
-    _fold_out(board, left, job.size, lambda place: [place])
+    fold_out(board, left, job.size, lambda place: [place])
 
 
 def _dissemination(board: Board, job: Job) -> None:
-    for far in _powers(job.size):
+    for far in powers(job.size):
         sends = [(place, (place + far) % job.size, [0]) for place in range(job.size)]
-        board.step("", f"every rank tells the rank {_ahead(far)} which ranks have arrived", sends, adds=True)
+        board.step("", f"every rank tells the rank {ahead(far)} which ranks have arrived", sends, adds=True)
 
 
 def _one_by_one(board: Board, job: Job) -> None:
@@ -336,7 +256,7 @@ def _pairwise(board: Board, job: Job) -> None:
     board.by_itself("every rank keeps its own item", _keep_own(board, mine := [list(row) for row in board.rows]))
     for far in range(1, job.size):
         pairs = [(place, (place + far) % job.size) for place in range(job.size)]
-        _give(board, mine, "", f"every rank sends to the rank {_ahead(far)}", pairs)
+        _give(board, mine, "", f"every rank sends to the rank {ahead(far)}", pairs)
 
 
 def _keep_own(board: Board, mine: list[Row]) -> Callable[[int, Row], Row]:
@@ -359,10 +279,10 @@ def _bruck(board: Board, job: Job) -> None:
         "every rank sorts its items by their distance to the receiver",
         lambda p, row: [row[(p + i) % size] for i in range(size)],
     )
-    for far in _powers(size):
+    for far in powers(size):
         slots = [slot for slot in range(size) if slot & far]
         sends = [(place, (place + far) % size, slots) for place in range(size)]
-        board.step("", f"items whose distance has the bit {far} set move {_ahead(far)}", sends)
+        board.step("", f"items whose distance has the bit {far} set move {ahead(far)}", sends)
     board.by_itself(
         "every rank sorts the received items by sender", lambda p, row: [row[(p - s) % size] for s in range(size)]
     )
@@ -384,9 +304,9 @@ def _chain(board: Board, job: Job) -> None:
 
 def _hillis_steele(board: Board, job: Job) -> None:
     """Add what each rank receives from the rank 1, 2, 4, … places before it: each sum covers twice as many ranks."""
-    for far in _powers(job.size):
+    for far in powers(job.size):
         sends = [(place, place + far, [0]) for place in range(job.size - far)]
-        board.step("", f"every rank sends its partial result to the rank {_ahead(far)}", sends, adds=True)
+        board.step("", f"every rank sends its partial result to the rank {ahead(far)}", sends, adds=True)
     if job.exclusive:
         board.step(
             "shift", "every rank sends its result to the next rank", [(p, p + 1, [0]) for p in range(job.size - 1)]
