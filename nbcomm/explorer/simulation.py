@@ -225,7 +225,7 @@ def _by_sender(job: Job, op: str) -> Board:
 
 
 def _cells(job: Job, values: Sequence[Sequence[Any]]) -> list[Row]:
-    """The values of each place as cells that are its own."""
+    """Return each place's values as cells of its own."""
     return [[Cell(sketch(value), (rank,), value) for value in row] for row, rank in zip(values, job.ranks, strict=True)]
 
 

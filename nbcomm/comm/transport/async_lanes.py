@@ -249,7 +249,7 @@ class AsyncLanes:
         return self.begin(key, job).wait() if self._lanes and self.busy(key) else job()
 
     def busy(self, key: Hashable) -> bool:
-        """Whether a lane has something to do that the calling thread would have to wait for."""
+        """Return whether a lane has work that the calling thread would have to wait for."""
         lane = self._lanes.get(key)
         return lane is not None and lane.busy and not self.inside()
 
@@ -260,15 +260,15 @@ class AsyncLanes:
             lane.drain()
 
     def inside(self) -> bool:
-        """Whether the calling thread is a lane's."""
+        """Return whether the calling thread is a lane's."""
         return threading.get_ident() in self.threads
 
     def earlier(self) -> bool:
-        """Whether the calling thread carries out what an earlier cell has begun: it needs no rank of this one."""
+        """Return whether the calling thread completes a call of an earlier cell, which needs no rank of this cell."""
         return self.inside() or (self.watch is not None and self.watch.of_earlier())
 
     def forget(self, key: Hashable) -> None:
-        """A lane has nothing more to do; the lock is held."""
+        """Remove a lane that has no more work; the caller holds the lock."""
         del self._lanes[key]
         if self.watch is not None and not self._lanes:
             self.watch.look_beside(busy=False)
@@ -288,7 +288,7 @@ class AsyncLanes:
             self.watch.look_beside(busy=False)
 
     def end(self, reason: str, patience: float) -> None:
-        """The groups are about to be formed anew: what is under way must have failed before, what has not begun does.
+        """Fail what has not begun: the groups are about to be re-formed. Calls in flight must have failed before.
 
         Args:
             reason: what its handles raise.

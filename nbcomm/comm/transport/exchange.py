@@ -57,11 +57,11 @@ class GroupChannel:
         self.host = torch.device("cpu") if "cpu" in self._backends else device
 
     def carries(self, tensor: torch.Tensor) -> bool:
-        """Whether the group moves this tensor without a detour over the CPU (gloo's own would be no shorter)."""
+        """Return whether the group moves this tensor without a copy to the CPU (gloo's own would be no shorter)."""
         return tensor.is_cpu or self._backends.get(tensor.device.type, "gloo") != "gloo"
 
     def bitwise(self, device: torch.device) -> bool:
-        """Whether the backend for ``device`` knows band, bor and bxor."""
+        """Return whether the backend for ``device`` supports band, bor and bxor."""
         return self._backends.get(device.type, "gloo") == "gloo"
 
     # ---- collectives
@@ -98,7 +98,7 @@ class GroupChannel:
         return heads
 
     def all_gather(self, mail: Packet, heads: list[Packet]) -> list[Packet]:
-        """The rest of everybody's mail to everybody, after `heads`."""
+        """Send the rest of every rank's packet to every rank, after `heads`."""
         for side in SIDES:
             sizes = [head.size(side) for head in heads]
             self._deliver(heads, self._share(sizes, mail.part(side), side), side)
@@ -127,7 +127,7 @@ class GroupChannel:
         return flat.view(self.size, data.numel()).to(data.device)
 
     def gather(self, mail: Packet, heads: list[Packet], dst: int) -> list[Packet] | None:
-        """The rest of everybody's mail to ``dst``, after `heads`; None elsewhere. No part travels alone."""
+        """Send the rest of every rank's packet to ``dst``, after `heads`; None elsewhere. No part goes separately."""
         at = self.ranks.index(dst)
         for side in SIDES:
             sizes = [head.size(side) for head in heads]
@@ -144,7 +144,7 @@ class GroupChannel:
         return heads if self.me == at else None
 
     def scatter(self, mails: Sequence[Packet] | None, src: int) -> Packet:
-        """One piece of mail for each rank from ``src``, which gives them in group order. No part travels alone."""
+        """Send one packet to each rank from ``src``, which passes them in group order. No part is sent separately."""
         head = self._on_host(_empty_head())
         if mails is not None:
             # Only src sees every size, but the later rounds need every rank: so src says which there will be.
@@ -165,7 +165,7 @@ class GroupChannel:
         return got
 
     def all_to_all(self, mails: Sequence[Packet] | Packet) -> list[Packet]:
-        """One piece of mail for each rank from each rank, or one error for all. No part travels alone."""
+        """Send one packet from each rank to each rank, or raise one error on all. No part is sent separately."""
         if isinstance(mails, Packet):
             self.heads(mails)
             return []  # not reached: the error has been raised
@@ -202,7 +202,7 @@ class GroupChannel:
     # ---- parts
 
     def _departing(self, mail: Packet) -> Iterator[torch.Tensor]:
-        """What follows the head, as buffers to send from."""
+        """Return what follows the head, as buffers to send from."""
         for side in SIDES:
             part = mail.part(side)
             if part is not None:
@@ -211,7 +211,7 @@ class GroupChannel:
             yield self._sent(part, spec.side)
 
     def _arriving(self, mail: Packet) -> Iterator[torch.Tensor]:
-        """What follows the head, as buffers to receive into; filled when the next one is asked for."""
+        """Yield buffers to receive what follows the head; each is filled when the next one is asked for."""
         for side in SIDES:
             if mail.size(side):
                 (part,) = self._empty([mail.size(side)], side)
@@ -228,7 +228,7 @@ class GroupChannel:
                 mail.take(part if side == "device" else part.cpu(), side)
 
     def _share(self, sizes: list[int], mine: torch.Tensor | None, side: Side) -> Sequence[torch.Tensor | None]:
-        """Every rank's bytes to every rank, of these sizes; None for whoever has none."""
+        """Send every rank's bytes, of these sizes, to every rank; None for a rank that has none."""
         if not any(sizes):
             return [None] * self.size
         data = self._sent(mine, side)

@@ -115,14 +115,14 @@ class Packet:
 
     @classmethod
     def error(cls, text: str) -> Packet:
-        """The news that this rank has nothing to send; the others raise it, too."""
+        """Return a packet that says why this rank has nothing to send; the other ranks raise that, too."""
         meta = text.encode(errors="replace")[:ROOM]
         return cls(ERROR, meta, inline=meta)
 
     # ---- the head, out and in
 
     def head(self) -> torch.Tensor:
-        """The fixed-size block, uint8 on the CPU."""
+        """Return the fixed-size block, uint8 on the CPU."""
         block = bytearray(HEAD_BYTES)
         lengths = (len(self.inline), len(self.meta), self.host_bytes, self.device_bytes)
         _HEAD.pack_into(block, 0, self.kind, self.rounds, self.call, *lengths)
@@ -147,7 +147,7 @@ class Packet:
         return self.device_bytes if side == "device" else self.host_bytes
 
     def part(self, side: Side) -> torch.Tensor | None:
-        """The host or the device part; None if there is none, or if it has not come yet."""
+        """Return the host or the device part; None if there is none, or if it has not arrived."""
         return self.device if side == "device" else self.host
 
     def take(self, part: torch.Tensor, side: Side) -> None:
@@ -160,7 +160,7 @@ class Packet:
             self._read_meta(part[part.numel() - self.meta_bytes :].numpy().tobytes())
 
     def expected_alone(self) -> list[Spec]:
-        """What is still to come one by one, once the host part is there."""
+        """Return the tensors that are still to arrive one by one, once the host part is there."""
         return [spec for spec in self.specs if spec.flags & _ALONE]
 
     def _read_meta(self, meta: bytes) -> None:
@@ -186,7 +186,7 @@ class Packet:
     # ---- back to a value
 
     def open(self, device: torch.device, *, own: bool = True, sent: bool = False) -> Any:
-        """The value, made anew.
+        """Rebuild the value.
 
         Args:
             device: where tensors that came from an accelerator go.

@@ -80,7 +80,7 @@ class SharedDisplay:
         self.refresh(now, final=not self.patient)
 
     def join(self, rank: int, part: Rich) -> None:
-        """One more rank shows the same display."""
+        """Let one more rank share the display."""
         self.parts[rank] = part
         part.place = self
 
@@ -108,7 +108,7 @@ class SharedDisplay:
         return False
 
     def _newest_that_all_had(self) -> Version | None:
-        """The newest value that all ranks have passed; None if there is none, or if it is shown."""
+        """Return the newest value that all ranks have had; None if there is none, or if it is shown."""
         everywhere = set.intersection(*({v.digest for v in part.versions} for part in self.parts.values()))
         first = self.parts[min(self.parts)]
         newest = next((v for v in reversed(first.versions) if v.digest in everywhere), None)

@@ -201,7 +201,7 @@ class HangWatch:
     def _lasting(
         self, request: PendingRequest, standings: dict[int, RankReport], verdict: Verdict, threads: str
     ) -> Iterator[str]:
-        """What a cell is told whose waits may still end: who has died, and what has lasted for a while."""
+        """Return the notice for a cell whose waits may still end: which ranks died, and which wait is long."""
         died = self._roster.dead_among(request.ranks)
         if died:
             yield f"{ends_of(died, self._roster.dead)}; the other ranks keep running"
@@ -213,7 +213,7 @@ class HangWatch:
             yield f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell is still running"
 
     def _kept_from(self, request: PendingRequest) -> list[int]:
-        """The ranks that have heard of a request long ago, and do something else of which nothing is known."""
+        """Return the ranks that got a request long ago, and do something else that is not known."""
         if request.sent is None or time.monotonic() - request.sent[1] < _SHOW_AFTER:
             return []
         said = {rank: self._roster.snapshot(rank) for rank in request.waiting_for()}

@@ -86,7 +86,7 @@ class InputPrompts:
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 
     def begin(self, run: int) -> None:
-        """A cell begins: its questions are collected."""
+        """Collect the questions of a cell that begins."""
         with self._lock:
             self._run, self._talking = run, None
             self._open.clear()
@@ -99,7 +99,7 @@ class InputPrompts:
             self._open.clear()
 
     def hear(self, rank: int, message: InputRequest | InputCancelled) -> None:
-        """A rank asks, or does so no longer."""
+        """Note that a rank asks, or no longer asks."""
         key = rank, message.number
         with self._lock:
             if isinstance(message, InputCancelled):
@@ -140,7 +140,7 @@ class InputPrompts:
             self._talking = dialogue if question.asking.dialogue else None
 
     def _due(self, request: PendingRequest) -> _Question | None:
-        """The question to be put now, if there is one.
+        """Return the question to ask now, if there is one.
 
         Ranks 0 to 3 run a cell, and 1 and 3 do not ask::
 
@@ -169,19 +169,19 @@ class InputPrompts:
         return first if now - first.came >= self._patience(first, may_ask) else None
 
     def _patience(self, question: _Question, may_ask: set[int]) -> float:
-        """How many seconds a question waits for ranks that may ask yet."""
+        """Return the seconds that a question waits for ranks that may still ask."""
         if not may_ask:
             return 0.0
         before = any((self._counts.get(rank, 0) + 1, rank) < question.key for rank in may_ask)
         return _IN_ORDER if before else _TOGETHER
 
     def _waits(self, rank: int, request: PendingRequest) -> bool:
-        """Whether a rank is known to wait for other ranks, so that it does not ask before they go on."""
+        """Return whether a rank is known to wait for other ranks, so that it does not ask before they continue."""
         snapshot = self._roster.snapshot(rank)
         return snapshot is not None and snapshot.run == request.id and bool(snapshot.doing.waits)
 
     def _has_moved(self, dialogue: _Dialogue) -> bool:
-        """Whether what is known of the rank is from after the answer; before it, it may have waited for others."""
+        """Return whether the rank's report is from after the answer; before it, the rank may have waited for others."""
         snapshot = self._roster.snapshot(dialogue.rank)
         return snapshot is not None and snapshot.question > dialogue.asked
 

@@ -144,14 +144,14 @@ class Merger:
         self._unsure &= ~lane.bit
 
     def settle(self) -> list[FoldedItem]:
-        """The next entries that nothing can change any more."""
+        """Return the next entries that are final."""
         entries = []
         while (entry := self._next(sure=True)) is not None:
             entries.append(entry)
         return entries
 
     def force(self, impatient: Callable[[RankLane], bool], *, joinable: bool = True) -> list[FoldedItem]:
-        """The next entries, as if nothing more came, until no lane is impatient.
+        """Return the next entries as if no more output came, until no lane is impatient.
 
         Args:
             impatient: asked for lanes in which something waits.
@@ -169,7 +169,7 @@ class Merger:
         return entries
 
     def preview(self, unfinished: Mapping[int, Sequence[Line]], limit: int) -> tuple[int, list[FoldedItem]]:
-        """What would come out if the ranks ended now, of each rank's last ``limit`` pieces; unfinished lines last.
+        """Return the entries if the ranks ended now, of each rank's last ``limit`` pieces; unfinished lines come last.
 
         Returns:
             How many older pieces are left out, and the entries.
@@ -209,7 +209,7 @@ class Merger:
         return again
 
     def _next(self, *, sure: bool) -> FoldedItem | None:
-        """The next entry; None if there is none, or, with ``sure``, if a later piece could change it.
+        """Return the next entry; None if there is none, or, with ``sure``, if a later piece could change it.
 
         Three ranks have shown this, the oldest pieces on the left::
 
@@ -250,7 +250,7 @@ class Merger:
         return None
 
     def _agreeing(self, lane: RankLane) -> int:
-        """The ranks that show the lane's head now, together; 0 if it waits for one of them, or for a new round."""
+        """Return the ranks that show the lane's head together; 0 if it waits for one of them, or for a new round."""
         if not lane.window or self._moved & lane.bit:
             return 0
         if self._order == "each":
@@ -260,11 +260,11 @@ class Merger:
         return agreeing if self._within[head] == agreeing and not agreeing & self._moved else 0
 
     def _others_may_show_it(self, agreeing: int) -> bool:
-        """Whether a rank beyond these may still get the piece that they agree on."""
+        """Return whether another rank may still get the piece that these agree on."""
         return self._order == "fold" and bool(self._unsure & ~agreeing)
 
     def _crossed(self) -> FoldedItem | None:
-        """All heads wait for each other, or there are none: the lowest rank goes first."""
+        """Return the lowest rank's head where all heads wait for each other; None if there are none."""
         # No rank that still runs is without a head here: we would have stopped at it.
         lane = next((lane for lane in self._lanes if lane.window), None)
         return None if lane is None else self._out(self._heads[lane.window[0]])

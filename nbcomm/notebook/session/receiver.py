@@ -75,7 +75,7 @@ class Receiver:
         self._desk.hear(rank, done, frames)
 
     def process_ended(self, rank: int, cause: str) -> None:
-        """A rank has died: it answers nothing any more."""
+        """Note that a rank has died, and answers no more."""
         self._generations.stale = True  # groups without it can go on
         self._desk.lose(rank, cause)
         self._inquiries.lose(rank)

@@ -64,7 +64,7 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
 
 
 def _prepared() -> ForkServerClient:
-    """A fork server for a world that can be started.
+    """Return a fork server for a world that can be started.
 
     Raises:
         StartError: it cannot: the notebook's folder is gone, or there is no room.
@@ -100,7 +100,7 @@ def _sound(wishes: Wishes) -> Wishes:
 
 
 def defaults() -> dict[str, Any]:
-    """What a world is like that a cell starts by itself, and any other where a start says nothing: `wishes.Wishes`."""
+    """Return the options of a start that names none, as of a world that a cell starts: `wishes.Wishes`."""
     return dict(_defaults)
 
 
@@ -111,7 +111,7 @@ def set_defaults(**wishes: Any) -> None:
 
 
 def serves(session: Session, wishes: Wishes) -> bool:
-    """Whether a world is as good as one that would be started with these wishes."""
+    """Return whether a world matches these options of a start."""
     n = len(session.ranks)
     return replace(_sound(wishes), n=wishes.n or n) == replace(session.wishes, n=n)
 
@@ -130,7 +130,7 @@ def restart(session: Session, *, progress: Progress = lambda *_: None) -> Sessio
 
 
 def actions(session: Session) -> dict[str, Callable[[], str]]:
-    """Each button's function: it runs on the kernel's main thread and returns a sentence."""
+    """Return each button's function: it runs on the kernel's main thread and returns a sentence."""
     return {
         "interrupt": lambda: buttons.interrupt(session),
         "heal": lambda: buttons.heal(session),
@@ -158,7 +158,7 @@ def _restart_with_panel(session: Session) -> str:
 
 
 def leave(session: Session) -> None:
-    """The magics use this world no longer, if they did."""
+    """Stop using this world in the magics, if they did."""
     if _used.get(session.name) is session:
         del _used[session.name]
 
@@ -223,7 +223,7 @@ def _take_up(world: FoundWorld, name: str) -> Session:
 
 
 def _choose(identity: str | None) -> tuple[FoundWorld, str]:
-    """A world to take up, and which it is, in words, if it was chosen from several."""
+    """Return a world to attach to, and which it is, in words, if it was chosen from several."""
     found = find_worlds()
     which = ""
     if identity is not None:
@@ -251,7 +251,7 @@ def _choose(identity: str | None) -> tuple[FoundWorld, str]:
 
 
 def _likeliest(free: list[FoundWorld]) -> tuple[list[FoundWorld], str]:
-    """Of several worlds, the one of this notebook, else the one of this folder; and which it is, in words.
+    """Return, of several worlds, this notebook's, else this folder's; and which it is, in words.
 
     Raises:
         StateError: that does not decide it.
@@ -273,7 +273,7 @@ def _is_mine(world: FoundWorld) -> bool:
 
 
 def left_behind() -> list[FoundWorld]:
-    """The worlds that a notebook could attach to."""
+    """Return the worlds that a notebook could attach to."""
     return [world for world in find_worlds() if not world.holder]
 
 
@@ -286,7 +286,7 @@ def _are(count: int, what: str) -> str:
 
 
 def running() -> list[Session]:
-    """The worlds that the magics use, by name; the one without a name first."""
+    """Return the worlds that the magics use, by name; the one without a name first."""
     return [session for _, session in sorted(_used.items()) if session.running]
 
 

@@ -165,7 +165,7 @@ class Session(Commands):
         atexit.register(self._leave_or_stop)
 
     def _look_after(self, actions: Actions) -> None:
-        """The ranks are up: show them, and watch over them."""
+        """Show the ranks that have started, and watch over them."""
         self.panel = Panel(self.title, self.backend, self.status(), actions=actions(self))
         self._watch = HangWatch(
             self.link,
@@ -275,7 +275,7 @@ class Session(Commands):
             self.panel.close(tell_page=not kernel_restart.restarting())
 
     def _leave_or_stop(self) -> None:
-        """This process ends: a world is kept for the kernel that is about to take its place, and for nobody else."""
+        """End the world with this process, unless another kernel of the notebook is about to attach to it."""
         if kernel_restart.worlds_are_kept():
             self.release()
         else:
@@ -330,12 +330,12 @@ class Session(Commands):
         return self._processes.client
 
     def status(self) -> list[RankView]:
-        """What each rank is and does, in rank order; asked now, and answered from memory by a rank that is silent."""
+        """Return each rank's state in rank order: asked now, and the last known one of a rank that is silent."""
         self._ask(_STATUS_PATIENCE)
         return self.views()
 
     def status_text(self) -> str:
-        """What `status` tells, as a text: the table that the panel leaves in the notebook's file."""
+        """Return `status` as text: the table that the panel leaves in the notebook's file."""
         views, said, ladder, timeline = self._picture(self.status())
         return table_text(
             views,
@@ -348,11 +348,11 @@ class Session(Commands):
         )
 
     def views(self) -> list[RankView]:
-        """The panel's rows."""
+        """Return the panel's rows."""
         return self._roster.views(stopped=self._stopped)
 
     def log(self, rank: int) -> str:
-        """The end of a rank's log."""
+        """Return the end of a rank's log."""
         return self._roster.log(rank)
 
     def interrupt(self) -> None:
@@ -410,13 +410,13 @@ class Session(Commands):
             self.panel.update(views, said, ladder=ladder, timeline=timeline, useful=useful, past=past)
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
-        """What is told of the ranks, wherever it is: their states, the sentence, the ladder, the timeline."""
+        """Return what panel, saved table and status show: the ranks' states, the sentence, the ladder, the timeline."""
         ladder, timeline = self._stage.chronicle.story(len(self.ranks))
         waiting = self._watch.waiting if self._watch is not None and self._stage.cell else ""
         return views, headline(views, ladder, waiting or self._desk.questions.waiting), ladder, timeline
 
     def _dead(self) -> list[int]:
-        """The dead ranks, also those that die this instant: a process that is killed takes a while to end.
+        """Return the dead ranks, also those that are dying: a process that is killed takes a while to end.
 
         Until it has, the system counts it among the living, so what is asked is the rank itself.
         """
@@ -432,7 +432,7 @@ class Session(Commands):
             self._roster.wait(TICK)
 
     def _begun(self) -> None:
-        """A cell begins: the errors of the one before it are no news any more."""
+        """Clear the errors of the cell before the one that begins."""
         self._roster.forget_errors()
         self._hurry()
 

@@ -40,7 +40,7 @@ class Comparison:
         self.pages = board.seen(self._peers) if board is not None else {}
 
     def mismatch(self, seq: int, said: Fingerprint, different: Sequence[int]) -> BaseException:
-        """What to raise where these members do something else; the world is told."""
+        """Return what to raise where these members do something else; the world is told."""
         hub = self._hub
         board: FingerprintBoard = hub.board  # type: ignore[assignment]  # nothing is seen without one
         block = call_site.here(hub.record.scope()).block
@@ -61,7 +61,7 @@ class Comparison:
         return said, board.compare(0, self.life, seq, said, self.pages) or self._not_fitting(board, seq, splits)
 
     def _not_fitting(self, board: FingerprintBoard, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
-        """Which ranks' splits of an all-to-all do not fit with this one's."""
+        """Return which ranks' splits of an all-to-all do not match this rank's."""
         size, me = len(self._members), self._members.index(self._hub.rank)
         wrong = []
         for place, member in enumerate(self._members):
@@ -105,7 +105,7 @@ class Comparison:
         return where
 
     def has_announced(self, member: int, tag: int, seq: int) -> bool:
-        """Whether a member has said, on its page or where all see it, that it sends a message."""
+        """Return whether a member has announced a message, on its page or where all see it."""
         board, lane = self._hub.board, self._lane(member, self._hub.rank, tag)
         if board is not None and member in self.pages:
             return bool(board.text(member, 1, lane, seq))

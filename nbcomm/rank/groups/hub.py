@@ -26,7 +26,7 @@ class Hub(Protocol):
     """Whether `object` has something to say."""
 
     def meeting_place(self, life: str) -> Any:
-        """A store where the members of a group meet once; it is empty when the first of them comes."""
+        """Return a store where the members of a group meet once; it is empty for the first of them."""
 
     def object(self, name: str, members: list[int], peer: int | None) -> None:
         """Raise what speaks against a call of this name."""
@@ -35,13 +35,13 @@ class Hub(Protocol):
         """Let the collectives of a group that go on beside the cell come first; every rank issues them alike."""
 
     def explain(self, error: BaseException) -> BaseException:
-        """What to raise in place of an error of torch's."""
+        """Return what to raise in place of an error of torch's."""
 
     def mismatch(self, members: list[int], seq: int, said: dict[int, tuple[str, str]]) -> BaseException:
-        """What to raise where ranks do different things; the world is told."""
+        """Return what to raise where ranks do different things; the world is told."""
 
     def ended(self) -> bool:
-        """Whether this life of the groups is over, so that whoever waits for others need not."""
+        """Return whether this generation of the groups has ended, so that nobody has to wait for others."""
 
     def split(self, name: str, members: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup | None:
         """Make a further group, which only its members do; None on other ranks."""

@@ -173,7 +173,7 @@ class RankGroup(Identity):
         return work
 
     def _refused(self, error: Exception, call: RecordedCall) -> BaseException:
-        """What to raise in place of an error of torch's with which a call has not even begun.
+        """Return what to raise in place of torch's error for a call that has not begun.
 
         Where torch has refused the call itself (a wrong size, for instance), this rank has not come there. Not so where
         the backend or a connection has failed: nobody knows how far the call has come.
@@ -197,7 +197,7 @@ class RankGroup(Identity):
             raise
 
     def _note_refused(self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint | None) -> None:
-        """The journal has what was refused, in the place where it would have been: the others may be there."""
+        """Write what was refused into the journal, in its place in the order: other ranks may be there."""
         journal = self._hub.record.journal
         call = RecordedCall("collective", signatures.NAMES.get(method, method), self._log, seq, said)
         drawn = journal.look_at(method, args, self.members, self._hub.rank)
@@ -207,7 +207,7 @@ class RankGroup(Identity):
     # ── what torch asks beside calls ────────────────────────────────────────────────────────────────
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's C++ name
-        """The name of the backend, for C++."""
+        """Return the name of the backend, for C++."""
         return self._backend if ":" not in self._backend else "custom"
 
     @property
@@ -276,7 +276,7 @@ class RankGroup(Identity):
             self._inner.shutdown()
 
     def set_timeout(self, timeout: timedelta) -> None:
-        """How long a call may take."""
+        """Set how long a call may take."""
         self._timeout = timeout
         if self._log.timeout is not None:
             self._log.timeout = timeout
