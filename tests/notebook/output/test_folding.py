@@ -210,14 +210,14 @@ def test_who_had_ended_has_ended_after_it_too():
     assert written(pairs(again.settle())) == "0:b 1:a"
 
 
-def test_a_display_that_is_merged_anew_has_no_place_yet():
+def test_a_display_that_is_merged_again_has_no_place_yet():
     merger = Merger(range(2))
     shown = rich("plot")
     merger.push(1, [shown])
     merger.force(lambda lane: True)
-    shown.slot = object()
+    shown.place = object()
     merger.cleared({0}, 1.0)
-    assert shown.slot is None
+    assert shown.place is None
 
 
 @pytest.mark.parametrize(
