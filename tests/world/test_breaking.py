@@ -86,12 +86,12 @@ def test_a_rank_that_is_killed_while_it_starts_is_named_and_the_next_start_works
 
 
 def _engine(notebook: Notebook, rank: int) -> int:
-    """The process of a rank, as soon as it is there: the one that writes its log."""
+    """The process of a rank, as soon as it is there: the one that writes its log, and what it captures after that."""
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         for process in psutil.Process(notebook.pid).children(recursive=True):
             with contextlib.suppress(OSError):
-                if Path(f"/proc/{process.pid}/fd/1").readlink().name == f"rank{rank}.log":
+                if Path(f"/proc/{process.pid}/fd/1").readlink().name.startswith(f"rank{rank}."):
                     return process.pid
         time.sleep(0.03)  # or the start would have half of the machine
     raise AssertionError(f"rank {rank} did not appear")
