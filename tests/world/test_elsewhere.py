@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +69,8 @@ def test_without_updates_nothing_is_lost(tmp_path: Path) -> None:
         assert by_rank(deaf.run("%%distributed\nhandle = display('one', display_id=True)")) == [["'one'"]] * 2
         above = [*deaf.cells.values()][-1]
         assert deaf.run("%%distributed\nhandle.update('two')").text == ""  # it belongs below the cell that shows it
-        assert by_rank(above) == [["'one'", "'two'"]] * 2
+        # While one rank is late, what each has is shown: the late one's 'one' once more.
+        assert [[value for value, _ in groupby(shown)] for shown in by_rank(above)] == [["'one'", "'two'"]] * 2
         bars = deaf.run("%%distributed\nfrom tqdm.auto import tqdm\nfor _ in tqdm(range(9), bar_format='{n}'): pass")
         assert by_rank(bars) == [["9"]] * 2
         assert by_rank(deaf.run(SLIDER)) == [["IntSlider: 0"], ["IntSlider: 1"]]
