@@ -138,7 +138,7 @@ def run(  # noqa: PLR0913 - each is an option of the collective
     members = tuple(range(len(values)) if ranks is None else ranks)
     op = number_ops.name_of(op)
     hub = {"broadcast": src, "scatter": src, "gather": dst, "reduce": dst}.get(name, *members[:1])
-    whole = plans.plan(name, values, op=op, src=hub, dst=hub, exclusive=exclusive, ranks=members)
+    whole = plans.plan(name, values, op=op, src=hub, dst=hub, ranks=members)
     job = Job(name, list(values), members.index(hub), op, exclusive, members)
     how = _HOW[name, algorithm]
     board = set_up(job, cut=how.cut, beside=how.beside)

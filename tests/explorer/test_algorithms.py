@@ -13,6 +13,7 @@ import pytest
 from nbcomm.errors import CollectiveError, OpError
 from nbcomm.explorer import algorithms
 from nbcomm.explorer.algorithms import ALGORITHMS, Run, run
+from nbcomm.explorer.patterns import ahead
 from nbcomm.explorer.simulation import Cost
 from nbcomm.number_ops import PAIRS
 from nbcomm.pictures.plan import NAMES, REDUCING, Cell, made_up, plan
@@ -517,3 +518,9 @@ def test_what_cannot_be_carried_out_is_a_sentence() -> None:
     with pytest.raises((CollectiveError, OpError)):
         run("all_reduce", "ring", ["a", {"b": 1}])
     assert algorithms.run("all_reduce", "ring", [5]).cost.steps == 0
+    # An op that is defined for values for which the default is not.
+    assert run("all_reduce", "naive", [{1, 2}, {2, 3}], op="band").result[0][0].value == {2}
+
+
+def test_how_far_ahead_in_words() -> None:
+    assert [ahead(distance) for distance in (1, 2, 4)] == ["1 place ahead", "2 places ahead", "4 places ahead"]
