@@ -47,13 +47,13 @@ NAIVE, RING, TREE, DOUBLING = "naive", "ring", "tree", "recursive doubling"
 
 
 @dataclass(frozen=True)
-class How:
+class Algorithm:
     """One algorithm of one collective.
 
     Attributes:
         carry: carries it out.
         title: its name in words.
-        formula: see `Run`.
+        formula: see `Simulation`.
         cut: whether data of one piece is cut into as many chunks as there are ranks.
         beside: whether an exclusive result has a slot of its own, beside the running result.
     """
@@ -66,7 +66,7 @@ class How:
 
 
 @dataclass(frozen=True)
-class Run:
+class Simulation:
     """A collective, carried out.
 
     Attributes:
@@ -107,7 +107,7 @@ def run(  # noqa: PLR0913 - each is an option of the collective
     dst: int = 0,
     exclusive: bool = False,
     ranks: Sequence[int] | None = None,
-) -> Run:
+) -> Simulation:
     """Carry out a collective.
 
     Args:
@@ -150,7 +150,7 @@ def run(  # noqa: PLR0913 - each is an option of the collective
         )
     result = {rank: result_of(job, place, board.rows[place], whole) for place, rank in enumerate(members)}
     stages = tuple(board.stages(members))
-    return Run(
+    return Simulation(
         name, algorithm, how.title, how.formula, tuple(board.labels), start, stages, result, tuple(board.costs())
     )
 
@@ -326,42 +326,44 @@ _HUB, _BINOMIAL, _LOG = "everything through one rank", "a binomial tree", "⌈lo
 _FOLDED = "recursive doubling; ranks beyond a power of two are folded in and out"
 
 _HOW = {
-    ("barrier", NAIVE): How(_naive, _HUB, ("2(W−1)", "0")),
-    ("barrier", TREE): How(_tree, f"{_BINOMIAL} up and down", (f"2{_LOG}", "0")),
-    ("barrier", DOUBLING): How(
+    ("barrier", NAIVE): Algorithm(_naive, _HUB, ("2(W−1)", "0")),
+    ("barrier", TREE): Algorithm(_tree, f"{_BINOMIAL} up and down", (f"2{_LOG}", "0")),
+    ("barrier", DOUBLING): Algorithm(
         _dissemination, "dissemination: each rank notifies the rank 1, 2, 4, … places ahead", (_LOG, "0")
     ),
-    ("broadcast", NAIVE): How(_naive, _HUB, ("W−1", "W−1")),
-    ("broadcast", RING): How(_pipeline, "a pipeline of chunks around the ring", ("2(W−1)", "1"), cut=True),
-    ("broadcast", TREE): How(_tree, _BINOMIAL, (_LOG, _LOG)),
-    ("scatter", NAIVE): How(_naive, _HUB, ("W−1", "(W−1)/W")),
-    ("scatter", TREE): How(_tree, f"{_BINOMIAL}: each rank forwards the items of its subtree", (_LOG, "(W−1)/W")),
-    ("gather", NAIVE): How(_naive, _HUB, ("W−1", "1")),
-    ("gather", TREE): How(_tree, f"{_BINOMIAL}: each rank sends the items of its subtree", (_LOG, "")),
-    ("all_gather", NAIVE): How(_naive, f"{_HUB}, which sends all to each", ("2(W−1)", "W(W−1)")),
-    ("all_gather", RING): How(_rings, "a ring: data goes around once", ("W−1", "W−1")),
-    ("all_gather", TREE): How(_tree, f"{_BINOMIAL} up, then down with all items", (f"2{_LOG}", f"W{_LOG}")),
-    ("all_gather", DOUBLING): How(_doubling, _FOLDED, ("", "")),
-    ("reduce", NAIVE): How(_naive, _HUB, ("W−1", "1")),
-    ("reduce", RING): How(_pipeline, "a pipeline of chunks around the ring", ("2(W−1)", "1"), cut=True),
-    ("reduce", TREE): How(_tree, _BINOMIAL, (_LOG, "1")),
-    ("all_reduce", NAIVE): How(_naive, f"{_HUB}, which sends the result to each", ("2(W−1)", "W−1")),
-    ("all_reduce", RING): How(
+    ("broadcast", NAIVE): Algorithm(_naive, _HUB, ("W−1", "W−1")),
+    ("broadcast", RING): Algorithm(_pipeline, "a pipeline of chunks around the ring", ("2(W−1)", "1"), cut=True),
+    ("broadcast", TREE): Algorithm(_tree, _BINOMIAL, (_LOG, _LOG)),
+    ("scatter", NAIVE): Algorithm(_naive, _HUB, ("W−1", "(W−1)/W")),
+    ("scatter", TREE): Algorithm(_tree, f"{_BINOMIAL}: each rank forwards the items of its subtree", (_LOG, "(W−1)/W")),
+    ("gather", NAIVE): Algorithm(_naive, _HUB, ("W−1", "1")),
+    ("gather", TREE): Algorithm(_tree, f"{_BINOMIAL}: each rank sends the items of its subtree", (_LOG, "")),
+    ("all_gather", NAIVE): Algorithm(_naive, f"{_HUB}, which sends all to each", ("2(W−1)", "W(W−1)")),
+    ("all_gather", RING): Algorithm(_rings, "a ring: data goes around once", ("W−1", "W−1")),
+    ("all_gather", TREE): Algorithm(_tree, f"{_BINOMIAL} up, then down with all items", (f"2{_LOG}", f"W{_LOG}")),
+    ("all_gather", DOUBLING): Algorithm(_doubling, _FOLDED, ("", "")),
+    ("reduce", NAIVE): Algorithm(_naive, _HUB, ("W−1", "1")),
+    ("reduce", RING): Algorithm(_pipeline, "a pipeline of chunks around the ring", ("2(W−1)", "1"), cut=True),
+    ("reduce", TREE): Algorithm(_tree, _BINOMIAL, (_LOG, "1")),
+    ("all_reduce", NAIVE): Algorithm(_naive, f"{_HUB}, which sends the result to each", ("2(W−1)", "W−1")),
+    ("all_reduce", RING): Algorithm(
         _rings, "a ring twice: reduce-scatter, then all-gather", ("2(W−1)", "2(W−1)/W"), cut=True
     ),
-    ("all_reduce", TREE): How(_tree, f"{_BINOMIAL} up and down", (f"2{_LOG}", _LOG)),
-    ("all_reduce", DOUBLING): How(_doubling, _FOLDED, ("", "")),
-    ("reduce_scatter", NAIVE): How(_naive, f"{_HUB}, which sends out the shares", ("2(W−1)", "1")),
-    ("reduce_scatter", RING): How(_rings, "a ring: each share goes around once", ("W−1", "(W−1)/W")),
-    ("reduce_scatter", TREE): How(_tree, f"{_BINOMIAL} up, then down with the shares", (f"2{_LOG}", "")),
-    ("reduce_scatter", DOUBLING): How(_halving, "recursive halving: recursive doubling in reverse order", ("", "")),
-    ("all_to_all", NAIVE): How(_one_by_one, "one message at a time", ("W(W−1)", "(W−1)/W")),
-    ("all_to_all", RING): How(
+    ("all_reduce", TREE): Algorithm(_tree, f"{_BINOMIAL} up and down", (f"2{_LOG}", _LOG)),
+    ("all_reduce", DOUBLING): Algorithm(_doubling, _FOLDED, ("", "")),
+    ("reduce_scatter", NAIVE): Algorithm(_naive, f"{_HUB}, which sends out the shares", ("2(W−1)", "1")),
+    ("reduce_scatter", RING): Algorithm(_rings, "a ring: each share goes around once", ("W−1", "(W−1)/W")),
+    ("reduce_scatter", TREE): Algorithm(_tree, f"{_BINOMIAL} up, then down with the shares", (f"2{_LOG}", "")),
+    ("reduce_scatter", DOUBLING): Algorithm(
+        _halving, "recursive halving: recursive doubling in reverse order", ("", "")
+    ),
+    ("all_to_all", NAIVE): Algorithm(_one_by_one, "one message at a time", ("W(W−1)", "(W−1)/W")),
+    ("all_to_all", RING): Algorithm(
         _pairwise, "pairwise: in step k, each rank sends to the rank k places ahead", ("W−1", "(W−1)/W")
     ),
-    ("all_to_all", DOUBLING): How(_bruck, "Bruck's algorithm: fewer steps, more data", (_LOG, "")),
-    ("scan", NAIVE): How(_chain, "a chain: each rank waits for the previous one", ("W−1", "1"), beside=True),
-    ("scan", DOUBLING): How(_hillis_steele, "Hillis and Steele's algorithm: distances 1, 2, 4, …", ("", "")),
+    ("all_to_all", DOUBLING): Algorithm(_bruck, "Bruck's algorithm: fewer steps, more data", (_LOG, "")),
+    ("scan", NAIVE): Algorithm(_chain, "a chain: each rank waits for the previous one", ("W−1", "1"), beside=True),
+    ("scan", DOUBLING): Algorithm(_hillis_steele, "Hillis and Steele's algorithm: distances 1, 2, 4, …", ("", "")),
 }
 
 ALGORITHMS: dict[str, tuple[str, ...]] = {}

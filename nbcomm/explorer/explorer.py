@@ -26,8 +26,8 @@ from ..number_ops import PAIRS
 from ..pictures.picture import Picture
 from ..pictures.plan import REDUCING, Cell, Plan, made_up, plan
 from . import faults
-from .algorithms import ALGORITHMS, Run, run
-from .simulation import Cost, Message, Stage
+from .algorithms import ALGORITHMS, Simulation, run
+from .simulation import Cost, Stage, Transfer
 from .spelling import LIBRARIES, NONE, spell
 
 _HERE = Path(__file__).parent
@@ -250,14 +250,14 @@ class Explorer:
 # ── what is shown ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _made_up(choices: Choices) -> tuple[Plan, Run]:
+def _made_up(choices: Choices) -> tuple[Plan, Simulation]:
     values = made_up(choices.name, choices.n)
     how = {"op": choices.op, "src": choices.src, "dst": choices.dst, "exclusive": choices.exclusive}
     shown = plan(choices.name, values, mode=choices.mode, **how)  # type: ignore[arg-type]
     return shown, run(choices.name, choices.algorithm, values, **how)  # type: ignore[arg-type]
 
 
-def _own(own: Plan, choices: Choices) -> tuple[Plan, Run | None]:
+def _own(own: Plan, choices: Choices) -> tuple[Plan, Simulation | None]:
     """Return a real call's plan, and its run if its values are numbers and the algorithm gives the same result."""
     some = ALGORITHMS.get(own.name, ())
     values = [_numbers([cell.value for cell in own.before[rank]]) for rank in own.ranks]
@@ -288,16 +288,16 @@ def _numbers(values: Sequence[Any]) -> list[Any] | None:
     return plain if all(map(good, plain)) else None
 
 
-def _at_once(shown: Plan) -> Run:
+def _at_once(shown: Plan) -> Simulation:
     """Return a plan as a run of one step, for when its algorithm is not known."""
     pairs = sorted({(flow.src, flow.dst, flow.place) for flow in shown.flows if flow.src != flow.dst})
     adds = shown.name in REDUCING
-    messages = tuple(Message(src, dst, (place,), adds) for src, dst, place in pairs)
+    messages = tuple(Transfer(src, dst, (place,), adds) for src, dst, place in pairs)
     most = max((len(cells) for cells in (*shown.before.values(), *shown.after.values())), default=0)
     stage = Stage("what the call did", messages, {rank: _filled(shown.after[rank], most) for rank in shown.ranks})
     start = {rank: _filled(shown.before[rank], most) for rank in shown.ranks}
     labels = tuple(f"item {slot}" for slot in range(most)) if most > 1 else ("data",)
-    return Run(shown.name, "", "", ("", ""), labels, start, (stage,), dict(shown.after), ())
+    return Simulation(shown.name, "", "", ("", ""), labels, start, (stage,), dict(shown.after), ())
 
 
 def _filled(cells: Sequence[Cell | None], length: int) -> tuple[Cell | None, ...]:
@@ -348,7 +348,7 @@ def _texts(cells: Sequence[dict[str, Any] | None]) -> str:
     return ", ".join(cell["text"] for cell in cells if cell)
 
 
-def _told(done: Run, ranks: Sequence[int]) -> dict[str, Any]:
+def _told(done: Simulation, ranks: Sequence[int]) -> dict[str, Any]:
     """Pack a run, with only the changes of each stage: in full, 16 ranks and 240 steps would be a megabyte."""
     before = done.start
     stages = []

@@ -15,13 +15,13 @@ from ..short_repr import sketch
 
 
 @dataclass(frozen=True)
-class Message:
+class Transfer:
     """A message from one rank to another in one step.
 
     Attributes:
         src: the sender.
         dst: the receiver.
-        chunks: the slots that it fills, of those in `Run.labels`.
+        chunks: the slots that it fills, of those in `Simulation.labels`.
         adds: whether it is combined with the receiver's value, or replaces it.
     """
 
@@ -46,7 +46,7 @@ class Stage:
     """
 
     name: str
-    messages: tuple[Message, ...]
+    messages: tuple[Transfer, ...]
     state: State
 
 
@@ -155,7 +155,7 @@ class Board:
             number[phase] = number.get(phase, 0) + bool(letters)
             count = f"step {number[phase]} of {totals[phase]}" if letters else "no message"
             name = f"{f'{phase}, ' if phase else ''}{count}: {what}"
-            messages = tuple(Message(ranks[src], ranks[dst], chunks, adds) for src, dst, chunks, adds in letters)
+            messages = tuple(Transfer(ranks[src], ranks[dst], chunks, adds) for src, dst, chunks, adds in letters)
             yield Stage(name, messages, state_of(ranks, rows))
 
     def costs(self) -> Iterator[Cost]:

@@ -12,7 +12,7 @@ import pytest
 
 from nbcomm.errors import CollectiveError, OpError
 from nbcomm.explorer import algorithms
-from nbcomm.explorer.algorithms import ALGORITHMS, Run, run
+from nbcomm.explorer.algorithms import ALGORITHMS, Simulation, run
 from nbcomm.explorer.patterns import ahead
 from nbcomm.explorer.simulation import Cost
 from nbcomm.number_ops import PAIRS
@@ -46,7 +46,7 @@ def same(one: tuple[Cell, ...], other: tuple[Cell, ...]) -> bool:
     )
 
 
-def one_port(done: Run) -> bool:
+def one_port(done: Simulation) -> bool:
     """Whether no rank sends two messages, or receives two, in one step."""
     ends = [[[m.src for m in stage.messages], [m.dst for m in stage.messages]] for stage in done.stages]
     return all(len(set(side)) == len(side) for both in ends for side in both)
@@ -380,7 +380,7 @@ SENT = {
 """What 5 ranks send in each step, where rank 1 is the src or dst: sender>receiver:slots, a + where it is combined."""
 
 
-def sent(done: Run) -> str:
+def sent(done: Simulation) -> str:
     """The messages, as above."""
     return " | ".join(
         " ".join(f"{m.src}{'>+'[m.adds]}{m.dst}:{''.join(map(str, m.chunks))}" for m in stage.messages) or "-"

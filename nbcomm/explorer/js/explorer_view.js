@@ -1,7 +1,7 @@
 /**
  * One place in the page where the explorer is drawn.
  */
-/** @import { Message, Run, Broken, Choices, Options, Answer } from "./explorer_words.js" */
+/** @import { Transfer, Simulation, Broken, Choices, Options, Answer } from "./explorer_words.js" */
 /** @import { Live } from "./explorer.js" */
 import { make, themeOf, write } from "../../frontend/js/page.js";
 import { button, Choice, chip, key, numbers, plain, show } from "./explorer_parts.js";
@@ -182,7 +182,7 @@ export class View {
     }
   }
 
-  /** @param {Run} run @param {number} step */
+  /** @param {Simulation} run @param {number} step */
   drawPlayer(run, step) {
     const [slider, play] = [
       /** @type {HTMLInputElement} */ (this.slider),
@@ -258,7 +258,7 @@ export class View {
     this.drawArrows();
   }
 
-  /** @param {Message} message @param {Run} run @param {number} more */
+  /** @param {Transfer} message @param {Simulation} run @param {number} more */
   letter([, dst, chunks, adds], run, more) {
     const words = chunkWords(run.labels, chunks);
     const short = chunkWords(run.labels, chunks, 6);
@@ -366,7 +366,7 @@ export class View {
     }
   }
 
-  /** @param {Run} run @param {number} step */
+  /** @param {Simulation} run @param {number} step */
   drawCounters(run, step) {
     this.counters.replaceChildren(
       ...counters(run, step).map(([name, value, formula]) =>

@@ -3,17 +3,17 @@
  *
  * @typedef {{text: string, sources: number[]}} Cell
  * @typedef {{steps: number, messages: number, busiest: string, received: string, total: string}} Cost
- * @typedef {[src: number, dst: number, chunks: number[], adds: boolean]} Message
- * @typedef {{name: string, messages: Message[], changes: [number, number, Cell | null][], cost: Cost | null}} Stage
+ * @typedef {[src: number, dst: number, chunks: number[], adds: boolean]} Transfer
+ * @typedef {{name: string, messages: Transfer[], changes: [number, number, Cell | null][], cost: Cost | null}} Stage
  * @typedef {{title: string, formula: string[], labels: string[], start: (Cell | null)[][], stages: Stage[],
- *   cost: Cost | null}} Run
+ *   cost: Cost | null}} Simulation
  * @typedef {{error: string, text: string, remedy: string, waits: number[], missing: number[], refused: number[]}} Broken
  * @typedef {{name: string, n: number, op: string, src: number, dst: number, mode: string, exclusive: boolean,
  *   algorithm: string, view: string, how: string, rank: number, own: number | null}} Choices
  * @typedef {{name: string[], op: string[], src: boolean, dst: boolean, mode: string[], exclusive: boolean,
  *   algorithm: string[], how: string[][], own: string[], ranks: number[]}} Options
  * @typedef {{id: string, asked: string | null, choices: Choices, options: Options, sentence: string, title: string,
- *   law: string, notes: string[], ranks: number[], before: (Cell | null)[][], after: (Cell | null)[][], run: Run,
+ *   law: string, notes: string[], ranks: number[], before: (Cell | null)[][], after: (Cell | null)[][], run: Simulation,
  *   spelling: {library: string, line: string, there: boolean}[], broken: Broken | null}} Answer
  */
 import { fold, many } from "../../frontend/js/page.js";
@@ -33,7 +33,7 @@ export const BUSY =
 /**
  * What every rank has after a step; a stage contains only the changes.
  *
- * @param {Run} run @param {number} step  0 is the start @returns {(Cell | null)[][]}
+ * @param {Simulation} run @param {number} step  0 is the start @returns {(Cell | null)[][]}
  */
 export function stateAt(run, step) {
   const state = run.start.map((row) => [...row]);
@@ -58,7 +58,7 @@ export function whose(ranks) {
   return folded.length > 6 ? `of ${ranks.length}` : folded;
 }
 
-/** @param {Run} run @param {number} step  the step's name, as shown above the picture */
+/** @param {Simulation} run @param {number} step  the step's name, as shown above the picture */
 export function stepName(run, step) {
   const stage = run.stages[step - 1];
   return stage
@@ -66,7 +66,7 @@ export function stepName(run, step) {
     : `0 of ${run.stages.length} · the data of each rank`;
 }
 
-/** @param {Run} run @param {number} step  the step's name and its messages, for users who do not see the picture */
+/** @param {Simulation} run @param {number} step  the step's name and its messages, for users who do not see the picture */
 export function stepWords(run, step) {
   const messages = run.stages[step - 1]?.messages ?? [];
   const told = messages
@@ -130,7 +130,7 @@ export function fate(broken, rank) {
   return ["✓", "continues"];
 }
 
-/** @param {Run} run @param {number} step @returns {[string, string, string][]}  counter, its value, and its meaning */
+/** @param {Simulation} run @param {number} step @returns {[string, string, string][]}  counter, its value, and its meaning */
 export function counters(run, step) {
   if (!run.cost) return [];
   const none = { steps: 0, messages: 0, busiest: "0", received: "0", total: "0" };

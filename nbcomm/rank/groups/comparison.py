@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ..collectives.fingerprints import Fingerprint, FingerprintBoard
 
 
-class Comparison:
+class CallComparison:
     """Compares the calls of a group with what the other members write of theirs on their pages of the board.
 
     Args:

@@ -1,7 +1,7 @@
-"""The process group that torch hands out in a cell: one that can be formed anew, and sees every call.
+"""The process group that torch hands out in a cell: one that can be re-formed, and sees every call.
 
 A `RankGroup` passes each call on to a process group of torch's own. After an abort that one is thrown away and
-another takes its place, so whoever holds the group (a variable, a DeviceMesh, DDP, FSDP) notices nothing. And
+another takes its place, so what holds the group (a variable, a DeviceMesh, DDP, FSDP) notices nothing. And
 since Python and C++ alike can only go through here, here is where a call is refused, compared and recorded.
 """
 
@@ -26,7 +26,7 @@ from ..collectives import call_site, signatures
 from ..collectives.any_source import AnyoneReceive
 from ..collectives.recorded_call import Log, RecordedCall
 from . import selftest
-from .comparison import Comparison
+from .comparison import CallComparison
 from .hub import Hub
 from .identity import Identity
 
@@ -62,7 +62,7 @@ class RankGroup(Identity):
         self._backend = backend
         self._timeout = timeout
         self._inner: dist.ProcessGroup | None = None
-        self._comparison = Comparison(hub, members)
+        self._comparison = CallComparison(hub, members)
         self._log = Log(name, members)
         self._may_block = "nccl" in backend
         """Whether a collective's method may wait for other ranks before it returns its handle."""
@@ -90,8 +90,8 @@ class RankGroup(Identity):
             self.lost = f"This group was destroyed on {named(without)} (dist.destroy_process_group): create it again."
             return
         self._log = hub.record.begin_group(self.called, self.members, None if self._may_block else self._timeout)
-        # Whoever destroys a group and makes it again in one generation must not meet its own old words. Ranks that are
-        # each alone in a group may have given these the same name, and still share nothing.
+        # A rank that destroys a group and makes it again in one generation must not meet its own old words. Ranks that
+        # are each alone in a group may have given these the same name, and still share nothing.
         life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}:{fold(self.members)}"
         self._store = self._comparison.store = hub.meeting_place(life)
         self._inner = process_groups.new_inner(
@@ -223,7 +223,7 @@ class RankGroup(Identity):
         return cast("dist.ProcessGroup", self._inner)
 
     def get_group_store(self) -> Any:
-        """Return a store that the members share, until the groups are formed anew."""
+        """Return a store that the members share, until the groups are re-formed."""
         self._formed()
         return process_groups.part_of(self._store, "user")
 
@@ -293,7 +293,7 @@ class RankGroup(Identity):
         return self._message("recv", (tensors, src, tag), src, tag)
 
     def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Any:
-        """Receive from whoever sends first."""
+        """Receive from the rank that sends first."""
         if self._hub.alert or self._inner is None:
             self._object("recv", None)
         received = self._log.received
