@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/collectives anew: ``python docs/pictures.py`` (``make screenshots`` does it, too).
+"""Draws the pictures of docs/collectives again: ``python docs/pictures.py`` (``make screenshots`` does it, too).
 
 tests/test_docs.py holds the files to what this would write.
 """

@@ -241,7 +241,7 @@ class MainLoop:
             healed = isinstance(message, FormGroups) and bool(message.newcomers)
             if isinstance(message, Run | Call) or fresh or healed:
                 self.standing.set("interrupted" if done.interrupted else "failed" if done.failure else "idle")
-            else:  # groups that are formed anew, values that come and go: how the last cell ended stays to be seen
+            else:  # groups that are re-formed, values that come and go: how the last cell ended stays to be seen
                 self.standing.set(before[0])
                 self.standing.since = before[1]
             done = self._settled(message, msgspec.structs.replace(done, began=since), notes)

@@ -101,9 +101,9 @@ class Handle:
         try:
             with self._lane.carrying(self._said):
                 self._result = job()
-        except KeyboardInterrupt:  # in the cell that began it, or the one after; whoever waits was not interrupted
+        except KeyboardInterrupt:  # in the cell that began it, or the one after; who waits was not interrupted
             self._error = CollectiveError("This call was in progress when a cell was interrupted; start it again.")
-        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+        except BaseException as error:  # noqa: BLE001 - who waits raises it
             self._error = error
         self._ended = True
         self._gate.release()
@@ -274,7 +274,7 @@ class AsyncLanes:
             self.watch.look_beside(busy=False)
 
     def leave_behind(self, reason: str) -> None:
-        """Begin anew in the child of a fork: one of the threads that are no more may have held the lock.
+        """Begin again in the child of a fork: one of the threads that are no more may have held the lock.
 
         Args:
             reason: what the handles raise that were under way.

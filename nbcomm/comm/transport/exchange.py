@@ -190,7 +190,7 @@ class GroupChannel:
         return [(dist.isend(part, dst, group=self.group, tag=tag), part) for part in parts]
 
     def recv(self, src: int | None, tag: int) -> Packet:
-        """Receive mail from ``src``, or from whoever sends first; its further parts come from the same rank."""
+        """Receive mail from ``src``, or from the rank that sends first; its further parts come from the same rank."""
         head = self._on_host(_empty_head())
         sender = dist.recv(head, src, group=self.group, tag=tag)
         got = Packet.from_head(head.cpu())

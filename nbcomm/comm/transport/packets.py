@@ -88,12 +88,12 @@ class Packet:
         meta: what is needed to open it: an error's text, a tensor's spec, an object's specs and pickle.
         specs: of the tensors and out-of-band buffers in it, in the order in which pickle met them.
         inline: what travels in the head: host and meta, if there is room; a bare tensor's spec in any case.
-        host: the part of that name; None as long as it has not come, and if it is inline or there is none.
+        host: the part of that name; None until it is there, and if it is inline or there is none.
         device: likewise.
         alone: those that have come, or that are to be sent.
         host_bytes: how long host is.
         device_bytes: how long device is.
-        meta_bytes: how long meta is, for whoever receives it.
+        meta_bytes: how long meta is, for the receiver.
         rounds: which parts any rank will send, as bits: see `exchange`.
         call: which collective this is for.
         payload: how many of the specs are tensors; the pickle itself.

@@ -104,7 +104,7 @@ class InputPrompts:
         with self._lock:
             if isinstance(message, InputCancelled):
                 self._open.pop(key, None)
-            elif message.run == self._run and key not in self._open:  # a rank that is connected anew asks again
+            elif message.run == self._run and key not in self._open:  # a rank that is connected again asks again
                 place = self._counts[rank] = self._counts.get(rank, 0) + 1
                 self._open[key] = _Question(rank, message, place, self._clock())
             elif message.run != self._run:

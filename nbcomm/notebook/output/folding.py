@@ -182,7 +182,7 @@ class Merger:
         return hidden, [*_merged(waiting, self._order, self._size), *_merged(unfinished, self._order, self._size)]
 
     def cleared(self, ranks: set[int], now: float) -> Merger | None:
-        """Start again without what these ranks have shown: the others' pieces are merged anew.
+        """Start again without what these ranks have shown: the others' pieces are merged again.
 
         Returns:
             The merger to go on with, or None if too much of the others is out to take it back; then only

@@ -207,8 +207,8 @@ class CellRunner:
     def _reason_to_end(self) -> BaseException:
         if self._reason is None:
             return KeyboardInterrupt()
-        anew = type(self._reason)(*self._reason.args)
-        return _Insisting(anew) if self._insist else anew
+        again = type(self._reason)(*self._reason.args)
+        return _Insisting(again) if self._insist else again
 
     def interrupt(self, frame: FrameType | None) -> None:
         """End the running cell, and nothing else; the handler of SIGINT."""

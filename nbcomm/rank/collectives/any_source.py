@@ -47,7 +47,7 @@ class AnyoneReceive(dist.Work):
     def _look(self) -> None:
         try:
             self._found = self._find()
-        except BaseException as error:  # noqa: BLE001 - whoever waits raises it
+        except BaseException as error:  # noqa: BLE001 - who waits raises it
             self._error = error.with_traceback(None)  # its frames would keep the groups that are being released
 
     @property

@@ -226,7 +226,7 @@ class World(Generation):
     def _end_generation(self, order: FormGroups) -> None:
         assert self.comm is not None  # noqa: S101 - for mypy: the first generation has made it
         with self._lock:
-            if self._broken is None:  # for whoever is still under way
+            if self._broken is None:  # for those that are still under way
                 self._broken = errors.CollectiveError(_ANEW)
             self._free()
         # What is still under way must end before its group is let go. That may take seconds: it is waited for without
