@@ -49,15 +49,15 @@ def measure(rounds: int, *, full: bool) -> list[Row]:  # noqa: ARG001 - as the o
 
 def _stories(rounds: int) -> list[float]:
     """How long it takes to pair the steps of a running cell and to make its ladder and timeline, several times."""
-    chronicle = CollectiveLog()
-    chronicle.begin(5, range(RANKS))
+    collective_log = CollectiveLog()
+    collective_log.begin(5, range(RANKS))
     now, members = time.time(), list(range(RANKS))
     for rank in range(RANKS):
         for seq in range(1, HEARD + 1):
             began = now + seq / 100 + rank / 10_000
             call = CallRecord("all_reduce", "collective", "world", members, seq, seq, began, now + seq / 100 + 0.008)
-            chronicle.hear(rank, [call])
-    return [seconds(lambda: chronicle.story(RANKS)) for _ in range(max(1, rounds // 5))]
+            collective_log.hear(rank, [call])
+    return [seconds(lambda: collective_log.story(RANKS)) for _ in range(max(1, rounds // 5))]
 
 
 def _views(step: int) -> list[RankView]:

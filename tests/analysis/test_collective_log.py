@@ -17,41 +17,41 @@ from .calls import met_at, step
 
 
 def test_a_chronicle_hears_the_last_steps_and_the_end_replaces_them() -> None:
-    chronicle = CollectiveLog()
-    chronicle.begin(3, [0, 1])
-    began = chronicle._began[0]
+    log = CollectiveLog()
+    log.begin(3, [0, 1])
+    began = log._began[0]
     members = {"members": [0, 1]}
-    chronicle.hear(0, [step("barrier", 1, began + 1, **members)])
-    made, time = chronicle.story(2)
+    log.hear(0, [step("barrier", 1, began + 1, **members)])
+    made, time = log.story(2)
     assert made.rungs[0].marks == ("arrived", "missing")
     assert time.running
-    chronicle.hear(1, [step("barrier", 1, began - 500, **members)])  # of the cell before
-    assert chronicle.story(2)[0].rungs[0].marks == ("arrived", "missing")
+    log.hear(1, [step("barrier", 1, began - 500, **members)])  # of the cell before
+    assert log.story(2)[0].rungs[0].marks == ("arrived", "missing")
     whole = [step("barrier", 1, began + 1, began + 2, **members)]
-    chronicle.end({0: Done(1, 3.0, began=began, steps=whole), 1: Done(1, 3.0, began=began, steps=whole)})
-    made, time = chronicle.story(2)
+    log.end({0: Done(1, 3.0, began=began, steps=whole), 1: Done(1, 3.0, began=began, steps=whole)})
+    made, time = log.story(2)
     assert made.rungs[0].marks == ("done", "done")
     assert (time.cell, time.running, round(time.seconds, 3)) == (3, False, 3.0)
-    assert chronicle.story(2) is chronicle.story(2)
+    assert log.story(2) is log.story(2)
 
 
 def test_the_last_cells_are_told_oldest_first_each_once_and_no_more_than_twenty() -> None:
-    chronicle = CollectiveLog()
-    assert chronicle.past() == ()
+    log = CollectiveLog()
+    assert log.past() == ()
     for number in range(1, 31):
         late = met_at((0.0, 0.0, 1.0) if number % 2 else (0.0, 0.0, 0.0))
-        chronicle.begin(number, [0, 1, 2])
-        chronicle.end({rank: Done(number, 2.0, began=0.001, steps=late[rank]) for rank in range(3)})
+        log.begin(number, [0, 1, 2])
+        log.end({rank: Done(number, 2.0, began=0.001, steps=late[rank]) for rank in range(3)})
         if number > 28:
-            assert chronicle.story(3)[1].cell == number
-            assert chronicle.past()[-1].cell == number
-    past = chronicle.past()
+            assert log.story(3)[1].cell == number
+            assert log.past()[-1].cell == number
+    past = log.past()
     assert [each.cell for each in past] == list(range(11, 31))
     assert (past[-1].late, past[-2].late) == (None, 2)
     assert round(past[-2].waiting, 2) == 0.33
     assert past[-1].waiting == 0
-    chronicle.begin(31, [0, 1, 2])
-    assert chronicle.past() == past  # it has not ended
+    log.begin(31, [0, 1, 2])
+    assert log.past() == past  # it has not ended
 
 
 def test_a_stretch_has_the_line_and_the_data_of_its_call() -> None:
@@ -72,25 +72,25 @@ def test_a_stretch_has_the_line_and_the_data_of_its_call() -> None:
 
 
 def test_of_a_long_loop_the_end_is_told_and_said_to_be_the_end() -> None:
-    chronicle = CollectiveLog()
-    chronicle.begin(3, [0, 1])
-    began = chronicle._began[0] - 1000
-    chronicle._began = dict.fromkeys(range(2), began)
+    log = CollectiveLog()
+    log.begin(3, [0, 1])
+    began = log._began[0] - 1000
+    log._began = dict.fromkeys(range(2), began)
     steps = met_at(*((began + i, began + i + 0.5) for i in range(1000)))
     for rank in range(2):
         for at in range(0, 1000, 16):
-            chronicle.hear(rank, steps[rank][at : at + 16])
-    made = chronicle.story(2)[1]
+            log.hear(rank, steps[rank][at : at + 16])
+    made = log.story(2)[1]
     assert made.spans[0][0].start == pytest.approx(1000 - 256 + 0.5)
-    chronicle.end({rank: Done(1, 1000.0, began=began, steps=steps[rank][400:], dropped=400) for rank in range(2)})
-    made = chronicle.story(2)[1]
+    log.end({rank: Done(1, 1000.0, began=began, steps=steps[rank][400:], dropped=400) for rank in range(2)})
+    made = log.story(2)[1]
     assert (made.seconds, made.spans[0][0].start) == (1000.0, pytest.approx(400.5))
     assert made.waiting == pytest.approx(0.25, abs=0.001)
     assert made.sentence == "rank 1 came last in 600 of the last 600 collectives; rank 0 waited up to 300.0 s for it."
-    assert chronicle.past()[-1].waiting == made.waiting
-    chronicle.begin(4, [0, 1])
-    chronicle.end({rank: Done(1, 1.0, began=began, steps=[]) for rank in range(2)})
-    assert chronicle.story(2)[1].spans[0][0].start == 0
+    assert log.past()[-1].waiting == made.waiting
+    log.begin(4, [0, 1])
+    log.end({rank: Done(1, 1.0, began=began, steps=[]) for rank in range(2)})
+    assert log.story(2)[1].spans[0][0].start == 0
 
 
 @pytest.fixture
@@ -104,59 +104,59 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 
 
 def test_before_any_cell_there_is_nothing_to_tell() -> None:
-    chronicle = CollectiveLog()
-    chronicle.hear(0, [step("barrier", 1, 1.0)])
-    assert chronicle.story(2) == (Ladder(), Timeline(0, 0.0, False, {}))
-    assert chronicle.past() == ()
+    log = CollectiveLog()
+    log.hear(0, [step("barrier", 1, 1.0)])
+    assert log.story(2) == (Ladder(), Timeline(0, 0.0, False, {}))
+    assert log.past() == ()
 
 
 def test_a_step_is_heard_if_it_is_of_this_cell_and_of_a_rank_that_runs_it(clock: Callable[[float], None]) -> None:
     clock(0.5)
-    chronicle = CollectiveLog()
-    chronicle.begin(3, [0, 1])
+    log = CollectiveLog()
+    log.begin(3, [0, 1])
     for seq, began in enumerate((-0.75, -0.5, 0.25, 1.0), 1):  # a clock may have been set back by up to a second
-        chronicle.hear(0, [step("barrier", seq, began, began + 0.1, members=[0, 1])])
-    chronicle.hear(7, [step("barrier", 9, 1.0, members=[0, 1])])
+        log.hear(0, [step("barrier", seq, began, began + 0.1, members=[0, 1])])
+    log.hear(7, [step("barrier", 9, 1.0, members=[0, 1])])
     clock(5.5)
-    rungs, line = chronicle.story(2)
+    rungs, line = log.story(2)
     assert [rung.seq for rung in rungs.rungs] == [2, 3, 4]
     assert (line.seconds, line.spans[1]) == (5.0, (Span("compute", 0.0, 5.0),))
-    chronicle.end({0: Done(1, 1.0, began=0.5)})
-    chronicle.hear(1, [step("barrier", 5, 2.0, members=[0, 1])])
-    assert chronicle.story(2)[0] == Ladder()
+    log.end({0: Done(1, 1.0, began=0.5)})
+    log.hear(1, [step("barrier", 5, 2.0, members=[0, 1])])
+    assert log.story(2)[0] == Ladder()
 
 
 def test_who_has_died_ran_until_the_cell_ended_and_who_has_not_answered_did_not_run(
     clock: Callable[[float], None],
 ) -> None:
     clock(100.0)
-    chronicle = CollectiveLog()
-    chronicle.begin(3, [0, 1, 2])
+    log = CollectiveLog()
+    log.begin(3, [0, 1, 2])
     clock(104.0)
-    chronicle.end({0: Done(1, 2.0, began=101.0), 1: Done(1)})
+    log.end({0: Done(1, 2.0, began=101.0), 1: Done(1)})
     clock(200.0)
-    assert chronicle.past() == (Past(3, 4.0, 0.0, None),)
-    bars = chronicle.story(3)[1].spans
+    assert log.past() == (Past(3, 4.0, 0.0, None),)
+    bars = log.story(3)[1].spans
     assert (bars[0], bars[1]) == ((Span("compute", 1.0, 3.0),), (Span("compute", 0.0, 4.0),))
 
 
 def test_a_failure_is_told_once_the_cell_has_ended() -> None:
-    chronicle = CollectiveLog()
-    chronicle.begin(3, [0])
-    failed = step("barrier", 1, chronicle._began[0], failed=True, members=[0])
-    chronicle.hear(0, [failed])
-    assert chronicle.story(1)[0].rungs[0].marks == ("arrived",)
-    chronicle.end({0: Done(1, 1.0, began=chronicle._began[0], steps=[failed])})
-    assert chronicle.story(1)[0].rungs[0].marks == ("failed",)
+    log = CollectiveLog()
+    log.begin(3, [0])
+    failed = step("barrier", 1, log._began[0], failed=True, members=[0])
+    log.hear(0, [failed])
+    assert log.story(1)[0].rungs[0].marks == ("arrived",)
+    log.end({0: Done(1, 1.0, began=log._began[0], steps=[failed])})
+    assert log.story(1)[0].rungs[0].marks == ("failed",)
 
 
 def test_what_was_forgotten_is_not_told() -> None:
-    chronicle = CollectiveLog()
-    chronicle.begin(3, [0])
-    chronicle.end({0: Done(1, 1.0, began=1.0, steps=[step("barrier", 1, 1.0, members=[0])])})
-    assert chronicle.story(1)[0] != Ladder()
-    chronicle.forget()
-    assert chronicle.story(1) == (Ladder(), Timeline(3, 0.0, False, {}))
+    log = CollectiveLog()
+    log.begin(3, [0])
+    log.end({0: Done(1, 1.0, began=1.0, steps=[step("barrier", 1, 1.0, members=[0])])})
+    assert log.story(1)[0] != Ladder()
+    log.forget()
+    assert log.story(1) == (Ladder(), Timeline(3, 0.0, False, {}))
 
 
 @pytest.mark.parametrize("dropped", [0, 1])
@@ -166,8 +166,8 @@ def test_a_past_cell_is_the_same_whether_its_story_was_told_or_not(dropped: int)
         [step("barrier", 1, 11.0, 11.0, members=[0, 1]), step("all_reduce", 2, came, members=[0, 1])]
         for came in (14.0, 16.0)
     ]
-    for chronicle in (told, untold):
-        chronicle.begin(3, [0, 1])
-        chronicle.end({rank: Done(1, 8.0, began=10.0, dropped=dropped, steps=steps[rank]) for rank in (0, 1)})
+    for log in (told, untold):
+        log.begin(3, [0, 1])
+        log.end({rank: Done(1, 8.0, began=10.0, dropped=dropped, steps=steps[rank]) for rank in (0, 1)})
     assert told.story(2)[1].spans[0][0] == Span("compute", 1.0 if dropped else 0.0, 4.0)
     assert told.past() == untold.past() == (Past(3, 8.0, 2 / 14 if dropped else 2 / 16, 1),)

@@ -104,7 +104,7 @@ def test_an_interrupt_from_the_panel_ends_it_too(four: Notebook) -> None:
     four.run(
         "import threading\nfrom nbcomm.notebook.session import registry\n"
         "def press():\n"
-        "    while 'asks' not in registry.current()._desk.questions.waiting: pass\n"
+        "    while 'asks' not in registry.current()._dispatcher.questions.waiting: pass\n"
         "    registry.current().interrupt()\n"
         "threading.Thread(target=press).start()"
     )

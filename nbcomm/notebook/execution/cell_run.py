@@ -36,7 +36,7 @@ class CellExecutor:
     """The executor of cells.
 
     Args:
-        desk: sends requests, and waits for answers.
+        dispatcher: sends requests, and waits for answers.
         generations: repairs the groups between cells.
         size: how many ranks the world has.
         widgets: those of the ranks.
@@ -45,13 +45,13 @@ class CellExecutor:
 
     Attributes:
         cell: the request that runs, and its output; None between cells.
-        chronicle: what is known of its collectives, or of the last one's.
+        collective_log: what is known of its collectives, or of the last one's.
         last: what it has shown, or the last one; None before the first.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a cell touches
         self,
-        desk: Dispatcher,
+        dispatcher: Dispatcher,
         generations: Generations,
         size: Callable[[], int],
         widgets: Mirrors,
@@ -59,9 +59,9 @@ class CellExecutor:
         hurry: Callable[[], None],
     ) -> None:
         self.cell: tuple[PendingRequest, CellOutput | None] | None = None
-        self.chronicle = CollectiveLog()
+        self.collective_log = CollectiveLog()
         self.last: CellRun | None = None
-        self._desk = desk
+        self._dispatcher = dispatcher
         self._generations = generations
         self._size = size
         self._widgets = widgets
@@ -95,7 +95,7 @@ class CellExecutor:
     ) -> PendingRequest:
         """Run something on ranks, between two fences, and show its output; raise what it raised."""
         with InterruptCounter() as presses:
-            busy = sorted(self._desk.busy())
+            busy = sorted(self._dispatcher.busy())
             if busy and self._generations.due:  # the groups need all of them
                 who = rank_specs.named(busy)
                 raise StateError(
@@ -107,20 +107,20 @@ class CellExecutor:
             if presses.pressed:
                 raise Interrupted
             # Ids are in the order of the requests, and the forming of groups has had one: see `HangWatch._find_lost`.
-            message = structs.replace(message, id=self._desk.next_id())
-            request = self._desk.expect(message.ranks, message.id)
+            message = structs.replace(message, id=self._dispatcher.next_id())
+            request = self._dispatcher.expect(message.ranks, message.id)
             self.begin(request, output, message.number if isinstance(message, Run) else None)
-            self._desk.ask(request, message, buffers)
+            self._dispatcher.ask(request, message, buffers)
             self.finish(request, output, presses, aftermath)
         return request
 
     def begin(self, request: PendingRequest, output: CellOutput, number: int | None = 0) -> None:
         """Prepare for messages about a request; a cell has a number, 0 if that is not known."""
-        self.chronicle.begin(number or 0, request.ranks)
+        self.collective_log.begin(number or 0, request.ranks)
         self._run = CellRun(number or 0, request.ranks, output.area)
         if number is not None:
             self.last = self._run
-        self._desk.questions.begin(request.id)
+        self._dispatcher.questions.begin(request.id)
         self.cell = request, output
         output.widgets = self._widgets
         self._outputs.add(request.id, output)
@@ -147,18 +147,18 @@ class CellExecutor:
     ) -> None:
         failures: dict[int, Failure] = {}
         try:
-            self._desk.wait(request, presses, partial(self._desk.questions.tick, request, output, presses))
+            self._dispatcher.wait(request, presses, partial(self._dispatcher.questions.tick, request, output, presses))
             failures = request.failures()
         finally:
             self.cell = None
             answers = request.answers()
             # The fence after the cell holds, whatever fails before it.
             with self._faults.beside("a question could not be closed"):
-                self._desk.questions.end()
+                self._dispatcher.questions.end()
             with self._faults.beside("the end of its output could not be shown", _print):
                 output.close(failures)
             with self._faults.beside("its collectives could not be kept", _print):
-                self.chronicle.end(answers)
+                self.collective_log.end(answers)
             with self._faults.beside("the panel could not be saved", _print):
                 self._settle(bool(failures))
             self._generations.look_back(answers)

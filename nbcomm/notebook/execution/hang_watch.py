@@ -47,7 +47,7 @@ class HangWatch:
         generations: ends what is hopeless.
         cell: the cell that runs, and its output; None between cells.
         tell_panel: tells the panel how things stand.
-        chronicle: told what the ranks of the running cell do together.
+        collective_log: told what the ranks of the running cell do together.
         seen: the last request of which all has been heard.
         open_requests: those that lack an answer.
         lose: answers a request in place of a rank, where the answer, or the request itself, is lost; told which.
@@ -66,7 +66,7 @@ class HangWatch:
         *,
         cell: Callable[[], tuple[PendingRequest, CellOutput | None] | None],
         tell_panel: Callable[[], None],
-        chronicle: CollectiveLog,
+        collective_log: CollectiveLog,
         seen: Callable[[], int],
         look: Callable[[], None],
         open_requests: Callable[[], list[PendingRequest]],
@@ -85,7 +85,7 @@ class HangWatch:
         self._generations = generations
         self._cell = cell
         self._tell_panel = tell_panel
-        self._chronicle = chronicle
+        self._collective_log = collective_log
         self._closed = False
         self._hurry = threading.Event()
         self._thread = keep("nbcomm-watch", self._poll, self._faults)
@@ -155,7 +155,7 @@ class HangWatch:
         for rank in cell[0].ranks:
             snapshot = self._roster.snapshot(rank)
             if snapshot is not None and snapshot.run == cell[0].id:
-                self._chronicle.hear(rank, snapshot.steps)
+                self._collective_log.hear(rank, snapshot.steps)
 
     def _judge(self) -> None:
         """See how the running cell stands; tell it, or end it.

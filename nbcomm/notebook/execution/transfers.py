@@ -24,14 +24,14 @@ class Transfers:
     """Transfers of values to and from living ranks.
 
     Args:
-        desk: sends requests, and waits for answers.
-        stage: one thing at a time.
+        dispatcher: sends requests, and waits for answers.
+        executor: one thing at a time.
         bulk: where large buffers are passed between processes.
     """
 
-    def __init__(self, desk: Dispatcher, stage: CellExecutor, bulk: Path) -> None:
-        self._desk = desk
-        self._stage = stage
+    def __init__(self, dispatcher: Dispatcher, executor: CellExecutor, bulk: Path) -> None:
+        self._dispatcher = dispatcher
+        self._executor = executor
         self._bulk = bulk
 
     def call(
@@ -47,9 +47,9 @@ class Transfers:
         blob, buffers = pack((function, args, kwargs), self._bulk)
         answers: dict[int, Done] = {}
         try:
-            with self._stage.alone():
-                order = Call(self._desk.next_id(), blob, ranks, local_rank)
-                request = self._stage.perform(order, CellOutput(ranks), answers.update, buffers)
+            with self._executor.alone():
+                order = Call(self._dispatcher.next_id(), blob, ranks, local_rank)
+                request = self._executor.perform(order, CellOutput(ranks), answers.update, buffers)
                 return [unpack_answer(request, rank) for rank in ranks]
         finally:
             release(blob)
@@ -59,17 +59,17 @@ class Transfers:
         """Bind variables on ranks; see `Session.push`."""
         blob, buffers = pack(variables, self._bulk)
         try:
-            with self._stage.alone():
-                request = self._desk.expect(ranks)
-                transfer(self._desk, request, Push(request.id, blob), buffers)
+            with self._executor.alone():
+                request = self._dispatcher.expect(ranks)
+                transfer(self._dispatcher, request, Push(request.id, blob), buffers)
         finally:
             release(blob)
 
     def pull(self, names: Sequence[str], ranks: list[int]) -> dict[str, list[Any]]:
         """Fetch variables from ranks; see `Session.pull`."""
-        with self._stage.alone():
-            request = self._desk.expect(ranks)
-            transfer(self._desk, request, Pull(request.id, list(names)))
+        with self._executor.alone():
+            request = self._dispatcher.expect(ranks)
+            transfer(self._dispatcher, request, Pull(request.id, list(names)))
             try:
                 values = [unpack_answer(request, rank) for rank in ranks]
             finally:
@@ -77,11 +77,11 @@ class Transfers:
             return {name: [value[name] for value in values] for name in names}
 
 
-def transfer(desk: Dispatcher, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> None:
+def transfer(dispatcher: Dispatcher, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> None:
     """Send a request, and wait until values have been transferred, to the ranks or from them.
 
     Args:
-        desk: sends, and waits.
+        dispatcher: sends, and waits.
         request: is already registered, and collects the answers.
         message: the request's message.
         buffers: the raw frames after it.
@@ -92,7 +92,7 @@ def transfer(desk: Dispatcher, request: PendingRequest, message: Order, buffers:
     """
     with InterruptCounter() as presses:
         try:
-            desk.wait(desk.ask(request, message, buffers), presses)
+            dispatcher.wait(dispatcher.ask(request, message, buffers), presses)
         except Interrupted:
             _let_go(request.answers())
             raise

@@ -42,8 +42,8 @@ class Commands:
     Args:
         home: the world's directory.
         roster: the ranks, and which of them are dead.
-        desk: sends requests, and waits for answers.
-        stage: one cell at a time.
+        dispatcher: sends requests, and waits for answers.
+        executor: one cell at a time.
         attached: another notebook has started the world, and may have run cells that are unknown here.
 
     Attributes:
@@ -54,16 +54,16 @@ class Commands:
     _stopped: bool
 
     def __init__(
-        self, home: WorldDir, roster: Roster, desk: Dispatcher, stage: CellExecutor, *, attached: bool
+        self, home: WorldDir, roster: Roster, dispatcher: Dispatcher, executor: CellExecutor, *, attached: bool
     ) -> None:
         self._roster = roster
-        self._desk = desk
-        self._stage = stage
+        self._dispatcher = dispatcher
+        self._executor = executor
         self._numbers = itertools.count(1)
-        self._transfers = Transfers(desk, stage, home.bulk)
-        self._surveys = VariableQueries(desk, stage)
+        self._transfers = Transfers(dispatcher, executor, home.bulk)
+        self._queries = VariableQueries(dispatcher, executor)
         self._inquiries = Introspections(lambda: self.link)
-        self._manuscript = CellLog(attached=attached)
+        self._cell_log = CellLog(attached=attached)
 
     @property
     def ranks(self) -> list[int]:
@@ -138,14 +138,16 @@ class Commands:
         file = None if options.trace is None else tracing.check(options.trace)
         if fresh:  # after everything that can be refused
             self.heal(chosen)
-            self._manuscript.replaced(chosen, len(self.ranks))
+            self._cell_log.replaced(chosen, len(self.ranks))
             if not options.quiet:
                 sys.stdout.write(f"{_fresh(chosen, len(self.ranks))}\n")
         number = next(self._numbers) if number is None else number
         output = CellOutput(chosen, options)
-        with self._stage.alone(), self._manuscript.cell(number, code, chosen, len(self.ranks), script):
-            order = Run(self._desk.next_id(), code, chosen, number, options.draw, file is not None, script is not None)
-            self._stage.perform(order, output, Aftermath(order, output, file, self._roster.places))
+        with self._executor.alone(), self._cell_log.cell(number, code, chosen, len(self.ranks), script):
+            order = Run(
+                self._dispatcher.next_id(), code, chosen, number, options.draw, file is not None, script is not None
+            )
+            self._executor.perform(order, output, Aftermath(order, output, file, self._roster.places))
 
     def replay(self) -> None:
         """Show again what the last cell has shown, with the errors that ended it.
@@ -156,14 +158,14 @@ class Commands:
         Raises:
             StateError: no cell has run yet.
         """
-        last = self._stage.last
+        last = self._executor.last
         if last is None:
             raise StateError("No cell of this notebook has run on this world's ranks yet: there is nothing to show.")
         last.show_again(current_area())
 
     def took(self, number: int) -> str:
         """Describe how long the cell of this number took, and for what; empty if it was not the last to run."""
-        _, line = self._stage.chronicle.story(len(self.ranks))
+        _, line = self._executor.collective_log.story(len(self.ranks))
         return took(line) if line.cell == number and line.spans and not line.running else ""
 
     def call(
@@ -181,7 +183,7 @@ class Commands:
             TransferError: the function, an argument or a result cannot be pickled.
         """
         chosen = self._choose(ranks)
-        self._manuscript.called(getattr(function, "__name__", "call"), chosen, len(self.ranks))
+        self._cell_log.called(getattr(function, "__name__", "call"), chosen, len(self.ranks))
         return self._transfers.call(function, args, kwargs, chosen)
 
     def spawn(
@@ -189,7 +191,7 @@ class Commands:
     ) -> list[Any]:
         """Call ``function(local_rank, *args, **kwargs)`` on every rank; see `nbcomm.spawn`."""
         chosen = self._choose(None)
-        self._manuscript.called(getattr(function, "__name__", "spawn"), chosen, len(self.ranks))
+        self._cell_log.called(getattr(function, "__name__", "spawn"), chosen, len(self.ranks))
         return self._transfers.call(function, tuple(args), dict(kwargs or {}), chosen, local_rank=True)
 
     def push(self, /, ranks: str | Iterable[int] | None = None, **variables: Any) -> None:
@@ -204,7 +206,7 @@ class Commands:
         """Bind variables by their names, as `push` does; one may be called ``ranks``, too."""
         variables, chosen = dict(variables), self._choose(ranks)
         self._transfers.push(variables, chosen)
-        self._manuscript.pushed(variables, chosen, len(self.ranks))
+        self._cell_log.pushed(variables, chosen, len(self.ranks))
 
     def pull(self, name: str, ranks: str | Iterable[int] | None = None) -> list[Any]:
         """Fetch a variable from ranks.
@@ -237,7 +239,7 @@ class Commands:
             names: names, or expressions such as ``"model.fc.weight"``; by default all that users made, as ``%whos``.
             ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
         """
-        return self._surveys.who(names, self._choose(ranks))
+        return self._queries.who(names, self._choose(ranks))
 
     def diff(self, name: str, ranks: str | Iterable[int] | None = None, atol: float = 0.0) -> Comparison:
         """Compare a variable between ranks; ``str`` of the result is a text.
@@ -250,7 +252,7 @@ class Commands:
         Raises:
             TransferError: no rank has it, or it cannot be compared.
         """
-        return self._surveys.diff(name, self._choose(ranks), atol)
+        return self._queries.diff(name, self._choose(ranks), atol)
 
     def save(self, path: str, *, force: bool = False, everything: bool = False) -> str:
         """Write the cells that this session has run as a script, which gives the same results under torchrun.
@@ -267,7 +269,7 @@ class Commands:
             ScriptError: the file cannot be written, or is not nbcomm's. Nothing was written.
             StateError: no cell has run yet.
         """
-        return self._manuscript.save(path, len(self.ranks), force=force, everything=everything)
+        return self._cell_log.save(path, len(self.ranks), force=force, everything=everything)
 
     def heal(self, ranks: str | Iterable[int] | None = None) -> list[str]:
         """Replace the processes of ranks; see `Session.heal`."""
@@ -299,8 +301,8 @@ class Commands:
                 "keep their variables), or choose other ranks with -r."
             )
         # If some are replaced, all ranks re-form their groups.
-        busy = sorted(self._desk.busy() & set(self.ranks if replacing else chosen))
-        if busy and not self._stage.taken:
+        busy = sorted(self._dispatcher.busy() & set(self.ranks if replacing else chosen))
+        if busy and not self._executor.taken:
             who, one = rank_specs.capital(rank_specs.named(busy)), len(busy) == 1
             raise StateError(
                 f"{who} still run{'s' * one} an earlier cell; nothing was run. Wait for it, or type %distributed "

@@ -21,8 +21,8 @@ class Receiver:
 
     Args:
         roster: keeps what each rank is and does.
-        desk: collects answers, and what the ranks ask a person.
-        stage: shows output.
+        dispatcher: collects answers, and what the ranks ask a person.
+        executor: shows output.
         generations: end the calls of a cell in which the ranks call different things.
         inquiries: wait for what a person typing wants to know.
         resumption: keeps what is about a cell that another notebook has begun.
@@ -35,8 +35,8 @@ class Receiver:
     def __init__(  # noqa: PLR0913 - all those whom it concerns
         self,
         roster: Roster,
-        desk: Dispatcher,
-        stage: CellExecutor,
+        dispatcher: Dispatcher,
+        executor: CellExecutor,
         generations: Generations,
         inquiries: Introspections,
         *,
@@ -45,8 +45,8 @@ class Receiver:
     ) -> None:
         self.resumption = resumption
         self._roster = roster
-        self._desk = desk
-        self._stage = stage
+        self._dispatcher = dispatcher
+        self._executor = executor
         self._generations = generations
         self._inquiries = inquiries
         self._hurry = hurry
@@ -57,13 +57,13 @@ class Receiver:
         if resumption is not None and resumption.take(rank, message, frames):
             return
         if isinstance(message, Output):
-            self._stage.show(rank, message)
+            self._executor.show(rank, message)
         elif isinstance(message, Done):
             self._end(rank, message, frames)
         elif isinstance(message, IntrospectReply):
             self._inquiries.hear(rank, message)
         elif isinstance(message, InputRequest | InputCancelled):
-            self._desk.questions.hear(rank, message)
+            self._dispatcher.questions.hear(rank, message)
         elif isinstance(message, Mismatch):
             self._abort(message)
         else:
@@ -72,12 +72,12 @@ class Receiver:
     def answer(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
         """Give an answer to those who wait for it."""
         self._generations.stale |= done.broken  # also where nobody waits for this request any more
-        self._desk.hear(rank, done, frames)
+        self._dispatcher.hear(rank, done, frames)
 
     def process_ended(self, rank: int, cause: str) -> None:
         """Note that a rank has died, and answers no more."""
         self._generations.stale = True  # groups without it can go on
-        self._desk.lose(rank, cause)
+        self._dispatcher.lose(rank, cause)
         self._inquiries.lose(rank)
         self._hurry()
 
@@ -85,7 +85,7 @@ class Receiver:
         if done.doing is not None:
             self._roster.note_doing(rank, self._generations.number, done.doing)
         try:
-            if self._stage.ended(rank, done):
+            if self._executor.ended(rank, done):
                 self._roster.note_error(rank, done.failure)
                 state = "interrupted" if done.interrupted else "failed" if done.failure else "idle"
                 self._roster.note_end(rank, state)  # as it will say itself when it is asked
@@ -94,6 +94,6 @@ class Receiver:
 
     def _abort(self, mismatch: Mismatch) -> None:
         """End the running cell, if it is the one in which the ranks differ."""
-        cell = self._stage.cell
+        cell = self._executor.cell
         if cell is not None and cell[0].id == mismatch.run and mismatch.generation == self._generations.number:
             self._generations.abort(cell[0], "MismatchError", mismatch.text)

@@ -72,20 +72,20 @@ class Session(Commands):
         self.home = forkserver.home
         self.panel: Panel | None = None
         self._roster = Roster(self.home)
-        self._desk = Dispatcher(lambda: self.link, self._roster, self.addressed)
+        self._dispatcher = Dispatcher(lambda: self.link, self._roster, self.addressed)
         self._stopped = False
         self._folder = ""
         self._watch: HangWatch | None = None
-        self._generations = Generations(self.home, self._roster, lambda: self.link, self._desk.expect)
+        self._generations = Generations(self.home, self._roster, lambda: self.link, self._dispatcher.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
-        self._stage = CellExecutor(
-            self._desk, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
+        self._executor = CellExecutor(
+            self._dispatcher, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
         )
-        super().__init__(self.home, self._roster, self._desk, self._stage, attached=attached)
+        super().__init__(self.home, self._roster, self._dispatcher, self._executor, attached=attached)
         self._receiver = Receiver(
             self._roster,
-            self._desk,
-            self._stage,
+            self._dispatcher,
+            self._executor,
             self._generations,
             self._inquiries,
             resumption=Reattachment() if attached else None,
@@ -171,14 +171,14 @@ class Session(Commands):
             self.link,
             self._roster,
             self._generations,
-            cell=lambda: self._stage.cell,
+            cell=lambda: self._executor.cell,
             tell_panel=self._tell_panel,
-            chronicle=self._stage.chronicle,
-            seen=lambda: self._desk.seen,
+            collective_log=self._executor.collective_log,
+            seen=lambda: self._dispatcher.seen,
             look=self._processes.look,
             # What resumption holds back has come, and is not lost.
-            open_requests=lambda: self._desk.open() if self._receiver.resumption is None else [],
-            lose=self._desk.miss,
+            open_requests=lambda: self._dispatcher.open() if self._receiver.resumption is None else [],
+            lose=self._dispatcher.miss,
             addressed=self.addressed,
         )
 
@@ -193,12 +193,12 @@ class Session(Commands):
         assert resumption is not None  # noqa: S101 - for mypy
         snapshots = resumption.await_ranks(self._roster, self.link)
         self._generations.take_up(snapshots, info.port, info.plain)
-        self._desk.take_up(max([resumption.run, *(snapshot.heard for snapshot in snapshots)]))
+        self._dispatcher.take_up(max([resumption.run, *(snapshot.heard for snapshot in snapshots)]))
         if resumption.run:
-            resumption.request = self._desk.expect(resumption.ranks, resumption.run)
+            resumption.request = self._dispatcher.expect(resumption.ranks, resumption.run)
             resumption.repeat_answers(self._receiver.answer)
             for rank in self._roster.dead_among(resumption.ranks):
-                self._desk.lose(rank, self._roster.dead[rank])
+                self._dispatcher.lose(rank, self._roster.dead[rank])
 
     def resume(self) -> None:
         """Show what a cell that another notebook has begun shows, from its beginning, and wait for its end.
@@ -209,13 +209,13 @@ class Session(Commands):
         if resumption is None or resumption.request is None:
             self._receiver.resumption = None
             return
-        with self._stage.alone(), InterruptCounter() as presses:
+        with self._executor.alone(), InterruptCounter() as presses:
             request = resumption.request
             output = CellOutput(resumption.ranks)
-            self._stage.begin(request, output)
+            self._executor.begin(request, output)
             resumption.hand_over(self._receiver.receive)
             self._receiver.resumption = None
-            self._stage.finish(request, output, presses)
+            self._executor.finish(request, output, presses)
 
     def _leave_word(self) -> None:
         """Write down what another notebook would need to know."""
@@ -270,7 +270,7 @@ class Session(Commands):
             self._ask(_FAREWELL)  # who has heard what was seen does not tell it to the next notebook once more
         self.link.close()
         self._widgets.close()
-        self._desk.close("was stopped" if last is not None else "was left")
+        self._dispatcher.close("was stopped" if last is not None else "was left")
         if self.panel is not None:
             self.panel.close(tell_page=not kernel_restart.restarting())
 
@@ -297,7 +297,7 @@ class Session(Commands):
     @property
     def busy(self) -> bool:
         """Whether a request is under way."""
-        return bool(self._desk.open())
+        return bool(self._dispatcher.open())
 
     @property
     def title(self) -> str:
@@ -343,7 +343,7 @@ class Session(Commands):
             said,
             ladder=ladder,
             timeline=timeline,
-            past=self._stage.chronicle.past(),
+            past=self._executor.collective_log.past(),
             backend=self.backend,
         )
 
@@ -357,7 +357,7 @@ class Session(Commands):
 
     def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""
-        self._desk.interrupt()
+        self._dispatcher.interrupt()
 
     def heal(self, ranks: str | Iterable[int] | None = None) -> list[str]:
         """Put new processes in the places of dead ranks; the others keep their variables, and so do groups.
@@ -377,23 +377,23 @@ class Session(Commands):
         """
         self._check_running()
         wanted = self._dead() if ranks is None else self._resolve(ranks)
-        with self._stage.alone(), InterruptCounter() as presses:
+        with self._executor.alone(), InterruptCounter() as presses:
             replaced = self._processes.heal(wanted, lambda: presses.pressed)
             if wanted:
                 self._generations.newcomers.update(wanted)
                 self._leave_word()
-                if not self._desk.busy():  # else the next cell says whom it waits for
+                if not self._dispatcher.busy():  # else the next cell says whom it waits for
                     self._generations.renew(lambda: presses.pressed)
             if presses.pressed:
                 raise Interrupted
         if replaced:
             self._roster.forget_errors()
-            self._stage.chronicle.forget()
+            self._executor.collective_log.forget()
         self._ask(_STATUS_PATIENCE)
         self._settle_panel(changed=True)
         return replaced
 
-    def _settle_panel(self, changed: bool) -> None:  # noqa: FBT001 - a hook of the stage's
+    def _settle_panel(self, changed: bool) -> None:  # noqa: FBT001 - a hook of the executor's
         """Let the notebook's file hold the panel's state; where something has changed, that of now."""
         if changed or (self.panel is not None and self.panel.of_a_cell):
             self._tell_panel()
@@ -403,17 +403,17 @@ class Session(Commands):
     def _tell_panel(self) -> None:
         if self.panel is not None:
             views, said, ladder, timeline = self._picture(self.views())
-            past = self._stage.chronicle.past()
+            past = self._executor.collective_log.past()
             useful = useful_buttons(
-                busy=self.busy or self._stage.taken, hurt=bool(self._roster.dead or self._processes.troubles)
+                busy=self.busy or self._executor.taken, hurt=bool(self._roster.dead or self._processes.troubles)
             )
             self.panel.update(views, said, ladder=ladder, timeline=timeline, useful=useful, past=past)
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
         """Return what panel, saved table and status show: the ranks' states, the sentence, the ladder, the timeline."""
-        ladder, timeline = self._stage.chronicle.story(len(self.ranks))
-        waiting = self._watch.waiting if self._watch is not None and self._stage.cell else ""
-        return views, headline(views, ladder, waiting or self._desk.questions.waiting), ladder, timeline
+        ladder, timeline = self._executor.collective_log.story(len(self.ranks))
+        waiting = self._watch.waiting if self._watch is not None and self._executor.cell else ""
+        return views, headline(views, ladder, waiting or self._dispatcher.questions.waiting), ladder, timeline
 
     def _dead(self) -> list[int]:
         """Return the dead ranks, also those that are dying: a process that is killed takes a while to end.
@@ -426,7 +426,7 @@ class Session(Commands):
     def _ask(self, patience: float) -> None:
         """Hear from every living rank, if it answers within so many seconds."""
         question = self._roster.next_question()
-        self.link.send(self._roster.living, StatusRequest(self._desk.seen, question))
+        self.link.send(self._roster.living, StatusRequest(self._dispatcher.seen, question))
         deadline = time.monotonic() + patience
         while self._roster.silent(question) and time.monotonic() < deadline:
             self._roster.wait(TICK)

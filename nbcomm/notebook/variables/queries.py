@@ -24,24 +24,24 @@ class VariableQueries:
     """Questions to living ranks.
 
     Args:
-        desk: sends requests, and waits for answers.
-        stage: one thing at a time.
+        dispatcher: sends requests, and waits for answers.
+        executor: one thing at a time.
     """
 
-    def __init__(self, desk: Dispatcher, stage: CellExecutor) -> None:
-        self._desk = desk
-        self._stage = stage
+    def __init__(self, dispatcher: Dispatcher, executor: CellExecutor) -> None:
+        self._dispatcher = dispatcher
+        self._executor = executor
 
     def who(self, names: str | Iterable[str], ranks: list[int]) -> list[Variable]:
         """Describe variables; see `Session.who`."""
-        with self._stage.alone():
+        with self._executor.alone():
             return self._survey([names] if isinstance(names, str) else list(names), ranks)
 
     def diff(self, name: str, ranks: list[int], atol: float) -> Comparison:
         """Compare one variable; see `Session.diff`."""
         if not 0 <= atol < math.inf:
             raise SteeringError(f"The tolerance is {atol}; it must be a number of at least 0.")
-        with self._stage.alone():
+        with self._executor.alone():
             (found,) = self._survey([name], ranks, hashes=True)
             if not found.seen:
                 raise TransferError(absence(found))
@@ -70,7 +70,7 @@ class VariableQueries:
             release(blob)
 
     def _ask(self, ranks: list[int], order: Any, buffers: Sequence[Any] = ()) -> PendingRequest:
-        request = self._desk.expect(ranks)
+        request = self._dispatcher.expect(ranks)
         message: Order = order(request.id)
-        transfer(self._desk, request, message, buffers)
+        transfer(self._dispatcher, request, message, buffers)
         return request

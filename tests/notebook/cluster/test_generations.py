@@ -49,9 +49,9 @@ class Played:
             self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
         self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0)
         self.link = Link()
-        self.desk = Dispatcher(lambda: self.link, self.roster)  # type: ignore[arg-type, return-value]
-        self.generations = Generations(home, self.roster, lambda: self.link, self.desk.expect)  # type: ignore[arg-type, return-value]
-        self.link.answer = lambda rank, form: self.desk.hear(rank, Done(form.id))
+        self.dispatcher = Dispatcher(lambda: self.link, self.roster)  # type: ignore[arg-type, return-value]
+        self.generations = Generations(home, self.roster, lambda: self.link, self.dispatcher.expect)  # type: ignore[arg-type, return-value]
+        self.link.answer = lambda rank, form: self.dispatcher.hear(rank, Done(form.id))
 
     def forms(self) -> list[FormGroups]:
         return [message for _, message in self.link.sent if isinstance(message, FormGroups)]
@@ -90,7 +90,7 @@ def test_a_newcomer_is_announced(played: Played) -> None:
 
 def test_a_newcomer_stays_one_until_it_has_joined(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
     played.generations.newcomers.add(1)
-    played.link.answer = lambda rank, form: played.desk.hear(rank, Done(form.id, failure=Failure("E", "no", "")))
+    played.link.answer = lambda rank, form: played.dispatcher.hear(rank, Done(form.id, failure=Failure("E", "no", "")))
     with pytest.raises(StateError):
         played.generations.renew()
     assert played.generations.newcomers == {1}
@@ -108,7 +108,7 @@ def test_each_life_has_a_store_of_its_own_and_the_old_one_goes(played: Played, t
 def test_where_one_cannot_the_others_are_freed_and_it_is_named(played: Played) -> None:
     def answer(rank: int, form: FormGroups) -> None:
         if rank == 1:
-            played.desk.hear(1, Done(form.id, failure=Failure("RuntimeError", "no sockets left", "…")))
+            played.dispatcher.hear(1, Done(form.id, failure=Failure("RuntimeError", "no sockets left", "…")))
 
     played.link.answer = answer
     played.generations.stale = True
@@ -121,13 +121,13 @@ def test_where_one_cannot_the_others_are_freed_and_it_is_named(played: Played) -
 
 
 def test_who_gives_the_forming_up_is_not_held_and_no_rank_is_left_in_it(played: Played) -> None:
-    played.link.answer = lambda rank, form: rank and played.desk.hear(rank, Done(form.id))
+    played.link.answer = lambda rank, form: rank and played.dispatcher.hear(rank, Done(form.id))
     free = played.link.send
 
     def send(ranks: Sequence[int], message: Any) -> None:
         free(ranks, message)
         if isinstance(message, Abort):
-            played.desk.hear(0, Done(message.run, failure=Failure("HangError", message.text, "")))
+            played.dispatcher.hear(0, Done(message.run, failure=Failure("HangError", message.text, "")))
 
     played.link.send = send  # type: ignore[method-assign]
     played.generations.stale = True
@@ -135,7 +135,7 @@ def test_who_gives_the_forming_up_is_not_held_and_no_rank_is_left_in_it(played: 
         played.generations.renew(lambda: True)
     ranks, abort = played.link.sent[-1]
     assert (ranks, abort.error) == ([0], "HangError")
-    assert not played.desk.busy()
+    assert not played.dispatcher.busy()
     assert played.generations.due
 
 
@@ -146,7 +146,7 @@ def test_nobody_forms_the_groups_of_a_world_that_is_left(played: Played) -> None
 
 
 def test_the_first_reason_is_the_one_that_all_are_told(played: Played) -> None:
-    request = played.desk.expect([0, 1])
+    request = played.dispatcher.expect([0, 1])
     played.generations.abort(request, "HangError", "first")
     played.generations.abort(request, "HangError", "second")
     assert played.link.sent == [([0, 1], Abort(request.id, 0, "HangError", "first"))]

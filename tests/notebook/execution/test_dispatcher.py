@@ -56,7 +56,7 @@ def roster() -> Roster:
 
 
 @pytest.fixture
-def desk(link: Link, roster: Roster) -> Dispatcher:
+def dispatcher(link: Link, roster: Roster) -> Dispatcher:
     return Dispatcher(lambda: link, roster)  # type: ignore[arg-type, return-value]
 
 
@@ -64,62 +64,62 @@ def failed(identity: int, name: str = "KeyboardInterrupt") -> Done:
     return Done(identity, failure=Failure(name, "no", "no"), interrupted=name == "KeyboardInterrupt")
 
 
-def test_a_request_is_open_until_all_have_answered(desk: Dispatcher) -> None:
-    request = desk.expect([0, 2])
-    assert desk.busy() == {0, 2}
-    desk.hear(0, Done(request.id))
-    assert desk.busy() == {2}
-    assert desk.seen == 0
-    desk.hear(2, Done(request.id))
-    assert not desk.open()
-    assert desk.seen == request.id
+def test_a_request_is_open_until_all_have_answered(dispatcher: Dispatcher) -> None:
+    request = dispatcher.expect([0, 2])
+    assert dispatcher.busy() == {0, 2}
+    dispatcher.hear(0, Done(request.id))
+    assert dispatcher.busy() == {2}
+    assert dispatcher.seen == 0
+    dispatcher.hear(2, Done(request.id))
+    assert not dispatcher.open()
+    assert dispatcher.seen == request.id
 
 
-def test_an_answer_that_nobody_waits_for_is_no_error(desk: Dispatcher) -> None:
-    desk.hear(0, Done(77))
-    assert desk.seen == 0
+def test_an_answer_that_nobody_waits_for_is_no_error(dispatcher: Dispatcher) -> None:
+    dispatcher.hear(0, Done(77))
+    assert dispatcher.seen == 0
 
 
-def test_what_has_been_heard_never_goes_back(desk: Dispatcher) -> None:
-    first, second = desk.expect([0]), desk.expect([0])
-    desk.hear(0, Done(second.id))
-    desk.hear(0, Done(first.id))
-    assert desk.seen == second.id
+def test_what_has_been_heard_never_goes_back(dispatcher: Dispatcher) -> None:
+    first, second = dispatcher.expect([0]), dispatcher.expect([0])
+    dispatcher.hear(0, Done(second.id))
+    dispatcher.hear(0, Done(first.id))
+    assert dispatcher.seen == second.id
 
 
-def test_ids_begin_far_from_those_of_the_notebook_before(desk: Dispatcher) -> None:
-    desk.take_up(41)
-    assert desk.next_id() > 541
+def test_ids_begin_far_from_those_of_the_notebook_before(dispatcher: Dispatcher) -> None:
+    dispatcher.take_up(41)
+    assert dispatcher.next_id() > 541
 
 
-def test_a_request_of_another_notebook_keeps_its_id(desk: Dispatcher) -> None:
-    assert desk.expect([0, 1], 41).id == 41
-    desk.hear(0, Done(41))
-    assert desk.busy() == {1}
+def test_a_request_of_another_notebook_keeps_its_id(dispatcher: Dispatcher) -> None:
+    assert dispatcher.expect([0, 1], 41).id == 41
+    dispatcher.hear(0, Done(41))
+    assert dispatcher.busy() == {1}
 
 
-def test_a_dead_rank_answers_with_its_cause(desk: Dispatcher) -> None:
-    with_it, without = desk.expect([0, 1]), desk.expect([0])
-    desk.lose(1, "was killed by SIGKILL")
+def test_a_dead_rank_answers_with_its_cause(dispatcher: Dispatcher) -> None:
+    with_it, without = dispatcher.expect([0, 1]), dispatcher.expect([0])
+    dispatcher.lose(1, "was killed by SIGKILL")
     assert "Rank 1 was killed by SIGKILL. Type %distributed heal" in with_it.failures()[1].message
     assert with_it.waiting_for() == without.waiting_for() == [0]
 
 
-def test_a_world_that_is_left_answers_everything(desk: Dispatcher) -> None:
-    request = desk.expect([0, 1])
-    desk.close("was stopped")
+def test_a_world_that_is_left_answers_everything(dispatcher: Dispatcher) -> None:
+    request = dispatcher.expect([0, 1])
+    dispatcher.close("was stopped")
     assert list(request.failures()) == [0, 1]
 
 
-def test_one_that_ends_well_is_waited_for(desk: Dispatcher) -> None:
-    request, ticks = desk.expect([0]), []
+def test_one_that_ends_well_is_waited_for(dispatcher: Dispatcher) -> None:
+    request, ticks = dispatcher.expect([0]), []
 
     def tick() -> None:
         ticks.append(1)
-        desk.hear(0, Done(request.id))
+        dispatcher.hear(0, Done(request.id))
 
     with InterruptCounter() as presses:
-        desk.wait(request, presses, tick)
+        dispatcher.wait(request, presses, tick)
     assert ticks
 
 
@@ -127,45 +127,45 @@ def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_a_press_goes_to_those_who_have_not_answered(desk: Dispatcher, link: Link) -> None:
-    request = desk.expect([0, 1])
-    desk.hear(0, Done(request.id))
-    link.answer = lambda _, message: desk.hear(1, failed(message.run))
+def test_a_press_goes_to_those_who_have_not_answered(dispatcher: Dispatcher, link: Link) -> None:
+    request = dispatcher.expect([0, 1])
+    dispatcher.hear(0, Done(request.id))
+    link.answer = lambda _, message: dispatcher.hear(1, failed(message.run))
     with InterruptCounter() as presses:
         press()
-        desk.wait(request, presses)
+        dispatcher.wait(request, presses)
     assert link.sent == [([1], Interrupt(request.id))]
     assert request.interrupted
 
 
-def test_a_press_at_the_very_end_still_stops_the_notebook(desk: Dispatcher, link: Link) -> None:
-    request = desk.expect([0])
-    link.answer = lambda _, message: desk.hear(0, Done(message.run))
+def test_a_press_at_the_very_end_still_stops_the_notebook(dispatcher: Dispatcher, link: Link) -> None:
+    request = dispatcher.expect([0])
+    link.answer = lambda _, message: dispatcher.hear(0, Done(message.run))
     with InterruptCounter() as presses:
         press()
         with pytest.raises(Interrupted):
-            desk.wait(request, presses)
+            dispatcher.wait(request, presses)
 
 
-def test_a_second_press_is_sent_on(desk: Dispatcher, link: Link) -> None:
-    request = desk.expect([0])
+def test_a_second_press_is_sent_on(dispatcher: Dispatcher, link: Link) -> None:
+    request = dispatcher.expect([0])
 
     def answer(_ranks: Sequence[int], message: Any) -> None:
         if len(link.sent) == 1:
             press()
         else:
-            desk.hear(0, failed(message.run))
+            dispatcher.hear(0, failed(message.run))
 
     link.answer = answer
     with InterruptCounter() as presses:
         press()
-        desk.wait(request, presses)
+        dispatcher.wait(request, presses)
     assert len(link.sent) == 2
 
 
 @pytest.mark.parametrize(("silent", "why"), [([1], "holds the GIL"), ([], "ignored the interrupt")])
 def test_one_that_does_not_react_is_given_up_and_named(
-    desk: Dispatcher,
+    dispatcher: Dispatcher,
     roster: Roster,
     silent: list[int],
     why: str,
@@ -175,70 +175,70 @@ def test_one_that_does_not_react_is_given_up_and_named(
     monkeypatch.setattr(module, "_INTERRUPT_PATIENCE", 0.3)
     monkeypatch.setattr(module, "_SILENCE", 0.1)
     roster.silent = silent
-    request = desk.expect([0, 1])
-    desk.hear(0, failed(request.id))
+    request = dispatcher.expect([0, 1])
+    dispatcher.hear(0, failed(request.id))
     with InterruptCounter() as presses:
         press()
         with pytest.raises(Interrupted):
-            desk.wait(request, presses)
+            dispatcher.wait(request, presses)
     said = capsys.readouterr().out
     assert said.startswith("Rank 1 does not react to the interrupt")
     assert why in said
     assert "%distributed heal 1" in said
 
 
-def test_an_interrupt_from_elsewhere_goes_to_all_that_run(desk: Dispatcher, link: Link) -> None:
-    first, second = desk.expect([0, 1]), desk.expect([2])
-    desk.hear(1, Done(first.id))
-    desk.interrupt()
+def test_an_interrupt_from_elsewhere_goes_to_all_that_run(dispatcher: Dispatcher, link: Link) -> None:
+    first, second = dispatcher.expect([0, 1]), dispatcher.expect([2])
+    dispatcher.hear(1, Done(first.id))
+    dispatcher.interrupt()
     assert link.sent == [([0], Interrupt(first.id)), ([2], Interrupt(second.id))]
 
 
-def test_a_request_is_sent_to_its_ranks(desk: Dispatcher, link: Link) -> None:
-    request = desk.expect([1, 3])
-    desk.ask(request, Pull(request.id, ["x"]))
+def test_a_request_is_sent_to_its_ranks(dispatcher: Dispatcher, link: Link) -> None:
+    request = dispatcher.expect([1, 3])
+    dispatcher.ask(request, Pull(request.id, ["x"]))
     assert link.sent == [([1, 3], Pull(request.id, ["x"]))]
     assert request.sent is not None
     assert request.sent[0] == Roster.question, "what is asked later comes behind it"
 
 
-def test_values_come_back_and_what_could_not_is_told_once(desk: Dispatcher, tmp_path: Any) -> None:
-    request = desk.expect([0, 1, 2])
+def test_values_come_back_and_what_could_not_is_told_once(dispatcher: Dispatcher, tmp_path: Any) -> None:
+    request = dispatcher.expect([0, 1, 2])
     blob, frames = pack({"x": 1}, tmp_path)
-    desk.hear(0, Done(request.id, blob=blob), frames)
+    dispatcher.hear(0, Done(request.id, blob=blob), frames)
     for rank in (1, 2):
-        desk.hear(rank, Done(request.id, failure=Failure("TransferError", "x is not defined.", "…")))
+        dispatcher.hear(rank, Done(request.id, failure=Failure("TransferError", "x is not defined.", "…")))
     with pytest.raises(TransferError, match=r"^x is not defined \(ranks 1-2\)\.$"):
-        transfer(desk, request, Pull(request.id, ["x"]))
+        transfer(dispatcher, request, Pull(request.id, ["x"]))
     assert unpack_answer(request, 0) == {"x": 1}
 
 
 def test_what_came_of_an_interrupted_transfer_is_let_go(
-    desk: Dispatcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    dispatcher: Dispatcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    request = desk.expect([0, 1])
+    request = dispatcher.expect([0, 1])
     blob, frames = pack(np.zeros(FILE_FROM), tmp_path / "bulk")
     assert Path(blob.path).exists()
-    desk.hear(0, Done(request.id, blob=blob), frames)
+    dispatcher.hear(0, Done(request.id, blob=blob), frames)
     monkeypatch.setattr(InterruptCounter, "pressed", True)
     interrupted = Failure("KeyboardInterrupt", "", "…")
-    threading.Timer(0.05, desk.hear, (1, Done(request.id, failure=interrupted, interrupted=True))).start()
+    threading.Timer(0.05, dispatcher.hear, (1, Done(request.id, failure=interrupted, interrupted=True))).start()
     with pytest.raises(Interrupted):
-        transfer(desk, request, Pull(request.id, ["x"]))
+        transfer(dispatcher, request, Pull(request.id, ["x"]))
     assert not Path(blob.path).exists()
 
 
-def test_an_answer_on_another_thread_ends_the_wait(desk: Dispatcher) -> None:
-    request = desk.expect([0])
-    thread = threading.Timer(0.05, desk.hear, (0, Done(request.id)))
+def test_an_answer_on_another_thread_ends_the_wait(dispatcher: Dispatcher) -> None:
+    request = dispatcher.expect([0])
+    thread = threading.Timer(0.05, dispatcher.hear, (0, Done(request.id)))
     thread.start()
-    transfer(desk, request, Pull(request.id, ["x"]))
+    transfer(dispatcher, request, Pull(request.id, ["x"]))
     thread.join()
-    assert not desk.open()
+    assert not dispatcher.open()
 
 
-def test_what_is_asked_is_what_ranks_know(desk: Dispatcher, link: Link, tmp_path: Any) -> None:
+def test_what_is_asked_is_what_ranks_know(dispatcher: Dispatcher, link: Link, tmp_path: Any) -> None:
     blob, _ = pack(1, tmp_path)
-    request = desk.expect([0])
-    desk.ask(request, Call(request.id, blob, [0]))
+    request = dispatcher.expect([0])
+    dispatcher.ask(request, Call(request.id, blob, [0]))
     assert isinstance(link.sent[0][1], Call)

@@ -37,7 +37,7 @@ class World:
             anything,
             cell=lambda: (self.request, anything),
             tell_panel=lambda: None,
-            chronicle=anything,
+            collective_log=anything,
             seen=lambda: 0,
             look=lambda: None,
             open_requests=list,
