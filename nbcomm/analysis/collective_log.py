@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..protocol import CallRecord, Done
 from . import ladder, timeline
-from .matching import MatchedCall, meetings
+from .matching import MatchedCall, matched_calls
 from .story import Ladder, Past, Timeline
 
 _HEARD = 256
@@ -85,11 +85,11 @@ class CollectiveLog:
         """Return the time from which all steps of all ranks are known. The caller holds the lock."""
         return max(self._since.values(), default=0.0)
 
-    def meetings(self) -> list[MatchedCall]:
+    def matched_calls(self) -> list[MatchedCall]:
         """Return the matched calls of the cell so far."""
         with self._lock:
             steps = {rank: list(own.values()) for rank, own in self._steps.items()}
-        return meetings(steps)
+        return matched_calls(steps)
 
     def past(self) -> tuple[Past, ...]:
         """Return the last cells that have ended, oldest first.
@@ -113,7 +113,7 @@ class CollectiveLog:
             since = self._known_since()
         if told is not None:
             return told
-        met = self.meetings()
+        met = self.matched_calls()
         told = (
             ladder.ladder(size, met, ended=not running),
             timeline.timeline(self._number, windows, met, running=running, since=since),
@@ -128,7 +128,7 @@ class CollectiveLog:
 
 def _read(raw: _Raw) -> Past:
     number, windows, steps, since = raw
-    return _kept(timeline.timeline(number, windows, meetings(steps), running=False, since=since))
+    return _kept(timeline.timeline(number, windows, matched_calls(steps), running=False, since=since))
 
 
 def _kept(line: Timeline) -> Past:

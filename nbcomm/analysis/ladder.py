@@ -19,37 +19,37 @@ def ladder(size: int, met: Sequence[MatchedCall], *, ended: bool) -> Ladder:
         met: the cell's matched calls.
         ended: whether the cell has ended, so that no rank waits any longer.
     """
-    collectives = [meeting for meeting in met if meeting.name not in ("send", "sendrecv")]
+    collectives = [matched for matched in met if matched.name not in ("send", "sendrecv")]
     if not collectives:
         return Ladder()
-    waiting = [meeting for meeting in collectives if meeting.missing]
+    waiting = [matched for matched in collectives if matched.missing]
     group = (waiting or collectives)[-1].group
-    own = sorted((meeting for meeting in collectives if meeting.group == group), key=lambda meeting: meeting.seq)
+    own = sorted((matched for matched in collectives if matched.group == group), key=lambda matched: matched.seq)
     reached: dict[int, int] = {}
-    for meeting in own:
-        for rank in meeting.steps:
-            reached[rank] = max(meeting.seq, reached.get(rank, 0))
+    for matched in own:
+        for rank in matched.steps:
+            reached[rank] = max(matched.seq, reached.get(rank, 0))
     members = own[-1].members
     rungs = tuple(
         Rung(
-            meeting.seq,
-            meeting.name,
-            meeting.line,
-            tuple(_mark(rank, meeting, reached.get(rank, 0), ended=ended) for rank in range(size)),
+            matched.seq,
+            matched.name,
+            matched.line,
+            tuple(_mark(rank, matched, reached.get(rank, 0), ended=ended) for rank in range(size)),
         )
-        for meeting in own[-_RUNGS:]
+        for matched in own[-_RUNGS:]
     )
     return Ladder("world" if len(members) == size else named(members), rungs)
 
 
-def _mark(rank: int, meeting: MatchedCall, reached: int, *, ended: bool) -> str:
-    if rank not in meeting.members:
+def _mark(rank: int, matched: MatchedCall, reached: int, *, ended: bool) -> str:
+    if rank not in matched.members:
         return "out"
-    step = meeting.steps.get(rank)
+    step = matched.steps.get(rank)
     if step is None:
-        return "done" if reached > meeting.seq else "missing"  # old steps are no longer reported
-    if step.name != meeting.name:
+        return "done" if reached > matched.seq else "missing"  # old steps are no longer reported
+    if step.name != matched.name:
         return "other"
     if step.failed:
         return "failed" if ended else "arrived"
-    return "done" if step.ended or (ended and not meeting.missing) else "arrived"
+    return "done" if step.ended or (ended and not matched.missing) else "arrived"

@@ -59,7 +59,7 @@ class MatchedCall:
         return next((step.line for step in self.steps.values() if step.line), "")
 
 
-def meetings(steps: Mapping[int, Sequence[CallRecord]]) -> list[MatchedCall]:
+def matched_calls(steps: Mapping[int, Sequence[CallRecord]]) -> list[MatchedCall]:
     """Pair the ranks' steps, and return the calls in the order in which their first ranks arrived.
 
     Args:
@@ -82,9 +82,9 @@ def meetings(steps: Mapping[int, Sequence[CallRecord]]) -> list[MatchedCall]:
                 src, dst = (rank, step.peer) if step.kind == "send" else (step.peer, rank)
                 key, members, seq = ("message", step.group, src, dst, step.tag, step.first), [src, dst], step.first
             name = "send" if key[0] == "message" else step.name
-            meeting = found.setdefault(key, MatchedCall(name, step.group, members, seq))
-            meeting.steps[rank] = step
-    for key, meeting in found.items():
+            matched = found.setdefault(key, MatchedCall(name, step.group, members, seq))
+            matched.steps[rank] = step
+    for key, matched in found.items():
         if key[0] == "collective":  # if the ranks disagree, the name is what most of them called
-            meeting.name = Counter(step.name for step in meeting.steps.values()).most_common(1)[0][0]
-    return sorted(found.values(), key=lambda meeting: meeting.began)
+            matched.name = Counter(step.name for step in matched.steps.values()).most_common(1)[0][0]
+    return sorted(found.values(), key=lambda matched: matched.began)

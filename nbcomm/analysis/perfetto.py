@@ -14,7 +14,7 @@ from typing import Any
 
 from ..errors import SpecError
 from ..protocol import Done, RankPlacement
-from .matching import MatchedCall, meetings
+from .matching import MatchedCall, matched_calls
 
 _TOTAL = ("all_gather", "all_gather_into_tensor", "gather")
 """The collectives whose size is what a rank has at the end: every rank's data."""
@@ -47,15 +47,15 @@ def write(file: Path, places: list[RankPlacement], cell: int, code: str, answers
         answers: each rank's answer at the cell's end.
     """
     known = {rank: done for rank, done in answers.items() if done.began}
-    met = meetings({rank: done.steps for rank, done in known.items()})
+    met = matched_calls({rank: done.steps for rank, done in known.items()})
     events = [event for place in places for event in _names(place)]
     at = {place.rank: {"pid": place.node_rank, "tid": place.rank} for place in places}
     zero = min((done.began for done in known.values()), default=0.0)
     for rank, done in known.items():
         events.append(_slice(f"cell {cell}", "cell", done.began - zero, done.seconds, at[rank], {"code": code}))
-    for meeting in met:
-        for rank in meeting.steps:
-            events += _step(meeting, rank, known[rank], zero, at[rank])
+    for matched in met:
+        for rank in matched.steps:
+            events += _step(matched, rank, known[rank], zero, at[rank])
     dropped = sum(max(0, done.dropped) for done in known.values())
     content = {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"cell": cell, "dropped": dropped}}
     file.write_text(json.dumps(content), encoding="utf-8")
@@ -86,30 +86,30 @@ def bandwidths(name: str, nbytes: int, seconds: float, n: int) -> tuple[float, f
     return algorithm, algorithm * factor
 
 
-def _step(meeting: MatchedCall, rank: int, done: Done, zero: float, track: dict[str, int]) -> list[dict[str, Any]]:
-    step = meeting.steps[rank]
+def _step(matched: MatchedCall, rank: int, done: Done, zero: float, track: dict[str, int]) -> list[dict[str, Any]]:
+    step = matched.steps[rank]
     ended = step.ended or done.began + done.seconds
-    last = max((other.ended for other in meeting.steps.values()), default=0.0)
-    seconds = max(0.0, (last or ended) - meeting.met) if not meeting.missing else 0.0
-    nbytes = max(other.nbytes for other in meeting.steps.values())
-    algorithm, bus = bandwidths(step.name, nbytes, seconds, len(meeting.members))
+    last = max((other.ended for other in matched.steps.values()), default=0.0)
+    seconds = max(0.0, (last or ended) - matched.met) if not matched.missing else 0.0
+    nbytes = max(other.nbytes for other in matched.steps.values())
+    algorithm, bus = bandwidths(step.name, nbytes, seconds, len(matched.members))
     told = {
-        "sequence number": meeting.seq,
-        "ranks": meeting.members,
-        "line": meeting.line,
+        "sequence number": matched.seq,
+        "ranks": matched.members,
+        "line": matched.line,
         "bytes": step.nbytes,
         "algorithm bandwidth (GB/s)": round(algorithm, 6),
         "bus bandwidth (GB/s)": round(bus, 6),
         "failed": step.failed,
-        "missing": meeting.missing,
+        "missing": matched.missing,
     }
     events = [_slice(step.name, "collective", step.began - zero, ended - step.began, track, told)]
     if step.kind == "collective":
-        wait = min(meeting.met, ended) - step.began
+        wait = min(matched.met, ended) - step.began
         if wait > 0:
             events.append(_slice("waiting", "waiting", step.began - zero, wait, track))
-        if ended > meeting.met:
-            events.append(_slice("transfer", "transfer", meeting.met - zero, ended - meeting.met, track))
+        if ended > matched.met:
+            events.append(_slice("transfer", "transfer", matched.met - zero, ended - matched.met, track))
     return events
 
 

@@ -54,15 +54,15 @@ def straggler(met: Sequence[MatchedCall], *, more: bool = False) -> tuple[int | 
         met: the cell's matched calls.
         more: whether the cell made earlier calls that are no longer known.
     """
-    shared = [meeting for meeting in met if len(meeting.members) > 1 and not meeting.missing]
+    shared = [matched for matched in met if len(matched.members) > 1 and not matched.missing]
     last: dict[int, int] = {}
     waited: dict[int, dict[int, float]] = {}
-    for meeting in shared:
-        late = max(meeting.steps, key=lambda rank: meeting.steps[rank].began)
+    for matched in shared:
+        late = max(matched.steps, key=lambda rank: matched.steps[rank].began)
         last[late] = last.get(late, 0) + 1
-        for rank, step in meeting.steps.items():
+        for rank, step in matched.steps.items():
             each = waited.setdefault(late, {})
-            each[rank] = each.get(rank, 0.0) + max(0.0, meeting.met - _asked(step))
+            each[rank] = each.get(rank, 0.0) + max(0.0, matched.met - _asked(step))
     if not waited:
         return None, ""
     worst = max(waited, key=lambda rank: max(waited[rank].values()))
@@ -95,12 +95,12 @@ def _bar(
     mine = (each for each in met if rank in each.steps and _asked(each.steps[rank]) < math.inf)
     own = sorted(mine, key=lambda each: _asked(each.steps[rank]))
     later = [*(_asked(each.steps[rank]) for each in own[1:]), None]
-    for meeting, following in zip(own, later, strict=False):
-        step = meeting.steps[rank]
-        asked, until = _asked(step), step.ended or _until(meeting, step, following, ended, running=running)
-        call = f"{step.name} #{meeting.seq}", step.line or meeting.line, step.nbytes
-        add("waiting", asked, min(meeting.met, until), call)
-        add("transfer", max(asked, meeting.met), until, call)
+    for matched, following in zip(own, later, strict=False):
+        step = matched.steps[rank]
+        asked, until = _asked(step), step.ended or _until(matched, step, following, ended, running=running)
+        call = f"{step.name} #{matched.seq}", step.line or matched.line, step.nbytes
+        add("waiting", asked, min(matched.met, until), call)
+        add("transfer", max(asked, matched.met), until, call)
     if ended > at:
         spans.append(Span("compute", at - zero, ended - zero))
     return tuple(_joined(spans))
@@ -111,10 +111,10 @@ def _asked(step: CallRecord) -> float:
     return step.asked or step.began
 
 
-def _until(meeting: MatchedCall, step: CallRecord, later: float | None, ended: float, *, running: bool) -> float:
+def _until(matched: MatchedCall, step: CallRecord, later: float | None, ended: float, *, running: bool) -> float:
     """Estimate when a call ended that has no recorded end: it goes on, it failed, or C++ waited for it (DDP's)."""
     goes_on = later is None and (running or step.failed)
-    return min(ended, ended if later is None else later, ended if goes_on else meeting.met)
+    return min(ended, ended if later is None else later, ended if goes_on else matched.met)
 
 
 def _joined(spans: Sequence[Span]) -> list[Span]:

@@ -65,11 +65,11 @@ class Verdict:
         return bool(self.stuck)
 
 
-def judge(standings: Mapping[int, RankReport]) -> Verdict:
+def judge(reports: Mapping[int, RankReport]) -> Verdict:
     """Judge the reports of all ranks of a world.
 
     Args:
-        standings: every rank of the world, by rank, all in one generation.
+        reports: every rank of the world, by rank, all in one generation.
 
     >>> from nbcomm.protocol import CollectiveState
     >>> barrier = PendingCall("collective", "barrier", "0", [0, 1], 1, "", "line 1: barrier()", 0.0)
@@ -80,9 +80,9 @@ def judge(standings: Mapping[int, RankReport]) -> Verdict:
     >>> print(judge(reports).text)  # doctest: +ELLIPSIS
     barrier #1 of the world (line 1: barrier()) can never complete: rank 0 waits in it, but rank 1 has finished ...
     """
-    if not any(standing.waits for standing in standings.values()):
+    if not any(standing.waits for standing in reports.values()):
         return Verdict()
-    world = WorldReport(standings)
+    world = WorldReport(reports)
     waits = [
         Wait(rank, [need.op for need in needs], sorted(set().union(*(need.missing for need in needs))))
         for rank, needs in world.needs.items()
@@ -92,18 +92,18 @@ def judge(standings: Mapping[int, RankReport]) -> Verdict:
     return Verdict(waits, list(world.vain), *_why(world))
 
 
-def of_threads(standings: Mapping[int, RankReport]) -> str:
+def of_threads(reports: Mapping[int, RankReport]) -> str:
     """Say which threads wait for ranks while their rank's main thread waits for a thread; often empty.
 
     This is no verdict: the main thread's wait may have a timeout, and it may do anything after that.
 
     Args:
-        standings: as in `judge`.
+        reports: as in `judge`.
     """
-    if not any(standing.doing.beside for standing in standings.values()):
+    if not any(standing.doing.beside for standing in reports.values()):
         return ""
-    world, parts = WorldReport(standings), []
-    for rank, standing in sorted(standings.items()):
+    world, parts = WorldReport(reports), []
+    for rank, standing in sorted(reports.items()):
         for op in standing.doing.beside if standing.state == "running" else ():
             need = Need(op, world.missing(rank, op))
             if need.missing:

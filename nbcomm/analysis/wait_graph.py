@@ -104,12 +104,12 @@ class WorldReport:
         vain: the needs of the ranks that wait forever.
     """
 
-    def __init__(self, standings: Mapping[int, RankReport]) -> None:
-        self.size = len(standings)
-        self.ranks = dict(sorted(standings.items()))
+    def __init__(self, reports: Mapping[int, RankReport]) -> None:
+        self.size = len(reports)
+        self.ranks = dict(sorted(reports.items()))
         self._messages: dict[tuple[int, str], dict[tuple[str, int | None, int], int]] = {}
         self._absent: dict[tuple[str, int, tuple[int, ...]], frozenset[int]] = {}
-        for op in [op for standing in standings.values() for op in standing.waits]:
+        for op in [op for standing in reports.values() for op in standing.waits]:
             for rank in {*op.members, *([] if op.peer is None else [op.peer])} - self.ranks.keys():
                 self.ranks[rank] = RankReport(rank, "running")  # nothing is known about it, so it may do anything
         self.needs = {

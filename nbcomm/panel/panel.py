@@ -167,8 +167,8 @@ class Panel:
         self.offer_views()
         if self._widget is None and not self._closed and in_kernel():
             self._widget = open_widget(_HERE / "js" / "panel.js", self._current)
-            presses = ButtonClicks(self._actions, functools.partial(quietly, self._widget.send))
-            self._widget.on_msg(lambda _widget, content, _buffers: presses.hear(content))
+            clicks = ButtonClicks(self._actions, functools.partial(quietly, self._widget.send))
+            self._widget.on_msg(lambda _widget, content, _buffers: clicks.hear(content))
 
     def _flush(self) -> None:
         """Send the next message, or schedule it for when it may be sent. The caller holds the lock."""

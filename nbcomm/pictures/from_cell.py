@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..analysis.matching import MatchedCall, meetings
+from ..analysis.matching import MatchedCall, matched_calls
 from ..protocol import CallRecord
 from ..rank_spec import capital, named
 from ..short_repr import told_apart
@@ -39,14 +39,14 @@ def plans(
     Returns:
         The plans in the order of the cell, and sentences about what is not drawn; often empty.
     """
-    found = [meeting for meeting in meetings(steps) if _SPELLED.get(meeting.name, meeting.name) in NAMES]
-    known = [meeting for meeting in found if all(step.how is not None for step in meeting.steps.values())]
+    found = [matched for matched in matched_calls(steps) if _SPELLED.get(matched.name, matched.name) in NAMES]
+    known = [matched for matched in found if all(step.how is not None for step in matched.steps.values())]
     dropped = dropped or {}
     more = max([0, *dropped.values()])
     untold = sorted(rank for rank, number in dropped.items() if number < 0)
     since = {rank: own[0].began if own else 0.0 for rank, own in steps.items() if dropped.get(rank)}
     since.update(dict.fromkeys(untold, float("inf")))
-    made = [_plan(meeting, [rank for rank in since if meeting.began < since[rank]]) for meeting in known[:MOST]]
+    made = [_plan(matched, [rank for rank in since if matched.began < since[rank]]) for matched in known[:MOST]]
     rest = [f"What {named(untold)} did is not known: nbcomm failed to report it."] if untold else []
     if made:
         left = len(found) - len(made) + more
@@ -65,31 +65,31 @@ def _counted(met: Sequence[MatchedCall]) -> str:
     return f"{len(met)} collectives" if len(met) > 1 else met[0].name
 
 
-def _plan(meeting: MatchedCall, unknown: Sequence[int]) -> Plan:
-    ranks, how, name = meeting.members, _how(meeting), _SPELLED.get(meeting.name, meeting.name)
-    had = _told_apart({rank: step.before or [] for rank, step in meeting.steps.items()})
+def _plan(matched: MatchedCall, unknown: Sequence[int]) -> Plan:
+    ranks, how, name = matched.members, _how(matched), _SPELLED.get(matched.name, matched.name)
+    had = _told_apart({rank: step.before or [] for rank, step in matched.steps.items()})
     # If shares differ in length, no rank knew where one ends and the next begins.
-    uneven = len({step.how.get("each") for step in meeting.steps.values() if step.how}) > 1
-    got = _told_apart({rank: _got(step, whole=uneven) for rank, step in meeting.steps.items()})
+    uneven = len({step.how.get("each") for step in matched.steps.values() if step.how}) > 1
+    got = _told_apart({rank: _got(step, whole=uneven) for rank, step in matched.steps.items()})
     before = {rank: _cells(texts, [(rank,)]) for rank, texts in had.items()}
     after = {rank: _cells(texts, sources_of(name, rank, ranks, how)) for rank, texts in got.items()}
     nothing = dict.fromkeys(ranks, ())
     plan = assemble(name, ranks, how, {**nothing, **before}, {**nothing, **after})
-    since = meeting.began
-    arrivals = {rank: step.began - since for rank, step in meeting.steps.items()}
-    missing = [rank for rank in meeting.missing if rank not in unknown]
-    unknown = [rank for rank in meeting.missing if rank in unknown]
+    since = matched.began
+    arrivals = {rank: step.began - since for rank, step in matched.steps.items()}
+    missing = [rank for rank in matched.missing if rank not in unknown]
+    unknown = [rank for rank in matched.missing if rank in unknown]
     plan = replace(plan, arrivals=arrivals, missing=tuple(missing))
-    failed = [rank for rank, step in meeting.steps.items() if step.failed]
-    others = meeting.others.items()
+    failed = [rank for rank, step in matched.steps.items() if step.failed]
+    others = matched.others.items()
     notes = [
-        meeting.line if len(meeting.line) <= _LINE else meeting.line[: _LINE - 1] + "…",
+        matched.line if len(matched.line) <= _LINE else matched.line[: _LINE - 1] + "…",
         f"{named(missing)} did not arrive." if missing else "" if unknown else lateness(plan),
         f"What {named(unknown)} did there is not kept." if unknown else "",
         *(f"{capital(named(ranks))} called {other} in its place." for other, ranks in others),
         f"It failed on {named(failed)}." if failed else "",
     ]
-    title = f"{plan.title.replace(name, meeting.name, 1)} · #{meeting.seq}"
+    title = f"{plan.title.replace(name, matched.name, 1)} · #{matched.seq}"
     return replace(plan, title=title, notes=tuple(note for note in notes if note))
 
 
@@ -98,14 +98,14 @@ def _got(step: CallRecord, *, whole: bool) -> Sequence[str]:
     return (step.how or {}).get("whole", texts) if whole else texts
 
 
-def _how(meeting: MatchedCall) -> How:
-    said = [(rank, step.how) for rank, step in meeting.steps.items() if step.how]
+def _how(matched: MatchedCall) -> How:
+    said = [(rank, step.how) for rank, step in matched.steps.items() if step.how]
     how = said[0][1] if said else {}
-    first = meeting.members[0]
+    first = matched.members[0]
     pairs: tuple[tuple[int, int], ...] = ()
-    if meeting.name == "sendrecv":
+    if matched.name == "sendrecv":
         pairs = tuple((rank, each["dst"]) for rank, each in said if "dst" in each)
-    src, dst = (meeting.members if meeting.name == "send" else (how.get("src", first), how.get("dst", first)))[:2]
+    src, dst = (matched.members if matched.name == "send" else (how.get("src", first), how.get("dst", first)))[:2]
     return How(
         op=how.get("op", "sum"),
         src=src,

@@ -8,7 +8,7 @@ import pytest
 
 from nbcomm.analysis import collective_log
 from nbcomm.analysis.collective_log import CollectiveLog
-from nbcomm.analysis.matching import meetings
+from nbcomm.analysis.matching import matched_calls
 from nbcomm.analysis.story import Ladder, Past, Span, Timeline
 from nbcomm.analysis.timeline import timeline
 from nbcomm.protocol import Done
@@ -59,7 +59,7 @@ def test_a_stretch_has_the_line_and_the_data_of_its_call() -> None:
         rank: [step("all_reduce", 1, began, 3.1, members=[0, 1], line="line 2: all_reduce(x)", nbytes=8)]
         for rank, began in enumerate((1.0, 3.0))
     }
-    made = timeline(7, {0: (0.0, 4.0), 1: (0.0, 4.0)}, meetings(steps), running=False)
+    made = timeline(7, {0: (0.0, 4.0), 1: (0.0, 4.0)}, matched_calls(steps), running=False)
     waits = made.spans[0][1]
     assert (waits.kind, waits.name, waits.line, waits.nbytes) == (
         "waiting",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.analysis.matching import MatchedCall, meetings
+from nbcomm.analysis.matching import MatchedCall, matched_calls
 from nbcomm.pictures import from_cell
 from nbcomm.protocol import CallRecord
 
@@ -22,7 +22,7 @@ def test_a_collective_is_one_meeting_and_so_is_a_message() -> None:
         2: [step("all_reduce", 1, 1.1, 1.5)],
         3: [step("all_reduce", 1, 1.4, 1.5), step("recv", 1, 1.9, 2.1, **{**message, "kind": "recv"}, peer=0)],
     }
-    first, second = meetings(steps)
+    first, second = matched_calls(steps)
     assert (first.name, first.seq, first.missing, first.began, first.met) == ("all_reduce", 1, [], 1.0, 1.4)
     assert (second.name, second.members, sorted(second.steps), second.began) == ("send", [0, 3], [0, 3], 1.9)
 
@@ -33,43 +33,47 @@ def test_who_never_came_is_missing_and_groups_count_for_themselves() -> None:
         0: [step("barrier", 1, 1.0), step("barrier", 1, 2.0, 2.1, **pair)],
         1: [step("barrier", 1, 2.0, 2.1, **pair)],
     }
-    world, group = meetings(steps)
+    world, group = matched_calls(steps)
     assert world.missing == [1, 2, 3]
     assert world.met == float("inf")
     assert group.missing == []
 
 
 def test_a_receive_from_anyone_that_never_ended_is_nobodys() -> None:
-    assert meetings({0: [step("recv", 1, 1.0, kind="recv", peer=None)]}) == []
+    assert matched_calls({0: [step("recv", 1, 1.0, kind="recv", peer=None)]}) == []
 
 
 def test_who_called_something_else_and_where() -> None:
     steps = {2: step("broadcast", 1, 1.0), 0: step("broadcast", 1, 1.5), 1: step("all_reduce", 1, 1.2, line="line 4")}
     steps[3] = step("recv", 1, 1.0, kind="recv", peer=0)
-    meeting = MatchedCall("all_reduce", "world", WORLD, 1, steps)
-    assert meeting.others == {"broadcast": [0, 2]}
-    assert meeting.line == "line 4"
+    matched = MatchedCall("all_reduce", "world", WORLD, 1, steps)
+    assert matched.others == {"broadcast": [0, 2]}
+    assert matched.line == "line 4"
     assert MatchedCall("barrier", "world", WORLD, 1, {0: step("barrier", 1, 1.0)}).line == ""
 
 
-def test_a_meeting_is_what_most_ranks_called_there() -> None:
-    (met,) = meetings({0: [step("all_reduce", 1, 1.0)], 1: [step("barrier", 1, 1.0)], 2: [step("barrier", 1, 1.0)]})
+def test_a_matched_call_is_what_most_ranks_called_there() -> None:
+    (met,) = matched_calls(
+        {0: [step("all_reduce", 1, 1.0)], 1: [step("barrier", 1, 1.0)], 2: [step("barrier", 1, 1.0)]}
+    )
     assert (met.name, met.others) == ("barrier", {"all_reduce": [0]})
 
 
-def test_meetings_are_in_the_order_in_which_they_began() -> None:
+def test_matched_calls_are_in_the_order_in_which_they_began() -> None:
     late = {"group": "pair", "members": [0, 1]}
-    met = meetings({0: [step("barrier", 1, 5.0, **late)], 2: [step("all_reduce", 1, 2.0)], 3: [step("gather", 2, 3.0)]})
+    met = matched_calls(
+        {0: [step("barrier", 1, 5.0, **late)], 2: [step("all_reduce", 1, 2.0)], 3: [step("gather", 2, 3.0)]}
+    )
     assert [each.name for each in met] == ["all_reduce", "gather", "barrier"]
 
 
 def test_what_follows_a_receive_from_anyone_that_never_ended_is_told() -> None:
     steps = {0: [step("recv", 1, 1.0, kind="recv", peer=None), step("barrier", 1, 2.0)]}
-    assert [met.name for met in meetings(steps)] == ["barrier"]
+    assert [met.name for met in matched_calls(steps)] == ["barrier"]
 
 
 def test_ranks_that_are_alone_in_groups_of_one_name_do_not_meet() -> None:
-    met = meetings({rank: [step("barrier", 1, 1.0, group="own", members=[rank])] for rank in (0, 1)})
+    met = matched_calls({rank: [step("barrier", 1, 1.0, group="own", members=[rank])] for rank in (0, 1)})
     assert [(each.members, sorted(each.steps)) for each in met] == [([0], [0]), ([1], [1])]
 
 
@@ -84,7 +88,7 @@ def test_a_message_is_one_of_a_sender_a_receiver_a_group_a_tag_and_a_number(
     def end(kind: str, peer: int, first: int = 1, **more: Any) -> CallRecord:
         return step(kind, first, 1.0, 2.0, **{"kind": kind, "peer": peer, "tag": 7, **more})
 
-    met = meetings({0: [end("send", 1)], 1: [end("recv", **{"peer": 0, **receive})]})
+    met = matched_calls({0: [end("send", 1)], 1: [end("recv", **{"peer": 0, **receive})]})
     assert [rank for each in met for rank in each.missing] == missing
     assert all(each.name == "send" and each.seq in (1, receive.get("first")) for each in met)
 
@@ -94,7 +98,7 @@ def test_the_rings_of_sendrecv_are_counted_by_each_rank() -> None:
         0: [step("sendrecv", 4, 1.0, 1.5), step("sendrecv", 6, 2.0, 2.5)],
         1: [step("sendrecv", 9, 1.2, 1.5), step("barrier", 1, 1.7, 1.8), step("sendrecv", 11, 2.2, 2.5)],
     }
-    rings = [met for met in meetings(steps) if met.name == "sendrecv"]
+    rings = [met for met in matched_calls(steps) if met.name == "sendrecv"]
     assert [(met.seq, sorted(met.steps), met.began, met.met) for met in rings] == [
         (1, [0, 1], 1.0, math.inf),
         (2, [0, 1], 2.0, math.inf),

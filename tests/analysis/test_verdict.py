@@ -555,10 +555,10 @@ VAIN = "so it waits forever: press ■ to end the cell"
     ],
 )
 def test_a_thread_that_its_rank_waits_for_is_told_and_never_judged(others, said):
-    standings = world(joins(coll(1)), *others)
-    assert not judge(standings).hopeless
+    reports = world(joins(coll(1)), *others)
+    assert not judge(reports).hopeless
     where = "all_reduce #1 of the world (line 2: all_reduce(x))"
-    assert of_threads(standings) == f"waiting for a thread of rank 0 (mine), which waits in {where}: {said}"
+    assert of_threads(reports) == f"waiting for a thread of rank 0 (mine), which waits in {where}: {said}"
 
 
 def test_a_thread_that_receives_from_anyone_misses_the_others():
@@ -593,11 +593,11 @@ def test_threads_that_wait_for_nobody_are_not_told():
     ids=["a collective", "a ring", "a chain", "from anyone"],
 )
 def test_64_ranks_are_judged_in_milliseconds(ranks):
-    standings = world(*ranks)
+    reports = world(*ranks)
     took = []
     for _ in range(5):
         began = time.perf_counter()
-        judge(standings)
+        judge(reports)
         took.append(time.perf_counter() - began)
     assert min(took) < 0.05  # it takes 2 to 7 ms; a busy machine is no reason to fail
 
@@ -610,7 +610,7 @@ def glances(play: Play, tape: Tape, *, torn: bool) -> tuple[dict[int, RankReport
 
     ``torn``: a rank looks what it waits for, has threads, and has issued at three moments, one after the other.
     """
-    standings, moves = {}, []
+    reports, moves = {}, []
     for rank in range(len(play.programs)):
         moments = sorted(tape.below(len(play.history)) for _ in range(3))
         first, second, third = (play.history[moment if torn else moments[0]][rank] for moment in moments)
@@ -618,9 +618,9 @@ def glances(play: Play, tape: Tape, *, torn: bool) -> tuple[dict[int, RankReport
         doing = CollectiveState(
             counts.issued, counts.sent, counts.received, standing.doing.waits, standing.doing.line, threads
         )
-        standings[rank] = RankReport(rank, standing.state, standing.note, doing)
+        reports[rank] = RankReport(rank, standing.state, standing.note, doing)
         moves.append(first.moves)
-    return standings, moves
+    return reports, moves
 
 
 @pytest.mark.parametrize("anyone", [False, True], ids=["by name", "from anyone too"])
@@ -635,8 +635,8 @@ def test_who_is_said_to_wait_in_vain_never_moves_again(anyone):
         moments = Tape(hashlib.shake_256(choices).digest(200))  # as random as can be: many looks at one play
         for _ in range(8):
             # A receive from anyone that meets its sender between two looks is no more what it was.
-            standings, moves = glances(play, moments, torn=not anyone)
-            for rank in judge(standings).stuck:
+            reports, moves = glances(play, moments, torn=not anyone)
+            for rank in judge(reports).stuck:
                 assert moves[rank] == play.moves[rank]
                 told += 1
 

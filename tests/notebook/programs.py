@@ -127,7 +127,7 @@ class Play:
             for number, strand in enumerate(strands)
             if not strand.ended and (strand.stuck is None or self.complete(strand.stuck))
         ]
-        return moves + [("meet", i, j) for i, j in self.meetings()]
+        return moves + [("meet", i, j) for i, j in self.matched_calls()]
 
     def choose(self, choice: tuple[str, int, int]) -> None:
         what, first, second = choice
@@ -136,7 +136,7 @@ class Play:
         else:
             self._move(first, second)
 
-    def meetings(self) -> list[tuple[int, int]]:
+    def matched_calls(self) -> list[tuple[int, int]]:
         """The receives from anyone that could take a message now: each sender's first for which no receive stands."""
         if not self.announced:
             return []

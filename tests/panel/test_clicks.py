@@ -20,7 +20,7 @@ class Page:
 
     def __init__(self, now: float = 100.0) -> None:
         self.log: list[Any] = []
-        self.presses = ButtonClicks(
+        self.clicks = ButtonClicks(
             {"heal": self.heal, "fail": self.fail, "break": self.interrupted}, self.log.append, wall=lambda: now
         )
 
@@ -37,7 +37,7 @@ class Page:
 
 def test_it_is_heard_then_done() -> None:
     page = Page()
-    page.presses.hear(pressing())
+    page.clicks.hear(pressing())
     assert page.log == [
         {"kind": "heard", "token": "t"},
         "healing",
@@ -55,34 +55,34 @@ def test_it_is_heard_then_done() -> None:
 )
 def test_what_goes_wrong_is_the_sentence(action: str, says: str) -> None:
     page = Page()
-    page.presses.hear(pressing(action))
+    page.clicks.hear(pressing(action))
     assert page.log[-1] == {"kind": "done", "token": "t", "text": says, "ok": False}
 
 
 def test_a_click_that_is_heard_twice_is_done_once() -> None:
     page = Page()
     for _ in range(2):
-        page.presses.hear(pressing())
+        page.clicks.hear(pressing())
     assert page.log.count("healing") == 1
     assert len(page.log) == 3
 
 
 def test_a_click_that_is_heard_late_is_dropped_without_a_word() -> None:
     page = Page(now=100.0 + PATIENCE + 0.01)
-    page.presses.hear(pressing())
+    page.clicks.hear(pressing())
     assert page.log == []
 
 
 def test_a_click_from_a_clock_ahead_of_the_kernels_counts() -> None:
     page = Page(now=99.9)
-    page.presses.hear(pressing())
+    page.clicks.hear(pressing())
     assert "healing" in page.log
 
 
 @pytest.mark.parametrize("at", [math.nan, math.inf, -math.inf, 10**400, 101.5, 1e18, "100.0", None, [100.0], True])
 def test_a_click_at_no_time_that_can_be_is_dropped_without_a_word(at: object) -> None:
     page = Page()
-    page.presses.hear(pressing() | {"at": at})
+    page.clicks.hear(pressing() | {"at": at})
     assert page.log == []
 
 
@@ -91,14 +91,14 @@ def test_a_click_at_no_time_that_can_be_is_dropped_without_a_word(at: object) ->
 )
 def test_what_is_no_press_is_ignored(content: object) -> None:
     page = Page()
-    page.presses.hear(content)
+    page.clicks.hear(content)
     assert page.log == []
 
 
 def test_its_age_is_judged_when_the_main_thread_is_free() -> None:
     now, later, log = [100.0], [], []
-    presses = ButtonClicks({"heal": lambda: "healed"}, log.append, on_main=later.append, wall=lambda: now[0])
-    presses.hear(pressing())
+    clicks = ButtonClicks({"heal": lambda: "healed"}, log.append, on_main=later.append, wall=lambda: now[0])
+    clicks.hear(pressing())
     assert log == []
     now[0] = 200.0
     later[0]()
@@ -113,8 +113,8 @@ def test_what_another_thread_hears_is_done_on_the_kernels_main_thread(monkeypatc
 
     monkeypatch.setattr("IPython.core.getipython.get_ipython", lambda: Shell)
     page = Page()
-    page.presses = ButtonClicks({"heal": page.heal}, page.log.append, wall=lambda: 100.0)
-    thread = threading.Thread(target=page.presses.hear, args=[pressing()])
+    page.clicks = ButtonClicks({"heal": page.heal}, page.log.append, wall=lambda: 100.0)
+    thread = threading.Thread(target=page.clicks.hear, args=[pressing()])
     thread.start()
     thread.join(10)
     assert page.log == []

@@ -459,7 +459,7 @@ HUGE = (
     Huge(
         "the line of a collective, in 600 of them",
         f"get_ipython().run_cell_magic('distributed', '', \"for _ in range(600): {_LONG}; all_reduce(rank)\")\n"
-        "assert max(len(each.line) for each in session._executor.collective_log.meetings()) < 400",
+        "assert max(len(each.line) for each in session._executor.collective_log.matched_calls()) < 400",
         "the end of the line, in the panel, pictures and traces",
     ),
     Huge(

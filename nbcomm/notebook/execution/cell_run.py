@@ -94,7 +94,7 @@ class CellExecutor:
         buffers: Sequence[Any] = (),
     ) -> PendingRequest:
         """Run something on ranks, between two fences, and show its output; raise what it raised."""
-        with InterruptCounter() as presses:
+        with InterruptCounter() as interrupts:
             busy = sorted(self._dispatcher.busy())
             if busy and self._generations.due:  # the groups need all of them
                 who = rank_specs.named(busy)
@@ -103,15 +103,15 @@ class CellExecutor:
                     "must re-form their process groups before the next cell; nothing was run. Wait for it, or type "
                     f"%distributed heal {rank_specs.fold(busy)} to replace {'it' if len(busy) == 1 else 'them'}."
                 )
-            self._generations.renew(lambda: presses.pressed)
-            if presses.pressed:
+            self._generations.renew(lambda: interrupts.pressed)
+            if interrupts.pressed:
                 raise Interrupted
             # Ids are in the order of the requests, and the forming of groups has had one: see `HangWatch._find_lost`.
             message = structs.replace(message, id=self._dispatcher.next_id())
             request = self._dispatcher.expect(message.ranks, message.id)
             self.begin(request, output, message.number if isinstance(message, Run) else None)
             self._dispatcher.ask(request, message, buffers)
-            self.finish(request, output, presses, aftermath)
+            self.finish(request, output, interrupts, aftermath)
         return request
 
     def begin(self, request: PendingRequest, output: CellOutput, number: int | None = 0) -> None:
@@ -130,7 +130,7 @@ class CellExecutor:
         self,
         request: PendingRequest,
         output: CellOutput,
-        presses: InterruptCounter,
+        interrupts: InterruptCounter,
         aftermath: Aftermath = lambda _: None,
     ) -> None:
         """Show the output until the request has ended on all ranks.
@@ -140,14 +140,16 @@ class CellExecutor:
             Interrupted: ■ was pressed.
         """
         with self._run.ending():
-            self._finish(request, output, presses, aftermath)
+            self._finish(request, output, interrupts, aftermath)
 
     def _finish(
-        self, request: PendingRequest, output: CellOutput, presses: InterruptCounter, aftermath: Aftermath
+        self, request: PendingRequest, output: CellOutput, interrupts: InterruptCounter, aftermath: Aftermath
     ) -> None:
         failures: dict[int, Failure] = {}
         try:
-            self._dispatcher.wait(request, presses, partial(self._dispatcher.questions.tick, request, output, presses))
+            self._dispatcher.wait(
+                request, interrupts, partial(self._dispatcher.questions.tick, request, output, interrupts)
+            )
             failures = request.failures()
         finally:
             self.cell = None
@@ -163,9 +165,9 @@ class CellExecutor:
                 self._settle(bool(failures))
             self._generations.look_back(answers)
             if not request.waiting_for():
-                presses.again()  # those that were meant for the cell
+                interrupts.again()  # those that were meant for the cell
                 with suppress(StateError, Interrupted):  # the next cell tries again, and reports it
-                    self._generations.renew(presses.again if presses.pressed else lambda: presses.pressed)
+                    self._generations.renew(interrupts.again if interrupts.pressed else lambda: interrupts.pressed)
             with self._faults.beside("its pictures or its trace could not be made", _print):
                 aftermath(answers)
             _tell_notes(answers)
@@ -175,7 +177,7 @@ class CellExecutor:
             if len(interrupted) == len(failures) and request.interrupted:
                 raise Interrupted(f"the cell was interrupted on {rank_specs.named(interrupted)}.")
             raise error
-        if presses.pressed:
+        if interrupts.pressed:
             raise Interrupted  # after its end: the notebook must still stop here
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────

@@ -126,7 +126,9 @@ class Dispatcher:
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
 
-    def wait(self, request: PendingRequest, presses: InterruptCounter, tick: Callable[[], None] = lambda: None) -> None:
+    def wait(
+        self, request: PendingRequest, interrupts: InterruptCounter, tick: Callable[[], None] = lambda: None
+    ) -> None:
         """Wait for all answers. An interrupt is passed on to the ranks, and waited for.
 
         Raises:
@@ -134,19 +136,21 @@ class Dispatcher:
         """
         while not request.wait(TICK):
             tick()
-            if presses.pressed:
-                self._wait_interrupted(request, tick, presses)
+            if interrupts.pressed:
+                self._wait_interrupted(request, tick, interrupts)
                 break
-        if presses.pressed and not request.failures():
+        if interrupts.pressed and not request.failures():
             raise Interrupted  # it ended well at the last moment: the notebook must still stop here
 
-    def _wait_interrupted(self, request: PendingRequest, tick: Callable[[], None], presses: InterruptCounter) -> None:
+    def _wait_interrupted(
+        self, request: PendingRequest, tick: Callable[[], None], interrupts: InterruptCounter
+    ) -> None:
         request.interrupted = True
         self._link().send(request.waiting_for(), Interrupt(request.id))
         began = time.monotonic()
         while not request.wait(TICK):
             tick()
-            if presses.again():
+            if interrupts.again():
                 self._link().send(request.waiting_for(), Interrupt(request.id))
             stuck, waited = request.waiting_for(), time.monotonic() - began
             deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []

@@ -177,21 +177,21 @@ class HangWatch:
         if self._generations.ending_for(request) > _SHOW_AFTER and output is not None:
             output.notice(self._deaf_to_the_end(request.waiting_for()))
             return
-        standings = {rank: self._standing(rank, request, answers) for rank in self._roster.ranks}
-        cut = _cut_off(standings)
+        reports = {rank: self._standing(rank, request, answers) for rank in self._roster.ranks}
+        cut = _cut_off(reports)
         if cut:
             self._generations.abort(request, "HangError", cut)
             return
-        verdict = judge(standings)
+        verdict = judge(reports)
         if verdict.hopeless:
             self._generations.abort(request, "HangError", verdict.text)
             if output is not None:
                 output.notice("")  # its error says it all
             return
-        threads = of_threads(standings)
+        threads = of_threads(reports)
         self.waiting = (verdict.text if verdict.waits else "") or threads
         if output is not None:
-            output.notice("; ".join(self._lasting(request, standings, verdict, threads)))
+            output.notice("; ".join(self._lasting(request, reports, verdict, threads)))
 
     def _deaf_to_the_end(self, ranks: list[int]) -> str:
         remedy = self._addressed(f"%distributed heal {rank_specs.fold(ranks)}")
@@ -199,7 +199,7 @@ class HangWatch:
         return f"{rank_specs.named(ranks)} {do} not react to the end of this cell; press ■, then type {remedy}"
 
     def _lasting(
-        self, request: PendingRequest, standings: dict[int, RankReport], verdict: Verdict, threads: str
+        self, request: PendingRequest, reports: dict[int, RankReport], verdict: Verdict, threads: str
     ) -> Iterator[str]:
         """Return the notice for a cell whose waits may still end: which ranks died, and which wait is long."""
         died = self._roster.dead_among(request.ranks)
@@ -207,7 +207,7 @@ class HangWatch:
             yield f"{ends_of(died, self._roster.dead)}; the other ranks keep running"
         if _old([op for wait in verdict.waits for op in wait.ops]):
             yield verdict.text
-        if threads and any(_old(standing.doing.beside) for standing in standings.values()):
+        if threads and any(_old(standing.doing.beside) for standing in reports.values()):
             yield threads
         if kept := self._kept_from(request):
             yield f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell is still running"
@@ -242,13 +242,13 @@ def _old(ops: Sequence[PendingCall]) -> bool:
     return bool(ops) and time.time() - min(op.since for op in ops) > _SHOW_AFTER
 
 
-def _cut_off(standings: dict[int, RankReport]) -> str:
+def _cut_off(reports: dict[int, RankReport]) -> str:
     """Say whose death cut off a call that was under way; an empty text if none was."""
-    for standing in standings.values():
+    for standing in reports.values():
         for op in standing.doing.waits if standing.state == "running" else ():
-            dead = [rank for rank in op.members if standings[rank].state == "dead"]
+            dead = [rank for rank in op.members if reports[rank].state == "dead"]
             if op.lost and dead:
                 where = f" ({op.line})" if op.line else ""
-                ends = ends_of(dead, {rank: standings[rank].note for rank in dead})
+                ends = ends_of(dead, {rank: reports[rank].note for rank in dead})
                 return f"{op.name} #{op.seq}{where} was cut off: {ends}."
     return ""

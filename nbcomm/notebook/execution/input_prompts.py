@@ -123,12 +123,12 @@ class InputPrompts:
         prompt = " ".join(question.asking.prompt.split())
         return f"rank {question.rank} asks in the cell" + (f": {prompt}" if prompt else "")
 
-    def tick(self, request: PendingRequest, output: CellOutput, presses: InterruptCounter) -> None:
+    def tick(self, request: PendingRequest, output: CellOutput, interrupts: InterruptCounter) -> None:
         """Show what is new; if a question is due, put it to the person, and wait for the answer."""
         with self._faults.beside("output could not be shown"):  # the ranks run on, and are waited for
             output.render()
-        while not presses.pressed and (question := self._due(request)) is not None:
-            reply = self._put(question, request, output, presses)
+        while not interrupts.pressed and (question := self._due(request)) is not None:
+            reply = self._put(question, request, output, interrupts)
             if reply is None:
                 return
             with self._lock:
@@ -186,11 +186,11 @@ class InputPrompts:
         return snapshot is not None and snapshot.question > dialogue.asked
 
     def _put(
-        self, question: _Question, request: PendingRequest, output: CellOutput, presses: InterruptCounter
+        self, question: _Question, request: PendingRequest, output: CellOutput, interrupts: InterruptCounter
     ) -> InputReply | None:
         """Open the box; None if it was broken off."""
         asking = question.asking
-        if not presses.heard:
+        if not interrupts.heard:
             text = "The cell ran on a background thread of the notebook; only the main thread can ask for input."
             return InputReply(asking.run, asking.number, text, _NO_BOX)
         with self._faults.beside("output could not be shown above an input box"):
@@ -198,7 +198,7 @@ class InputPrompts:
         prompt = f"{label((question.rank,))} {asking.prompt}"
         text = error = ""
         try:
-            with self._attended(question, request, output, presses), presses.breakable():
+            with self._attended(question, request, output, interrupts), interrupts.breakable():
                 text = getpass.getpass(prompt) if asking.hidden else input(prompt)
         except KeyboardInterrupt:
             return None
@@ -210,7 +210,7 @@ class InputPrompts:
 
     @contextmanager
     def _attended(
-        self, question: _Question, request: PendingRequest, output: CellOutput, presses: InterruptCounter
+        self, question: _Question, request: PendingRequest, output: CellOutput, interrupts: InterruptCounter
     ) -> Iterator[None]:
         """While a box is open: show output, and close it when nobody waits for the answer any more."""
         answered = threading.Event()
@@ -220,7 +220,7 @@ class InputPrompts:
                 with self._faults.beside("output could not be shown beside an input box"):
                     output.render()  # the box must be broken off all the same
                 if not self._stands(question, request):
-                    presses.break_off()
+                    interrupts.break_off()
                     return
 
         thread = keep("nbcomm-questions", attend, self._faults)
@@ -229,7 +229,7 @@ class InputPrompts:
         finally:
             answered.set()
             thread.join()
-            presses.settle()
+            interrupts.settle()
 
     def _stands(self, question: _Question, request: PendingRequest) -> bool:
         with self._lock:

@@ -90,16 +90,16 @@ def transfer(dispatcher: Dispatcher, request: PendingRequest, message: Order, bu
         TransferError: on some rank they could not be sent, or rebuilt.
         Interrupted: ■ was pressed.
     """
-    with InterruptCounter() as presses:
+    with InterruptCounter() as interrupts:
         try:
-            dispatcher.wait(dispatcher.ask(request, message, buffers), presses)
+            dispatcher.wait(dispatcher.ask(request, message, buffers), interrupts)
         except Interrupted:
             _let_go(request.answers())
             raise
     failures = request.failures()
     if failures:
         _let_go(request.answers())
-        if presses.pressed:
+        if interrupts.pressed:
             raise Interrupted
         said: dict[str, list[int]] = {}
         for rank, failure in failures.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_restarting = _keeping = False
+_restarting = _kept = False
 """Of the process, which ends once: worlds ask for it when the extension may be gone."""
 
 
@@ -20,7 +20,7 @@ def restarting() -> bool:
 
 def worlds_are_kept() -> bool:
     """Return whether the worlds of this process live on when it ends."""
-    return _keeping
+    return _kept
 
 
 def follow(kernel: Any) -> None:
@@ -30,9 +30,9 @@ def follow(kernel: Any) -> None:
     shut_down = kernel.do_shutdown
 
     def do_shutdown(restart: bool) -> Any:  # noqa: FBT001 - ipykernel's signature
-        global _restarting, _keeping  # noqa: PLW0603
+        global _restarting, _kept  # noqa: PLW0603
         _restarting = bool(restart)
-        _keeping = _restarting and getattr(kernel, "keeps_worlds", True)
+        _kept = _restarting and getattr(kernel, "keeps_worlds", True)
         return shut_down(restart)
 
     do_shutdown._nbcomm = True  # type: ignore[attr-defined]  # noqa: SLF001

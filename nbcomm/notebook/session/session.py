@@ -209,13 +209,13 @@ class Session(Commands):
         if resumption is None or resumption.request is None:
             self._receiver.resumption = None
             return
-        with self._executor.alone(), InterruptCounter() as presses:
+        with self._executor.alone(), InterruptCounter() as interrupts:
             request = resumption.request
             output = CellOutput(resumption.ranks)
             self._executor.begin(request, output)
             resumption.hand_over(self._receiver.receive)
             self._receiver.resumption = None
-            self._executor.finish(request, output, presses)
+            self._executor.finish(request, output, interrupts)
 
     def _leave_word(self) -> None:
         """Write down what another notebook would need to know."""
@@ -251,12 +251,12 @@ class Session(Commands):
         """Hang up, and then leave the processes, whatever happens meanwhile."""
         if self._stopped:
             return
-        with InterruptCounter() as presses:  # half of it would leave a world that nobody can reach
+        with InterruptCounter() as interrupts:  # half of it would leave a world that nobody can reach
             try:
                 self._hang_up(last)
             finally:
                 leave()
-        if presses.pressed:
+        if interrupts.pressed:
             raise Interrupted
 
     def _hang_up(self, last: Stop | None) -> None:
@@ -377,14 +377,14 @@ class Session(Commands):
         """
         self._check_running()
         wanted = self._dead() if ranks is None else self._resolve(ranks)
-        with self._executor.alone(), InterruptCounter() as presses:
-            replaced = self._processes.heal(wanted, lambda: presses.pressed)
+        with self._executor.alone(), InterruptCounter() as interrupts:
+            replaced = self._processes.heal(wanted, lambda: interrupts.pressed)
             if wanted:
                 self._generations.newcomers.update(wanted)
                 self._leave_word()
                 if not self._dispatcher.busy():  # else the next cell says whom it waits for
-                    self._generations.renew(lambda: presses.pressed)
-            if presses.pressed:
+                    self._generations.renew(lambda: interrupts.pressed)
+            if interrupts.pressed:
                 raise Interrupted
         if replaced:
             self._roster.forget_errors()

@@ -1,4 +1,4 @@
-"""The notebook's half of a comm that a rank has opened; see `mirrors`, which imports this for the first one."""
+"""The notebook's end of a comm that a rank has opened; see `mirrors`, which imports this for the first one."""
 
 from __future__ import annotations
 
@@ -129,19 +129,19 @@ class Mirror(ipywidgets.Widget):  # type: ignore[misc]  # it has no types
     _model_module_version = traitlets.Unicode().tag(sync=True)
     _view_name = traitlets.Unicode(None, allow_none=True).tag(sync=True)
 
-    def __init__(self, half: WidgetCommEnd) -> None:
-        self._half = half
+    def __init__(self, end: WidgetCommEnd) -> None:
+        self._end = end
         names = ("_model_name", "_model_module", "_model_module_version", "_view_name")
-        super().__init__(comm=half, **{name: half.state[name] for name in names if name in half.state})
+        super().__init__(comm=end, **{name: end.state[name] for name in names if name in end.state})
 
     @property
     def model_id(self) -> str:
         """The rank's id of it, also when it has closed: a parent that holds it may still ask."""
-        return str(self._half.comm_id)
+        return str(self._end.comm_id)
 
     def get_state(self, key: Any = None, drop_defaults: bool = False) -> dict[str, Any]:  # noqa: ARG002, FBT001, FBT002
         """Return the whole state for any request: the rank has sent nothing more."""
-        return dict(self._half.state)
+        return dict(self._end.state)
 
     def notify_change(self, change: Any) -> None:
         """Notify observers, but not the page."""
@@ -152,15 +152,15 @@ class Mirror(ipywidgets.Widget):  # type: ignore[misc]  # it has no types
 
     def close(self) -> None:
         """Close the widget in the page; the rank is not told."""
-        half = self.comm
-        if half is not None:
-            half.close()
+        end = self.comm
+        if end is not None:
+            end.close()
 
     def retire(self) -> None:
         """Leave the notebook's widgets."""
-        half, self.comm = self.comm, None
-        if half is not None:
-            ipywidgets.widgets.widget._instances.pop(half.comm_id, None)  # noqa: SLF001 - `Widget.close` does no more
+        end, self.comm = self.comm, None
+        if end is not None:
+            ipywidgets.widgets.widget._instances.pop(end.comm_id, None)  # noqa: SLF001 - `Widget.close` does no more
 
 
 def _with_buffers(state: dict[str, Any], item: CommFromRank) -> dict[str, Any]:

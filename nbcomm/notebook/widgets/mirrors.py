@@ -1,8 +1,8 @@
 """Widgets that live on ranks, as the notebook's kernel and its page see them.
 
 A page knows a widget by the id of its comm, and asks the kernel for all widgets when it is loaded. So each comm that a
-rank opens has a half here with the same id. The rank's messages are kept and passed on to the page, the page's messages
-are passed on to the rank. For a widget this half is a real `ipywidgets.Widget`: functions that list widgets find it,
+rank opens has an end here with the same id. The rank's messages are kept and passed on to the page, the page's messages
+are passed on to the rank. For a widget this end is a real `ipywidgets.Widget`: functions that list widgets find it,
 and a widget made here can have it as a child.
 
 All of it may be called from any thread: the rank's messages come on the link's, the page's on the kernel's main thread,
@@ -53,7 +53,7 @@ class Shown(Protocol):
 
 
 class Mirrors:
-    """The notebook's halves of the comms of one world.
+    """The notebook's ends of the comms of one world.
 
     Args:
         tell: sends a message to a rank.
@@ -64,7 +64,7 @@ class Mirrors:
         self._tell = tell
         self._clock = clock
         self._home = current_area()
-        self._halves: OrderedDict[str, CommEnd] = OrderedDict()
+        self._ends: OrderedDict[str, CommEnd] = OrderedDict()
         self._blocks: list[Shown] = []
         self._gone: OrderedDict[str, None] = OrderedDict()
         self._held: dict[str, dict[str, Any]] = {}
@@ -101,37 +101,37 @@ class Mirrors:
         with self._lock:
             if self._closed:
                 return
-            half = self._halves.get(item.comm)
-            if half is None:
+            end = self._ends.get(item.comm)
+            if end is None:
                 if item.kind == "open":
                     self._open(rank, item, area)
                 return
-            half.area = area
+            end.area = area
             update = item.kind == "msg" and item.data.get("method") == "update"
             if item.kind == "open":  # the rank repeats it, to a notebook that may not have received it
-                half.note(item)
+                end.note(item)
                 item = CommFromRank("msg", item.comm, {"method": "update", **item.data}, buffers=item.buffers)
             elif item.kind == "close":
                 self.release()
-                half.close(item.data, item.metadata, item.buffers)
+                end.close(item.data, item.metadata, item.buffers)
                 return
             elif update:
-                half.note(item)
+                end.note(item)
             if update and not item.buffers and (item.comm in self._held or not self._has_room()):
                 self._hold(item)
                 return
             self.release()
-            half.send(item.data, item.metadata, item.buffers)
+            end.send(item.data, item.metadata, item.buffers)
 
     def _open(self, rank: int, item: CommFromRank, area: Area) -> None:
         self.release()
         from .comm_ends import CommEnd, WidgetCommEnd  # with ipywidgets, which takes long to import
 
         kind = WidgetCommEnd if item.target == "jupyter.widget" and "state" in item.data else CommEnd
-        half = self._halves[item.comm] = kind(self._tell, self.note_closed, rank, area, item)
-        half.open(item.data, item.metadata, item.buffers)
-        while len(self._halves) > _MOST:
-            self._halves.popitem(last=False)[1].retire()
+        end = self._ends[item.comm] = kind(self._tell, self.note_closed, rank, area, item)
+        end.open(item.data, item.metadata, item.buffers)
+        while len(self._ends) > _MOST:
+            self._ends.popitem(last=False)[1].retire()
 
     def note_closed(self, comm: str) -> None:
         """Remove the rows of a closed widget, wherever it is shown."""
@@ -139,7 +139,7 @@ class Mirrors:
             self._gone[comm] = None
             while len(self._gone) > _MOST:
                 self._gone.popitem(last=False)
-            self._halves.pop(comm, None)
+            self._ends.pop(comm, None)
             self._held.pop(comm, None)
             for block in [*self._blocks]:
                 block.drop(comm)
@@ -164,9 +164,9 @@ class Mirrors:
             while self._held:  # one by one: if one cannot be sent, only that one is lost
                 comm = next(iter(self._held))
                 state = self._held.pop(comm)
-                half = self._halves.get(comm)
-                if half is not None:
-                    half.send({"method": "update", "state": state, "buffer_paths": []})
+                end = self._ends.get(comm)
+                if end is not None:
+                    end.send({"method": "update", "state": state, "buffer_paths": []})
             if call_off is not None:
                 call_off()
 
@@ -174,13 +174,13 @@ class Mirrors:
 
     def widget(self, comm: str) -> Any:
         """Return the widget of this id; None if there is none."""
-        half = self._halves.get(comm)
-        return getattr(half, "widget", None)
+        end = self._ends.get(comm)
+        return getattr(end, "widget", None)
 
     def state(self, comm: str) -> dict[str, Any]:
         """Return a widget's state; empty if there is no such widget."""
-        half = self._halves.get(comm)
-        return dict(getattr(half, "state", {}))
+        end = self._ends.get(comm)
+        return dict(getattr(end, "state", {}))
 
     def kind(self, comm: str) -> str:
         """Return a widget's kind, "HBoxModel"; empty if that is not known."""
@@ -215,5 +215,5 @@ class Mirrors:
             for block in [*self._blocks]:
                 quietly(block.leave, area)
             self._blocks.clear()
-            for half in [*self._halves.values()]:
-                quietly(half.close)
+            for end in [*self._ends.values()]:
+                quietly(end.close)

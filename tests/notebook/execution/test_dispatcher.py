@@ -118,8 +118,8 @@ def test_one_that_ends_well_is_waited_for(dispatcher: Dispatcher) -> None:
         ticks.append(1)
         dispatcher.hear(0, Done(request.id))
 
-    with InterruptCounter() as presses:
-        dispatcher.wait(request, presses, tick)
+    with InterruptCounter() as interrupts:
+        dispatcher.wait(request, interrupts, tick)
     assert ticks
 
 
@@ -131,9 +131,9 @@ def test_a_press_goes_to_those_who_have_not_answered(dispatcher: Dispatcher, lin
     request = dispatcher.expect([0, 1])
     dispatcher.hear(0, Done(request.id))
     link.answer = lambda _, message: dispatcher.hear(1, failed(message.run))
-    with InterruptCounter() as presses:
+    with InterruptCounter() as interrupts:
         press()
-        dispatcher.wait(request, presses)
+        dispatcher.wait(request, interrupts)
     assert link.sent == [([1], Interrupt(request.id))]
     assert request.interrupted
 
@@ -141,10 +141,10 @@ def test_a_press_goes_to_those_who_have_not_answered(dispatcher: Dispatcher, lin
 def test_a_press_at_the_very_end_still_stops_the_notebook(dispatcher: Dispatcher, link: Link) -> None:
     request = dispatcher.expect([0])
     link.answer = lambda _, message: dispatcher.hear(0, Done(message.run))
-    with InterruptCounter() as presses:
+    with InterruptCounter() as interrupts:
         press()
         with pytest.raises(Interrupted):
-            dispatcher.wait(request, presses)
+            dispatcher.wait(request, interrupts)
 
 
 def test_a_second_press_is_sent_on(dispatcher: Dispatcher, link: Link) -> None:
@@ -157,9 +157,9 @@ def test_a_second_press_is_sent_on(dispatcher: Dispatcher, link: Link) -> None:
             dispatcher.hear(0, failed(message.run))
 
     link.answer = answer
-    with InterruptCounter() as presses:
+    with InterruptCounter() as interrupts:
         press()
-        dispatcher.wait(request, presses)
+        dispatcher.wait(request, interrupts)
     assert len(link.sent) == 2
 
 
@@ -177,10 +177,10 @@ def test_one_that_does_not_react_is_given_up_and_named(
     roster.silent = silent
     request = dispatcher.expect([0, 1])
     dispatcher.hear(0, failed(request.id))
-    with InterruptCounter() as presses:
+    with InterruptCounter() as interrupts:
         press()
         with pytest.raises(Interrupted):
-            dispatcher.wait(request, presses)
+            dispatcher.wait(request, interrupts)
     said = capsys.readouterr().out
     assert said.startswith("Rank 1 does not react to the interrupt")
     assert why in said

@@ -97,10 +97,10 @@ class Cell:
         for rank in ranks:
             self.request.answer(rank, Done(RUN))
 
-    def tick(self, presses: InterruptCounter | None = None, seconds: float = 0.0) -> None:
+    def tick(self, interrupts: InterruptCounter | None = None, seconds: float = 0.0) -> None:
         self.ranks.now += seconds
-        if presses is not None:
-            self.questions.tick(self.request, self.output, presses)  # type: ignore[arg-type]
+        if interrupts is not None:
+            self.questions.tick(self.request, self.output, interrupts)  # type: ignore[arg-type]
             return
         with InterruptCounter() as own:
             self.questions.tick(self.request, self.output, own)  # type: ignore[arg-type]
@@ -191,11 +191,11 @@ def test_a_debugger_whose_rank_waits_for_another_lets_that_one_go_on(cell: Cell)
         cell.ask(rank, 1, "ipdb> ", dialogue=True)
     cell.end(2, 3)
     cell.answers = ["n", "n"]
-    with InterruptCounter() as presses:
-        cell.tick(presses)
+    with InterruptCounter() as interrupts:
+        cell.tick(interrupts)
         assert cell.boxes == ["[0] ipdb> "]
         cell.ranks.waits = {0}
-        cell.tick(presses)
+        cell.tick(interrupts)
     assert cell.boxes == ["[0] ipdb> ", "[1] ipdb> "]
 
 
@@ -204,13 +204,13 @@ def test_that_its_rank_waited_before_it_was_answered_says_nothing(cell: Cell) ->
         cell.ask(rank, 1, "ipdb> ", dialogue=True)
     cell.end(2, 3)
     cell.answers = ["p rank", "c"]
-    with InterruptCounter() as presses:
+    with InterruptCounter() as interrupts:
         cell.ranks.waits, cell.ranks.fresh = {0}, False
-        cell.tick(presses)
-        cell.tick(presses)
+        cell.tick(interrupts)
+        cell.tick(interrupts)
         assert cell.boxes == ["[0] ipdb> "]
         cell.ranks.fresh = True
-        cell.tick(presses)
+        cell.tick(interrupts)
     assert cell.boxes == ["[0] ipdb> ", "[1] ipdb> "]
 
 
@@ -279,10 +279,10 @@ def test_a_box_is_left_when_nobody_waits_for_the_answer(cell: Cell, what: str) -
     cell.answers = [signal.pause]
     cell.ranks.waits = {1, 2, 3}
     cell.ask(0)
-    with InterruptCounter() as presses:
-        cell.tick(presses)
-        assert not presses.pressed, "it was not ■ that broke it off"
-        assert not presses.again()
+    with InterruptCounter() as interrupts:
+        cell.tick(interrupts)
+        assert not interrupts.pressed, "it was not ■ that broke it off"
+        assert not interrupts.again()
     assert cell.replied == []
     assert signal.getsignal(signal.SIGINT) == before
 
@@ -292,10 +292,10 @@ def test_a_press_breaks_the_box_and_counts_and_no_other_box_opens(cell: Cell) ->
     cell.answers = [signal.pause]
     for rank in range(4):
         cell.ask(rank)
-    with InterruptCounter() as presses:
-        cell.tick(presses)
-        assert presses.pressed
-        cell.tick(presses)
+    with InterruptCounter() as interrupts:
+        cell.tick(interrupts)
+        assert interrupts.pressed
+        cell.tick(interrupts)
     assert cell.boxes == ["[0] ? "]
     assert cell.replied == [], "the interrupt that follows ends the wait"
 

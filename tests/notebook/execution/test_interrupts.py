@@ -17,24 +17,24 @@ def press() -> None:
 
 def test_a_press_counts_and_raises_nothing() -> None:
     before = signal.getsignal(signal.SIGINT)
-    with InterruptCounter() as presses:
-        assert not presses.pressed
+    with InterruptCounter() as interrupts:
+        assert not interrupts.pressed
         press()
-        assert presses.pressed
-        assert not presses.again()
+        assert interrupts.pressed
+        assert not interrupts.again()
     assert signal.getsignal(signal.SIGINT) == before
 
 
 def test_each_further_press_is_told_once() -> None:
-    with InterruptCounter() as presses:
+    with InterruptCounter() as interrupts:
         press()
         press()
         press()
-        assert presses.again()
-        assert not presses.again()
+        assert interrupts.again()
+        assert not interrupts.again()
         press()
-        assert presses.again()
-        assert presses.pressed
+        assert interrupts.again()
+        assert interrupts.pressed
 
 
 def test_afterwards_a_press_is_pythons_again() -> None:
@@ -57,8 +57,8 @@ def test_on_another_thread_nothing_is_changed() -> None:
     before, seen = signal.getsignal(signal.SIGINT), []
 
     def work() -> None:
-        with InterruptCounter() as presses:
-            seen.append((signal.getsignal(signal.SIGINT), presses.pressed))
+        with InterruptCounter() as interrupts:
+            seen.append((signal.getsignal(signal.SIGINT), interrupts.pressed))
 
     thread = threading.Thread(target=work)
     thread.start()
@@ -67,34 +67,34 @@ def test_on_another_thread_nothing_is_changed() -> None:
 
 
 def test_a_wait_in_other_hands_is_broken_by_a_press_which_counts() -> None:
-    with InterruptCounter() as presses:
+    with InterruptCounter() as interrupts:
         pressing = threading.Timer(0.1, press)
         pressing.start()
-        with pytest.raises(KeyboardInterrupt), presses.breakable():
+        with pytest.raises(KeyboardInterrupt), interrupts.breakable():
             signal.pause()
         pressing.join()
-        assert presses.pressed
+        assert interrupts.pressed
         press()
-        assert presses.again(), "behind the wait a press only counts"
+        assert interrupts.again(), "behind the wait a press only counts"
 
 
 def test_and_by_another_thread_which_counts_not() -> None:
-    with InterruptCounter() as presses:
-        breaking = threading.Timer(0.1, presses.break_off)
+    with InterruptCounter() as interrupts:
+        breaking = threading.Timer(0.1, interrupts.break_off)
         breaking.start()
-        with pytest.raises(KeyboardInterrupt), presses.breakable():
+        with pytest.raises(KeyboardInterrupt), interrupts.breakable():
             signal.pause()
         breaking.join()
-        presses.settle()
-        assert not presses.pressed
+        interrupts.settle()
+        assert not interrupts.pressed
 
 
 def test_a_wait_that_ended_as_it_was_broken_off_leaves_nothing_behind() -> None:
-    with InterruptCounter() as presses:
-        with presses.breakable():
+    with InterruptCounter() as interrupts:
+        with interrupts.breakable():
             pass
-        presses.break_off()
-        presses.settle()
-        assert not presses.pressed
+        interrupts.break_off()
+        interrupts.settle()
+        assert not interrupts.pressed
         press()
-        assert presses.pressed
+        assert interrupts.pressed

@@ -24,7 +24,7 @@ class Kernel:
 def test_how_a_kernel_ends_is_noticed_and_not_changed(
     restart: bool, keeps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for flag in ("_restarting", "_keeping"):
+    for flag in ("_restarting", "_kept"):
         monkeypatch.setattr(kernel_restart, flag, False)
     kernel = Kernel()
     kernel.keeps_worlds = keeps

@@ -183,11 +183,11 @@ def test_a_held_back_value_that_cannot_be_sent_is_lost_alone(
     caplog.set_level("CRITICAL")
     plain, failed, sent = WidgetCommEnd.send, threading.Event(), threading.Event()
 
-    def send(half: WidgetCommEnd, data: dict[str, Any]) -> None:
+    def send(end: WidgetCommEnd, data: dict[str, Any]) -> None:
         if threading.current_thread().name == "nbcomm-widgets" and not failed.is_set():
             failed.set()
             raise SystemExit
-        plain(half, data)
+        plain(end, data)
         if failed.is_set():
             sent.set()
 
