@@ -80,7 +80,7 @@ def judge(reports: Mapping[int, RankReport]) -> Verdict:
     >>> print(judge(reports).text)  # doctest: +ELLIPSIS
     barrier #1 of the world (line 1: barrier()) can never complete: rank 0 waits in it, but rank 1 has finished ...
     """
-    if not any(standing.waits for standing in reports.values()):
+    if not any(report.waits for report in reports.values()):
         return Verdict()
     world = WorldReport(reports)
     waits = [
@@ -100,11 +100,11 @@ def of_threads(reports: Mapping[int, RankReport]) -> str:
     Args:
         reports: as in `judge`.
     """
-    if not any(standing.doing.beside for standing in reports.values()):
+    if not any(report.doing.beside for report in reports.values()):
         return ""
     world, parts = WorldReport(reports), []
-    for rank, standing in sorted(reports.items()):
-        for op in standing.doing.beside if standing.state == "running" else ():
+    for rank, report in sorted(reports.items()):
+        for op in report.doing.beside if report.state == "running" else ():
             need = Need(op, world.missing(rank, op))
             if need.missing:
                 vain = "" if need.may_end(world.going) else ", so it waits forever: press ■ to end the cell"
@@ -279,10 +279,10 @@ def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
     """Name free ranks and their lines: ``rank 2, at line 3: time.sleep(60); ranks 4-5``."""
     places: dict[tuple[str, str], list[int]] = {}
     for rank in ranks:
-        standing = world.ranks[rank]
-        line = _short(standing.doing.line)
+        report = world.ranks[rank]
+        line = _short(report.doing.line)
         place = ("", f", at {line}" if line else "")
-        if standing.state in ENDED:
+        if report.state in ENDED:
             place = ("a thread of ", f", which {_where(world, rank)}")
         places.setdefault(place, []).append(rank)
     texts = [f"{before}{named(some)}{after}" for (before, after), some in places.items()]
@@ -322,15 +322,15 @@ def _places(world: WorldReport, ranks: Sequence[int]) -> list[str]:
 
 def _where(world: WorldReport, rank: int) -> str:
     """Say where a missing rank is, as the end of a sentence about one rank."""
-    standing = world.ranks[rank]
-    if standing.waits:
-        return f"waits in {_call(world, standing.waits[0])}"
-    if standing.state == "dead" and standing.note:
-        return _short(standing.note)
-    if standing.state in ENDED:
-        note = f" ({_short(standing.note)})" if standing.note and standing.state == "failed" else ""
-        return ENDED[standing.state] + note
-    return f"is still at {_short(standing.doing.line)}" if standing.doing.line else "is still running"
+    report = world.ranks[rank]
+    if report.waits:
+        return f"waits in {_call(world, report.waits[0])}"
+    if report.state == "dead" and report.note:
+        return _short(report.note)
+    if report.state in ENDED:
+        note = f" ({_short(report.note)})" if report.note and report.state == "failed" else ""
+        return ENDED[report.state] + note
+    return f"is still at {_short(report.doing.line)}" if report.doing.line else "is still running"
 
 
 def plural(place: str) -> str:

@@ -109,15 +109,15 @@ class WorldReport:
         self.ranks = dict(sorted(reports.items()))
         self._messages: dict[tuple[int, str], dict[tuple[str, int | None, int], int]] = {}
         self._absent: dict[tuple[str, int, tuple[int, ...]], frozenset[int]] = {}
-        for op in [op for standing in reports.values() for op in standing.waits]:
+        for op in [op for report in reports.values() for op in report.waits]:
             for rank in {*op.members, *([] if op.peer is None else [op.peer])} - self.ranks.keys():
                 self.ranks[rank] = RankReport(rank, "running")  # nothing is known about it, so it may do anything
         self.needs = {
-            rank: [Need(op, self.missing(rank, op)) for op in standing.waits]
-            for rank, standing in self.ranks.items()
-            if standing.waits
+            rank: [Need(op, self.missing(rank, op)) for op in report.waits]
+            for rank, report in self.ranks.items()
+            if report.waits
         }
-        self.going = {rank for rank, standing in self.ranks.items() if standing.free}
+        self.going = {rank for rank, report in self.ranks.items() if report.free}
         self.vain = dict(self.needs)
         while freed := [rank for rank, needs in self.vain.items() if any(need.may_end(self.going) for need in needs)]:
             self.going.update(freed)

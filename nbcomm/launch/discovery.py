@@ -42,8 +42,8 @@ def find_worlds() -> list[FoundWorld]:
     found = []
     for home in WorldDir.all():
         with suppress(OSError, msgspec.DecodeError):  # it is ending, or not started yet
-            info, standing = home.read_world(), _ask(home)
-            found.append(FoundWorld(home, info, standing.holder, standing.lease - standing.alone))
+            info, status = home.read_world(), _ask(home)
+            found.append(FoundWorld(home, info, status.holder, status.lease - status.alone))
     return sorted(found, key=lambda world: -world.info.started)
 
 
@@ -57,7 +57,7 @@ def _ask(home: WorldDir) -> WorldStatus:
             if not data:
                 raise ConnectionError("The fork server has hung up.")
             said += data
-    standing = msgspec.json.decode(said.split(b"\n")[0], type=Report)
-    if not isinstance(standing, WorldStatus):
+    status = msgspec.json.decode(said.split(b"\n")[0], type=Report)
+    if not isinstance(status, WorldStatus):
         raise msgspec.DecodeError("This is no fork server of this version.")
-    return standing
+    return status

@@ -85,18 +85,18 @@ class RankLink:
         self.world = World(self._send, self._scope)
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
         self._info = home.read_link()
-        self._standing = MainThreadState()
+        self._main_thread = MainThreadState()
         self._outbox: deque[list[Any]] = deque()
         self._connected = False
         self._history = Replay()
         self._faults = Faults(lambda: home.add_to_log(rank, trace()))
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
-        self._duties: MainLoop | None = None
+        self._main_loop: MainLoop | None = None
         self._waiting: list[tuple[MainLoopRequest, Sequence[Any]]] = []
         self._asker: InputPrompter | None = None
         self._shell: Any = None
         self._assistant: CompletionThread | None = None
-        self._ending: Termination | None = None
+        self._termination: Termination | None = None
         self._footprint = Footprint()
         self._parent = os.getppid()
         self._heard_at_once: dict[type, Callable[[Any], None]] = {
@@ -136,9 +136,9 @@ class RankLink:
         comms = Comms(self.capture, getattr(shell, "kernel", None))
         comms.install()
         parts = Parts(self.rank, self.home, self.world, self.capture, self._history, self._send_output, self._faults)
-        duties = MainLoop(shell, runner, comms, parts, self._standing)
-        duties.begin(loop)
-        self._duties = duties  # from now on the agent's thread hands requests over to it
+        main_loop = MainLoop(shell, runner, comms, parts, self._main_thread)
+        main_loop.begin(loop)
+        self._main_loop = main_loop  # from now on the agent's thread hands requests over to it
         self._send(Attached(self.rank))
 
     # ── sending, from either thread ─────────────────────────────────────────────────────────────────
@@ -194,7 +194,7 @@ class RankLink:
             poller.register(source, zmq.POLLIN)
         heard = time.monotonic()
         while True:
-            busy = self._standing.running is not None
+            busy = self._main_thread.running is not None
             ready = dict(poller.poll(_FLUSH_BUSY if busy else _FLUSH_IDLE))
             if self._woken.fileno() in ready:
                 self._woken.recv(4096)
@@ -210,7 +210,7 @@ class RankLink:
                 self.home.remove()
                 os._exit(0)
             with self._faults.beside("an interrupt could not be passed on"):
-                self._press()
+                self._terminate()
             if self._assistant is not None:
                 with self._faults.beside("an answer to what was typed could not be ended"):
                     self._assistant.look()
@@ -237,15 +237,15 @@ class RankLink:
         with self._sending:
             self._outbox.clear()
             self._send(self._hello())
-            if self._duties is not None:
+            if self._main_loop is not None:
                 self._send(Attached(self.rank))
-                self._duties.tell_again()
+                self._main_loop.tell_again()
             self._outbox.extend(self._history.replay())
             for asking in self._asker.open() if self._asker is not None else ():
                 self._send(asking)
-        looks = self._standing.looks
-        if looks is not None and looks == self._standing.running:  # the notebook that asked has gone
-            self._ending = Termination(looks, self.world.generation)
+        looks = self._main_thread.looks
+        if looks is not None and looks == self._main_thread.running:  # the notebook that asked has gone
+            self._termination = Termination(looks, self.world.generation)
 
     def _receive(self, link: zmq.Socket[bytes]) -> None:
         while True:
@@ -259,7 +259,7 @@ class RankLink:
             if message is None:
                 continue  # CURVE let only the notebook in; a newer one may have messages unknown to this version
             if isinstance(message, MainLoopRequest):
-                self._standing.heard = message.id
+                self._main_thread.heard = message.id
             try:
                 self._dispatch(message, frames)
             except Exception as error:  # noqa: BLE001 - no message is worth the rank's variables
@@ -268,16 +268,16 @@ class RankLink:
                     self._send(Done(message.id, failure=failure(self.rank, error)))
                 elif isinstance(message, InputReply):  # the typed text is lost, and the cell waits for it
                     reason = errors.InternalError(failure(self.rank, error).message)
-                    self._ending = Termination(message.run, 0, reason)
+                    self._termination = Termination(message.run, 0, reason)
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
         if not isinstance(message, MainLoopRequest | CommToRank):
             self._heard_at_once[type(message)](message)
-        elif self._duties is not None:
+        elif self._main_loop is not None:
             for waiting in self._waiting:
-                self._duties.put(*waiting)
+                self._main_loop.put(*waiting)
             self._waiting.clear()
-            self._duties.put(message, frames)
+            self._main_loop.put(message, frames)
         elif isinstance(message, MainLoopRequest):
             # The shell is not ready yet. The notebook waits for Attached; this is a safeguard.
             self._waiting.append((message, frames))
@@ -298,41 +298,41 @@ class RankLink:
             self._asker.hear(message)
 
     def _interrupt(self, message: Interrupt) -> None:
-        heard = self._duties.runner.interrupts() if self._duties is not None else (0, 0)
-        self._ending = Termination(message.run, self.world.generation, heard=heard)
-        self._press()
+        heard = self._main_loop.runner.interrupts() if self._main_loop is not None else (0, 0)
+        self._termination = Termination(message.run, self.world.generation, heard=heard)
+        self._terminate()
 
     def _abort(self, message: Abort) -> None:
         error = getattr(errors, message.error)(message.text)
         present = self.world.generation
         if message.generation >= present:  # a later one is being formed, and may be long in coming
             reason = self.world.broken if message.generation == present else None
-            self._ending = Termination(message.run, message.generation, reason or error)
+            self._termination = Termination(message.run, message.generation, reason or error)
         self.world.abort(message.generation, error)
-        self._press()
+        self._terminate()
 
-    def _press(self) -> None:
+    def _terminate(self) -> None:
         """End the request that is to end, as far as is due now; forget that when it is over."""
-        standing, duties = self._standing, self._duties
+        main_thread, main_loop = self._main_thread, self._main_loop
         # Its answer must say whether that broke the groups, and no signal may hit the next request. To settle an end
         # may run a user's `__repr__`, for as long as it likes: the agent waits for nobody, and looks again.
-        if not standing.closing.acquire(blocking=False):
+        if not main_thread.closing.acquire(blocking=False):
             return
         try:
-            ending = self._ending
-            if ending is None:
+            termination = self._termination
+            if termination is None:
                 return
-            to_begin = ending.error is None and ending.run > standing.begun
-            if duties is None:
-                self._ending = None
-            elif to_begin and standing.running != CALLBACK:
-                ending.signalled = 0.0  # the callback before it has ended; it is to be signalled when it begins
-            elif to_begin or ending.run == standing.running:  # it waits for that callback, or runs
-                ending.press(self.world, duties.runner)
+            to_begin = termination.error is None and termination.run > main_thread.begun
+            if main_loop is None:
+                self._termination = None
+            elif to_begin and main_thread.running != CALLBACK:
+                termination.signalled = 0.0  # the callback before it has ended; it is to be signalled when it begins
+            elif to_begin or termination.run == main_thread.running:  # it waits for that callback, or runs
+                termination.proceed(self.world, main_loop.runner)
             else:
-                self._ending = None
+                self._termination = None
         finally:
-            standing.closing.release()
+            main_thread.closing.release()
 
     def _hello(self) -> Hello:
         import torch
@@ -343,23 +343,23 @@ class RankLink:
     def _snapshot(self, question: int) -> StatusReply:
         used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
         memory, pss = self._footprint.measure()
-        world, standing = self.world, self._standing
+        world, main_thread = self.world, self._main_thread
         return StatusReply(
             self.rank,
             os.getpid(),
-            standing.state,
-            standing.since,
-            standing.running,
+            main_thread.state,
+            main_thread.since,
+            main_thread.running,
             memory,
             used,
             total,
             world.generation,
             world.stuck.state(),
             question,
-            world.record.journal.recent() if standing.running is not None else [],
-            standing.heard,
-            standing.begun,
-            standing.answered,
+            world.record.journal.recent() if main_thread.running is not None else [],
+            main_thread.heard,
+            main_thread.begun,
+            main_thread.answered,
             pss,
         )
 

@@ -126,12 +126,14 @@ class MainLoop:
         runner: runs cells.
         comms: messages from and to the cells' widgets.
         parts: of the rank.
-        standing: the main thread's state.
+        main_thread: the main thread's state.
     """
 
-    def __init__(self, shell: Any, runner: CellRunner, comms: Comms, parts: Parts, standing: MainThreadState) -> None:
+    def __init__(
+        self, shell: Any, runner: CellRunner, comms: Comms, parts: Parts, main_thread: MainThreadState
+    ) -> None:
         self.runner = runner
-        self.standing = standing
+        self.main_thread = main_thread
         self._shell = shell
         self._comms = comms
         self._parts = parts
@@ -184,12 +186,12 @@ class MainLoop:
         elif message is None:
             self._tell_again()
         else:
-            self.standing.begun = message.id
+            self.main_thread.begun = message.id
             await self._handle(message, frames)
 
     def _answer(self, done: Done, buffers: Sequence[Any] = ()) -> None:
         self._parts.send_output(end=True, then=(done, buffers))
-        self.standing.answered = done.id
+        self.main_thread.answered = done.id
 
     def _tell_again(self) -> None:
         """Make the widgets known to another notebook."""
@@ -198,20 +200,20 @@ class MainLoop:
 
     def _call_back(self) -> None:
         """Handle what the page says to a widget. No other rank takes part, and there is no answer."""
-        before = self.standing.state, self.standing.since
+        before = self.main_thread.state, self.main_thread.since
         group = self._parts.world.comm
         ranks = None if group is None else group.cell_ranks
         self._parts.world.begin(CALLBACK, [self._parts.rank])
-        self.standing.set("running", CALLBACK)
+        self.main_thread.set("running", CALLBACK)
         try:
             with self.runner.callback():
                 self._comms.handle()
         finally:
             if os.getpid() != self._pid:
                 os._exit(1)  # a child that it has forked; see `CellRunner._end_forked_child`
-            with self.standing.closing:
-                self.standing.set(before[0])
-                self.standing.since = before[1]
+            with self.main_thread.closing:
+                self.main_thread.set(before[0])
+                self.main_thread.since = before[1]
                 self._parts.world.end()
                 if group is not None:
                     group.cell_ranks = ranks  # threads of the last cell go on
@@ -223,13 +225,13 @@ class MainLoop:
         ::
 
             main thread                                         agent's thread, while the request is to end
-            _outcome: cells, values, groups                     press: interrupt it, or abort what it waits for
-            takes `closing`; waits if one presses just now
-              running = None; are the groups broken?            press: `closing` is taken, look again later
-            gives `closing` back, sends the Done                press: another one runs, or none: forget it
+            _outcome: cells, values, groups                     _terminate: interrupt it, or abort what it waits for
+            takes `closing`; waits if the agent has it
+              running = None; are the groups broken?            _terminate: `closing` is taken, look again later
+            gives `closing` back, sends the Done                _terminate: another one runs, or none: forget it
         """
         since = time.time()
-        before, fresh = (self.standing.state, self.standing.since), self._parts.world.comm is None
+        before, fresh = (self.main_thread.state, self.main_thread.since), self._parts.world.comm is None
         drawing, tracing = (message.draw, message.trace) if isinstance(message, Run) else (False, False)
         journal = self._parts.world.record.journal
         journal.begin(drawing=drawing, tracing=tracing)
@@ -237,13 +239,13 @@ class MainLoop:
         if os.getpid() != self._pid:
             os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
         notes: list[str] = []
-        with self.standing.closing:
+        with self.main_thread.closing:
             healed = isinstance(message, FormGroups) and bool(message.newcomers)
             if isinstance(message, Run | Call) or fresh or healed:
-                self.standing.set("interrupted" if done.interrupted else "failed" if done.failure else "idle")
+                self.main_thread.set("interrupted" if done.interrupted else "failed" if done.failure else "idle")
             else:  # groups that are re-formed, values that come and go: how the last cell ended stays to be seen
-                self.standing.set(before[0])
-                self.standing.since = before[1]
+                self.main_thread.set(before[0])
+                self.main_thread.since = before[1]
             done = self._settled(message, msgspec.structs.replace(done, began=since), notes)
         notes += journal.notes
         self._answer(msgspec.structs.replace(done, notes=notes), buffers)
@@ -330,11 +332,11 @@ class MainLoop:
         namespace.install(self._shell.user_ns, namespace.cell_names(comm))
         self._parts.history.begin(message.id, message.ranks)
         self._parts.world.begin(message.id, message.ranks)
-        self.standing.set("running", message.id)
+        self.main_thread.set("running", message.id)
         yield
 
     def _form(self, order: FormGroups) -> None:
-        self.standing.set("running", order.id)
+        self.main_thread.set("running", order.id)
         first = self._parts.world.comm is None
         with self.runner.interruptible():
             comm = torchrun.current = self._parts.world.form(order)  # nbcomm.init() in a cell returns this one
@@ -354,8 +356,8 @@ class MainLoop:
     def _look(
         self, message: DescribeVariables | SendVariable | CompareVariable, frames: Sequence[Any]
     ) -> tuple[Payload, list[Any]]:
-        self.standing.looks = message.id
-        self.standing.set("running", message.id)  # it may take long, and can be interrupted
+        self.main_thread.looks = message.id
+        self.main_thread.set("running", message.id)  # it may take long, and can be interrupted
         with self.runner.interruptible(), self._parts.world.by_itself():
             return pack(answers.answer(message, frames, self._shell), self._parts.home.bulk)
 

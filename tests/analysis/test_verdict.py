@@ -21,7 +21,7 @@ from ..notebook.programs import Play, Tape, any_play
 # ── situations ──────────────────────────────────────────────────────────────────────────────────────
 
 Rank = Callable[[int, int], RankReport]
-"""Makes the standing of a rank in a world of some size."""
+"""Makes the report of a rank in a world of some size."""
 
 
 def coll(seq: int, *members: int, name: str = "all_reduce", **more: Any) -> PendingCall:
@@ -614,11 +614,11 @@ def glances(play: Play, tape: Tape, *, torn: bool) -> tuple[dict[int, RankReport
     for rank in range(len(play.programs)):
         moments = sorted(tape.below(len(play.history)) for _ in range(3))
         first, second, third = (play.history[moment if torn else moments[0]][rank] for moment in moments)
-        standing, counts, threads = first.standing, third.standing.doing, second.standing.doing.threads
+        report, counts, threads = first.report, third.report.doing, second.report.doing.threads
         doing = CollectiveState(
-            counts.issued, counts.sent, counts.received, standing.doing.waits, standing.doing.line, threads
+            counts.issued, counts.sent, counts.received, report.doing.waits, report.doing.line, threads
         )
-        reports[rank] = RankReport(rank, standing.state, standing.note, doing)
+        reports[rank] = RankReport(rank, report.state, report.note, doing)
         moves.append(first.moves)
     return reports, moves
 
@@ -653,7 +653,7 @@ def test_when_nothing_moves_any_more_whoever_is_stuck_is_said_to_be(anyone):
     def law(choices):
         nonlocal told
         play = any_play(Tape(choices), anyone=anyone)
-        verdict = judge({rank: report.standing for rank, report in enumerate(play.history[-1])})
+        verdict = judge({rank: report.report for rank, report in enumerate(play.history[-1])})
         assert set(verdict.stuck) <= set(play.stuck())
         if not play.threads() and not play.unclear():
             assert verdict.stuck == play.stuck()

@@ -54,7 +54,7 @@ def serve(parent: Path) -> Iterator[Serve]:
         yield make
 
 
-def standing(holder: int = 0, alone: float = 12.0) -> bytes:
+def status(holder: int = 0, alone: float = 12.0) -> bytes:
     return msgspec.json.encode(WorldStatus(1, holder, alone, 60.0)) + b"\n"
 
 
@@ -63,8 +63,8 @@ def test_without_worlds_there_are_none(parent: Path) -> None:
 
 
 def test_worlds_are_listed_newest_first_with_whose_they_are(serve: Serve) -> None:
-    serve("aaaa", standing(), started=1.0)
-    serve("bbbb", standing(4242), started=2.0)
+    serve("aaaa", status(), started=1.0)
+    serve("bbbb", status(4242), started=2.0)
     newest, oldest = discovery.find_worlds()
     assert str(newest) == "bbbb: 2 ranks on cpu, started in /home/me, in use by process 4242"
     assert str(oldest) == "aaaa: 2 ranks on cpu, started in /home/me, free, ends in 48 s"
@@ -72,7 +72,7 @@ def test_worlds_are_listed_newest_first_with_whose_they_are(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize(
-    "says", [b"", b"hello\n", b"\xff\xfe\n", standing()[:-5], msgspec.json.encode(Shutdown()) + b"\n"]
+    "says", [b"", b"hello\n", b"\xff\xfe\n", status()[:-5], msgspec.json.encode(Shutdown()) + b"\n"]
 )
 def test_what_answers_otherwise_is_no_world(serve: Serve, says: bytes) -> None:
     serve("aaaa", says)
@@ -84,7 +84,7 @@ def test_directories_of_worlds_that_have_ended_are_passed_by(parent: Path, serve
     (parent / "file").write_text("not a world")
     (parent / "dead").mkdir()
     (parent / "dead" / "world.json").write_bytes(b"{")
-    serve("aaaa", standing())
+    serve("aaaa", status())
     assert [world.home.id for world in discovery.find_worlds()] == ["aaaa"]
 
 
@@ -109,4 +109,4 @@ def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, mon
 
 
 def test_reports_are_what_a_fork_server_says() -> None:
-    assert msgspec.json.decode(standing(), type=Report) == WorldStatus(1, 0, 12.0, 60.0)
+    assert msgspec.json.decode(status(), type=Report) == WorldStatus(1, 0, 12.0, 60.0)

@@ -247,9 +247,9 @@ def said_to(served: Served, *orders: Order) -> list[Report]:
 
 
 def test_a_visitor_is_told_whose_the_world_is(lasting: Served) -> None:
-    (standing,) = said_to(lasting)
-    assert isinstance(standing, WorldStatus)
-    assert (standing.pid, standing.holder, standing.alone) == (lasting.process.pid, os.getpid(), 0)
+    (status,) = said_to(lasting)
+    assert isinstance(status, WorldStatus)
+    assert (status.pid, status.holder, status.alone) == (lasting.process.pid, os.getpid(), 0)
 
 
 def test_a_world_that_is_held_cannot_be_claimed(lasting: Served) -> None:

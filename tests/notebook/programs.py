@@ -78,7 +78,7 @@ class Strand:
 class Report(NamedTuple):
     """What a rank's main thread is at, and how often it has moved."""
 
-    standing: RankReport
+    report: RankReport
     moves: int
 
 

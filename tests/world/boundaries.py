@@ -122,7 +122,7 @@ TABLE = (
     Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._snapshot", NOTHING),
     Boundary("a {} failed", "rank", "nbcomm.rank.cells.completion_thread:CompletionThread.ask", NOTHING, action="ask"),
     Boundary("a {} failed", "rank", "nbcomm.rank.cells.stdin:InputPrompter.hear", CELL, action="input", told=_ITSELF),
-    Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._press", NOTHING, action="interrupt"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._terminate", NOTHING, action="interrupt"),
     Boundary("a {} failed", "rank", "nbcomm.rank.groups.generation:Generation.abort", NOTHING, action="hang"),
     Boundary(
         "a message could not be read",

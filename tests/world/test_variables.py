@@ -51,7 +51,7 @@ def filled(four: Notebook) -> Notebook:
     return four
 
 
-def standings(cell: Cell) -> dict[str, str]:
+def presences(cell: Cell) -> dict[str, str]:
     """What the second column says of each name."""
     header, *rows = cell.lines[1:]
     start, end = header.index("on the ranks"), header.index("type")
@@ -64,7 +64,7 @@ def test_who_says_which_variables_are_equal_and_which_are_not(filled: Notebook) 
         "23 variables on ranks 0-3; 13 equal; different: brain, config, shapes, sparse, text, truth, x, zero; "
         "missing somewhere: only; cannot be compared: lock"
     )
-    found = standings(cell)
+    found = presences(cell)
     assert found.pop("lock") == "cannot be compared: cannot pickle '_thread.lock' object"
     assert {name: said for name, said in found.items() if said != "equal"} == {
         "x": "different: 0-1,3 | 2",
@@ -177,7 +177,7 @@ def test_diff(filled: Notebook, shown: str) -> None:
 
 def test_a_model_of_which_one_rank_went_astray(filled: Notebook) -> None:
     filled.run("%%distributed\nif rank == 1:\n    with torch.no_grad(): model.module[1].weight[1, 0] = 0.5")
-    assert standings(filled.run("%distributed who model optimizer")) == {
+    assert presences(filled.run("%distributed who model optimizer")) == {
         "model": "different: 0,2-3 | 1",
         "optimizer": "different: 0,2-3 | 1",
     }
@@ -238,7 +238,7 @@ net = fully_shard(torch.nn.Linear(4, 4), mesh=mesh)
 def test_of_shards_each_rank_has_its_own(filled: Notebook) -> None:
     filled.run(SHARDS)
     cell = filled.run("%distributed who shards net")
-    assert set(standings(cell).values()) == {"different on each rank"}
+    assert set(presences(cell).values()) == {"different on each rank"}
     assert "(2, 2), this rank's part of (8, 2), S" in cell.text
     assert "sharded: each rank has its part" in cell.text
     assert "4.0 here, 0.0 on rank 0" in filled.run("%distributed diff shards -r 0,1").text
@@ -271,7 +271,7 @@ def test_a_thousand_variables_are_no_matter(filled: Notebook) -> None:
     began = time.monotonic()
     cell = filled.run("%distributed who")
     assert time.monotonic() - began < 20  # 0.5 s where the machine is not busy
-    assert standings(cell)["v0999"] == "equal"
+    assert presences(cell)["v0999"] == "equal"
     filled.run("%%distributed\nfor i in range(1000): del globals()[f'v{i:04}']")
 
 
@@ -281,7 +281,7 @@ def test_a_large_tensor_is_hashed_where_it_lies_and_nothing_of_it_stays(filled: 
     peak = "int(next(line for line in open('/proc/self/status') if line.startswith('VmHWM')).split()[1]) // 1024"
     filled.run(f"%%distributed -r 0,1\nopen('/proc/self/clear_refs', 'w').write('5')\npeak = {peak}")
     cell = filled.run("%distributed who big turned_big -r 0,1")
-    assert set(standings(cell).values()) == {"different: 0 | 1"}
+    assert set(presences(cell).values()) == {"different: 0 | 1"}
     grown = filled.run(f"%%distributed -r 0,1\nprint({peak} - peak < 128)")
     assert grown.text == "[0-1] True\n"
     assert "first at [5, 7]: 1.0 here, 0.0 on rank 0" in filled.run("%distributed diff turned_big -r 0,1").text

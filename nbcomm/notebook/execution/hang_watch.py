@@ -177,7 +177,7 @@ class HangWatch:
         if self._generations.ending_for(request) > _SHOW_AFTER and output is not None:
             output.notice(self._deaf_to_the_end(request.waiting_for()))
             return
-        reports = {rank: self._standing(rank, request, answers) for rank in self._roster.ranks}
+        reports = {rank: self._report(rank, request, answers) for rank in self._roster.ranks}
         cut = _cut_off(reports)
         if cut:
             self._generations.abort(request, "HangError", cut)
@@ -207,7 +207,7 @@ class HangWatch:
             yield f"{ends_of(died, self._roster.dead)}; the other ranks keep running"
         if _old([op for wait in verdict.waits for op in wait.ops]):
             yield verdict.text
-        if threads and any(_old(standing.doing.beside) for standing in reports.values()):
+        if threads and any(_old(report.doing.beside) for report in reports.values()):
             yield threads
         if kept := self._kept_from(request):
             yield f"{rank_specs.named(kept)} cannot begin: a task or a callback of an earlier cell is still running"
@@ -219,7 +219,7 @@ class HangWatch:
         said = {rank: self._roster.snapshot(rank) for rank in request.waiting_for()}
         return [rank for rank, it in said.items() if it and it.run is None and it.begun < request.id <= it.heard]
 
-    def _standing(self, rank: int, request: PendingRequest, answers: dict[int, Done]) -> RankReport:
+    def _report(self, rank: int, request: PendingRequest, answers: dict[int, Done]) -> RankReport:
         roster, number = self._roster, self._generations.number
         if rank in roster.dead:
             return RankReport(rank, "dead", roster.dead[rank])
@@ -244,8 +244,8 @@ def _old(ops: Sequence[PendingCall]) -> bool:
 
 def _cut_off(reports: dict[int, RankReport]) -> str:
     """Say whose death cut off a call that was under way; an empty text if none was."""
-    for standing in reports.values():
-        for op in standing.doing.waits if standing.state == "running" else ():
+    for report in reports.values():
+        for op in report.doing.waits if report.state == "running" else ():
             dead = [rank for rank in op.members if reports[rank].state == "dead"]
             if op.lost and dead:
                 where = f" ({op.line})" if op.line else ""

@@ -174,7 +174,7 @@ def _table(variables: Sequence[Variable]) -> Table:
     """Return the table, a row for each variable; empty columns are left out."""
     columns: dict[str, list[str]] = {
         "name": [shortened(variable.name, _LONGEST) for variable in variables],
-        "on the ranks": [standing(variable) for variable in variables],  # a narrow page must not cut it off
+        "on the ranks": [presence(variable) for variable in variables],  # a narrow page must not cut it off
         "type": [_each(variable, lambda one: one.type) for variable in variables],
         "shape": [_each(variable, _shape) for variable in variables],
         "dtype": [_each(variable, lambda one: one.dtype) for variable in variables],
@@ -186,11 +186,11 @@ def _table(variables: Sequence[Variable]) -> Table:
     return list(shown), [list(row) for row in zip(*shown.values(), strict=True)]
 
 
-def standing(variable: Variable) -> str:
+def presence(variable: Variable) -> str:
     """Describe where a variable is equal, different or missing.
 
     >>> one, two = Seen("int", digest=b"1"), Seen("int", digest=b"2")
-    >>> standing(Variable("x", {0: one, 1: one, 2: two}))
+    >>> presence(Variable("x", {0: one, 1: one, 2: two}))
     'different: 0-1 | 2'
     """
     parts = [f"missing on {fold(variable.absent)}"] if variable.absent else []

@@ -83,7 +83,7 @@ class FlightRecorder:
         self.inside: RecordedCall | None = None
         self._last: RecordedCall | None = None
         self.lost: RecordedCall | None = None
-        self._meetings = Log(NEW_GROUP, [])
+        self._creations = Log(NEW_GROUP, [])
         self._left = False
         self.aborted = 0.0
 
@@ -106,8 +106,8 @@ class FlightRecorder:
     def issued(self) -> dict[str, int]:
         """Return the number of collectives issued in each group; if groups were made, also their number."""
         issued = {log.name: log.issued for log in self.logs()}
-        if self._meetings.issued:
-            issued[NEW_GROUP] = self._meetings.issued - self._left
+        if self._creations.issued:
+            issued[NEW_GROUP] = self._creations.issued - self._left
         return issued
 
     def forget(self) -> None:
@@ -115,7 +115,7 @@ class FlightRecorder:
         self._formed.clear()
         self._logs.clear()
         self.live.clear()
-        self._meetings = Log(NEW_GROUP, [])
+        self._creations = Log(NEW_GROUP, [])
         self._left = False
 
     def settle(self) -> None:
@@ -307,14 +307,14 @@ class FlightRecorder:
             call.log.stuck |= not work.is_completed()
 
     @property
-    def meetings(self) -> int:
+    def creations(self) -> int:
         """How many groups all ranks have begun to make."""
-        return self._meetings.issued
+        return self._creations.issued
 
     @contextmanager
-    def meeting(self, members: list[int], *, counted: bool) -> Iterator[int]:
+    def creation(self, members: list[int], *, counted: bool) -> Iterator[int]:
         """Mark the making of a group; ``counted`` where every rank of the world takes part in it."""
-        log = self._meetings
+        log = self._creations
         if counted:
             log.issued, self._left = next(log.positions), False
         call = RecordedCall("collective", NEW_GROUP, Log(NEW_GROUP, members), log.issued, None)

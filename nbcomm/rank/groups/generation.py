@@ -227,7 +227,7 @@ class Generation:
             self.object("split_group", members, None)
         if self.rank not in members:
             return None
-        with self.record.meeting(members, counted=False):
+        with self.record.creation(members, counted=False):
             try:
                 return process_groups.join_group(name, members, backend, timeout)
             except RuntimeError as error:
@@ -245,7 +245,7 @@ class Generation:
             self.object("new_group", members if local else everyone, None)
         if not local:
             self._compare_new_group(members, everyone)
-        with self.record.meeting(members, counted=not local):
+        with self.record.creation(members, counted=not local):
             try:
                 return make()
             except RuntimeError as error:
@@ -254,7 +254,7 @@ class Generation:
     def _compare_new_group(self, members: list[int], everyone: list[int]) -> None:
         if self.board is None:
             return
-        board, me, seq = self.board, self.rank, self.record.meetings + 1
+        board, me, seq = self.board, self.rank, self.record.creations + 1
         text = subset.new_group(members)
         group = hash_of(f"{self.generation}:new_group")
         seen, where = board.seen(everyone), call_site.here(self.record.scope()).block

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.notebook.variables.table import Seen, Variable, absence, amount, merge, standing, table_html, table_text
+from nbcomm.notebook.variables.table import Seen, Variable, absence, amount, merge, presence, table_html, table_text
 
 
 def seen(value: str = "1", **fields: Any) -> Seen:
@@ -47,7 +47,7 @@ def variable(*values: str | None, name: str = "x") -> Variable:
 )
 def test_how_a_variable_stands(values: Any, verdict: str, words: str) -> None:
     found = variable(*values)
-    assert (found.verdict, standing(found)) == (verdict, words)
+    assert (found.verdict, presence(found)) == (verdict, words)
 
 
 def test_answers_are_merged_by_name() -> None:

@@ -199,10 +199,10 @@ def test_a_cell_begins_without_what_an_interrupt_left(group: tuple[FlightRecorde
 
 def test_making_groups_is_counted_where_all_take_part() -> None:
     record = FlightRecorder()
-    with record.meeting([0, 1], counted=True) as number:
+    with record.creation([0, 1], counted=True) as number:
         assert number == 1
         (op,) = told(record).waits
         assert (op.name, op.members, op.limited) == ("new_group", [0, 1], False)
-    with record.meeting([0, 1], counted=False):
+    with record.creation([0, 1], counted=False):
         assert told(record).waits[0].limited
     assert told(record).issued == {"new_group": 1}
