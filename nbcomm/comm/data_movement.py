@@ -53,13 +53,13 @@ class DataMovement(RankOrder):
             CollectiveError: the time is over; group rank 0 names the missing ranks. Or ``timeout`` is not positive.
         """
         limit = limit_of(timeout)
-        wire = self._wire("barrier", group)
+        channel = self._channel("barrier", group)
         self.at_barrier = name
         try:
             if limit is None:
-                dist.barrier(group=wire.group)
+                dist.barrier(group=channel.group)
             else:
-                barrier_with_timeout(wire, name, limit)
+                barrier_with_timeout(channel, name, limit)
         finally:
             self.at_barrier = None
         return None
@@ -87,25 +87,27 @@ class DataMovement(RankOrder):
         >>> broadcast({"lr": 0.1} if rank == 0 else None)  # doctest: +SKIP
         {'lr': 0.1}
         """
-        wire = self._wire("broadcast", group)
-        self._check_member(wire, src, "src")
-        copy = self._broadcast(wire, data, src)
+        channel = self._channel("broadcast", group)
+        self._check_member(channel, src, "src")
+        copy = self._broadcast(channel, data, src)
         if not sync_grads:
             return copy
-        flags = autograd.agree(wire, autograd.requires_grad(data) if self.rank == src else None)[wire.ranks.index(src)]
+        flags = autograd.agree(channel, autograd.requires_grad(data) if self.rank == src else None)[
+            channel.ranks.index(src)
+        ]
         results = [leaf.detach() for leaf in autograd.chosen(copy, flags)]
         if not results:
             return copy
         inputs = autograd.chosen(data, flags) if self.rank == src else []
-        back = autograd.summed_on(lambda: self._wire("the backward of broadcast", group), src)
+        back = autograd.summed_on(lambda: self._channel("the backward of broadcast", group), src)
         return autograd.replaced(copy, flags, autograd.tie(results, inputs, back))
 
-    def _broadcast(self, wire: GroupChannel, data: Any, src: int) -> Any:
+    def _broadcast(self, channel: GroupChannel, data: Any, src: int) -> Any:
         if self.rank != src:
-            return wire.broadcast(src).open(self.device)
-        mail, refused = packed(lambda: pack(data, wire.carries, alone=True))
-        posted = wire.post_broadcast(mail)
-        copy = mail.open(self.device, sent=True) if refused is None else None  # made while the parts are being sent
+            return channel.broadcast(src).open(self.device)
+        packet, refused = packed(lambda: pack(data, channel.carries, alone=True))
+        posted = channel.post_broadcast(packet)
+        copy = packet.open(self.device, sent=True) if refused is None else None  # made while the parts are being sent
         wait(posted)
         if refused is not None:
             raise CollectiveError(f"Nothing was moved: rank {src} failed: {refused}") from refused
@@ -135,30 +137,32 @@ class DataMovement(RankOrder):
         >>> scatter(["a", "b", "c", "d"] if rank == 0 else None)  # on rank 2 of 4  # doctest: +SKIP
         'c'
         """
-        wire = self._wire("scatter", group)
-        self._check_member(wire, src, "src")
+        channel = self._channel("scatter", group)
+        self._check_member(channel, src, "src")
         if not sync_grads:
-            return self._scatter(wire, items, src)
+            return self._scatter(channel, items, src)
         shares: list[Any] = []
         if self.rank == src:
             with suppress(CollectiveError):  # raised below, on every rank
-                shares = shares_of(items, wire.size, "scatter")
-        item = self._scatter(wire, shares or items, src)
-        needs = autograd.agree(wire, [autograd.requires_grad(share) for share in shares])[wire.ranks.index(src)]
-        autograd.check_alike(wire, needs, "in every item")
-        results = [leaf.detach() for leaf in autograd.chosen(item, needs[wire.me])]
+                shares = shares_of(items, channel.size, "scatter")
+        item = self._scatter(channel, shares or items, src)
+        needs = autograd.agree(channel, [autograd.requires_grad(share) for share in shares])[channel.ranks.index(src)]
+        autograd.check_alike(channel, needs, "in every item")
+        results = [leaf.detach() for leaf in autograd.chosen(item, needs[channel.me])]
         if not results:
             return item
         inputs = [leaf for share, flags in zip(shares, needs, strict=False) for leaf in autograd.chosen(share, flags)]
-        back = autograd.gathered_on(lambda: self._wire("the backward of scatter", group), src)
-        return autograd.replaced(item, needs[wire.me], autograd.tie(results, inputs, back))
+        back = autograd.gathered_on(lambda: self._channel("the backward of scatter", group), src)
+        return autograd.replaced(item, needs[channel.me], autograd.tie(results, inputs, back))
 
-    def _scatter(self, wire: GroupChannel, items: Any, src: int) -> Any:
+    def _scatter(self, channel: GroupChannel, items: Any, src: int) -> Any:
         if self.rank != src:
-            return wire.scatter(None, src).open(self.device)
-        mails, refused = packed(lambda: [pack(item, wire.carries) for item in shares_of(items, wire.size, "scatter")])
+            return channel.scatter(None, src).open(self.device)
+        packets, refused = packed(
+            lambda: [pack(item, channel.carries) for item in shares_of(items, channel.size, "scatter")]
+        )
         with own_error(refused):
-            got = wire.scatter(mails if isinstance(mails, list) else [mails] * wire.size, src)
+            got = channel.scatter(packets if isinstance(packets, list) else [packets] * channel.size, src)
         return got.open(self.device)
 
     @collective
@@ -194,40 +198,42 @@ class DataMovement(RankOrder):
         >>> gather(rank * 10)  # on rank 0 of 4  # doctest: +SKIP
         [0, 10, 20, 30]
         """
-        wire = self._wire("gather", group)
-        self._check_member(wire, dst, "dst")
+        channel = self._channel("gather", group)
+        self._check_member(channel, dst, "dst")
         join.check_mode(mode)
         _check_walked(mode, sync_grads=sync_grads)
-        mail, refused = packed(lambda: pack(data, wire.carries))
+        packet, refused = packed(lambda: pack(data, channel.carries))
         with own_error(refused):
-            heads = wire.heads(mail)
-        join.check_bare(wire, [head.bare for head in heads], mode)
-        mails = wire.gather(mail, heads, dst)
+            heads = channel.heads(packet)
+        join.check_bare(channel, [head.bare for head in heads], mode)
+        packets = channel.gather(packet, heads, dst)
         own = mode in ("list", "object") or sync_grads
-        values = None if mails is None else [got.open(self.device, own=own) for got in mails]
+        values = None if packets is None else [got.open(self.device, own=own) for got in packets]
         if not sync_grads:
-            return None if values is None else join.join(wire, values, mode, wire.me)
-        back = autograd.scattered_from(lambda: self._wire("the backward of gather", group), dst)
-        return self._joined_with_grad(wire, data, values, mode, back)
+            return None if values is None else join.join(channel, values, mode, channel.me)
+        back = autograd.scattered_from(lambda: self._channel("the backward of gather", group), dst)
+        return self._joined_with_grad(channel, data, values, mode, back)
 
     def _joined_with_grad(
-        self, wire: GroupChannel, data: Any, values: Sequence[Any] | None, mode: str, back: autograd.Back
+        self, channel: GroupChannel, data: Any, values: Sequence[Any] | None, mode: str, back: autograd.Back
     ) -> Any:
         """Join what all ranks gave, connected to this rank's data for autograd; ``values`` is None if not known."""
-        needs = autograd.agree(wire, autograd.requires_grad(data))
-        autograd.check_alike(wire, needs, "on every rank")
-        flags = needs[wire.me]
+        needs = autograd.agree(channel, autograd.requires_grad(data))
+        autograd.check_alike(channel, needs, "on every rank")
+        flags = needs[channel.me]
         inputs = autograd.chosen(data, flags)
         if values is None:
             return autograd.link(self.device, inputs, back) if inputs else None
-        joined = join.join(wire, values, mode, wire.me)  # raises if they cannot be joined, before the graph is changed
+        joined = join.join(
+            channel, values, mode, channel.me
+        )  # raises if they cannot be joined, before the graph is changed
         if not inputs:
             return joined
         gathered = [autograd.chosen(value, flags) for value in values]
         parts = [part.detach() for each in zip(*gathered, strict=True) for part in each]
         tied = autograd.tie(parts, inputs, back)
-        values = [autograd.replaced(value, flags, tied[place :: wire.size]) for place, value in enumerate(values)]
-        return join.join(wire, values, mode, wire.me)
+        values = [autograd.replaced(value, flags, tied[place :: channel.size]) for place, value in enumerate(values)]
+        return join.join(channel, values, mode, channel.me)
 
     @collective
     def all_gather(
@@ -262,12 +268,14 @@ class DataMovement(RankOrder):
         >>> all_gather(torch.tensor(10 * rank))  # on each of 4 ranks  # doctest: +SKIP
         tensor([ 0, 10, 20, 30])
         """
-        wire = self._wire("all_gather", group)
+        channel = self._channel("all_gather", group)
         join.check_mode(mode)
         _check_walked(mode, sync_grads=sync_grads)
-        return self._all_gather(wire, data, mode, group=group, grads=sync_grads)
+        return self._all_gather(channel, data, mode, group=group, grads=sync_grads)
 
-    def _all_gather(self, wire: GroupChannel, data: Any, mode: str, *, group: Group = None, grads: bool = False) -> Any:
+    def _all_gather(
+        self, channel: GroupChannel, data: Any, mode: str, *, group: Group = None, grads: bool = False
+    ) -> Any:
         """Gather in the way that suits what the ranks have; the heads tell every rank which way all of them go.
 
         ::
@@ -281,34 +289,36 @@ class DataMovement(RankOrder):
             any, in mode "object", or with gradients   heads, the rest of the values
         """
         if mode == "object" or grads:
-            mail, heads = _exchange_heads(wire, lambda: data)
-            join.check_bare(wire, [head.bare for head in heads], mode)
-            values = [got.open(self.device) for got in wire.all_gather(mail, heads)]
+            packet, heads = _exchange_heads(channel, lambda: data)
+            join.check_bare(channel, [head.bare for head in heads], mode)
+            values = [got.open(self.device) for got in channel.all_gather(packet, heads)]
             if not grads:
-                return join.join(wire, values, mode, wire.me)
-            back = autograd.summed_part(lambda: self._wire("the backward of all_gather", group))
-            return self._joined_with_grad(wire, data, values, mode, back)
-        mail, heads = _exchange_heads(wire, lambda: data if plain(data) else join.summary(data))
+                return join.join(channel, values, mode, channel.me)
+            back = autograd.summed_part(lambda: self._channel("the backward of all_gather", group))
+            return self._joined_with_grad(channel, data, values, mode, back)
+        packet, heads = _exchange_heads(channel, lambda: data if plain(data) else join.summary(data))
         nested = sum(head.bare is None for head in heads)
         if not nested:
-            return self._gather_tensors(wire, data, mode, mail, heads)
-        if nested == wire.size:
-            summaries = [got.open(self.device) for got in wire.all_gather(mail, heads)]
+            return self._gather_tensors(channel, data, mode, packet, heads)
+        if nested == channel.size:
+            summaries = [got.open(self.device) for got in channel.all_gather(packet, heads)]
             if len({digest for digest, _ in summaries}) == 1:
-                return join.gather_fused(wire, data, [others for _, others in summaries], mode)
-        mail = pack(data, wire.carries, alone=True)
-        values = [got.open(self.device, own=mode == "list") for got in wire.all_gather(mail, wire.heads(mail))]
-        return join.join(wire, values, mode, wire.me)
+                return join.gather_fused(channel, data, [others for _, others in summaries], mode)
+        packet = pack(data, channel.carries, alone=True)
+        values = [
+            got.open(self.device, own=mode == "list") for got in channel.all_gather(packet, channel.heads(packet))
+        ]
+        return join.join(channel, values, mode, channel.me)
 
-    def _gather_tensors(self, wire: GroupChannel, data: Any, mode: str, mail: Packet, heads: list[Packet]) -> Any:
+    def _gather_tensors(self, channel: GroupChannel, data: Any, mode: str, packet: Packet, heads: list[Packet]) -> Any:
         """Gather where every rank has one tensor, after the heads."""
-        alike = join.check_bare(wire, [head.bare for head in heads], mode)
-        part = mail.device if mail.host is None else mail.host  # None if it has travelled in the head
+        alike = join.check_bare(channel, [head.bare for head in heads], mode)
+        part = packet.device if packet.host is None else packet.host  # None if it has travelled in the head
         if alike and part is not None and mode in ("stack", "cat"):
-            shape = (wire.size, *data.shape) if mode == "stack" or data.ndim == 0 else (-1, *data.shape[1:])
-            return wire.rows(part).view(data.dtype).view(shape).to(data.device)
-        values = [got.open(self.device, own=mode == "list") for got in wire.all_gather(mail, heads)]
-        return join.join(wire, values, mode, wire.me)
+            shape = (channel.size, *data.shape) if mode == "stack" or data.ndim == 0 else (-1, *data.shape[1:])
+            return channel.rows(part).view(data.dtype).view(shape).to(data.device)
+        values = [got.open(self.device, own=mode == "list") for got in channel.all_gather(packet, heads)]
+        return join.join(channel, values, mode, channel.me)
 
     @collective
     def all_to_all(
@@ -333,25 +343,25 @@ class DataMovement(RankOrder):
         >>> all_to_all([f"{rank} to {other}" for other in range(2)])  # on rank 0 of 2  # doctest: +SKIP
         ['0 to 0', '1 to 0']
         """
-        wire = self._wire("all_to_all", group)
-        shares, refused = packed(lambda: shares_of(items, wire.size, "all_to_all"))
-        mails: Any = shares
+        channel = self._channel("all_to_all", group)
+        shares, refused = packed(lambda: shares_of(items, channel.size, "all_to_all"))
+        packets: Any = shares
         if refused is None:
-            mails, refused = packed(lambda: [pack(item, wire.carries) for item in cast("list[Any]", shares)])
+            packets, refused = packed(lambda: [pack(item, channel.carries) for item in cast("list[Any]", shares)])
         with own_error(refused):
-            got = [mail.open(self.device) for mail in wire.all_to_all(mails)]
+            got = [packet.open(self.device) for packet in channel.all_to_all(packets)]
         if not sync_grads:
             return got
-        needs = autograd.agree(wire, [autograd.requires_grad(share) for share in cast("list[Any]", shares)])
-        autograd.check_alike(wire, [[flag for flags in row for flag in flags] for row in needs], "on every rank")
-        autograd.check_alike(wire, needs[wire.me], "in every item")
-        flags = needs[wire.me][wire.me]
+        needs = autograd.agree(channel, [autograd.requires_grad(share) for share in cast("list[Any]", shares)])
+        autograd.check_alike(channel, [[flag for flags in row for flag in flags] for row in needs], "on every rank")
+        autograd.check_alike(channel, needs[channel.me], "in every item")
+        flags = needs[channel.me][channel.me]
         inputs = [leaf for share in cast("list[Any]", shares) for leaf in autograd.chosen(share, flags)]
         if not inputs:
             return got
         results = [leaf.detach() for value in got for leaf in autograd.chosen(value, flags)]
         count = sum(flags)
-        back = autograd.exchanged(lambda: self._wire("the backward of all_to_all", group), [count] * wire.size)
+        back = autograd.exchanged(lambda: self._channel("the backward of all_to_all", group), [count] * channel.size)
         tied = autograd.tie(results, inputs, back)
         return [autograd.replaced(value, flags, tied[at * count : (at + 1) * count]) for at, value in enumerate(got)]
 
@@ -364,11 +374,11 @@ def packed(make: Callable[[], Packed]) -> tuple[Packed | Packet, Exception | Non
         return Packet.error(f"failed: {error}"), error
 
 
-def _exchange_heads(wire: GroupChannel, give: Callable[[], Any]) -> tuple[Packet, list[Packet]]:
+def _exchange_heads(channel: GroupChannel, give: Callable[[], Any]) -> tuple[Packet, list[Packet]]:
     """Pack what this rank gives; return that, and every rank's head. An error of one rank is raised on all."""
-    mail, refused = packed(lambda: pack(give(), wire.carries, alone=True))
+    packet, refused = packed(lambda: pack(give(), channel.carries, alone=True))
     with own_error(refused):
-        return mail, wire.heads(mail)
+        return packet, channel.heads(packet)
 
 
 def _check_walked(mode: str, *, sync_grads: bool) -> None:

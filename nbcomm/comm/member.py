@@ -208,7 +208,7 @@ class Member:
 
     # ---- checks
 
-    def _wire(self, name: str, group: Any) -> GroupChannel:
+    def _channel(self, name: str, group: Any) -> GroupChannel:
         """Return the channel of a group for a collective called ``name``, after a check that all members run the cell.
 
         It waits until the group's asynchronous calls are done: they were begun before.
@@ -216,10 +216,10 @@ class Member:
         process_group = resolve(group)
         if self.lanes.any:
             self.lanes.drain(lane_of(process_group))
-        wire = self._wire_of(process_group)
-        wire.call = name
-        self._check_present(name, wire.ranks)
-        return wire
+        channel = self._wire_of(process_group)
+        channel.call = name
+        self._check_present(name, channel.ranks)
+        return channel
 
     def _beside(self, name: str, group: Any, job: Callable[[], Any], *, sync_grads: bool = False) -> Handle:
         """Begin an asynchronous collective of a group."""
@@ -232,27 +232,27 @@ class Member:
         return self.lanes.begin(lane_of(process_group), job)
 
     def _peer_wire(self, group: Any, peer: int | None, word: str) -> GroupChannel:
-        wire = self._wire_of(resolve(group))
+        channel = self._wire_of(resolve(group))
         if peer is None:
-            return wire
-        self._check_member(wire, peer, word)
+            return channel
+        self._check_member(channel, peer, word)
         if peer == self.rank:
             raise CollectiveError(
                 f"Rank {peer} cannot send to itself or receive from itself; {word} must be another rank."
             )
         if self.cell_ranks is not None and not self.lanes.earlier():
             subset.check_peer("send to" if word == "dst" else "recv from", peer, self.cell_ranks)
-        return wire
+        return channel
 
     def _wire_of(self, process_group: dist.ProcessGroup | None) -> GroupChannel:
-        wire = self._wires.get(process_group)
-        if wire is None:
+        channel = self._wires.get(process_group)
+        if channel is None:
             self._wires = {group: it for group, it in self._wires.items() if process_groups.is_known(group)}
             members = list(range(self.world_size)) if process_group is None else members_of(process_group)
-            wire = self._wires[process_group] = GroupChannel(
+            channel = self._wires[process_group] = GroupChannel(
                 process_group, members, members.index(self.rank), self.device
             )
-        return wire
+        return channel
 
     def _check_present(self, name: str, members: Sequence[int]) -> None:
         # The members need not run this cell for what an earlier cell began.
@@ -260,10 +260,10 @@ class Member:
             subset.check_present(name, members, self.cell_ranks, self.world_size)
 
     @staticmethod
-    def _check_member(wire: GroupChannel, rank: int, word: str) -> None:
+    def _check_member(channel: GroupChannel, rank: int, word: str) -> None:
         if not hasattr(rank, "__index__"):  # 1.0 equals a rank, but torch takes integers only
             raise CollectiveError(f"{word} must be a whole number, the global rank of a member, not {rank!r}.")
-        if rank not in wire.ranks:
+        if rank not in channel.ranks:
             raise CollectiveError(
-                f"{word}={rank!r} is not a rank of the group; choose one of {rank_sets.fold(wire.ranks)}."
+                f"{word}={rank!r} is not a rank of the group; choose one of {rank_sets.fold(channel.ranks)}."
             )

@@ -48,8 +48,8 @@ class PointToPoint(Member):
         Raises:
             CollectiveError: the data cannot be pickled, or ``dst`` cannot be sent to. Nothing is sent then.
         """
-        wire = self._peer_wire(group, dst, "dst")
-        wait(wire.post(pack(data, wire.carries, alone=True), dst, tag))
+        channel = self._peer_wire(group, dst, "dst")
+        wait(channel.post(pack(data, channel.carries, alone=True), dst, tag))
 
     @collective
     def recv(self, src: int | None = None, tag: int = 0, *, group: Group = None) -> Any:
@@ -63,8 +63,8 @@ class PointToPoint(Member):
         Returns:
             The data; tensors that came from an accelerator on this rank's device.
         """
-        wire = self._peer_wire(group, src, "src")
-        return self._received(group, src, tag, lambda: wire.recv(src, tag).open(self.device))
+        channel = self._peer_wire(group, src, "src")
+        return self._received(group, src, tag, lambda: channel.recv(src, tag).open(self.device))
 
     def isend(self, data: Any, dst: int, tag: int = 0, *, group: Group = None) -> Handle:
         """Begin to send data to rank ``dst``, and go on; otherwise as `send`.
@@ -78,8 +78,8 @@ class PointToPoint(Member):
         Returns:
             A handle: ``wait()`` until the data may be changed again, or ask whether it is ``done()``.
         """
-        wire = self._peer_wire(group, dst, "dst")
-        posted = wire.post(pack(data, wire.carries, alone=True), dst, tag)
+        channel = self._peer_wire(group, dst, "dst")
+        posted = channel.post(pack(data, channel.carries, alone=True), dst, tag)
         # gloo does not report when a message has left; it can only be waited for. Messages do not wait for each other.
         return self.lanes.begin(object(), lambda: wait(posted), issues=False)
 
@@ -101,8 +101,8 @@ class PointToPoint(Member):
         ... coming.wait()  # on rank 2 of 4
         1
         """
-        wire = self._peer_wire(group, src, "src")
-        return self._begin_receive(group, src, tag, lambda: wire.recv(src, tag).open(self.device))
+        channel = self._peer_wire(group, src, "src")
+        return self._begin_receive(group, src, tag, lambda: channel.recv(src, tag).open(self.device))
 
     @collective
     def sendrecv(self, data: Any, dst: int, src: int, *, group: Group = None) -> Any:
@@ -121,12 +121,12 @@ class PointToPoint(Member):
         3
         """
         if dst == src == self.rank:
-            wire = self._wire("sendrecv", group)
-            return pack(data, wire.carries).open(self.device, sent=True)
-        wire = self._peer_wire(group, dst, "dst")
+            channel = self._channel("sendrecv", group)
+            return pack(data, channel.carries).open(self.device, sent=True)
+        channel = self._peer_wire(group, dst, "dst")
         self._peer_wire(group, src, "src")
-        posted = wire.post(pack(data, wire.carries, alone=True), dst, 0)
-        got = self._received(group, src, 0, lambda: wire.recv(src, 0))
+        posted = channel.post(pack(data, channel.carries, alone=True), dst, 0)
+        got = self._received(group, src, 0, lambda: channel.recv(src, 0))
         wait(posted)
         return got.open(self.device)
 

@@ -48,10 +48,10 @@ class RankOrder(PointToPoint):
         >>> with rank_first(1):  # doctest: +SKIP
         ...     data = download()
         """
-        wire = self._wire(_FIRST, group)
+        channel = self._channel(_FIRST, group)
         if not local:
-            self._check_member(wire, rank, "rank")
-        return _first(wire, _FIRST, first=(self.local_rank if local else self.rank) == rank)
+            self._check_member(channel, rank, "rank")
+        return _first(channel, _FIRST, first=(self.local_rank if local else self.rank) == rank)
 
     def rank_zero_first(
         self,
@@ -68,8 +68,8 @@ class RankOrder(PointToPoint):
         >>> with rank_zero_first():  # doctest: +SKIP
         ...     data = download()
         """
-        wire = self._wire("rank_zero_first", group)
-        return _first(wire, "rank_zero_first", first=self.local_rank == 0 if local else wire.me == 0)
+        channel = self._channel("rank_zero_first", group)
+        return _first(channel, "rank_zero_first", first=self.local_rank == 0 if local else channel.me == 0)
 
     def one_rank_only(
         self,
@@ -111,7 +111,7 @@ class RankOrder(PointToPoint):
                             raise
                         failure = error
                 if with_barrier:
-                    _meet(self._wire(_ONLY, group), _ONLY, failure, f"{function.__name__}()")
+                    _meet(self._channel(_ONLY, group), _ONLY, failure, f"{function.__name__}()")
                 if failure is not None:
                     raise failure
                 return result
@@ -122,31 +122,31 @@ class RankOrder(PointToPoint):
 
 
 @contextlib.contextmanager
-def _first(wire: GroupChannel, name: str, *, first: bool) -> Iterator[None]:
+def _first(channel: GroupChannel, name: str, *, first: bool) -> Iterator[None]:
     where = f"its block of {name}"
     failure: Exception | None = None
     if not first:
-        _meet(wire, _FIRST, None, where)
+        _meet(channel, _FIRST, None, where)
     try:
         yield
     except Exception as error:  # noqa: BLE001  # an interrupt is no Exception: it ends the others by its own means
         failure = error
     if first:
-        _meet(wire, _FIRST, failure, where)
+        _meet(channel, _FIRST, failure, where)
     if not (first and failure):  # otherwise the others have already left
-        _meet(wire, _FIRST, failure, where)
+        _meet(channel, _FIRST, failure, where)
     if failure is not None:
         raise failure
 
 
-def _meet(wire: GroupChannel, call: str, failure: Exception | None, where: str) -> None:
+def _meet(channel: GroupChannel, call: str, failure: Exception | None, where: str) -> None:
     """Wait for the other ranks, and raise if one of them failed."""
-    wire.call = call  # the failed block may have begun another call
-    mail = Packet(NOTICE)
+    channel.call = call  # the failed block may have begun another call
+    packet = Packet(NOTICE)
     if failure is not None:
-        mail = Packet.error(f"failed in {where}: {type(failure).__name__}: {failure}")
+        packet = Packet.error(f"failed in {where}: {type(failure).__name__}: {failure}")
     try:
-        wire.heads(mail)
+        channel.heads(packet)
     except CollectiveError:
         if failure is None:
             raise

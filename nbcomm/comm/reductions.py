@@ -55,22 +55,22 @@ class Reductions(DataMovement):
         >>> reduce(torch.tensor(10 * rank))  # on rank 0 of 4  # doctest: +SKIP
         tensor(60)
         """
-        wire = self._wire("reduce", group)
-        self._check_member(wire, dst, "dst")
+        channel = self._channel("reduce", group)
+        self._check_member(channel, dst, "dst")
         known, here = reduce_ops.parse(op), self.rank == dst
-        flags = self._flags(wire, data) if sync_grads else []
-        results = reduce.reduce_tree(wire, data, known, dst)
+        flags = self._flags(channel, data) if sync_grads else []
+        results = reduce.reduce_tree(channel, data, known, dst)
         if not any(flags):
             return pytrees.fill(data, iter(results)) if here else None
         inputs = autograd.chosen(data, flags)
         if known.linear:
-            scale = known.scale(wire.size)
-            back = autograd.broadcast_from(lambda: self._wire("the backward of reduce", group), dst, scale)
+            scale = known.scale(channel.size)
+            back = autograd.broadcast_from(lambda: self._channel("the backward of reduce", group), dst, scale)
             if not here:
                 return autograd.link(self.device, inputs, back)
             tied = autograd.tie(autograd.chosen(results, flags), inputs, back)
         else:
-            rows = self._rows_with_grad(wire, inputs, group)
+            rows = self._rows_with_grad(channel, inputs, group)
             if not here:
                 return autograd.link(self.device, rows, lambda _: [torch.zeros_like(row) for row in rows])
             tied = [reduce_ops.fold(known, row) for row in rows]
@@ -111,40 +111,42 @@ class Reductions(DataMovement):
         >>> all_reduce(torch.tensor(10 * rank)), all_reduce(rank, "mean")  # on each of 4 ranks  # doctest: +SKIP
         (tensor(60), 1.5)
         """
-        wire = self._wire("all_reduce", group)
+        channel = self._channel("all_reduce", group)
         known = reduce_ops.parse(op)
         if out is not None:
             if sync_grads:
                 raise CollectiveError(
                     "out= bypasses autograd and has no gradients; use either out= or sync_grads=True."
                 )
-            return reduce.reduce_into(wire, data, known, out)
+            return reduce.reduce_into(channel, data, known, out)
         if isinstance(data, torch.Tensor) and not sync_grads:
-            return reduce.reduce_one(wire, data.detach(), known)  # this path must be as fast as torch's
-        results = reduce.reduce_tree(wire, data, known, None, grads=sync_grads)
+            return reduce.reduce_one(channel, data.detach(), known)  # this path must be as fast as torch's
+        results = reduce.reduce_tree(channel, data, known, None, grads=sync_grads)
         flags = autograd.requires_grad(data) if sync_grads else []
         if not any(flags):
             return pytrees.fill(data, iter(results))
         inputs = autograd.chosen(data, flags)
         if known.linear:
-            scale = known.scale(wire.size)
-            back = autograd.summed(lambda: self._wire("the backward of all_reduce", group), scale)
+            scale = known.scale(channel.size)
+            back = autograd.summed(lambda: self._channel("the backward of all_reduce", group), scale)
             tied = autograd.tie(autograd.chosen(results, flags), inputs, back)
         else:
-            tied = [reduce_ops.fold(known, row) for row in self._rows_with_grad(wire, inputs, group)]
+            tied = [reduce_ops.fold(known, row) for row in self._rows_with_grad(channel, inputs, group)]
         return autograd.replaced(pytrees.fill(data, iter(results)), flags, tied)
 
-    def _rows_with_grad(self, wire: GroupChannel, inputs: Sequence[torch.Tensor], group: Group) -> list[torch.Tensor]:
+    def _rows_with_grad(
+        self, channel: GroupChannel, inputs: Sequence[torch.Tensor], group: Group
+    ) -> list[torch.Tensor]:
         # Only all values together say which rank held the minimum, or what the others multiply by.
-        rows: list[torch.Tensor] = self._all_gather(wire, list(inputs), "stack", group=group, grads=True)
+        rows: list[torch.Tensor] = self._all_gather(channel, list(inputs), "stack", group=group, grads=True)
         return rows
 
     @staticmethod
-    def _flags(wire: GroupChannel, data: Any) -> list[bool]:
+    def _flags(channel: GroupChannel, data: Any) -> list[bool]:
         """Return which leaves gradients flow back to; raise if the ranks' answers differ."""
-        needs = autograd.agree(wire, autograd.requires_grad(data))
-        autograd.check_alike(wire, needs, "on every rank")
-        found: list[bool] = needs[wire.me]
+        needs = autograd.agree(channel, autograd.requires_grad(data))
+        autograd.check_alike(channel, needs, "on every rank")
+        found: list[bool] = needs[channel.me]
         return found
 
     @collective
@@ -172,42 +174,44 @@ class Reductions(DataMovement):
         >>> reduce_scatter(torch.arange(4))  # on rank 1 of 2  # doctest: +SKIP
         tensor([4, 6])
         """
-        wire = self._wire("reduce_scatter", group)
+        channel = self._channel("reduce_scatter", group)
         known = reduce_ops.parse(op)
         if isinstance(data, torch.Tensor):
-            if data.ndim == 0 or data.shape[0] % wire.size:
+            if data.ndim == 0 or data.shape[0] % channel.size:
                 raise CollectiveError(
-                    f"reduce_scatter cannot cut {pytrees.describe(data)} into {wire.size} equal shares along its first "
-                    f"dimension. Pad it to a multiple of {wire.size}, or pass a list of {wire.size} tensors."
+                    f"reduce_scatter cannot cut {pytrees.describe(data)} into {channel.size} equal shares along its "
+                    f"first dimension. Pad it to a multiple of {channel.size}, or pass a list of {channel.size} tensors."
                 )
             if sync_grads:
-                return self._reduce_scatter_with_grad(wire, list(data.chunk(wire.size)), known, group)
-            return reduce.reduce_scatter_one(wire, data.detach(), known)
+                return self._reduce_scatter_with_grad(channel, list(data.chunk(channel.size)), known, group)
+            return reduce.reduce_scatter_one(channel, data.detach(), known)
         if isinstance(data, np.ndarray):
             return self.reduce_scatter(reduce.as_tensor(data, known), known, group=group).numpy()
-        shares = shares_of(data, wire.size, "reduce_scatter")
+        shares = shares_of(data, channel.size, "reduce_scatter")
         if sync_grads:
-            return self._reduce_scatter_with_grad(wire, shares, known, group)
-        results = reduce.reduce_tree(wire, shares, known, None)
-        return pytrees.fill(shares, iter(results))[wire.me]
+            return self._reduce_scatter_with_grad(channel, shares, known, group)
+        results = reduce.reduce_tree(channel, shares, known, None)
+        return pytrees.fill(shares, iter(results))[channel.me]
 
-    def _reduce_scatter_with_grad(self, wire: GroupChannel, shares: list[Any], op: reduce_ops.Op, group: Group) -> Any:
+    def _reduce_scatter_with_grad(
+        self, channel: GroupChannel, shares: list[Any], op: reduce_ops.Op, group: Group
+    ) -> Any:
         needs = [autograd.requires_grad(share) for share in shares]
-        self._flags(wire, shares)
-        autograd.check_alike(wire, needs, "in every share")
-        flags = needs[wire.me]
-        result = pytrees.fill(shares, iter(reduce.reduce_tree(wire, shares, op, None)))[wire.me]
+        self._flags(channel, shares)
+        autograd.check_alike(channel, needs, "in every share")
+        flags = needs[channel.me]
+        result = pytrees.fill(shares, iter(reduce.reduce_tree(channel, shares, op, None)))[channel.me]
         if not any(flags):
             return result
         inputs = [leaf for share in shares for leaf in autograd.chosen(share, flags)]
         if op.linear:
-            scale = op.scale(wire.size)
-            back = autograd.gathered(lambda: self._wire("the backward of reduce_scatter", group), scale)
+            scale = op.scale(channel.size)
+            back = autograd.gathered(lambda: self._channel("the backward of reduce_scatter", group), scale)
             tied = autograd.tie(autograd.chosen(result, flags), inputs, back)
         else:
             count = sum(flags)
-            rows = self._rows_with_grad(wire, inputs, group)
-            tied = [reduce_ops.fold(op, row) for row in rows[wire.me * count : (wire.me + 1) * count]]
+            rows = self._rows_with_grad(channel, inputs, group)
+            tied = [reduce_ops.fold(op, row) for row in rows[channel.me * count : (channel.me + 1) * count]]
             # Rows that this rank does not need belong to other ranks: their backward needs this rank's part all the
             # same.
         return autograd.replaced(result, flags, tied)
@@ -245,23 +249,23 @@ class Reductions(DataMovement):
         >>> scan(rank), scan(rank, exclusive=True)  # on rank 3 of 4  # doctest: +SKIP
         (6, 3)
         """
-        wire = self._wire("scan", group)
+        channel = self._channel("scan", group)
         known = reduce_ops.parse(op)
-        flags = self._flags(wire, data) if sync_grads else []
-        results = scan.scan_tree(wire, data, known, exclusive=exclusive)
+        flags = self._flags(channel, data) if sync_grads else []
+        results = scan.scan_tree(channel, data, known, exclusive=exclusive)
         if not any(flags):
             return pytrees.fill(data, iter(results))
         inputs = autograd.chosen(data, flags)
-        count = wire.me + (not exclusive)
+        count = channel.me + (not exclusive)
         kept = autograd.chosen(results, flags)
         if known.linear:
             scale = known.scale(max(count, 1))
             back = autograd.summed_from_here(
-                lambda: self._wire("the backward of scan", group), scale, exclusive=exclusive
+                lambda: self._channel("the backward of scan", group), scale, exclusive=exclusive
             )
             tied = autograd.tie(kept, inputs, back)
         else:
-            rows = self._rows_with_grad(wire, inputs, group)
+            rows = self._rows_with_grad(channel, inputs, group)
             if count:
                 tied = [reduce_ops.fold(known, row[:count]) for row in rows]
             else:  # the first rank's results depend on no other rank, but its backward is needed

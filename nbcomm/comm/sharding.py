@@ -55,7 +55,7 @@ class Sharding(Reductions):
         >>> split(list(range(10)))  # on rank 1 of 4  # doctest: +SKIP
         [3, 4, 5]
         """
-        wire = self._wire_of(resolve(group))
+        channel = self._wire_of(resolve(group))
         if isinstance(data, Mapping):
             lengths = {key: _length(value) for key, value in data.items()}
             if len(set(lengths.values())) > 1:
@@ -68,12 +68,12 @@ class Sharding(Reductions):
                 data, [self.split(v, pad, strided, group=group) for _, v in pytrees.children(data) or ()]
             )
         total = _length(data)
-        places = shares_of_places(total, wire.size, strided=strided)
-        mine, longest = list(places[wire.me]), max(map(len, places))
+        places = shares_of_places(total, channel.size, strided=strided)
+        mine, longest = list(places[channel.me]), max(map(len, places))
         if pad and len(mine) < longest:
             mine += [mine[-1] if mine else total - 1] * (longest - len(mine))
             return _taken(data, mine)
-        return _taken(data, places[wire.me])
+        return _taken(data, places[channel.me])
 
     def pad_across_ranks(
         self,
@@ -150,13 +150,13 @@ class Sharding(Reductions):
         >>> gather_for_metrics(split(torch.arange(10), pad=True) ** 2, total=10)  # doctest: +SKIP
         tensor([ 0,  1,  4,  9, 16, 25, 36, 49, 64, 81])
         """
-        wire = self._wire_of(resolve(group))
-        places = shares_of_places(total, wire.size, strided=strided)
-        mine = len(places[wire.me])
+        channel = self._wire_of(resolve(group))
+        places = shares_of_places(total, channel.size, strided=strided)
+        mine = len(places[channel.me])
         listed = isinstance(data, list)
         leaves = [data] if listed else pytrees.flat(data)
         refusal = _refusal(leaves, mine, total, listed=listed)
-        _check_shares(wire.ranks, self.all_gather((refusal, total, strided), "object", group=group))
+        _check_shares(channel.ranks, self.all_gather((refusal, total, strided), "object", group=group))
         order = list(itertools.chain(*places))
         if listed:
             samples = itertools.chain(*self.all_gather(data[:mine], "object", group=group))

@@ -98,16 +98,16 @@ def replaced(data: Any, flags: Iterable[bool], new: Grads) -> Any:
     )
 
 
-def agree(wire: GroupChannel, flags: Any) -> list[Any]:
+def agree(channel: GroupChannel, flags: Any) -> list[Any]:
     """Return every rank's statement about which of its tensors require grad."""
-    return exchange(wire, pack(flags, wire.carries))
+    return exchange(channel, pack(flags, channel.carries))
 
 
-def check_alike(wire: GroupChannel, needs: Sequence[Sequence[bool]], what: str) -> None:
+def check_alike(channel: GroupChannel, needs: Sequence[Sequence[bool]], what: str) -> None:
     """Raise unless the same tensors require grad everywhere.
 
     Args:
-        wire: the group.
+        channel: the group.
         needs: for each rank, which leaves do.
         what: whose leaves they are, for the message: "rank" or "item".
     """
@@ -118,75 +118,75 @@ def check_alike(wire: GroupChannel, needs: Sequence[Sequence[bool]], what: str) 
         ]
         raise CollectiveError(
             f"With sync_grads=True the same tensors must require grad {what}, as backward is a collective too: "
-            f"{by_rank(wire.ranks, texts)}."
+            f"{by_rank(channel.ranks, texts)}."
         )
 
 
 # ---- backward passes
 
 
-def summed(wire: Wired, scale: float = 1.0) -> Back:
+def summed(channel: Wired, scale: float = 1.0) -> Back:
     """Return the backward of all_reduce: the sum over all ranks."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
-        totals = _sums(wire(), grads)
+        totals = _sums(channel(), grads)
         return totals if scale == 1 else [total * scale for total in totals]
 
     return back
 
 
-def summed_part(wire: Wired) -> Back:
+def summed_part(channel: Wired) -> Back:
     """Return the backward of all_gather, with each tensor's parts in group order: the sum for this rank's part."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
-        known = wire()
+        known = channel()
         return _sums(known, grads)[known.me :: known.size]
 
     return back
 
 
-def summed_on(wire: Wired, src: int) -> Back:
+def summed_on(channel: Wired, src: int) -> Back:
     """Return the backward of broadcast: the sum over all ranks, on ``src``."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
-        known = wire()
+        known = channel()
         totals = reduce_many(known, grads, reduce_ops.parse("sum"), src)
         return totals if known.ranks[known.me] == src else []
 
     return back
 
 
-def gathered_on(wire: Wired, src: int) -> Back:
+def gathered_on(channel: Wired, src: int) -> Back:
     """Return the backward of scatter: the ranks' gradients in group order, on ``src``."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
-        known = wire()
-        mail = pack(list(grads), known.carries)
-        mails = known.gather(mail, known.heads(mail), src)
-        return [grad for got in mails or () for grad in got.open(known.device)]
+        known = channel()
+        packet = pack(list(grads), known.carries)
+        packets = known.gather(packet, known.heads(packet), src)
+        return [grad for got in packets or () for grad in got.open(known.device)]
 
     return back
 
 
-def scattered_from(wire: Wired, dst: int) -> Back:
+def scattered_from(channel: Wired, dst: int) -> Back:
     """Return the backward of gather, with each tensor's parts in group order on ``dst``: this rank's part."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
-        known = wire()
-        mails = None
+        known = channel()
+        packets = None
         if known.ranks[known.me] == dst:
-            mails = [pack(list(grads[place :: known.size]), known.carries) for place in range(known.size)]
-        got: list[torch.Tensor] = known.scatter(mails, dst).open(known.device)
+            packets = [pack(list(grads[place :: known.size]), known.carries) for place in range(known.size)]
+        got: list[torch.Tensor] = known.scatter(packets, dst).open(known.device)
         return got
 
     return back
 
 
-def broadcast_from(wire: Wired, dst: int, scale: float) -> Back:
+def broadcast_from(channel: Wired, dst: int, scale: float) -> Back:
     """Return the backward of reduce: the gradients of ``dst``."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
-        known = wire()
+        known = channel()
         if known.ranks[known.me] != dst:
             got: list[torch.Tensor] = known.broadcast(dst).open(known.device)
             return got
@@ -198,33 +198,33 @@ def broadcast_from(wire: Wired, dst: int, scale: float) -> Back:
     return back
 
 
-def gathered(wire: Wired, scale: float) -> Back:
+def gathered(channel: Wired, scale: float) -> Back:
     """Return the backward of reduce_scatter: the ranks' gradients in group order."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
-        known = wire()
+        known = channel()
         rows = exchange(known, pack([grad * scale for grad in grads], known.carries))
         return [grad.clone() for row in rows for grad in row]
 
     return back
 
 
-def exchanged(wire: Wired, counts: Sequence[int]) -> Back:
+def exchanged(channel: Wired, counts: Sequence[int]) -> Back:
     """Return the backward of all_to_all, with results in group order, ``counts`` from each: what was sent to each."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
-        known, rest = wire(), iter(grads)
-        mails = [pack([next(rest) for _ in range(count)], known.carries) for count in counts]
-        return [grad for got in known.all_to_all(mails) for grad in got.open(known.device)]
+        known, rest = channel(), iter(grads)
+        packets = [pack([next(rest) for _ in range(count)], known.carries) for count in counts]
+        return [grad for got in known.all_to_all(packets) for grad in got.open(known.device)]
 
     return back
 
 
-def summed_from_here(wire: Wired, scale: float, *, exclusive: bool) -> Back:
+def summed_from_here(channel: Wired, scale: float, *, exclusive: bool) -> Back:
     """Return the backward of scan: the sum over this rank (unless ``exclusive``) and later ones, times ``scale``."""
 
     def back(grads: Grads) -> list[torch.Tensor]:
-        known = wire()
+        known = channel()
         rows = exchange(known, pack([grad * scale for grad in grads], known.carries))
         later = rows[known.me + exclusive :]
         return [torch.stack(own).sum(0) for own in zip(*later, strict=True)] or [torch.zeros_like(g) for g in grads]
@@ -232,5 +232,5 @@ def summed_from_here(wire: Wired, scale: float, *, exclusive: bool) -> Back:
     return back
 
 
-def _sums(wire: GroupChannel, grads: Grads) -> list[torch.Tensor]:
-    return reduce_many(wire, grads, reduce_ops.parse("sum"))
+def _sums(channel: GroupChannel, grads: Grads) -> list[torch.Tensor]:
+    return reduce_many(channel, grads, reduce_ops.parse("sum"))

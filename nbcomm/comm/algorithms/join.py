@@ -25,7 +25,7 @@ def check_mode(mode: str) -> None:
         raise CollectiveError(f"There is no mode {mode!r}; write {', '.join(map(repr, MODES[:-1]))} or {MODES[-1]!r}.")
 
 
-def check_bare(wire: GroupChannel, specs: Sequence[Spec | None], mode: str) -> bool:
+def check_bare(channel: GroupChannel, specs: Sequence[Spec | None], mode: str) -> bool:
     """Decide by the heads whether their tensors can be joined at once.
 
     Returns:
@@ -37,7 +37,7 @@ def check_bare(wire: GroupChannel, specs: Sequence[Spec | None], mode: str) -> b
     known = [spec for spec in specs if spec is not None]
     if len(known) < len(specs) or mode == "object":
         return False
-    _check_joinable("data", [_words(spec) for spec in known], [(s.dtype, s.shape) for s in known], wire.ranks, mode)
+    _check_joinable("data", [_words(spec) for spec in known], [(s.dtype, s.shape) for s in known], channel.ranks, mode)
     return len({(spec.dtype, spec.shape, spec.side) for spec in known}) == 1
 
 
@@ -52,11 +52,11 @@ def summary(data: Any) -> tuple[bytes, list[Any]]:
     return digest, [leaf for leaf in pytrees.flat(data) if not plain(leaf)]
 
 
-def gather_fused(wire: GroupChannel, data: Any, others: Sequence[Sequence[Any]], mode: str) -> Any:
+def gather_fused(channel: GroupChannel, data: Any, others: Sequence[Sequence[Any]], mode: str) -> Any:
     """Gather nested data whose tensors are alike on every rank: one collective for each dtype and device.
 
     Args:
-        wire: the group.
+        channel: the group.
         data: what this rank gave.
         others: for each rank the leaves that are not tensors; they were already sent.
         mode: "stack", "cat" or "list".
@@ -66,8 +66,8 @@ def gather_fused(wire: GroupChannel, data: Any, others: Sequence[Sequence[Any]],
     gathered = iter(
         fused(
             tensors,
-            wire.stacked,
-            alone=lambda tensor: wire.stacked(tensor.reshape(-1)).view(wire.size, *tensor.shape),
+            channel.stacked,
+            alone=lambda tensor: channel.stacked(tensor.reshape(-1)).view(channel.size, *tensor.shape),
             alone_from=ALONE_FROM,
         )
     )
@@ -77,7 +77,7 @@ def gather_fused(wire: GroupChannel, data: Any, others: Sequence[Sequence[Any]],
 
     def joined(path: str, leaf: Any) -> Any:
         if not plain(leaf):
-            return _join_leaves(path, next(rest), wire.ranks, mode)
+            return _join_leaves(path, next(rest), channel.ranks, mode)
         rows = next(gathered)
         if mode == "list":
             return [row.clone() for row in rows]
@@ -86,18 +86,20 @@ def gather_fused(wire: GroupChannel, data: Any, others: Sequence[Sequence[Any]],
     return pytrees.fill(data, iter([joined(path, leaf) for path, leaf in zip(paths, leaves, strict=True)]))
 
 
-def join(wire: GroupChannel, values: Sequence[Any], mode: str, own: int) -> Any:
+def join(channel: GroupChannel, values: Sequence[Any], mode: str, own: int) -> Any:
     """Combine the values of all ranks, leaf by leaf.
 
     Args:
-        wire: the group.
+        channel: the group.
         values: one per rank, in group order.
         mode: how.
         own: the index of the value whose classes the result has.
     """
     if mode == "object":
         return list(values)
-    return pytrees.merge(values, own, wire.ranks, lambda path, leaves: _join_leaves(path, leaves, wire.ranks, mode))
+    return pytrees.merge(
+        values, own, channel.ranks, lambda path, leaves: _join_leaves(path, leaves, channel.ranks, mode)
+    )
 
 
 def _join_leaves(path: str, leaves: Sequence[Any], ranks: Sequence[int], mode: str) -> Any:

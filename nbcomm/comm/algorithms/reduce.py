@@ -27,11 +27,13 @@ from ..transport.packets import ALONE_FROM, Packet, as_bytes, pack, plain
 from . import reduce_ops
 
 
-def reduce_tree(wire: GroupChannel, data: Any, op: reduce_ops.Op, dst: int | None, *, grads: bool = False) -> list[Any]:
+def reduce_tree(
+    channel: GroupChannel, data: Any, op: reduce_ops.Op, dst: int | None, *, grads: bool = False
+) -> list[Any]:
     """Reduce every leaf of ``data``; the results are in walking order.
 
     Args:
-        wire: the group.
+        channel: the group.
         data: one tensor, array or number, or nested data of them.
         op: the reduction.
         dst: the global rank that needs the results, or None if all do. Elsewhere they are not defined.
@@ -41,35 +43,35 @@ def reduce_tree(wire: GroupChannel, data: Any, op: reduce_ops.Op, dst: int | Non
         CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
     """
     if isinstance(data, torch.Tensor) and not grads:
-        return [reduce_one(wire, data.detach(), op, dst)]
+        return [reduce_one(channel, data.detach(), op, dst)]
     found = pytrees.flat(data)
     how = "" if dst is None else f", dst={dst}"
-    numbers = [reduce_ops.numbers(op, values) for values in compare(wire, data, found, op, grads=grads, how=how)]
+    numbers = [reduce_ops.numbers(op, values) for values in compare(channel, data, found, op, grads=grads, how=how)]
     tensors = [as_tensor(leaf, op) for leaf in found if not is_number(leaf)]
-    reduced = iter(reduce_many(wire, tensors, op, dst))
+    reduced = iter(reduce_many(channel, tensors, op, dst))
     combined = iter(numbers)
     return [next(combined) if is_number(leaf) else like(leaf, next(reduced)) for leaf in found]
 
 
-def reduce_into(wire: GroupChannel, data: Any, op: reduce_ops.Op, out: Any) -> Any:
+def reduce_into(channel: GroupChannel, data: Any, op: reduce_ops.Op, out: Any) -> Any:
     """Reduce every leaf of ``data`` into those of ``out``, which may be ``data``, and return ``out``.
 
     Raises:
         CollectiveError: ``out`` does not fit; nothing has moved then.
     """
-    pairs = _pairs(wire, data, out, op)
+    pairs = _pairs(channel, data, out, op)
     if isinstance(data, torch.Tensor):
         target = out.detach()
         if out is not data:
             target.copy_(data.detach())
-        result = reduce_one(wire, target, op, given_up=True)
+        result = reduce_one(channel, target, op, given_up=True)
         if result.data_ptr() != target.data_ptr():
             target.copy_(result)
         # The collective wrote without autograd: a backward that still needs the old values must fail, not give wrong
         # gradients.
         torch.autograd.graph.increment_version(out)
         return out
-    results = reduce_tree(wire, data, op, None)
+    results = reduce_tree(channel, data, op, None)
     for (_, target), result in zip(pairs, results, strict=True):
         if isinstance(target, torch.Tensor):
             target.detach().copy_(result)
@@ -79,12 +81,12 @@ def reduce_into(wire: GroupChannel, data: Any, op: reduce_ops.Op, out: Any) -> A
 
 
 def compare(  # noqa: PLR0913  # by keyword
-    wire: GroupChannel, data: Any, found: Sequence[Any], op: reduce_ops.Op, *, grads: bool = False, how: str = ""
+    channel: GroupChannel, data: Any, found: Sequence[Any], op: reduce_ops.Op, *, grads: bool = False, how: str = ""
 ) -> list[tuple[Any, ...]]:
     """Compare the ranks' data before any tensor moves; return its Python numbers, for each a tuple of all ranks'.
 
     Args:
-        wire: the group.
+        channel: the group.
         data: of this rank.
         found: its leaves.
         op: the reduction.
@@ -98,48 +100,48 @@ def compare(  # noqa: PLR0913  # by keyword
     call = f"{op.name}{how}"
     refused: Exception | None = None
     try:
-        _check_leaves(wire, data, found, op)
+        _check_leaves(channel, data, found, op)
         outline = pytrees.outline(data, lambda leaf: _word(leaf, grads=grads))
         digest = hashlib.blake2b(f"{call} {outline}".encode(), digest_size=16).digest()
-        mail = pack((digest, [leaf for leaf in found if is_number(leaf)]), wire.carries)
+        packet = pack((digest, [leaf for leaf in found if is_number(leaf)]), channel.carries)
     except Exception as error:  # noqa: BLE001  # whatever it is, the other ranks wait for a word
-        refused, mail = error, Packet.error(f"failed: {error}")
-    rows = exchange(wire, mail, refused)
+        refused, packet = error, Packet.error(f"failed: {error}")
+    rows = exchange(channel, packet, refused)
     if len({digest for digest, _ in rows}) > 1:
         said = [(path, _word(leaf, grads=grads)) for path, leaf in pytrees.leaves(data)]
-        answers = exchange(wire, pack((call, said), wire.carries))
-        calls = [f"{wire.call} with {other}" for other, _ in answers]
+        answers = exchange(channel, pack((call, said), channel.carries))
+        calls = [f"{channel.call} with {other}" for other, _ in answers]
         if len(set(calls)) > 1:
-            raise MismatchError(mismatch.other_op(wire.ranks, calls))
-        raise CollectiveError(_difference(wire.ranks, [words for _, words in answers]))
+            raise MismatchError(mismatch.other_op(channel.ranks, calls))
+        raise CollectiveError(_difference(channel.ranks, [words for _, words in answers]))
     return list(zip(*(numbers for _, numbers in rows), strict=True))
 
 
-def exchange(wire: GroupChannel, mail: Packet, refused: Exception | None = None) -> list[Any]:
+def exchange(channel: GroupChannel, packet: Packet, refused: Exception | None = None) -> list[Any]:
     """Send every rank's value to every rank.
 
     Raises:
         CollectiveError: a rank sent an error. The rank itself raises its own exception.
     """
     with own_error(refused):
-        heads = wire.heads(mail)
-    return [got.open(wire.device, own=False) for got in wire.all_gather(mail, heads)]
+        heads = channel.heads(packet)
+    return [got.open(channel.device, own=False) for got in channel.all_gather(packet, heads)]
 
 
 def reduce_many(
-    wire: GroupChannel, tensors: Sequence[torch.Tensor], op: reduce_ops.Op, dst: int | None = None
+    channel: GroupChannel, tensors: Sequence[torch.Tensor], op: reduce_ops.Op, dst: int | None = None
 ) -> list[torch.Tensor]:
     """Reduce tensors, the small ones fused: one collective for each dtype and device."""
     return fused(
         tensors,
-        lambda values: reduce_one(wire, values, op, dst, given_up=True),
-        alone=lambda tensor: reduce_one(wire, tensor, op, dst),
+        lambda values: reduce_one(channel, values, op, dst, given_up=True),
+        alone=lambda tensor: reduce_one(channel, tensor, op, dst),
         alone_from=ALONE_FROM,
     )
 
 
 def reduce_one(
-    wire: GroupChannel,
+    channel: GroupChannel,
     tensor: torch.Tensor,
     op: reduce_ops.Op,
     dst: int | None = None,
@@ -149,53 +151,53 @@ def reduce_one(
     """Reduce one detached tensor into a new one.
 
     Args:
-        wire: the group.
+        channel: the group.
         tensor: is not changed, unless ``given_up``: then the result may use its memory.
         op: the reduction.
         dst: as in `reduce_tree`.
         given_up: the caller no longer needs ``tensor``.
     """
-    rule = reduce_ops.rule(op, tensor.dtype, bitwise=wire.bitwise(tensor.device))
-    values = carried(wire, tensor, rule.wire)
+    rule = reduce_ops.rule(op, tensor.dtype, bitwise=channel.bitwise(tensor.device))
+    values = carried(channel, tensor, rule.wire)
     if rule.folded:
-        rows = wire.rows(as_bytes(values)).view(values.dtype).view(wire.size, *values.shape)
+        rows = channel.rows(as_bytes(values)).view(values.dtype).view(channel.size, *values.shape)
         return reduce_ops.fold(op, rows).to(tensor.device, rule.result)
     if values.data_ptr() == tensor.data_ptr() and not given_up:
         values = values.clone()
     moved = torch.view_as_real(values) if values.is_complex() else values
     if dst is None:
-        dist.all_reduce(moved, op.wire, group=wire.group)
+        dist.all_reduce(moved, op.wire, group=channel.group)
     else:
-        dist.reduce(moved, dst, op.wire, group=wire.group)
-    return _finished(wire, values, op, rule).to(tensor.device)
+        dist.reduce(moved, dst, op.wire, group=channel.group)
+    return _finished(channel, values, op, rule).to(tensor.device)
 
 
-def reduce_scatter_one(wire: GroupChannel, tensor: torch.Tensor, op: reduce_ops.Op) -> torch.Tensor:
+def reduce_scatter_one(channel: GroupChannel, tensor: torch.Tensor, op: reduce_ops.Op) -> torch.Tensor:
     """Reduce one detached tensor, whose first dimension the group divides, and return this rank's share of it."""
-    rule = reduce_ops.rule(op, tensor.dtype, bitwise=wire.bitwise(tensor.device))
-    length = tensor.shape[0] // wire.size
+    rule = reduce_ops.rule(op, tensor.dtype, bitwise=channel.bitwise(tensor.device))
+    length = tensor.shape[0] // channel.size
     if rule.folded:
-        return reduce_one(wire, tensor, op)[wire.me * length : (wire.me + 1) * length].clone()
-    values = carried(wire, tensor, rule.wire)
+        return reduce_one(channel, tensor, op)[channel.me * length : (channel.me + 1) * length].clone()
+    values = carried(channel, tensor, rule.wire)
     share = values.new_empty((length, *values.shape[1:]))
     moved, into = (torch.view_as_real(values), torch.view_as_real(share)) if values.is_complex() else (values, share)
-    reduce_scatter_single(into, moved, op=op.wire, group=wire.group)
-    return _finished(wire, share, op, rule).to(tensor.device)
+    reduce_scatter_single(into, moved, op=op.wire, group=channel.group)
+    return _finished(channel, share, op, rule).to(tensor.device)
 
 
-def carried(wire: GroupChannel, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+def carried(channel: GroupChannel, tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     """Return the values in order, in the dtype and on the device in which the group can combine them."""
-    check_dense("data", tensor, wire.call)
-    if not wire.carries(tensor) or (tensor.is_cpu and wire.host.type != "cpu"):
-        tensor = tensor.to(wire.host)
+    check_dense("data", tensor, channel.call)
+    if not channel.carries(tensor) or (tensor.is_cpu and channel.host.type != "cpu"):
+        tensor = tensor.to(channel.host)
     return tensor.to(dtype).resolve_conj().resolve_neg().contiguous()
 
 
-def _finished(wire: GroupChannel, values: torch.Tensor, op: reduce_ops.Op, rule: reduce_ops.Rule) -> torch.Tensor:
+def _finished(channel: GroupChannel, values: torch.Tensor, op: reduce_ops.Op, rule: reduce_ops.Rule) -> torch.Tensor:
     if op.name == "mean":
         if not (values.is_floating_point() or values.is_complex()):
             values = values.to(torch.float64)  # the sum is exact so far; the division should lose as little as possible
-        values.div_(wire.size)
+        values.div_(channel.size)
     return values if values.dtype == rule.result else values.to(rule.result)
 
 
@@ -230,22 +232,22 @@ def like(leaf: Any, result: torch.Tensor) -> Any:
     return array[()] if isinstance(leaf, np.generic) else array
 
 
-def _check_leaves(wire: GroupChannel, data: Any, found: Sequence[Any], op: reduce_ops.Op) -> None:
+def _check_leaves(channel: GroupChannel, data: Any, found: Sequence[Any], op: reduce_ops.Op) -> None:
     """Check every leaf, and each kind of tensor once."""
     known = set()
     for place, leaf in enumerate(found):
         kind = (leaf.dtype, leaf.device) if isinstance(leaf, torch.Tensor) else None
         if kind not in known:
             try:
-                _check_leaf(wire, "data", leaf, op)
+                _check_leaf(channel, "data", leaf, op)
             except OpError:
-                _check_leaf(wire, list(pytrees.leaves(data))[place][0], leaf, op)  # once more, now with its path
+                _check_leaf(channel, list(pytrees.leaves(data))[place][0], leaf, op)  # once more, now with its path
                 raise
             if kind is not None:
                 known.add(kind)
 
 
-def _check_leaf(wire: GroupChannel, path: str, leaf: Any, op: reduce_ops.Op) -> None:
+def _check_leaf(channel: GroupChannel, path: str, leaf: Any, op: reduce_ops.Op) -> None:
     if is_number(leaf):
         return
     if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "biufc":
@@ -255,8 +257,8 @@ def _check_leaf(wire: GroupChannel, path: str, leaf: Any, op: reduce_ops.Op) -> 
             f"{op.name} is not defined for {path}, {pytrees.describe(leaf)}: only tensors, arrays and numbers can "
             "be reduced. Use all_gather or gather to collect other values."
         )
-    check_dense(path, leaf, wire.call)
-    reduce_ops.rule(op, leaf.dtype, bitwise=wire.bitwise(leaf.device))
+    check_dense(path, leaf, channel.call)
+    reduce_ops.rule(op, leaf.dtype, bitwise=channel.bitwise(leaf.device))
 
 
 def check_dense(path: str, tensor: torch.Tensor, name: str) -> None:
@@ -278,7 +280,7 @@ def check_dense(path: str, tensor: torch.Tensor, name: str) -> None:
     raise OpError(f"{name} is not defined for {path}, {kind}: pass {path}{remedy}.")
 
 
-def _pairs(wire: GroupChannel, data: Any, out: Any, op: reduce_ops.Op) -> list[tuple[Any, Any]]:
+def _pairs(channel: GroupChannel, data: Any, out: Any, op: reduce_ops.Op) -> list[tuple[Any, Any]]:
     """Return the leaves of ``data``, each with its leaf of ``out``, if the results can be written there."""
     here, there = pytrees.flat(data), pytrees.flat(out)
     if pytrees.outline(data, lambda _: "leaf") != pytrees.outline(out, lambda _: "leaf"):
@@ -294,8 +296,8 @@ def _pairs(wire: GroupChannel, data: Any, out: Any, op: reduce_ops.Op) -> list[t
         like = as_tensor(leaf, op) if isinstance(leaf, np.ndarray) else leaf
         for word, each in (("data", like), ("out", target)):
             if isinstance(each, torch.Tensor):
-                check_dense(word, each, wire.call)
-        result = reduce_ops.rule(op, like.dtype, bitwise=wire.bitwise(like.device)).result
+                check_dense(word, each, channel.call)
+        result = reduce_ops.rule(op, like.dtype, bitwise=channel.bitwise(like.device)).result
         has = target.dtype if isinstance(target, torch.Tensor) else torch.from_numpy(np.empty(0, target.dtype)).dtype
         if tuple(target.shape) != tuple(leaf.shape) or has != result:
             raise CollectiveError(

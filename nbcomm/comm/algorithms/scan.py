@@ -21,35 +21,35 @@ _TAG = 0x5CA0
 """The tag that separates its messages from those that a cell sends."""
 
 
-def scan_tree(wire: GroupChannel, data: Any, op: reduce_ops.Op, *, exclusive: bool) -> list[Any]:
+def scan_tree(channel: GroupChannel, data: Any, op: reduce_ops.Op, *, exclusive: bool) -> list[Any]:
     """Scan every leaf of ``data``; the results are in walking order.
 
     Raises:
         CollectiveError: the data differs in structure, shape or dtype, or has a leaf that cannot be reduced.
     """
     found = pytrees.flat(data)
-    rows = compare(wire, data, found, op, how=", exclusive" if exclusive else "")
-    count = wire.me if exclusive else wire.me + 1
+    rows = compare(channel, data, found, op, how=", exclusive" if exclusive else "")
+    count = channel.me if exclusive else channel.me + 1
     numbers = iter([reduce_ops.numbers(op, row[:count]) if count else reduce_ops.number_identity(op) for row in rows])
     mine = [as_tensor(leaf, op) for leaf in found if not is_number(leaf)]
-    tensors = iter(fused(mine, lambda values: _scan(wire, values, op, count)))  # one series of rounds for all
+    tensors = iter(fused(mine, lambda values: _scan(channel, values, op, count)))  # one series of rounds for all
     return [next(numbers) if is_number(leaf) else like(leaf, next(tensors)) for leaf in found]
 
 
-def _scan(wire: GroupChannel, flat: torch.Tensor, op: reduce_ops.Op, count: int) -> torch.Tensor:
+def _scan(channel: GroupChannel, flat: torch.Tensor, op: reduce_ops.Op, count: int) -> torch.Tensor:
     rule = reduce_ops.rule(op, flat.dtype, bitwise=True)  # no backend combines anything here
-    values = carried(wire, flat, rule.wire)
+    values = carried(channel, flat, rule.wire)
     combine = reduce_ops.parse("sum") if op.name == "mean" else op
     distance = 1
-    while distance < wire.size:
-        got = _pass_on(wire, values, distance)
+    while distance < channel.size:
+        got = _pass_on(channel, values, distance)
         if got is not None:
             values = reduce_ops.fold(combine, torch.stack([got, values])).to(
                 values.dtype
             )  # torch widens small integers
         distance *= 2
-    if count == wire.me:  # exclusive: the value of the rank before this one
-        got = _pass_on(wire, values, 1)
+    if count == channel.me:  # exclusive: the value of the rank before this one
+        got = _pass_on(channel, values, 1)
         if got is None:
             return torch.full_like(flat, reduce_ops.identity(op, rule.result), dtype=rule.result)
         values = got
@@ -59,16 +59,16 @@ def _scan(wire: GroupChannel, flat: torch.Tensor, op: reduce_ops.Op, count: int)
     return values.to(flat.device, rule.result)
 
 
-def _pass_on(wire: GroupChannel, values: torch.Tensor, distance: int) -> torch.Tensor | None:
+def _pass_on(channel: GroupChannel, values: torch.Tensor, distance: int) -> torch.Tensor | None:
     """Send to the rank ``distance`` after this one; return what comes from the rank as far before, if there is one."""
     work = got = None
     moved = torch.view_as_real(values) if values.is_complex() else values
-    if wire.me + distance < wire.size:
-        work = dist.isend(moved, wire.ranks[wire.me + distance], group=wire.group, tag=_TAG)
-    if wire.me >= distance:
+    if channel.me + distance < channel.size:
+        work = dist.isend(moved, channel.ranks[channel.me + distance], group=channel.group, tag=_TAG)
+    if channel.me >= distance:
         got = torch.empty_like(values)
         into = torch.view_as_real(got) if got.is_complex() else got
-        dist.recv(into, wire.ranks[wire.me - distance], group=wire.group, tag=_TAG)
+        dist.recv(into, channel.ranks[channel.me - distance], group=channel.group, tag=_TAG)
     if work is not None:
         work.wait()
     return got

@@ -34,7 +34,7 @@ def limit_of(timeout: float | timedelta | None) -> timedelta | None:
     return None if timeout >= _EVER else timeout
 
 
-def barrier_with_timeout(wire: GroupChannel, name: str | None, limit: timedelta) -> None:
+def barrier_with_timeout(channel: GroupChannel, name: str | None, limit: timedelta) -> None:
     """Wait for every rank of the group, for ``limit`` at most.
 
     The group's first rank counts the arrivals, so only it can name the missing ranks.
@@ -43,22 +43,22 @@ def barrier_with_timeout(wire: GroupChannel, name: str | None, limit: timedelta)
         CollectiveError: not all ranks have arrived in time.
     """
     try:
-        if wire.host.type == "cpu":
-            dist.monitored_barrier(wire.group, limit, wait_all_ranks=True)
+        if channel.host.type == "cpu":
+            dist.monitored_barrier(channel.group, limit, wait_all_ranks=True)
         else:
-            work = dist.barrier(group=wire.group, async_op=True)
+            work = dist.barrier(group=channel.group, async_op=True)
             if work is not None:
                 work.wait(limit)
     except RuntimeError as error:
         missing = re.search(r"Ranks ([\d, ]+) failed", str(error))
         if missing:
-            absent = [wire.ranks[int(number)] for number in missing[1].replace(",", " ").split()]
+            absent = [channel.ranks[int(number)] for number in missing[1].replace(",", " ").split()]
             found = f"{named(absent)} did not arrive"
-        elif wire.me == 0:
+        elif channel.me == 0:
             found = "not all ranks arrived"
         else:
-            found = f"rank {wire.ranks[0]}, which counts the others, did not report that all ranks had arrived"
+            found = f"rank {channel.ranks[0]}, which counts the others, did not report that all ranks had arrived"
         label = "The barrier" if name is None else f"The barrier {name!r}"
         raise CollectiveError(
-            f"{label} of {named(wire.ranks)} timed out after {limit.total_seconds():g} s: {found}."
+            f"{label} of {named(channel.ranks)} timed out after {limit.total_seconds():g} s: {found}."
         ) from error

@@ -1,4 +1,4 @@
-"""Moves mail among the ranks of one group: the torch collectives for data that is not reduced.
+"""Moves packets among the ranks of one group: the torch collectives for data that is not reduced.
 
 Every collective here begins with the heads (see `packets`), so each rank learns what the others hold before it commits
 to a size. What does not fit into a head follows in as few messages as there are kinds of memory. A rank that has
@@ -76,38 +76,38 @@ class GroupChannel:
             dist.broadcast(part, src, group=self.group)
         return got
 
-    def post_broadcast(self, mail: Packet) -> list[Posted]:
-        """Begin to send mail to every rank, all parts at once; see `broadcast`."""
-        parts = [self._on_host(mail.head()), *self._departing(mail)]
+    def post_broadcast(self, packet: Packet) -> list[Posted]:
+        """Begin to send a packet to every rank, all parts at once; see `broadcast`."""
+        parts = [self._on_host(packet.head()), *self._departing(packet)]
         src = self.ranks[self.me]
         return [(dist.broadcast(part, src, group=self.group, async_op=True), part) for part in parts]
 
-    def heads(self, mail: Packet) -> list[Packet]:
+    def heads(self, packet: Packet) -> list[Packet]:
         """Everybody's head to everybody, in group order.
 
         Raises:
             MismatchError: the ranks are not in the same collective. It is raised on every rank.
             CollectiveError: a rank sent an error. It is raised on every rank.
         """
-        mail.call = _code(self.call)
+        packet.call = _code(self.call)
         blocks = torch.empty(self.size * HEAD_BYTES, dtype=torch.uint8, device=self.host)
-        all_gather_single(blocks, self._on_host(mail.head()), group=self.group)
+        all_gather_single(blocks, self._on_host(packet.head()), group=self.group)
         heads = [Packet.from_head(block) for block in blocks.cpu().split(HEAD_BYTES)]
         self._check_calls([head.call for head in heads])
         self._refuse(heads, self.ranks)
         return heads
 
-    def all_gather(self, mail: Packet, heads: list[Packet]) -> list[Packet]:
+    def all_gather(self, packet: Packet, heads: list[Packet]) -> list[Packet]:
         """Send the rest of every rank's packet to every rank, after `heads`."""
         for side in SIDES:
             sizes = [head.size(side) for head in heads]
-            self._deliver(heads, self._share(sizes, mail.part(side), side), side)
+            self._deliver(heads, self._share(sizes, packet.part(side), side), side)
         expected = [head.expected_alone() for head in heads]
         for turn in range(max(map(len, expected))):
             specs = [mine[turn] if turn < len(mine) else None for mine in expected]
             for side in SIDES:
                 sizes = [spec.nbytes if spec and spec.side == side else 0 for spec in specs]
-                mine = mail.alone[turn] if sizes[self.me] else None
+                mine = packet.alone[turn] if sizes[self.me] else None
                 for head, part in zip(heads, self._share(sizes, mine, side), strict=True):
                     head.alone.extend([] if part is None else [part])
         return heads
@@ -126,13 +126,13 @@ class GroupChannel:
         flat = self.rows(as_bytes(values)).view(data.dtype)
         return flat.view(self.size, data.numel()).to(data.device)
 
-    def gather(self, mail: Packet, heads: list[Packet], dst: int) -> list[Packet] | None:
+    def gather(self, packet: Packet, heads: list[Packet], dst: int) -> list[Packet] | None:
         """Send the rest of every rank's packet to ``dst``, after `heads`; None elsewhere. No part goes separately."""
         at = self.ranks.index(dst)
         for side in SIDES:
             sizes = [head.size(side) for head in heads]
             out: list[torch.Tensor | None] = [None] * self.size
-            out[at] = mail.part(side)
+            out[at] = packet.part(side)
             if len(set(sizes)) == 1 and sizes[0]:
                 parts = self._empty(sizes, side) if self.me == at else None
                 dist.gather(self._sent(out[at], side), parts, dst, group=self.group)
@@ -143,15 +143,15 @@ class GroupChannel:
                 self._deliver(heads if self.me == at else [], got, side)  # elsewhere nothing has come
         return heads if self.me == at else None
 
-    def scatter(self, mails: Sequence[Packet] | None, src: int) -> Packet:
+    def scatter(self, packets: Sequence[Packet] | None, src: int) -> Packet:
         """Send one packet to each rank from ``src``, which passes them in group order. No part is sent separately."""
         head = self._on_host(_empty_head())
-        if mails is not None:
+        if packets is not None:
             # Only src sees every size, but the later rounds need every rank: so src says which there will be.
-            rounds = _rounds(mails)
-            for mail in mails:
-                mail.rounds = rounds
-            dist.scatter(head, [self._on_host(mail.head()) for mail in mails], src, group=self.group)
+            rounds = _rounds(packets)
+            for packet in packets:
+                packet.rounds = rounds
+            dist.scatter(head, [self._on_host(packet.head()) for packet in packets], src, group=self.group)
         else:
             dist.scatter(head, src=src, group=self.group)
         got = Packet.from_head(head.cpu())
@@ -160,37 +160,37 @@ class GroupChannel:
         for side in _in_rounds(got.rounds):
             expected = [0] * self.size
             expected[at] = got.size(side)
-            out = [mail.part(side) for mail in mails] if mails is not None else [None] * self.size
+            out = [packet.part(side) for packet in packets] if packets is not None else [None] * self.size
             self._deliver([got], [self._exchange(out, expected, side)[at]], side)
         return got
 
-    def all_to_all(self, mails: Sequence[Packet] | Packet) -> list[Packet]:
+    def all_to_all(self, packets: Sequence[Packet] | Packet) -> list[Packet]:
         """Send one packet from each rank to each rank, or raise one error on all. No part is sent separately."""
-        if isinstance(mails, Packet):
-            self.heads(mails)
+        if isinstance(packets, Packet):
+            self.heads(packets)
             return []  # not reached: the error has been raised
         rounds = 0
-        for head in self.heads(Packet(NOTICE, rounds=_rounds(mails))):
+        for head in self.heads(Packet(NOTICE, rounds=_rounds(packets))):
             rounds |= head.rounds
-        out_heads = self._on_host(torch.cat([mail.head() for mail in mails]))
+        out_heads = self._on_host(torch.cat([packet.head() for packet in packets]))
         in_heads = torch.empty_like(out_heads)
         dist.all_to_all_single(in_heads, out_heads, group=self.group)
         got = [Packet.from_head(head) for head in in_heads.cpu().split(HEAD_BYTES)]
         for side in _in_rounds(rounds):
-            out = [mail.part(side) for mail in mails]
-            expected = [mail.size(side) for mail in got]
+            out = [packet.part(side) for packet in packets]
+            expected = [packet.size(side) for packet in got]
             self._deliver(got, self._exchange(out, expected, side), side)
         return got
 
     # ---- from one rank to one other
 
-    def post(self, mail: Packet, dst: int, tag: int) -> list[Posted]:
-        """Begin to send mail to one rank, all parts at once."""
-        parts = [self._on_host(mail.head()), *self._departing(mail)]
+    def post(self, packet: Packet, dst: int, tag: int) -> list[Posted]:
+        """Begin to send a packet to one rank, all parts at once."""
+        parts = [self._on_host(packet.head()), *self._departing(packet)]
         return [(dist.isend(part, dst, group=self.group, tag=tag), part) for part in parts]
 
     def recv(self, src: int | None, tag: int) -> Packet:
-        """Receive mail from ``src``, or from the rank that sends first; its further parts come from the same rank."""
+        """Receive a packet from ``src``, or from the rank that sends first; all its parts come from one rank."""
         head = self._on_host(_empty_head())
         sender = dist.recv(head, src, group=self.group, tag=tag)
         got = Packet.from_head(head.cpu())
@@ -201,31 +201,31 @@ class GroupChannel:
 
     # ---- parts
 
-    def _departing(self, mail: Packet) -> Iterator[torch.Tensor]:
+    def _departing(self, packet: Packet) -> Iterator[torch.Tensor]:
         """Return what follows the head, as buffers to send from."""
         for side in SIDES:
-            part = mail.part(side)
+            part = packet.part(side)
             if part is not None:
                 yield self._sent(part, side)
-        for spec, part in zip(mail.expected_alone(), mail.alone, strict=True):
+        for spec, part in zip(packet.expected_alone(), packet.alone, strict=True):
             yield self._sent(part, spec.side)
 
-    def _arriving(self, mail: Packet) -> Iterator[torch.Tensor]:
+    def _arriving(self, packet: Packet) -> Iterator[torch.Tensor]:
         """Yield buffers to receive what follows the head; each is filled when the next one is asked for."""
         for side in SIDES:
-            if mail.size(side):
-                (part,) = self._empty([mail.size(side)], side)
+            if packet.size(side):
+                (part,) = self._empty([packet.size(side)], side)
                 yield part
-                self._deliver([mail], [part], side)
-        for spec in mail.expected_alone():
+                self._deliver([packet], [part], side)
+        for spec in packet.expected_alone():
             (part,) = self._empty([spec.nbytes], spec.side)
             yield part
-            mail.alone.append(part if spec.side == "device" else part.cpu())
+            packet.alone.append(part if spec.side == "device" else part.cpu())
 
-    def _deliver(self, mails: Sequence[Packet], parts: Sequence[torch.Tensor | None], side: Side) -> None:
-        for mail, part in zip(mails, parts, strict=False):
-            if part is not None and mail.size(side):
-                mail.take(part if side == "device" else part.cpu(), side)
+    def _deliver(self, packets: Sequence[Packet], parts: Sequence[torch.Tensor | None], side: Side) -> None:
+        for packet, part in zip(packets, parts, strict=False):
+            if part is not None and packet.size(side):
+                packet.take(part if side == "device" else part.cpu(), side)
 
     def _share(self, sizes: list[int], mine: torch.Tensor | None, side: Side) -> Sequence[torch.Tensor | None]:
         """Send every rank's bytes, of these sizes, to every rank; None for a rank that has none."""
@@ -284,8 +284,8 @@ class GroupChannel:
                 mismatch.other_method(self.ranks, [_calls.get(code, "something else") for code in codes])
             )
 
-    def _refuse(self, mails: Sequence[Packet], ranks: Sequence[int]) -> None:
-        failed = {rank: mail.text for rank, mail in zip(ranks, mails, strict=True) if mail.kind == ERROR}
+    def _refuse(self, packets: Sequence[Packet], ranks: Sequence[int]) -> None:
+        failed = {rank: packet.text for rank, packet in zip(ranks, packets, strict=True) if packet.kind == ERROR}
         if failed:
             raise CollectiveError(f"Nothing was moved: {by_rank(list(failed), list(failed.values()))}")
 
@@ -324,8 +324,8 @@ def _empty_head() -> torch.Tensor:
     return torch.empty(HEAD_BYTES, dtype=torch.uint8)
 
 
-def _rounds(mails: Sequence[Packet]) -> int:
-    return sum(flag for side, flag in _ROUNDS.items() if any(mail.size(side) for mail in mails))
+def _rounds(packets: Sequence[Packet]) -> int:
+    return sum(flag for side, flag in _ROUNDS.items() if any(packet.size(side) for packet in packets))
 
 
 def _in_rounds(rounds: int) -> list[Side]:

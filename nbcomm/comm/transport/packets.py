@@ -69,7 +69,7 @@ class Spec(NamedTuple):
 
     @property
     def side(self) -> Side:
-        """In which part of the mail the bytes travel."""
+        """In which part of the packet the bytes travel."""
         return "device" if self.flags & _CARRIED else "host"
 
 
@@ -135,12 +135,12 @@ class Packet:
         raw = block.numpy().tobytes()
         kind, rounds, call, inline, meta, host, device = _HEAD.unpack_from(raw)
         content = raw[_HEAD.size : _HEAD.size + inline]
-        mail = cls(
+        packet = cls(
             kind, inline=content, host_bytes=host, device_bytes=device, meta_bytes=meta, rounds=rounds, call=call
         )
         if kind == ERROR or not (kind == OBJECT and host):
-            mail._read_meta(content[len(content) - meta :])
-        return mail
+            packet._read_meta(content[len(content) - meta :])
+        return packet
 
     def size(self, side: Side) -> int:
         """Bytes in the host or in the device part."""
@@ -192,7 +192,7 @@ class Packet:
             device: where tensors that came from an accelerator go.
             own: give each tensor memory of its own. Without it they may share one buffer, which is right only for
                 values that are combined at once.
-            sent: this is mail that was packed here, so its big parts still lie in the sender's own tensors.
+            sent: this is a packet that was packed here, so its big parts still lie in the sender's own tensors.
         """
         if self.kind == BARE:
             return self._open_tensor(device, own=own, sent=sent)
@@ -246,17 +246,17 @@ def pack(value: Any, carries: Callable[[torch.Tensor], bool], *, alone: bool = F
     data = [as_bytes(tensor, spec) for tensor, spec in zip([*tensors, *buffers], specs, strict=True)]
     meta = pickle.dumps(([tuple(spec) for spec in specs], len(tensors), payload), protocol=5)
     on_host, on_device, single = _places(specs)
-    mail = Packet(OBJECT, meta, specs, alone=[data[place] for place in single], payload=(len(tensors), payload))
+    packet = Packet(OBJECT, meta, specs, alone=[data[place] for place in single], payload=(len(tensors), payload))
     size = sum(data[place].numel() for place in on_host) + len(meta)
     letter = torch.cat([*(data[place] for place in on_host), torch.frombuffer(bytearray(meta), dtype=torch.uint8)])
     if size <= ROOM:
-        mail.inline = letter.numpy().tobytes()
+        packet.inline = letter.numpy().tobytes()
     else:
-        mail.host, mail.host_bytes = letter, size
+        packet.host, packet.host_bytes = letter, size
     if on_device:
-        mail.device = torch.cat([data[place] for place in on_device])
-        mail.device_bytes = mail.device.numel()
-    return mail
+        packet.device = torch.cat([data[place] for place in on_device])
+        packet.device_bytes = packet.device.numel()
+    return packet
 
 
 def _pack_bare(tensor: torch.Tensor, carries: Callable[[torch.Tensor], bool]) -> Packet:
@@ -264,14 +264,14 @@ def _pack_bare(tensor: torch.Tensor, carries: Callable[[torch.Tensor], bool]) ->
     spec = spec._replace(flags=spec.flags & ~_PARAMETER)  # its values are wanted, not the module's slot
     meta = struct.pack(f"<BB{len(spec.shape)}q", spec.code, spec.flags, *spec.shape)
     data = as_bytes(tensor, spec)
-    mail = Packet(BARE, meta, [spec], inline=meta)
+    packet = Packet(BARE, meta, [spec], inline=meta)
     if spec.side == "device":
-        mail.device, mail.device_bytes = data, data.numel()
+        packet.device, packet.device_bytes = data, data.numel()
     elif data.numel() + len(meta) <= ROOM:
-        mail.inline = data.numpy().tobytes() + meta
+        packet.inline = data.numpy().tobytes() + meta
     else:
-        mail.host, mail.host_bytes = data, data.numel()
-    return mail
+        packet.host, packet.host_bytes = data, data.numel()
+    return packet
 
 
 def _spec(tensor: torch.Tensor, carries: Callable[[torch.Tensor], bool], *, alone: bool) -> Spec:
