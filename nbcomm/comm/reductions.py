@@ -180,7 +180,8 @@ class Reductions(DataMovement):
             if data.ndim == 0 or data.shape[0] % channel.size:
                 raise CollectiveError(
                     f"reduce_scatter cannot cut {pytrees.describe(data)} into {channel.size} equal shares along its "
-                    f"first dimension. Pad it to a multiple of {channel.size}, or pass a list of {channel.size} tensors."
+                    f"first dimension. Pad it to a multiple of {channel.size}, or pass a list of {channel.size} "
+                    "tensors."
                 )
             if sync_grads:
                 return self._reduce_scatter_with_grad(channel, list(data.chunk(channel.size)), known, group)
