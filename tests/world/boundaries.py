@@ -136,7 +136,7 @@ TABLE = (
     Boundary(
         "an interrupt could not be passed on",
         "rank",
-        "nbcomm.rank.termination:Termination.press",
+        "nbcomm.rank.termination:Termination.proceed",
         NOTHING,
         action="interrupt",
     ),
