@@ -304,6 +304,32 @@ def test_its_digits_are_large_and_nothing_is_small(notebook: Make) -> None:
     assert it.book.errors == []
 
 
+GAPS = """async (root) => {
+  await Promise.all(root.getAnimations({subtree: true}).map((each) => each.finished));
+  return [...root.querySelectorAll("path.line")].map((line) => {
+    const long = line.getTotalLength();
+    const there = (part) => line.isPointInStroke(line.getPointAtLength(part * long));
+    return [long, [0.01, 0.25, 0.5, 0.75, 0.99].filter((part) => !there(part))];
+  });
+}"""
+
+
+@pytest.mark.timeout(120)
+def test_the_longest_arrow_is_drawn_to_its_end(notebook: Make) -> None:
+    it = opened(notebook, "long.ipynb", "'all_to_all', n=16", viewport={"width": 1200, "height": 900})
+    it.page.emulate_media(reduced_motion="no-preference")
+    it.choice("algorithm").select_option("ring")
+    it.shows("pairwise: in step k")
+    for step in ("Step 1 of", "Step 2 of"):  # in the first, every rank keeps its own item
+        it.root.get_by_role("button", name="Next").click()
+        it.says(step)
+    arrows = it.root.evaluate(GAPS)
+    assert len(arrows) == 16
+    assert max(long for long, _ in arrows) > 1600
+    assert [gaps for _, gaps in arrows if gaps] == []
+    assert it.book.errors == []
+
+
 @pytest.mark.timeout(120)
 def test_it_plays_and_shows_real_calls(notebook: Make) -> None:
     code = "from nbcomm.pictures.plan import plan\nfrom nbcomm.explorer.explorer import remember\n"

@@ -344,6 +344,7 @@ export class View {
           const el = document.createElementNS("http://www.w3.org/2000/svg", "path");
           el.setAttribute("class", name);
           el.setAttribute("d", d);
+          el.setAttribute("pathLength", "1");
           el.style.setProperty("--ink", colour(src));
           return el;
         });
