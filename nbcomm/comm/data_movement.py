@@ -202,9 +202,7 @@ class DataMovement(RankOrder):
         self._check_member(channel, dst, "dst")
         join.check_mode(mode)
         _check_walked(mode, sync_grads=sync_grads)
-        packet, refused = packed(lambda: pack(data, channel.carries))
-        with own_error(refused):
-            heads = channel.heads(packet)
+        packet, heads = _exchange_heads(channel, lambda: data, alone=False)
         join.check_bare(channel, [head.bare for head in heads], mode)
         packets = channel.gather(packet, heads, dst)
         own = mode in ("list", "object") or sync_grads
@@ -374,9 +372,11 @@ def packed(make: Callable[[], Packed]) -> tuple[Packed | Packet, Exception | Non
         return Packet.error(f"failed: {error}"), error
 
 
-def _exchange_heads(channel: GroupChannel, give: Callable[[], Any]) -> tuple[Packet, list[Packet]]:
+def _exchange_heads(
+    channel: GroupChannel, give: Callable[[], Any], *, alone: bool = True
+) -> tuple[Packet, list[Packet]]:
     """Pack what this rank gives; return that, and every rank's head. An error of one rank is raised on all."""
-    packet, refused = packed(lambda: pack(give(), channel.carries, alone=True))
+    packet, refused = packed(lambda: pack(give(), channel.carries, alone=alone))
     with own_error(refused):
         return packet, channel.heads(packet)
 

@@ -207,8 +207,8 @@ class CellRunner:
     def _reason_to_end(self) -> BaseException:
         if self._reason is None:
             return KeyboardInterrupt()
-        again = type(self._reason)(*self._reason.args)
-        return _Insisting(again) if self._insist else again
+        fresh = type(self._reason)(*self._reason.args)
+        return _Insisting(fresh) if self._insist else fresh
 
     def interrupt(self, frame: FrameType | None) -> None:
         """End the running cell, and nothing else; the handler of SIGINT."""
