@@ -19,6 +19,7 @@ import ctypes
 import io
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,12 @@ _STARTED_BY = "_nbcomm_run"
 
 NOBODY = -1
 """The cell run of output that is dropped."""
+
+_LATE_LINE = 1.0
+"""Seconds that late output which lacks the end of its line waits for it."""
+
+_Key = tuple[int, str, bool]
+"""Whose text it is: the cell run, the stream, and whether the run has ended."""
 
 _CHUNK = 1 << 20
 _PUNCH_AFTER = 64 << 20
@@ -58,8 +65,8 @@ class Capture:
         self.lock = threading.RLock()  # a signal handler may print while the main thread is in here
         self._pending: list[tuple[int, Item]] = []
         self._text: list[str] = []
-        self._text_key: tuple[int, str, bool] | None = None
-        self._held = False  # whether a late line waits for its end
+        self._text_key: _Key | None = None
+        self._begun: dict[_Key, tuple[float, str]] = {}  # late lines without their end, and since when
         self._updates: dict[str, int] = {}  # of comms: which pending item may still get new values
         self.followers: list[Callable[[], None]] = []
         self._running: int | None = None
@@ -179,10 +186,8 @@ class Capture:
             if end:
                 self._libc.fflush(None)
             self._take_descriptors(final=end)
-            rest = "" if end else self._cut_late()
             self._close_text()
-            if rest:
-                self._text = [rest]
+            self._let_begun_lines_go()
             if end:
                 self._running = None
             pending, self._pending = self._pending, []
@@ -209,22 +214,32 @@ class Capture:
             self._text_key = key
         self._text.append(text)
 
-    def _cut_late(self) -> str:
-        """Hold back the line that late text ends in, once: a print that is under way comes in several parts."""
-        held, self._held = self._held, False
-        if held or not self._text or self._text_key is None or not self._text_key[2]:
-            return ""
-        text = "".join(self._text)
-        end = text.rfind("\n") + 1
-        self._text = [text[:end]] if end else []
-        self._held = end < len(text)
-        return text[end:]
-
     def _close_text(self) -> None:
         if self._text and self._text_key is not None:
-            run, stream, late = self._text_key
-            self._pending.append((run, Text(stream, settle_returns("".join(self._text)), late)))
+            text = "".join(self._text)
             self._text = []
+            if self._text_key[2]:
+                text = self._cut_late(self._text_key, text)
+            self._add_text(self._text_key, text)
+
+    def _cut_late(self, key: _Key, text: str) -> str:
+        """Hold back the line that late text ends in: a print that is under way comes in several parts."""
+        since, begun = self._begun.pop(key, (time.monotonic(), ""))
+        lines, newline, rest = (begun + text).rpartition("\n")
+        if rest:
+            self._begun[key] = (time.monotonic() if newline else since), rest
+        return lines + newline
+
+    def _let_begun_lines_go(self) -> None:
+        for key, (since, begun) in [*self._begun.items()]:
+            if time.monotonic() - since > _LATE_LINE:
+                del self._begun[key]
+                self._add_text(key, begun)
+
+    def _add_text(self, key: _Key, text: str) -> None:
+        run, stream, late = key
+        if text:
+            self._pending.append((run, Text(stream, settle_returns(text), late)))
 
 
 def run_of_thread() -> int | None:

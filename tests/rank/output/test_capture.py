@@ -13,6 +13,7 @@ import threading
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.protocol import Text
+from nbcomm.rank.output import capture as module
 from nbcomm.rank.output.capture import Capture, _whole_characters, follow_threads
 
 from ..descriptors import descriptors
@@ -118,26 +120,42 @@ def test_a_thread_prints_for_the_cell_that_started_it() -> None:
 
 def test_a_late_line_that_is_being_printed_is_not_cut_in_two_unless_it_takes_long() -> None:
     def body(capture: Capture) -> Any:
+        clock = [0.0]
+        module.time = SimpleNamespace(monotonic=lambda: clock[0])  # type: ignore[attr-defined]
         with capture.of_run(1):
             pass
         capture.take(end=True)
+        seen = []
+
+        def look(at: float, *, end: bool = False) -> None:
+            clock[0] = at
+            seen.append([(run, item.text) for run, items in capture.take(end=end) for item in items])
+
         with capture.on_behalf_of(1):
             sys.stdout.write("one\nnow")
-            seen = [texts(capture, end=False)]
-            sys.stdout.write(" 7\n")
-            seen.append(texts(capture, end=False))
-            sys.stdout.write("no end")
-            seen += [texts(capture, end=False), texts(capture, end=False)]
+            look(0)
+            look(0.9)
+            with capture.of_run(2):
+                print("of the next cell")
+            look(0.9, end=True)
+            sys.stdout.write(" 7\nno end")
+            look(0.9)
+            sys.stderr.write("an error\n")
             sys.stdout.write(" yet")
-            print("other", file=sys.stderr)
-            return [*seen, texts(capture, end=False)]
+            look(1.8)
+            look(2.0)
+            sys.stdout.write("!\n")
+            look(2.0)
+        return seen
 
     assert in_child(body) == [
-        [("stdout", "one\n", True)],
-        [("stdout", "now 7\n", True)],
+        [(1, "one\n")],
         [],
-        [("stdout", "no end", True)],
-        [("stdout", " yet", True), ("stderr", "other\n", True)],
+        [(2, "of the next cell\n")],
+        [(1, "now 7\n")],
+        [(1, "an error\n")],
+        [(1, "no end yet")],
+        [(1, "!\n")],
     ]
 
 
