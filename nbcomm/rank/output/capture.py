@@ -29,6 +29,7 @@ import msgspec
 
 from ...protocol import Clear, CommFromRank, Display, Item, Text
 from . import output_widget
+from .captured_file import CapturedFile
 from .carriage_returns import settle_returns
 
 _run: contextvars.ContextVar[int | None] = contextvars.ContextVar("nbcomm_run", default=None)
@@ -44,10 +45,6 @@ _LATE_LINE = 1.0
 
 _Key = tuple[int, str, bool]
 """Whose text it is: the cell run, the stream, and whether the run has ended."""
-
-_CHUNK = 1 << 20
-_PUNCH_AFTER = 64 << 20
-_PUNCH_HOLE_KEEP_SIZE = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 
 
 class Capture:
@@ -71,7 +68,7 @@ class Capture:
         self.followers: list[Callable[[], None]] = []
         self._running: int | None = None
         self._last: int | None = None
-        self._files = [_CapturedFile(number, name, files[name]) for number, name in ((1, "stdout"), (2, "stderr"))]
+        self._files = [CapturedFile(number, name, files[name]) for number, name in ((1, "stdout"), (2, "stderr"))]
         self._libc = ctypes.CDLL(None)
         self.in_child = False
         """True in a process that a cell forked: it has no link, and writes to the descriptors."""
@@ -320,67 +317,6 @@ class _Stream(Side):
 
     def writable(self) -> bool:
         return True
-
-
-class _CapturedFile:
-    """One descriptor that writes to a file, and how far the file has been read."""
-
-    def __init__(self, descriptor: int, name: str, path: Path) -> None:
-        self.descriptor = descriptor
-        self.name = name
-        self._path = path
-        self._file = -1
-        self._read = 0
-        self._punched = 0
-        self._rest = b""
-
-    def claim(self) -> None:
-        if self._file >= 0:
-            return
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self._read = self._punched = self.size()  # an earlier process of this rank has written the rest
-        os.dup2(self._file, self.descriptor)
-
-    def size(self) -> int:
-        """Return how many bytes have been written in all."""
-        return os.fstat(self._file).st_size if self._file >= 0 else 0
-
-    def read(self, until: int, *, final: bool) -> str:
-        """Return new text, up to a size and at most a chunk; an incomplete character waits unless final."""
-        if until > self._read:
-            new = os.pread(self._file, min(_CHUNK, until - self._read), self._read)
-        elif self._rest and final:
-            new = b""
-        else:
-            return ""
-        self._read += len(new)
-        final = final and self.size() <= self._read  # otherwise the next chunk has the character's end
-        if self._read - self._punched > _PUNCH_AFTER:
-            self._free()
-        data, self._rest = self._rest + new, b""
-        if not final:
-            data, self._rest = _whole_characters(data)
-        return data.decode(errors="replace")
-
-    def _free(self) -> None:
-        # The file keeps its length, as its writers expect, but the space of what was read is released.
-        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
-        if fallocate is not None:
-            fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-            fallocate(self._file, _PUNCH_HOLE_KEEP_SIZE, 0, self._read)
-        self._punched = self._read
-
-
-def _whole_characters(data: bytes) -> tuple[bytes, bytes]:
-    """Split off a UTF-8 character that is cut at the end."""
-    for back in range(1, min(4, len(data)) + 1):
-        byte = data[-back]
-        if byte < 0x80:
-            break
-        if byte >= 0xC0:
-            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
-            return (data[:-back], data[-back:]) if back < needed else (data, b"")
-    return data, b""
 
 
 def follow_threads() -> None:

@@ -16,13 +16,9 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-
 from nbcomm.protocol import Text
 from nbcomm.rank.output import capture as module
-from nbcomm.rank.output.capture import Capture, _whole_characters, follow_threads
+from nbcomm.rank.output.capture import Capture, follow_threads
 
 from ..descriptors import descriptors
 
@@ -227,24 +223,6 @@ def test_the_streams_are_what_programs_expect() -> None:
         return out.fileno(), sys.stderr.fileno(), out.isatty(), out.writable(), out.encoding, out.getvalue()  # type: ignore[attr-defined]
 
     assert in_child(body) == (1, 2, False, True, "utf-8", "")
-
-
-@pytest.mark.parametrize("character", ["a", "ü", "€", "𝄞"])
-def test_only_a_cut_character_waits(character: str) -> None:
-    data = character.encode()
-    for size in range(1, len(data) + 1):
-        whole, rest = _whole_characters(b"x" + data[:size])
-        assert whole + rest == b"x" + data[:size]
-        assert rest == (b"" if size == len(data) else data[:size])
-
-
-@given(st.lists(st.sampled_from([b"a", b"\xc3", b"\xa9", b"\xe2", b"\x82", b"\xf0", b"\x9d", b"\xff"]), max_size=20))
-def test_bytes_cut_anywhere_read_as_the_whole_does(pieces: list[bytes]) -> None:
-    text, rest = "", b""
-    for piece in pieces:
-        whole, rest = _whole_characters(rest + piece)
-        text += whole.decode(errors="replace")
-    assert text + rest.decode(errors="replace") == b"".join(pieces).decode(errors="replace")
 
 
 def test_descriptors_are_claimed_once() -> None:

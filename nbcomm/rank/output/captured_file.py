@@ -1,0 +1,73 @@
+"""A descriptor of a rank that writes to a file, from which its text is read."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from pathlib import Path
+
+_CHUNK = 1 << 20
+_PUNCH_AFTER = 64 << 20
+_PUNCH_HOLE_KEEP_SIZE = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
+
+
+class CapturedFile:
+    """One descriptor that writes to a file, and how far the file has been read."""
+
+    def __init__(self, descriptor: int, name: str, path: Path) -> None:
+        self.descriptor = descriptor
+        self.name = name
+        self._path = path
+        self._file = -1
+        self._read = 0
+        self._punched = 0
+        self._rest = b""
+
+    def claim(self) -> None:
+        """Let the descriptor write to the file from now on; repeated calls change nothing."""
+        if self._file >= 0:
+            return
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._read = self._punched = self.size()  # an earlier process of this rank has written the rest
+        os.dup2(self._file, self.descriptor)
+
+    def size(self) -> int:
+        """Return how many bytes have been written in all."""
+        return os.fstat(self._file).st_size if self._file >= 0 else 0
+
+    def read(self, until: int, *, final: bool) -> str:
+        """Return new text, up to a size and at most a chunk; an incomplete character waits unless final."""
+        if until > self._read:
+            new = os.pread(self._file, min(_CHUNK, until - self._read), self._read)
+        elif self._rest and final:
+            new = b""
+        else:
+            return ""
+        self._read += len(new)
+        final = final and self.size() <= self._read  # otherwise the next chunk has the character's end
+        if self._read - self._punched > _PUNCH_AFTER:
+            self._free()
+        data, self._rest = self._rest + new, b""
+        if not final:
+            data, self._rest = whole_characters(data)
+        return data.decode(errors="replace")
+
+    def _free(self) -> None:
+        # The file keeps its length, as its writers expect, but the space of what was read is released.
+        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+        if fallocate is not None:
+            fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+            fallocate(self._file, _PUNCH_HOLE_KEEP_SIZE, 0, self._read)
+        self._punched = self._read
+
+
+def whole_characters(data: bytes) -> tuple[bytes, bytes]:
+    """Split off a UTF-8 character that is cut at the end."""
+    for back in range(1, min(4, len(data)) + 1):
+        byte = data[-back]
+        if byte < 0x80:
+            break
+        if byte >= 0xC0:
+            needed = 2 if byte < 0xE0 else 3 if byte < 0xF0 else 4
+            return (data[:-back], data[-back:]) if back < needed else (data, b"")
+    return data, b""
