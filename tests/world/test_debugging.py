@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import pytest
+
+from nbcomm.rank_spec import parse
 
 from .notebook import Notebook, transcript
 
@@ -86,7 +89,9 @@ def test_several_ranks_are_debugged_one_after_the_other(four: Notebook) -> None:
         four.answer(cell, f"[{rank}] ipdb> ", "p rank")
         four.answer(cell, f"[{rank}] ipdb> ", "c")
     four.finish(cell)
-    assert cell.text.count("----> 3") == 1, "where all have stopped alike is shown once"
+    where = re.findall(r"^\[([0-9,-]+)\] .*----> 3", cell.text, re.MULTILINE)
+    stopped = [rank for ranks in where for rank in parse(ranks, 4)]
+    assert sorted(stopped) == [0, 1, 2, 3], "where those have stopped that ask at the same time is shown once"
     assert cell.lines[-1] == "[0-3] 4"
 
 
