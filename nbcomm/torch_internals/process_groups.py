@@ -10,10 +10,12 @@ from __future__ import annotations
 import functools
 import os
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
+from functools import partial
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
 
@@ -24,6 +26,9 @@ from .gloo_sockets import THREADS, GlooDevice
 
 _CONNECT = 10.0
 """Seconds that gloo's connections may take to form, after all members have arrived; they take hundredths."""
+
+_LOOK = 0.02
+"""Seconds between two looks whether they are still wanted."""
 
 _OURS = ("gloo", "nccl")
 """Backends that our groups can hold."""
@@ -65,13 +70,22 @@ def part_of(store: Any, name: str) -> Any:
 
 
 def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
-    backend: str, store: Any, rank: int, size: int, timeout: timedelta, gloo: GlooDevice, name: str, members: list[int]
+    backend: str,
+    store: Any,
+    rank: int,
+    size: int,
+    timeout: timedelta,
+    gloo: GlooDevice,
+    name: str,
+    members: list[int],
+    ended: Callable[[], bool] = lambda: False,
 ) -> torch.distributed.ProcessGroup:
     """Make one of torch's own process groups, connected to its other members.
 
-    They meet in the store first, within the timeout: a wait there can be aborted. Gloo's wait for a connection cannot,
-    so it gets only seconds; all members have arrived by then, and only a death could prolong it. (Gloo's timeout here
-    is also its limit for messages, but not for collectives: see `FlightRecorder.wait`.)
+    They meet in the store first, within the timeout: a wait there can be aborted. Gloo's wait for a connection cannot.
+    All members have arrived by then, so only the end of one could prolong it: it gets only seconds, and it is left
+    alone as soon as ``ended`` tells that nobody wants the group any more. (Gloo's timeout here is also its limit for
+    messages, but not for collectives: see `FlightRecorder.wait`.)
     """
     store.set(f"here/{rank}", b"")
     store.wait([f"here/{other}" for other in range(size)], timeout)
@@ -89,7 +103,8 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
             else:
                 with gloo.noting():
                     connecting = timedelta(seconds=_CONNECT + size / 8)
-                    made[kind] = dist.ProcessGroupGloo(prefixed, rank, size, gloo.options(connecting))
+                    connect = partial(dist.ProcessGroupGloo, prefixed, rank, size, gloo.options(connecting))
+                    made[kind] = _unless(ended, connect)
                 made[kind]._set_default_timeout(timeout)
                 made[kind].options.global_ranks_in_group = members
                 made[kind].options.group_name = name
@@ -98,6 +113,29 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     inner._set_default_backend(getattr(dist.ProcessGroup.BackendType, ("nccl" if "nccl" in made else "gloo").upper()))
     inner._set_group_name(name)
     return inner  # type: ignore[no-any-return]
+
+
+def _unless(ended: Callable[[], bool], connect: Callable[[], Any]) -> Any:
+    """Connect on another thread: this one hears signals meanwhile, and does not wait for what nobody wants."""
+    made: list[Any] = []
+    under_way = threading.Lock()
+    under_way.acquire()
+
+    def work() -> None:
+        try:
+            made.append(connect())
+        except BaseException as error:  # noqa: BLE001 - for whoever waits
+            made.append(error)
+        finally:
+            under_way.release()
+
+    threading.Thread(target=work, name="nbcomm-connect", daemon=True).start()
+    while not under_way.acquire(timeout=_LOOK):
+        if ended():
+            raise dist.DistNetworkError("The connection of the process group is closed: it is not wanted any more.")
+    if isinstance(made[0], BaseException):
+        raise made[0]
+    return made[0]
 
 
 def abort_nccl(inner: torch.distributed.ProcessGroup, backend: str) -> None:

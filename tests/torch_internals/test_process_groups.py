@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
 from datetime import timedelta
 
@@ -35,3 +38,27 @@ def test_a_member_that_dies_while_gloo_connects_is_not_waited_for_long(monkeypat
     with pytest.raises(RuntimeError, match=r"[Tt]ime"):
         process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooDevice("dies"), "g", [0, 1])
     assert time.monotonic() - began < 30
+
+
+def test_a_member_that_gives_up_while_gloo_connects_is_not_waited_for() -> None:
+    """An interrupt may end the forming on one rank when all have come, and some are connecting."""
+    store, wanted = dist.HashStore(), threading.Event()
+    wanted.set()
+    store.set("here/1", b"")
+    threading.Timer(0.3, wanted.clear).start()
+    began = time.monotonic()
+    place = "gloo", store, 0, 2, timedelta(seconds=60), GlooDevice("gives up"), "g", [0, 1]
+    with pytest.raises(dist.DistNetworkError, match="is closed"):
+        process_groups.new_inner(*place, lambda: not wanted.is_set())
+    assert 0.2 < time.monotonic() - began < process_groups._CONNECT / 2
+
+
+def test_a_signal_is_heard_while_gloo_connects() -> None:
+    store = dist.HashStore()
+    store.set("here/1", b"")
+    interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    began = time.monotonic()
+    interrupt.start()
+    with pytest.raises(KeyboardInterrupt):
+        process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooDevice("signal"), "g", [0, 1])
+    assert time.monotonic() - began < process_groups._CONNECT / 2

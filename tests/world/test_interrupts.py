@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -223,6 +224,34 @@ generations.order, generations.stale = pressed, True""")
         prepared.run("del generations.order")
         (tmp_path / "go").touch()
     assert prepared.run("%%distributed\nours.PATIENCE = usual\nall_reduce(kept)", timeout=90).text == "[0-3] 6\n"
+
+
+def test_a_rank_that_gives_up_while_gloo_connects_holds_no_other(prepared: Notebook, tmp_path: Path) -> None:
+    connecting = tmp_path / "connecting"
+    code = f"""\
+        import pathlib, time
+        from nbcomm.torch_internals import process_groups
+        connect = process_groups._unless
+        class TellsItsAddress(dist.Store):
+            def __init__(self, store):
+                super().__init__()
+                self.store = store
+            def set(self, key, value):
+                self.store.set(key, value)
+            def wait(self, *_):  # for the others' addresses
+                pathlib.Path({str(connecting)!r}).touch()
+                time.sleep(60)
+            get = wait
+        def connect_to_nobody(ended, backend):
+            process_groups._unless = connect
+            backend.func(TellsItsAddress(backend.args[0]), *backend.args[1:])
+        process_groups._unless = connect_to_nobody"""
+    prepared.run("%%distributed -r 2\n" + textwrap.dedent(code))
+    cell = prepared.submit("%%distributed\nif rank == 1: raise ValueError('the groups are broken')\nbarrier()")
+    prepared.until(connecting.exists, 20, "the groups were not formed again", cell)
+    prepared.interrupt()
+    prepared.finish(cell, 20)
+    assert prepared.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 
 def test_c_code_that_holds_the_gil_is_told_of_and_can_be_replaced(prepared: Notebook) -> None:

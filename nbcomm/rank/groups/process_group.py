@@ -102,6 +102,7 @@ class RankGroup(Identity):
             hub.gloo,
             self.called,
             self.members,
+            hub.ended,
         )
         inner = self._inner
         selftest.compare(f"the inside of the group of {named(self.members)}", (inner.rank(), inner.size()), self._place)
