@@ -194,3 +194,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 Interrupted.__name__ = "KeyboardInterrupt"  # the name that front ends show and recognise
+
+
+def again(error: BaseException) -> BaseException:
+    """Return a copy of the error: one that is raised twice would carry the first one's traceback."""
+    return type(error)(*error.args)

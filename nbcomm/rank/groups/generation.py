@@ -219,7 +219,7 @@ class Generation:
     def _reason(self, broken: BaseException) -> BaseException:
         if not self.told and threading.get_ident() == self.record.main:
             self.told = time.monotonic()
-        return again(broken)
+        return errors.again(broken)
 
     def split(self, name: str, members: list[int], backend: str, timeout: timedelta) -> dist.ProcessGroup | None:
         """Make another group, which only its members do; return None on other ranks."""
@@ -266,8 +266,3 @@ class Generation:
             heard = {me: (text, words_of(where) or ""), **heard}
             said = {rank: (text.partition("|")[2], where) for rank, (text, where) in heard.items() if text}
             raise self.mismatch(everyone, seq, said)
-
-
-def again(error: BaseException) -> BaseException:
-    """Return a copy of the error: one that is raised twice would carry the first one's traceback."""
-    return type(error)(*error.args)
