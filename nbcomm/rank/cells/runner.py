@@ -21,7 +21,7 @@ from typing import Any
 from IPython.core.compilerop import CachingCompiler
 from IPython.core.displayhook import DisplayHook
 
-from ...errors import CollectiveError
+from ...errors import CollectiveError, again
 from ...faults import told
 from ...protocol import Done, Failure, Result, Run
 from ..output.capture import Capture
@@ -207,7 +207,7 @@ class CellRunner:
     def _reason_to_end(self) -> BaseException:
         if self._reason is None:
             return KeyboardInterrupt()
-        fresh = type(self._reason)(*self._reason.args)
+        fresh = again(self._reason)
         return _Insisting(fresh) if self._insist else fresh
 
     def interrupt(self, frame: FrameType | None) -> None:
