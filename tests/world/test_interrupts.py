@@ -70,6 +70,27 @@ def test_an_interrupt_that_python_swallows_comes_again(prepared: Notebook) -> No
     assert "Exception ignored" not in cell.text
 
 
+def test_an_interrupt_that_comes_while_a_swallowed_one_is_repeated(prepared: Notebook) -> None:
+    # The first is discarded in `__del__`; what repeats it meets the second.
+    met_by_another = """
+    %%distributed
+    import signal, threading
+    class Last:
+        def __del__(self): signal.raise_signal(signal.SIGINT)
+    class Met(threading.Timer):
+        def __init__(self, *args):
+            threading.Timer = Met.__base__
+            signal.raise_signal(signal.SIGINT)
+            super().__init__(*args)
+    threading.Timer = Met
+    Last()
+    time.sleep(20)
+    """
+    cell = prepared.run(textwrap.dedent(met_by_another).strip(), 15, fails=True)
+    assert "KeyboardInterrupt" in cell.error_text
+    assert "Exception ignored" not in cell.text
+
+
 def test_a_child_of_a_cell_ends_with_it_whenever_the_interrupt_comes(prepared: Notebook) -> None:
     count = "import psutil\nlen([p for p in psutil.Process().children() if p.status() != 'zombie'])"
     before = prepared.run(f"%%distributed\n{count}").text

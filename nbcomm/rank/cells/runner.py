@@ -214,8 +214,10 @@ class CellRunner:
         """End the running cell, and nothing else; the handler of SIGINT."""
         if not self._interruptible:
             return
-        if _between_fork_and_name(frame):
-            _interrupt_soon()  # raised here, it would become an UnboundLocalError, and the child live on unnoticed
+        # Raised between a fork and its name, it would become an UnboundLocalError, and the child live on unnoticed.
+        # Raised while an earlier one that Python has discarded is repeated, it would be discarded with that.
+        if _between_fork_and_name(frame) or _inside(frame, _swallowed.__code__):
+            _interrupt_soon()
             return
         self._interrupts += 1
         if self._task is None or _inside(frame, self._shell.run_code.__code__):
@@ -375,16 +377,15 @@ def _between_fork_and_name(frame: FrameType | None) -> bool:
 def handle_interrupts(runner: CellRunner) -> None:
     """Let SIGINT end the running cell; must be called on the main thread."""
     runner.take_signals()
-    before = sys.unraisablehook
+    sys.unraisablehook = partial(_swallowed, sys.unraisablehook)
 
-    def swallowed(what: sys.UnraisableHookArgs) -> None:
-        # Python discards exceptions from a __del__ and the like; an interrupt would be lost there.
-        if isinstance(what.exc_value, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-            _interrupt_soon()
-        else:
-            before(what)
 
-    sys.unraisablehook = swallowed
+def _swallowed(before: Callable[[sys.UnraisableHookArgs], object], what: sys.UnraisableHookArgs) -> None:
+    """Repeat an interrupt that Python discards, as it does with all exceptions from a ``__del__`` and the like."""
+    if isinstance(what.exc_value, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        _interrupt_soon()
+    else:
+        before(what)
 
 
 def _interrupt_soon() -> None:
