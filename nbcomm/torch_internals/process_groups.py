@@ -125,7 +125,7 @@ def _unless(ended: Callable[[], bool], connect: Callable[[], Any]) -> Any:
         try:
             made.append(connect())
         except BaseException as error:  # noqa: BLE001 - for whoever waits
-            made.append(error)
+            made.append(error.with_traceback(None))  # it leads to `made`: a circle that would keep gloo's threads
         finally:
             under_way.release()
 
@@ -133,9 +133,13 @@ def _unless(ended: Callable[[], bool], connect: Callable[[], Any]) -> Any:
     while not under_way.acquire(timeout=_LOOK):
         if ended():
             raise dist.DistNetworkError("The connection of the process group is closed: it is not wanted any more.")
-    if isinstance(made[0], BaseException):
-        raise made[0]
-    return made[0]
+    result = made.pop()
+    if isinstance(result, BaseException):
+        try:
+            raise result
+        finally:
+            del result  # its traceback leads here
+    return result
 
 
 def abort_nccl(inner: torch.distributed.ProcessGroup, backend: str) -> None:

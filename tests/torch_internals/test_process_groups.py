@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import threading
 import time
+import weakref
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import torch
@@ -62,3 +65,29 @@ def test_a_signal_is_heard_while_gloo_connects() -> None:
     with pytest.raises(KeyboardInterrupt):
         process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooDevice("signal"), "g", [0, 1])
     assert time.monotonic() - began < process_groups._CONNECT / 2
+
+
+def test_a_connection_that_fails_keeps_nothing_that_it_was_made_from() -> None:
+    class Options:
+        """Stands for gloo's, which have threads and a socket."""
+
+    def fails() -> None:
+        options = Options()
+        kept.append(weakref.ref(options))
+
+        def connect(options: Options) -> None:
+            raise ValueError("on purpose")
+
+        with pytest.raises(ValueError, match="on purpose"):
+            process_groups._unless(lambda: False, partial(connect, options))
+
+    kept: list[weakref.ref[Options]] = []
+    gc.disable()
+    try:
+        fails()
+        deadline = time.monotonic() + 30
+        while kept[0]() is not None:  # until its thread has ended
+            assert time.monotonic() < deadline, gc.get_referrers(kept[0]())
+            time.sleep(0.001)
+    finally:
+        gc.enable()
