@@ -6,17 +6,19 @@ import errno
 import socket
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nbcomm.rank.groups import rendezvous
 from nbcomm.rank.groups.rendezvous import StoreServer, UnixStore
 
 from ..descriptors import descriptors
@@ -101,6 +103,90 @@ def test_waiting_for_what_does_not_come_names_it(store: UnixStore) -> None:
     store.set_timeout(timedelta(seconds=0.05))
     with pytest.raises(dist.DistStoreError, match="never"):
         store.get("never")
+
+
+class LooksAt(set[str]):
+    """The keys that a client lacks, which count how often one of them is looked at."""
+
+    looks: ClassVar[list[str]] = []
+
+    def discard(self, key: str) -> None:
+        self.looks.append(key)
+        super().discard(key)
+
+
+def test_a_change_of_a_key_costs_those_who_wait_for_it_one_look_and_the_others_none(
+    store: UnixStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain, clients, looks = rendezvous._Waiting, 8, list[str]()
+    came = threading.Semaphore(0)
+
+    def waiting(lacks: set[str]) -> Any:
+        made = plain(LooksAt(lacks))
+        came.release()
+        return made
+
+    monkeypatch.setattr(rendezvous, "_Waiting", waiting)
+    monkeypatch.setattr(LooksAt, "looks", looks)
+    keys, got = [f"key {number}" for number in range(32)], list[list[bytes]]()
+    store.set(keys[0], b"0")
+    threads = [threading.Thread(target=lambda: got.append(store.multi_get(keys))) for _ in range(clients)]
+    for thread in threads:
+        thread.start()
+    for _ in threads:
+        assert came.acquire(timeout=30)
+    store.set(keys[0], b"again")
+    for number in range(100):
+        store.set(f"other {number}", b"")
+        store.add("count", 1)
+    assert looks == []
+    for key in keys[1:]:
+        store.append(key, key)
+        store.set(key, key)
+    for thread in threads:
+        thread.join(30)
+    assert got == [[b"again", *(key.encode() for key in keys[1:])]] * clients
+    assert Counter(looks) == dict.fromkeys(keys[1:], clients)
+
+
+def test_a_wait_is_over_when_all_keys_are_there_at_once(path: Path) -> None:
+    server, client, got = StoreServer(path), UnixStore(path, 30.0), list[list[bytes]]()
+
+    def lacking() -> set[str]:
+        with server._lock:
+            return set(server._waiting)
+
+    thread = threading.Thread(target=lambda: got.append(client.multi_get(["a", "b", "c"])))
+    thread.start()
+    deadline = time.monotonic() + 30
+    for key, value, then in (("a", b"1", {"b", "c"}), ("b", b"2", {"c"})):
+        while key not in lacking() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        client.set(key, value)
+        assert lacking() == then
+    client.delete_key("a")
+    client.compare_set("c", "", "3")
+    while lacking() != {"a"} and time.monotonic() < deadline:  # it has looked again
+        time.sleep(0.001)
+    assert not got
+    client.multi_set(["b", "a"], ["4", "5"])
+    thread.join(30)
+    assert got == [[b"5", b"4", b"3"]]
+    assert lacking() == set()
+    client.close()
+    server.close()
+
+
+def test_who_has_waited_in_vain_is_forgotten(path: Path) -> None:
+    server, client = StoreServer(path), UnixStore(path, 30.0)
+    client.set("there", b"")
+    for _ in range(3):
+        with pytest.raises(dist.DistStoreError, match="never"):
+            client.wait(["there", "never", "nor this"], timedelta(seconds=0.01))
+    with server._lock:
+        assert not server._waiting
+    client.close()
+    server.close()
 
 
 def test_many_threads_count_together(store: UnixStore) -> None:
