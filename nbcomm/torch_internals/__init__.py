@@ -8,7 +8,9 @@ Read in torch 2.13.0, 2.14.1 and 2.15.0; with each new version, look again for a
 * ``_new_group_with_tag``, replaced: each creation of a group is seen, and compared. No public way:
   modules have imported `new_group` already.
 * ``Work.wait``, replaced: waits are seen, and can be ended. No public way: 2.15 has hooks for the ends only.
-* ``ProcessGroupGloo._Options``, ``create_device``: gloo's connections have an address of their own. No public way.
+* ``ProcessGroupGloo._Options``, ``create_device``, ``create_default_device``: where gloo listens is known, and so which
+  connections are its own. No public way: a group does not tell.
+* ``distributed_c10d.ProcessGroupGloo``, replaced: the same for the groups that torch itself makes. No public way.
 * ``pt_gloo_runloop``, the name of gloo's worker threads: a script does not end while one still holds a call's tensors.
   No public way.
 * ``_register_backend`` and its like: torch's own group inside ours. No public way.

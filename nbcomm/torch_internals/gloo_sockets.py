@@ -1,6 +1,11 @@
 """Gloo's connections, distinguished from all other sockets of the process: shutting them frees those who wait on them.
 
 A rank that waits in a gloo collective cannot be freed otherwise: torch has no abort that reaches it.
+
+A device of gloo's has one listening socket, and each connection of gloo's leads to one: where it was accepted, its own
+address is that of the listening socket; where it was opened, its peer's is. So it is enough to know the addresses of
+this process's devices, and of those of the ranks that it has groups with. The first are found by looking which socket
+appears when a device is made; the ranks tell each other theirs in the store where they meet anyway.
 """
 
 from __future__ import annotations
@@ -9,70 +14,128 @@ import contextlib
 import os
 import socket
 import stat
-import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .c10d import dist, hash_of
+from .c10d import c10d, dist, put
 
 THREADS = 2
-"""Threads of a gloo group: as many as in torch's own options for one device; DDP's logger shows the number."""
+"""Threads of a gloo group for each device, as in torch's own options; DDP's logger shows the number."""
 
-_LOOPBACK = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
+"""Where our groups listen."""
+
+_KEY = "nbcomm/gloo/"
+"""What the ranks tell each other in a group of torch's own stands behind this."""
+
+_TRIES = 20
+"""How often a device is made anew because other sockets have appeared beside its own; one such time is rare already."""
+
+_making = threading.Lock()
+"""One device at a time is made in this process, so that each sees one socket appear."""
+
+_FOLDERS = Path("/proc/self/fd"), Path("/dev/fd")
+"""Where a process finds its descriptors: on Linux both (the second not in every container), elsewhere the second."""
+
+_Address = tuple[str, int]
 
 
-class GlooDevice:
-    """The address of this process's gloo connections, which nothing else uses.
+class GlooSockets:
+    """The sockets of the gloo groups that nbcomm makes, or torch for ``torch.distributed``; no others are touched."""
 
-    Linux listens on all of 127/8, so a world takes an address of its own there. macOS listens on 127.0.0.1 only, so
-    there gloo's sockets are those that appear while a group forms.
+    def __init__(self) -> None:
+        self._devices: dict[tuple[tuple[str, str], ...], tuple[Any, _Address | None]] = {}
+        """By where it was asked to listen: a device, which lives as long as this object, and where it listens."""
+        self._listeners: set[_Address] = set()
+        self._peers: set[_Address] = set()
 
-    Args:
-        name: the world's name; ranks of one world share the address, and two worlds hardly ever do.
-        reserve: take an address of its own if the system allows it.
-    """
-
-    def __init__(self, name: str, *, reserve: bool = True) -> None:
-        reserved = reserve and sys.platform == "linux"
-        digest = hash_of(name)
-        # 127.64–127.191: far from 127.0.0.1 and from the addresses of resolvers (127.0.0.53).
-        self.address = (
-            f"127.{64 + (digest >> 16) % 128}.{(digest >> 8) & 255}.{1 + digest % 254}" if reserved else _LOOPBACK
-        )
-        self._reserved = reserved
-        self._noted: dict[int, int] = {}
-        """Sockets that appeared while a group formed: by descriptor, the inode, because descriptors are reused."""
-        self._device: Any = None
+    # ── devices ─────────────────────────────────────────────────────────────────────────────────────
 
     def options(self, timeout: timedelta) -> Any:
-        """Return options for a `ProcessGroupGloo` on this address."""
-        if self._device is None:
-            self._device = dist.ProcessGroupGloo.create_device(hostname=self.address)
+        """Return options for a `ProcessGroupGloo` of ours."""
+        return self._options(timeout, [self._device(hostname=LOOPBACK)[0]])
+
+    def address(self) -> str:
+        """Return where our groups listen, for `meet` on the other ranks; empty if that is not known."""
+        return _told([self._device(hostname=LOOPBACK)[1]])
+
+    @staticmethod
+    def _options(timeout: timedelta, devices: list[Any]) -> Any:
         options = dist.ProcessGroupGloo._Options()
         options._timeout = timeout
-        options._threads = THREADS
-        options._devices = [self._device]  # one for all groups: each would bring a thread and descriptors
+        options._threads = THREADS * len(devices)
+        options._devices = devices
         return options
 
-    @contextlib.contextmanager
-    def noting(self, *, elsewhere: bool = False) -> Iterator[None]:
-        """Record the sockets that appear while a group forms in the block, if the address does not identify them.
+    def _device(self, **where: str) -> tuple[Any, _Address | None]:
+        """Return a device and its address: one for all groups, as each would bring a thread and descriptors."""
+        key = tuple(where.items())
+        # At once, whatever the environment says: the end of a group that connects later would end a shared device.
+        create = partial(dist.ProcessGroupGloo.create_device, lazy_init=False, **where)
+        if not where:
+            create = partial(dist.ProcessGroupGloo.create_default_device, lazy_init=False)
+        with _making:
+            if key not in self._devices:
+                self._devices[key] = made = _found(create)
+                if made[1] is not None:
+                    self._listeners.add(made[1])
+            return self._devices[key]
+
+    # ── the other ranks ─────────────────────────────────────────────────────────────────────────────
+
+    def meet(self, told: Iterable[bytes | str]) -> None:
+        """Note where other ranks listen, as their `address` says.
 
         Args:
-            elsewhere: whether torch makes the group, on an address of its own choice.
+            told: what they have said; something else than addresses is passed over.
         """
-        if self._reserved and not elsewhere:
+        for words in told:
+            for line in (words if isinstance(words, str) else words.decode(errors="replace")).splitlines():
+                host, _, port = line.rpartition(" ")
+                if host and port.isdecimal():
+                    self._peers.add((host, int(port)))
+
+    def forget(self) -> None:
+        """Forget where other ranks listen: the next groups are formed with others, and a port may get a new owner."""
+        self._peers = set()
+
+    # ── torch's own groups ──────────────────────────────────────────────────────────────────────────
+
+    @contextlib.contextmanager
+    def following_torch(self) -> Iterator[None]:
+        """Know the connections of the groups that torch itself makes for ``torch.distributed`` in the block."""
+        plain = getattr(c10d, "ProcessGroupGloo", None)
+        if not all(hasattr(plain, name) for name in ("_Options", "create_device", "create_default_device")):
             yield
             return
-        before = _descriptors()
+        undo = put(c10d, "ProcessGroupGloo", _StandIn(plain, self._make_for_torch))
         try:
             yield
         finally:
-            for number in _descriptors() - before:
-                with contextlib.suppress(OSError):  # it is closed by now
-                    self._noted[number] = os.fstat(number).st_ino
+            undo()
+
+    def _make_for_torch(self, plain: Any, store: Any, rank: int, size: int, *args: Any, **kwargs: Any) -> Any:
+        """Make what torch asks for, where it would listen, on devices whose addresses are known."""
+        if args or set(kwargs) != {"timeout"}:  # its options name a device
+            return plain(store, rank, size, *args, **kwargs)
+        names = [name for name in os.environ.get("GLOO_SOCKET_IFNAME", "").split(",") if name]
+        devices = [self._device(interface=name) for name in names] or [self._device()]
+        store.set(f"{_KEY}{rank}", _told(address for _, address in devices))
+        made = plain(store, rank, size, self._options(kwargs["timeout"], [device for device, _ in devices]))
+        # Gloo has heard from all by now, and each of nbcomm's ranks has told its addresses before. No other process
+        # does, so nobody waits.
+        with contextlib.suppress(RuntimeError):  # not every store can tell what it has
+            keys = [f"{_KEY}{other}" for other in range(size)]
+            if not store.check(keys):
+                keys = [key for key in keys if store.check([key])]
+            self.meet(store.multi_get(keys))
+        return made
+
+    # ── connections ─────────────────────────────────────────────────────────────────────────────────
 
     def shut_connections(self) -> int:
         """Shut every gloo connection of this process: a wait on one, at either end, gets an error.
@@ -89,42 +152,109 @@ class GlooDevice:
                 # first fail to write an answer to the other end; it would forget that, and the wait for the message.
                 connection.shutdown(socket.SHUT_RD)
                 shut += 1
-        self._noted.clear()
         return shut
 
     def has_connections(self) -> bool:
-        """Tell whether gloo has connections that `shut_connections` would find."""
-        return any(True for _ in self._connections())
+        """Tell whether `shut_connections` would find gloo's connections."""
+        known = all(address is not None for _, address in self._devices.values())
+        return known and any(True for _ in self._connections())
 
     def _connections(self) -> Iterator[socket.socket]:
-        """Yield each gloo connection as a copy of its descriptor, which is closed when the caller takes the next."""
-        noted = dict(self._noted)
-        for number in _descriptors() if self._reserved else noted:
-            with contextlib.ExitStack() as opened:
-                try:
-                    connection = self._open(number, opened, noted.get(number))
-                except OSError:
-                    continue  # it is closed by now, or listens: gloo ends the process without its listening socket
-                if connection is not None:
-                    yield connection
-
-    def _open(self, number: int, opened: contextlib.ExitStack, noted: int | None) -> socket.socket | None:
-        status = os.fstat(number)
-        if not stat.S_ISSOCK(status.st_mode):
-            return None
-        duplicate = os.dup(number)
-        try:
-            connection = opened.enter_context(socket.socket(fileno=duplicate))
-        except OSError:
-            os.close(duplicate)
-            raise
-        if connection.family != socket.AF_INET or connection.type != socket.SOCK_STREAM:
-            return None
-        ends = connection.getpeername()[0], connection.getsockname()[0]
-        ours = self._reserved and self.address in ends
-        return connection if ours or (noted == status.st_ino and _LOOPBACK in ends) else None
+        for one in _tcp_sockets():
+            try:
+                own, peer = one.getsockname()[:2], one.getpeername()[:2]
+            except OSError:
+                continue  # it is closed by now, or listens: gloo ends the process without its listening socket
+            if own in self._listeners or peer in self._peers:
+                yield one
 
 
-def _descriptors() -> set[int]:
-    folder = Path("/proc/self/fd") if sys.platform == "linux" else Path("/dev/fd")
-    return {int(entry.name) for entry in folder.iterdir()}
+class _StandIn:
+    """What stands in torch's code in the place of a class: it makes the instances, and is that class otherwise."""
+
+    def __init__(self, plain: Any, make: Callable[..., Any]) -> None:
+        self._plain = plain
+        self._make = make
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self._make(self._plain, *args, **kwargs)
+
+    def __instancecheck__(self, one: Any) -> bool:
+        return isinstance(one, self._plain)
+
+    def __subclasscheck__(self, kind: Any) -> bool:
+        return issubclass(kind, self._plain)
+
+    def __mro_entries__(self, _: Any) -> tuple[Any, ...]:
+        return (self._plain,)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+
+def _told(addresses: Iterable[_Address | None]) -> str:
+    return "\n".join(f"{address[0]} {address[1]}" for address in addresses if address is not None)
+
+
+def _found(create: Callable[[], Any]) -> tuple[Any, _Address | None]:
+    """Make a device, and find where it listens; None where that cannot be told. `_making` must be held."""
+    for _ in range(_TRIES):
+        before = _without_peer()
+        device = create()
+        appeared = _without_peer() - before
+        if len(appeared) == 1:  # else another thread has opened a socket meanwhile
+            return device, appeared.pop()
+    return device, None
+
+
+def _without_peer() -> set[_Address]:
+    """Return the addresses of the sockets that listen: they have a port, and no peer.
+
+    A socket that has lost its peer has none either. Not every system tells which one listens.
+    """
+    found = set()
+    for one in _tcp_sockets():
+        with contextlib.suppress(OSError):  # it is closed by now
+            address = one.getsockname()[:2]
+            try:
+                one.getpeername()
+            except OSError:
+                if address[1]:
+                    found.add(address)
+    return found
+
+
+def _tcp_sockets() -> Iterator[socket.socket]:
+    """Yield each TCP socket of this process as a copy of its descriptor, which is closed when the next is taken."""
+    for number in _descriptors():
+        with contextlib.ExitStack() as opened:
+            try:
+                one = _opened(number, opened)
+                tcp = one is not None and one.getsockopt(socket.SOL_SOCKET, socket.SO_TYPE) == socket.SOCK_STREAM
+            except OSError:
+                continue  # it is closed by now
+            if one is not None and tcp and one.family in (socket.AF_INET, socket.AF_INET6):
+                yield one
+
+
+def _opened(number: int, opened: contextlib.ExitStack) -> socket.socket | None:
+    if not stat.S_ISSOCK(os.fstat(number).st_mode):
+        return None
+    duplicate = os.dup(number)
+    try:
+        blocking = os.get_blocking(duplicate)
+        # Where the user has set a default timeout, Python would let no call of that socket wait any more, whoever has
+        # opened it. With the flag, which not every system has, it believes that this is done.
+        one = socket.socket(type=socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0), fileno=duplicate)
+    except OSError:
+        os.close(duplicate)
+        raise
+    opened.enter_context(one)
+    if os.get_blocking(duplicate) != blocking:
+        os.set_blocking(duplicate, blocking)
+    return one
+
+
+def _descriptors() -> list[int]:
+    folder = next(folder for folder in _FOLDERS if folder.exists())
+    return [int(entry.name) for entry in folder.iterdir()]

@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlparse
 import torch
 
 from .c10d import PLUGIN, Undo, c10d, dist, put
-from .gloo_sockets import THREADS, GlooDevice
+from .gloo_sockets import LOOPBACK, THREADS, GlooSockets
 
 _CONNECT = 10.0
 """Seconds that gloo's connections may take to form, after all members have arrived; they take hundredths."""
@@ -38,7 +38,7 @@ _OURS = ("gloo", "nccl")
 def _gloo_alone() -> Any:
     """Return a gloo backend without other members."""
     options = dist.ProcessGroupGloo._Options()
-    options._devices = [dist.ProcessGroupGloo.create_device(hostname="127.0.0.1")]
+    options._devices = [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
     options._threads = THREADS
     return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, options)
 
@@ -69,29 +69,40 @@ def part_of(store: Any, name: str) -> Any:
     return dist.PrefixStore(name, store)
 
 
+def _patience(store: Any) -> timedelta:
+    """Return how long a store waits for a key where it is told no time; a view of ours would say something else."""
+    while isinstance(store, dist.PrefixStore):
+        store = store.underlying_store
+    return store.timeout  # type: ignore[no-any-return]
+
+
 def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     backend: str,
     store: Any,
     rank: int,
     size: int,
     timeout: timedelta,
-    gloo: GlooDevice,
+    gloo: GlooSockets,
     name: str,
     members: list[int],
     ended: Callable[[], bool] = lambda: False,
 ) -> torch.distributed.ProcessGroup:
     """Make one of torch's own process groups, connected to its other members.
 
-    They meet in the store first, within the timeout: a wait there can be aborted. Gloo's wait for a connection cannot.
-    All members have arrived by then, so only the end of one could prolong it: it gets only seconds, and it is left
-    alone as soon as ``ended`` tells that nobody wants the group any more. (Gloo's timeout here is also its limit for
-    messages, but not for collectives: see `FlightRecorder.wait`.)
+    They meet in the store first, within the timeout, and tell each other where their gloo listens. A wait there can be
+    aborted; gloo's wait for a connection cannot. All members have arrived by then, so only the end of one could prolong
+    it: it gets only seconds, and it is left alone as soon as ``ended`` tells that nobody wants the group any more.
+    (Gloo's timeout here is also its limit for messages, but not for collectives: see `FlightRecorder.wait`.)
     """
-    store.set(f"here/{rank}", b"")
-    store.wait([f"here/{other}" for other in range(size)], timeout)
+    kinds = devices_of(backend)
+    store.set(f"here/{rank}", gloo.address() if "gloo" in kinds.values() else "")
+    everyone = [f"here/{other}" for other in range(size)]
+    if _patience(store) != timeout:  # else `multi_get` alone waits as long
+        store.wait(everyone, timeout)
+    gloo.meet(store.multi_get(everyone))
     inner = dist.ProcessGroup(store, rank, size)
     made: dict[str, Any] = {}
-    for device, kind in devices_of(backend).items():
+    for device, kind in kinds.items():
         if kind not in made:
             prefixed = dist.PrefixStore(f"{device}/", store)
             if kind == "nccl":
@@ -101,10 +112,8 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
                 options.group_name = name
                 made[kind] = dist.ProcessGroupNCCL(prefixed, rank, size, options)
             else:
-                with gloo.noting():
-                    connecting = timedelta(seconds=_CONNECT + size / 8)
-                    connect = partial(dist.ProcessGroupGloo, prefixed, rank, size, gloo.options(connecting))
-                    made[kind] = _unless(ended, connect)
+                options = gloo.options(timedelta(seconds=_CONNECT + size / 8))
+                made[kind] = _unless(ended, partial(dist.ProcessGroupGloo, prefixed, rank, size, options))
                 made[kind]._set_default_timeout(timeout)
                 made[kind].options.global_ranks_in_group = members
                 made[kind].options.group_name = name

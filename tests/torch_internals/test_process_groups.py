@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 
 from nbcomm.torch_internals import process_groups
-from nbcomm.torch_internals.gloo_sockets import GlooDevice
+from nbcomm.torch_internals.gloo_sockets import GlooSockets
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_member_that_dies_while_gloo_connects_is_not_waited_for_long(monkeypat
     store.set("here/1", b"")  # it had come, and connects no more
     began = time.monotonic()
     with pytest.raises(RuntimeError, match=r"[Tt]ime"):
-        process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooDevice("dies"), "g", [0, 1])
+        process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooSockets(), "g", [0, 1])
     assert time.monotonic() - began < 30
 
 
@@ -50,7 +50,7 @@ def test_a_member_that_gives_up_while_gloo_connects_is_not_waited_for() -> None:
     store.set("here/1", b"")
     threading.Timer(0.3, wanted.clear).start()
     began = time.monotonic()
-    place = "gloo", store, 0, 2, timedelta(seconds=60), GlooDevice("gives up"), "g", [0, 1]
+    place = "gloo", store, 0, 2, timedelta(seconds=60), GlooSockets(), "g", [0, 1]
     with pytest.raises(dist.DistNetworkError, match="is closed"):
         process_groups.new_inner(*place, lambda: not wanted.is_set())
     assert 0.2 < time.monotonic() - began < process_groups._CONNECT / 2
@@ -63,7 +63,7 @@ def test_a_signal_is_heard_while_gloo_connects() -> None:
     began = time.monotonic()
     interrupt.start()
     with pytest.raises(KeyboardInterrupt):
-        process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooDevice("signal"), "g", [0, 1])
+        process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooSockets(), "g", [0, 1])
     assert time.monotonic() - began < process_groups._CONNECT / 2
 
 

@@ -23,7 +23,7 @@ from ...protocol import Mismatch, RankPlacement
 from ...rank_spec import named
 from ...torch_internals import process_groups
 from ...torch_internals.c10d import hash_of
-from ...torch_internals.gloo_sockets import GlooDevice
+from ...torch_internals.gloo_sockets import GlooSockets
 from ..collectives import call_site
 from ..collectives.fingerprints import FingerprintBoard, entry, words_of
 from ..collectives.flight_recorder import FlightRecorder
@@ -53,13 +53,12 @@ class Generation:
         scope: the namespace of the cells.
     """
 
-    gloo: GlooDevice
-
     def __init__(
         self,
         tell: Callable[[Mismatch], object] | None = None,
         scope: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
+        self.gloo = GlooSockets()
         self.place: RankPlacement | None = None
         self.comm: Communicator | None = None
         self.generation = 0

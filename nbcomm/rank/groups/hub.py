@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import torch.distributed as dist
 
-from ...torch_internals.gloo_sockets import GlooDevice
+from ...torch_internals.gloo_sockets import GlooSockets
 
 if TYPE_CHECKING:
     from ..collectives.fingerprints import FingerprintBoard
@@ -21,7 +21,7 @@ class Hub(Protocol):
     generation: int
     record: FlightRecorder
     board: FingerprintBoard | None
-    gloo: GlooDevice
+    gloo: GlooSockets
     alert: bool
     """Whether `object` has something to say."""
 

@@ -51,7 +51,7 @@ def compare_hold(*, handed_out: bool, connected: bool) -> None:
 
     Args:
         handed_out: torch has handed out a group of nbcomm's.
-        connected: gloo's connections were found where they should be.
+        connected: gloo's connections were found among the sockets of this process.
 
     Raises:
         SelfTestError: one of the two is missing.
@@ -59,7 +59,7 @@ def compare_hold(*, handed_out: bool, connected: bool) -> None:
     if not handed_out:
         raise SelfTestError(f"torch {torch.__version__} creates its process groups where nbcomm does not find them.")
     if not connected:
-        raise SelfTestError(f"torch {torch.__version__} does not connect gloo on the address that it was given.")
+        raise SelfTestError(f"torch {torch.__version__} connects gloo by sockets that nbcomm does not find.")
 
 
 def reduce_world(rank: int, size: int, device: torch.device) -> None:

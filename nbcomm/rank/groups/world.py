@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +26,6 @@ from ...comm import Communicator, lending
 from ...protocol import FormGroups, Mismatch, RankPlacement
 from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
 from ...torch_internals.check import self_check
-from ...torch_internals.gloo_sockets import GlooDevice
 from ..collectives.fingerprints import FingerprintBoard, in_child
 from . import selftest
 from .environment import seed_differently, torchrun_environment
@@ -102,7 +100,7 @@ class World(Generation):
         return self.comm
 
     def _open(self, order: FormGroups) -> None:
-        """Set up what a first generation needs: the store, gloo's address, the board, and nbcomm's groups in torch."""
+        """Set up what a first generation needs: the store, the board, and nbcomm's groups in torch."""
         place, path = order.place, Path(order.store)
         self._absent = tuple(order.absent)
         self._inits = 0
@@ -110,16 +108,17 @@ class World(Generation):
         self.plain = order.plain
         if not self.plain and (why := self_check()):
             raise errors.SelfTestError(why)
-        self.gloo = GlooDevice(path.parent.name, reserve=not self.plain)
         if order.serves:
             self._server = StoreServer(path)
         self._store = UnixStore(path, order.timeout)
         if order.board:
             self.board = FingerprintBoard(Path(order.board), place.rank)
         self._patches.callback(lending.lend(lambda: not self.replaced, "This cell"))
-        if not self.plain:
-            noting = partial(self.gloo.noting, elsewhere=True)
-            self._patches.callback(process_groups.hand_out(self._make_group, self._is_ours, noting, place.backend))
+        if self.plain:
+            self._patches.enter_context(self.gloo.following_torch())
+        else:
+            following, ours = self.gloo.following_torch, self._is_ours
+            self._patches.callback(process_groups.hand_out(self._make_group, ours, following, place.backend))
             self._patches.callback(process_groups.meet_in(self._store_of_a_cell))
             self._patches.callback(wait_hooks.watch_waits(self.record.wait))
             self._patches.callback(wait_hooks.watch_new_groups(self._watched_new_group))
@@ -135,6 +134,7 @@ class World(Generation):
             process_groups.set_group_count(0)  # an aborted attempt has named a group; the other ranks' may not have
             self._patches.close()
             self._groups.clear()
+            self.gloo.forget()
             self.record.forget()
             if self._server is not None:
                 self._server.close()
@@ -160,16 +160,15 @@ class World(Generation):
     def _join(self, order: FormGroups) -> None:
         place = order.place
         device = torch.device(place.device)
-        with self.gloo.noting():
-            dist.init_process_group(
-                place.backend,
-                store=self._store,
-                rank=place.rank,
-                world_size=place.world_size,
-                timeout=timedelta(seconds=order.timeout),
-                # Binding lets NCCL connect at once, and errors name the GPU. gloo takes no device.
-                device_id=device if device.type == "cuda" and "nccl" in place.backend else None,
-            )
+        dist.init_process_group(
+            place.backend,
+            store=self._store,
+            rank=place.rank,
+            world_size=place.world_size,
+            timeout=timedelta(seconds=order.timeout),
+            # Binding lets NCCL connect at once, and errors name the GPU. gloo takes no device.
+            device_id=device if device.type == "cuda" and "nccl" in place.backend else None,
+        )
 
     def _store_of_a_cell(self) -> Any:
         """Return the store for a cell's own ``init_process_group``; None if it wants to meet other processes."""
@@ -235,6 +234,7 @@ class World(Generation):
         self.comm.lanes.end(_ANEW, PATIENCE)
         with self._lock:
             self.generation = order.generation
+            self.gloo.forget()
             self._broken = None
             self.record.aborted = 0.0
 

@@ -73,12 +73,12 @@ def test_the_test_is_no_call_of_a_cell(worlds):
 
 def test_connections_that_could_not_be_shut_are_found_out(worlds):
     def lie(_):
-        from nbcomm.torch_internals.gloo_sockets import GlooDevice
+        from nbcomm.torch_internals.gloo_sockets import GlooSockets
 
-        return GlooDevice, "has_connections", lambda _: False
+        return GlooSockets, "has_connections", lambda _: False
 
     told, totals = _lied_to(worlds[2], lie)
-    assert [text.partition(" does ")[2] for text in told] == ["not connect gloo on the address that it was given."] * 2
+    assert [text.partition(" connects ")[2] for text in told] == ["gloo by sockets that nbcomm does not find."] * 2
     assert totals == [2, 2]
 
 

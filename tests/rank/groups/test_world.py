@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import threading
 import time
 import warnings
@@ -220,6 +221,42 @@ def test_a_group_with_a_dead_member_says_so_and_others_work(worlds):
     world.close()
 
 
+def test_an_abort_touches_no_socket_of_the_users(worlds):
+    """Each rank has a server on 127.0.0.1, as its gloo has, and is a client of its own and of the others'."""
+
+    def check(comm, folder):
+        here, ends = ranks.here, []
+        server = socket.create_server(("127.0.0.1", 0))
+        ports = comm.all_gather(server.getsockname()[1], mode="list")
+        clients = [socket.create_connection(("127.0.0.1", port), 30) for port in ports]
+        ends = [server.accept()[0] for _ in ports]
+        store = dist.TCPStore("127.0.0.1", 0, None, True, wait_for_workers=False)
+        own = dist.ProcessGroupGloo(dist.TCPStore("127.0.0.1", store.port), 0, 1)
+        generation = here.generation
+        timer = threading.Timer(0.2, here.abort, (generation, HangError("stuck")))
+        timer.start()
+        if comm.rank:
+            with pytest.raises(RuntimeError, match=r"stuck|onnection"):
+                dist.all_reduce(torch.ones(1))
+        timer.join()
+        here.form(ranks.form_order(comm.rank, comm.world_size, folder, generation + 1))
+        for client in clients:
+            client.sendall(b"x")
+        heard = b"".join(end.recv(1) for end in ends)
+        for end in ends:
+            end.sendall(b"y")
+        heard += b"".join(client.recv(1) for client in clients)
+        store.set("key", "value")
+        own.barrier().wait()
+        for end in (*clients, *ends, server):
+            end.close()
+        return heard, store.get("key"), comm.all_reduce(1)
+
+    world = worlds[3]
+    world.run(lambda _: None)
+    assert world.run(check, world.folder) == [(b"xxxyyy", b"value", 3)] * 3
+
+
 def test_a_message_and_a_group_may_come_later_than_connections(worlds):
     """What gloo is given to connect is also its limit for messages, unless we say otherwise."""
 
@@ -286,18 +323,18 @@ def test_a_call_that_gloo_has_forgotten_is_left_behind(worlds):
 def test_groups_of_torchs_own_are_aborted_and_made_again():
     world = ranks.World(2, plain="they are to be")
 
-    def check(comm, folder):
-        here, told = ranks.here, "HangError"
+    def check(comm, folder, some):
+        here, told, aborted = ranks.here, "HangError", Path(folder, f"aborted{some}")
         assert here.plain == "they are to be"
-        generation = here.generation
+        generation, group = here.generation, dist.new_group([0, 1]) if some else None
         if comm.rank == 0:
             threading.Timer(0.3, here.abort, (generation, HangError("stuck"))).start()
             try:
-                dist.all_reduce(torch.ones(1))
+                dist.all_reduce(torch.ones(1), group=group)
             except RuntimeError as error:
                 told = type(here.explain(error)).__name__
-            Path(folder, "aborted").touch()
-        while not Path(folder, "aborted").exists():
+            aborted.touch()
+        while not aborted.exists():
             time.sleep(0.005)
         here.form(ranks.form_order(comm.rank, 2, folder, generation + 1))
         return told, comm.all_reduce(1)
@@ -313,7 +350,8 @@ def test_groups_of_torchs_own_are_aborted_and_made_again():
 
     try:
         world.run(lambda _: None)
-        assert world.run(check, world.folder) == [("HangError", 2)] * 2
+        for some in (False, True):
+            assert world.run(check, world.folder, some) == [("HangError", 2)] * 2
         for anew in (False, True):
             assert world.run(check_another, world.folder, anew) == [((True, anew), 2, False)] * 2
     finally:
