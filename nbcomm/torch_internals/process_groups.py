@@ -11,6 +11,7 @@ import functools
 import os
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -26,6 +27,9 @@ from .gloo_sockets import LOOPBACK, THREADS, GlooSockets
 
 _CONNECT = 10.0
 """Seconds that gloo's connections may take to form, after all members have arrived; they take hundredths."""
+
+_LATE = 1.0
+"""Seconds after which gloo has told by itself that this was too long."""
 
 _LOOK = 0.02
 """Seconds between two looks whether they are still wanted."""
@@ -112,8 +116,9 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
                 options.group_name = name
                 made[kind] = dist.ProcessGroupNCCL(prefixed, rank, size, options)
             else:
-                options = gloo.options(timedelta(seconds=_CONNECT + size / 8))
-                made[kind] = _unless(ended, partial(dist.ProcessGroupGloo, prefixed, rank, size, options))
+                seconds = _CONNECT + size / 8
+                options = gloo.options(timedelta(seconds=seconds))
+                made[kind] = _unless(ended, partial(dist.ProcessGroupGloo, prefixed, rank, size, options), seconds)
                 made[kind]._set_default_timeout(timeout)
                 made[kind].options.global_ranks_in_group = members
                 made[kind].options.group_name = name
@@ -124,9 +129,13 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     return inner  # type: ignore[no-any-return]
 
 
-def _unless(ended: Callable[[], bool], connect: Callable[[], Any]) -> Any:
-    """Connect on another thread: this one hears signals meanwhile, and does not wait for what nobody wants."""
+def _unless(ended: Callable[[], bool], connect: Callable[[], Any], seconds: float) -> Any:
+    """Connect on another thread: this one hears signals meanwhile, and does not wait for what nobody wants.
+
+    Gloo keeps to its own limit while it connects, but not while it looks into the store where the others listen.
+    """
     made: list[Any] = []
+    until = time.monotonic() + seconds + _LATE
     under_way = threading.Lock()
     under_way.acquire()
 
@@ -142,6 +151,8 @@ def _unless(ended: Callable[[], bool], connect: Callable[[], Any]) -> Any:
     while not under_way.acquire(timeout=_LOOK):
         if ended():
             raise dist.DistNetworkError("The connection of the process group is closed: it is not wanted any more.")
+        if time.monotonic() > until:
+            raise dist.DistNetworkError(f"Timed out after {seconds:g} s: a member that had come to this group is gone.")
     result = made.pop()
     if isinstance(result, BaseException):
         try:

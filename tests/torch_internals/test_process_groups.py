@@ -33,14 +33,24 @@ def test_gloo_alone_serves_the_gpu_too_where_there_is_one(monkeypatch: pytest.Mo
         assert set(process_groups.devices_of("gloo")) == devices
 
 
-def test_a_member_that_dies_while_gloo_connects_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("at_once", ["0", "1"])
+def test_a_member_that_dies_while_gloo_connects_is_not_waited_for_long(
+    at_once: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Gloo asks the store where each member listens: for one after the other within its time, for all without one."""
     monkeypatch.setattr(process_groups, "_CONNECT", 0.2)
-    store = dist.HashStore()
+    monkeypatch.setattr(process_groups, "_LATE", 0.2)
+    monkeypatch.setenv("GLOO_ENABLE_STORE_V2_API", at_once)
+    store, limit = dist.HashStore(), timedelta(seconds=5)
+    store.set_timeout(limit)
     store.set("here/1", b"")  # it had come, and connects no more
     began = time.monotonic()
     with pytest.raises(RuntimeError, match=r"[Tt]ime"):
-        process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooSockets(), "g", [0, 1])
-    assert time.monotonic() - began < 30
+        process_groups.new_inner("gloo", store, 0, 2, limit, GlooSockets(), "g", [0, 1])
+    assert time.monotonic() - began < 4
+    for thread in threading.enumerate():
+        if thread.name == "nbcomm-connect":
+            thread.join(30)
 
 
 def test_a_member_that_gives_up_while_gloo_connects_is_not_waited_for() -> None:
@@ -79,7 +89,7 @@ def test_a_connection_that_fails_keeps_nothing_that_it_was_made_from() -> None:
             raise ValueError("on purpose")
 
         with pytest.raises(ValueError, match="on purpose"):
-            process_groups._unless(lambda: False, partial(connect, options))
+            process_groups._unless(lambda: False, partial(connect, options), 30.0)
 
     kept: list[weakref.ref[Options]] = []
     gc.disable()

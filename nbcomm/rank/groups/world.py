@@ -292,6 +292,8 @@ class World(Generation):
         os.environ.update(self._environment)
         # gloo listens where the hostname resolves, often on every interface: name the loopback one.
         os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+        # gloo asks the store for all members at once, and not for each one twice; it looks here for each group.
+        os.environ.setdefault("GLOO_ENABLE_STORE_V2_API", "1")
         if place.nodes == 1:  # NCCL would take any interface but loopback
             os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
         os.environ["OMP_NUM_THREADS"] = str(place.threads)

@@ -20,6 +20,8 @@ from hypothesis import strategies as st
 
 from nbcomm.rank.groups import rendezvous
 from nbcomm.rank.groups.rendezvous import StoreServer, UnixStore
+from nbcomm.torch_internals import process_groups
+from nbcomm.torch_internals.gloo_sockets import GlooSockets
 
 from ..descriptors import descriptors
 
@@ -208,6 +210,48 @@ class ServerThatSaysWhenItWaits(StoreServer):
     def _do_wait(self, keys: list[str], timeout: float) -> list[bytes] | None:
         self.waited_for.set()
         return super()._do_wait(keys, timeout)
+
+
+class ServerThatCounts(StoreServer):
+    """A server that counts what it is asked."""
+
+    def __init__(self, path: Path) -> None:
+        self.asked: list[str] = []
+        super().__init__(path)
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("_do_"):
+            self.asked.append(name.removeprefix("_do_"))
+        return super().__getattribute__(name)
+
+
+@pytest.mark.parametrize("size", [2, 16])
+def test_each_rank_asks_for_few_things_while_a_group_forms(
+    path: Path, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GLOO_ENABLE_STORE_V2_API", "1")  # as on a rank, see `World._become`
+    server, limit, made = ServerThatCounts(path), timedelta(seconds=60), dict[int, Any]()
+    stores = [UnixStore(path, limit.total_seconds()) for _ in range(size)]
+
+    def form(rank: int) -> None:
+        part = process_groups.part_of(stores[rank], "life")
+        ranks = list(range(size))
+        made[rank] = process_groups.new_inner("gloo", part, rank, size, limit, GlooSockets(), "g", ranks)
+
+    threads = [threading.Thread(target=form, args=(rank,), daemon=True) for rank in range(size)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert made.keys() == set(range(size))
+    # Each says that it is here and where it listens, and hears all others, once to meet, once for gloo.
+    assert Counter(server.asked) == {"set": 2 * size, "wait": 2 * size}
+    server.close()
+
+
+def test_a_group_with_a_limit_of_its_own_keeps_to_it_while_it_forms(store: UnixStore) -> None:
+    with pytest.raises(dist.DistStoreError, match=r"here/1.* 0\.05 s"):
+        process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=0.05), GlooSockets(), "g", [0, 1])
 
 
 def test_a_server_that_closes_frees_who_waits(path: Path) -> None:

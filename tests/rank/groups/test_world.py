@@ -288,6 +288,33 @@ def test_a_message_and_a_group_may_come_later_than_connections(worlds):
     world.close()
 
 
+@pytest.mark.parametrize("size", [2, 8])
+def test_what_forming_again_asks_of_the_store_grows_with_the_ranks_and_not_with_their_square(worlds, size):
+    def check(comm, folder):
+        from nbcomm.rank.groups import world as module
+
+        asked = []
+
+        class Counting(module.StoreServer):
+            def __getattribute__(self, name):
+                if name.startswith("_do_"):
+                    asked.append(name)
+                return super().__getattribute__(name)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(module, "StoreServer", Counting)
+            here = ranks.here
+            here.form(ranks.form_order(comm.rank, size, folder, here.generation + 1))
+        return comm.all_reduce(1), len(asked)
+
+    world = worlds[size]
+    world.run(lambda _: None)
+    found = world.run(check, world.folder)
+    assert [total for total, _ in found] == [size] * size
+    # Twice each, to say and to hear: which groups there are, who is here, and where gloo listens.
+    assert [count for _, count in found] == [6 * size, *[0] * (size - 1)]
+
+
 def test_a_call_that_gloo_has_forgotten_is_left_behind(worlds):
     """As happens once in thousands of aborts; here gloo is not told of any."""
 
