@@ -10,7 +10,7 @@ import time
 from nbcomm.analysis.collective_log import CollectiveLog
 from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import Feed
-from nbcomm.protocol import CallRecord
+from nbcomm.protocol import CallRecord, rank_lists
 
 from .rows import Row, seconds
 
@@ -51,11 +51,11 @@ def _stories(rounds: int) -> list[float]:
     """How long it takes to pair the steps of a running cell and to make its ladder and timeline, several times."""
     collective_log = CollectiveLog()
     collective_log.begin(5, range(RANKS))
-    now, members = time.time(), list(range(RANKS))
+    now, ranks = time.time(), rank_lists.written(range(RANKS))
     for rank in range(RANKS):
         for seq in range(1, HEARD + 1):
             began = now + seq / 100 + rank / 10_000
-            call = CallRecord("all_reduce", "collective", "world", members, seq, seq, began, now + seq / 100 + 0.008)
+            call = CallRecord("all_reduce", "collective", "world", ranks, seq, seq, began, now + seq / 100 + 0.008)
             collective_log.hear(rank, [call])
     return [seconds(lambda: collective_log.story(RANKS)) for _ in range(max(1, rounds // 5))]
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pytest
 
-from nbcomm.protocol import FormGroups, RankPlacement
+from nbcomm.protocol import FormGroups, RankPlacement, rank_lists
 
 from .autopsy import OutOfTimeError
 
@@ -160,9 +160,8 @@ def form_order(
     place = RankPlacement(rank, size, rank, size, 0, 1, "cpu", "gloo", 1)
     serving = min(set(range(size)) - set(absent))
     store = f"{folder}/store{generation}"
-    return FormGroups(
-        0, place, store, rank == serving, generation, "127.0.0.1", 1, 60.0, f"{folder}/board", list(absent), plain=plain
-    )
+    gone, board = rank_lists.written(absent), f"{folder}/board"
+    return FormGroups(0, place, store, rank == serving, generation, "127.0.0.1", 1, 60.0, board, gone, plain=plain)
 
 
 def _rank(rank: int, size: int, folder: str, pipe: Connection, plain: str, environment: dict[str, str]) -> None:

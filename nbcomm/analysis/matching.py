@@ -25,7 +25,7 @@ class MatchedCall:
 
     name: str
     group: str
-    members: list[int]
+    members: tuple[int, ...]
     seq: int
     steps: dict[int, CallRecord] = field(default_factory=dict)
 
@@ -74,13 +74,13 @@ def matched_calls(steps: Mapping[int, Sequence[CallRecord]]) -> list[MatchedCall
                 members, seq, rings = step.members, rings + 1, rings + 1
             elif step.kind == "collective":
                 # Several groups of a single rank may have the same name.
-                key = ("collective", step.group, tuple(step.members), step.first)
+                key = ("collective", step.group, step.ranks, step.first)
                 members, seq = step.members, step.first
             elif step.peer is None:
                 continue  # a receive from any rank that never ended: its sender is not known
             else:
                 src, dst = (rank, step.peer) if step.kind == "send" else (step.peer, rank)
-                key, members, seq = ("message", step.group, src, dst, step.tag, step.first), [src, dst], step.first
+                key, members, seq = ("message", step.group, src, dst, step.tag, step.first), (src, dst), step.first
             name = "send" if key[0] == "message" else step.name
             matched = found.setdefault(key, MatchedCall(name, step.group, members, seq))
             matched.steps[rank] = step

@@ -72,7 +72,7 @@ def judge(reports: Mapping[int, RankReport]) -> Verdict:
         reports: every rank of the world, by rank, all in one generation.
 
     >>> from nbcomm.protocol import CollectiveState
-    >>> barrier = PendingCall("collective", "barrier", "0", [0, 1], 1, "", "line 1: barrier()", 0.0)
+    >>> barrier = PendingCall("collective", "barrier", "0", "0,1", 1, "", "line 1: barrier()", 0.0)
     >>> reports = {
     ...     0: RankReport(0, "running", doing=CollectiveState({"0": 1}, waits=[barrier])),
     ...     1: RankReport(1, "finished"),

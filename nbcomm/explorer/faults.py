@@ -14,7 +14,7 @@ from ..analysis import mismatch
 from ..analysis.verdict import judge
 from ..analysis.wait_graph import RankReport
 from ..pictures.plan import REDUCING
-from ..protocol import CollectiveState, PendingCall
+from ..protocol import CollectiveState, PendingCall, rank_lists
 from ..rank_spec import named
 from .spelling import spell
 
@@ -89,9 +89,8 @@ def _absent(call: BrokenCall, rank: int) -> Broken:
     others = _others(call, rank)
     # The rank that gives to each other rank notices the missing one; the ranks that get from it have what they need.
     waits = [call.src] if call.name in _ONE_GIVES and rank != call.src else others
-    pending = PendingCall(
-        "collective", call.name, "0", [*range(call.size)], 1, "", f"line 1: if rank != {rank}: {call.line}", 0.0
-    )
+    everyone = rank_lists.written(range(call.size))
+    pending = PendingCall("collective", call.name, "0", everyone, 1, "", f"line 1: if rank != {rank}: {call.line}", 0.0)
     issued = {other: CollectiveState({"0": int(other != rank)}) for other in range(call.size)}
     reports = {other: RankReport(other, "finished", doing=state) for other, state in issued.items()}
     reports |= {one: RankReport(one, "running", doing=CollectiveState({"0": 1}, waits=[pending])) for one in waits}

@@ -6,6 +6,8 @@ from typing import Any
 
 import msgspec
 
+from . import rank_lists
+
 
 class PendingCall(msgspec.Struct, array_like=True, frozen=True):
     """A call on one rank that needs other ranks: a collective, a send, or a receive.
@@ -14,7 +16,7 @@ class PendingCall(msgspec.Struct, array_like=True, frozen=True):
         kind: "collective", "send" or "recv".
         name: what was called: "all_reduce", "new_group", "send", …
         group: the process group's name.
-        members: the group's global ranks.
+        ranks: the group's global ranks, as `rank_lists` writes them.
         seq: the position, from 1, among this rank's collectives in the group; of a send or receive, among this
             rank's calls of the same kind, group, peer and tag.
         what: shape, dtype and reduction in words: "float32 (4,), sum". Often empty.
@@ -31,7 +33,7 @@ class PendingCall(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     name: str
     group: str
-    members: list[int]
+    ranks: str
     seq: int
     what: str
     line: str
@@ -42,6 +44,11 @@ class PendingCall(msgspec.Struct, array_like=True, frozen=True):
     lost: bool = False
     begun: str = ""
     thread: str = ""
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The group's global ranks, in group order."""
+        return rank_lists.read(self.ranks)
 
 
 class MessageCount(msgspec.Struct, array_like=True, frozen=True):
@@ -85,7 +92,7 @@ class CallRecord(msgspec.Struct, array_like=True, frozen=True):
         name: what was called: "all_reduce".
         kind: "collective", "send" or "recv".
         group: the process group's name; empty if nothing moved.
-        members: the group's global ranks.
+        ranks: the group's global ranks, as `rank_lists` writes them.
         first: its sequence number; ``last`` is that of the last torch call that it made.
         began: when it began, by the rank's clock (`time.time`), in seconds; so is ``ended``, 0 if that is not known.
         failed: whether it raised.
@@ -101,7 +108,7 @@ class CallRecord(msgspec.Struct, array_like=True, frozen=True):
     name: str
     kind: str
     group: str
-    members: list[int]
+    ranks: str
     first: int
     last: int
     began: float
@@ -115,3 +122,8 @@ class CallRecord(msgspec.Struct, array_like=True, frozen=True):
     before: list[str] | None = None
     after: list[str] | None = None
     asked: float = 0.0
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The group's global ranks, in group order."""
+        return rank_lists.read(self.ranks)

@@ -28,11 +28,11 @@ class Attached(Message):
 class Resume(Message):
     """The rank is connected to a notebook that did not send it ``run``; its messages about ``run`` are repeated next.
 
-    ``ranks`` are all ranks that run it.
+    ``ranks`` are all ranks that run it, as `rank_lists` writes them.
     """
 
     run: int
-    ranks: list[int]
+    ranks: str
 
 
 class Output(Message):

@@ -1,4 +1,4 @@
-"""Messages from the notebook to a rank."""
+"""Messages from the notebook to a rank. Those that name several ranks do so in a text of `rank_lists`."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class FormGroups(Message):
     master_port: int
     timeout: float
     board: str = ""
-    absent: list[int] = []
-    newcomers: list[int] = []
+    absent: str = ""
+    newcomers: str = ""
     plain: str = ""
 
 
@@ -47,7 +47,7 @@ class Run(Message):
 
     id: int
     code: str
-    ranks: list[int]
+    ranks: str
     number: int
     draw: bool = False
     trace: bool = False
@@ -76,7 +76,7 @@ class Call(Message):
 
     id: int
     blob: Payload
-    ranks: list[int]
+    ranks: str
     local_rank: bool = False
 
 

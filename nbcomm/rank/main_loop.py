@@ -35,6 +35,7 @@ from ..protocol import (
     Push,
     Run,
     SendVariable,
+    rank_lists,
 )
 from ..protocol.payload import pack, unpack
 from ..torch_internals import compiling
@@ -331,7 +332,7 @@ class MainLoop:
             raise RuntimeError("A cell arrived before the process group had formed.")
         namespace.install(self._shell.user_ns, namespace.cell_names(comm))
         self._parts.history.begin(message.id, message.ranks)
-        self._parts.world.begin(message.id, message.ranks)
+        self._parts.world.begin(message.id, [*rank_lists.read(message.ranks)])
         self.main_thread.set("running", message.id)
         yield
 

@@ -29,8 +29,8 @@ class Replay:
         self._request: Resume | None = None
         self._ended = False
 
-    def begin(self, run: int, ranks: list[int]) -> None:
-        """Begin a request: the notebook that sent it has received all about earlier ones."""
+    def begin(self, run: int, ranks: str) -> None:
+        """Begin a request on these ranks: the notebook that sent it has received all about earlier ones."""
         with self._lock:
             self._forget()
             self._request = Resume(run, ranks)

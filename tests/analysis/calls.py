@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from nbcomm.protocol import CallRecord
+from nbcomm.protocol import CallRecord, rank_lists
 
 WORLD = [0, 1, 2, 3]
 
 
 def step(name: str, seq: int, began: float, ended: float = 0.0, **more: Any) -> CallRecord:
-    values = {"kind": "collective", "group": "world", "members": WORLD, **more}
-    return CallRecord(name=name, first=seq, last=seq, began=began, ended=ended, **values)
+    values = {"kind": "collective", "group": "world", **more}
+    ranks = rank_lists.written(values.pop("members", WORLD))
+    return CallRecord(name=name, ranks=ranks, first=seq, last=seq, began=began, ended=ended, **values)
 
 
 def met_at(*times: tuple[float, ...], name: str = "all_reduce") -> dict[int, list[CallRecord]]:

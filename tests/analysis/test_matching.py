@@ -24,7 +24,7 @@ def test_a_collective_is_one_meeting_and_so_is_a_message() -> None:
     }
     first, second = matched_calls(steps)
     assert (first.name, first.seq, first.missing, first.began, first.met) == ("all_reduce", 1, [], 1.0, 1.4)
-    assert (second.name, second.members, sorted(second.steps), second.began) == ("send", [0, 3], [0, 3], 1.9)
+    assert (second.name, second.members, sorted(second.steps), second.began) == ("send", (0, 3), [0, 3], 1.9)
 
 
 def test_who_never_came_is_missing_and_groups_count_for_themselves() -> None:
@@ -46,10 +46,10 @@ def test_a_receive_from_anyone_that_never_ended_is_nobodys() -> None:
 def test_who_called_something_else_and_where() -> None:
     steps = {2: step("broadcast", 1, 1.0), 0: step("broadcast", 1, 1.5), 1: step("all_reduce", 1, 1.2, line="line 4")}
     steps[3] = step("recv", 1, 1.0, kind="recv", peer=0)
-    matched = MatchedCall("all_reduce", "world", WORLD, 1, steps)
+    matched = MatchedCall("all_reduce", "world", (0, 1, 2, 3), 1, steps)
     assert matched.others == {"broadcast": [0, 2]}
     assert matched.line == "line 4"
-    assert MatchedCall("barrier", "world", WORLD, 1, {0: step("barrier", 1, 1.0)}).line == ""
+    assert MatchedCall("barrier", "world", (0, 1, 2, 3), 1, {0: step("barrier", 1, 1.0)}).line == ""
 
 
 def test_a_matched_call_is_what_most_ranks_called_there() -> None:
@@ -74,7 +74,7 @@ def test_what_follows_a_receive_from_anyone_that_never_ended_is_told() -> None:
 
 def test_ranks_that_are_alone_in_groups_of_one_name_do_not_meet() -> None:
     met = matched_calls({rank: [step("barrier", 1, 1.0, group="own", members=[rank])] for rank in (0, 1)})
-    assert [(each.members, sorted(each.steps)) for each in met] == [([0], [0]), ([1], [1])]
+    assert [(each.members, sorted(each.steps)) for each in met] == [((0,), [0]), ((1,), [1])]
 
 
 @pytest.mark.parametrize(

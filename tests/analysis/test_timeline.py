@@ -108,7 +108,7 @@ def test_a_meeting_is_looked_through_once_and_not_once_for_each_rank() -> None:
 
     size = 64
     own = {rank: step("barrier", 1, 1.0 + rank, 70.0, members=list(range(size)), line="line 1") for rank in range(size)}
-    matched = MatchedCall("barrier", "world", list(range(size)), 1, Counted(own))
+    matched = MatchedCall("barrier", "world", tuple(range(size)), 1, Counted(own))
     made = timeline(1, dict.fromkeys(range(size), (0.0, 80.0)), [matched], running=False)
     assert made.late == 63
     assert looks < 5

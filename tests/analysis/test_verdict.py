@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nbcomm.analysis.verdict import judge, of_threads
 from nbcomm.analysis.wait_graph import RankReport
 from nbcomm.protocol import CollectiveState, MessageCount, PendingCall
+from nbcomm.protocol.rank_lists import written
 
 from ..notebook.programs import Play, Tape, any_play
 
@@ -28,13 +29,13 @@ def coll(seq: int, *members: int, name: str = "all_reduce", **more: Any) -> Pend
     """A collective; without members, of the world."""
     group = "new_group" if name == "new_group" else str(members or "world")
     line = more.pop("line", f"line 2: {name}(x)")
-    return PendingCall("collective", name, group, list(members), seq, more.pop("what", ""), line, 0.0, **more)
+    return PendingCall("collective", name, group, written(members), seq, more.pop("what", ""), line, 0.0, **more)
 
 
 def send(seq: int, peer: int, *members: int, kind: str = "send", **more: Any) -> PendingCall:
     line = more.pop("line", f"line 3: {kind}")
     name = more.pop("name", kind)
-    return PendingCall(kind, name, str(members or "world"), list(members), seq, "", line, 0.0, peer, **more)
+    return PendingCall(kind, name, str(members or "world"), written(members), seq, "", line, 0.0, peer, **more)
 
 
 def recv(seq: int, peer: int | None, *members: int, **more: Any) -> PendingCall:
@@ -57,7 +58,7 @@ def at(
                 key = op.group, op.peer, op.tag
                 counts[op.kind][key] = max(op.seq, counts[op.kind].get(key, 0))
         sent, received = ([MessageCount(*key, number) for key, number in some.items()] for some in counts.values())
-        ops = [msgspec.structs.replace(op, members=op.members or list(range(size))) for op in waits]
+        ops = [msgspec.structs.replace(op, ranks=op.ranks or written(range(size))) for op in waits]
         return RankReport(rank, state, note, CollectiveState(issued, sent, received, ops, **doing))
 
     return make
@@ -512,7 +513,7 @@ def test_every_wait_is_told_with_whom_it_misses():
 
 def test_a_receive_from_anyone_that_has_found_its_sender_is_on_its_way():
     doing = CollectiveState(
-        received=[MessageCount("g", 1, 0, 1)], waits=[PendingCall("recv", "recv", "g", [0, 1], 1, "", "", 0.0)]
+        received=[MessageCount("g", 1, 0, 1)], waits=[PendingCall("recv", "recv", "g", "0,1", 1, "", "", 0.0)]
     )
     sender = RankReport(1, "finished", doing=CollectiveState(sent=[MessageCount("g", 0, 0, 1)]))
     assert not judge({0: RankReport(0, "running", doing=doing), 1: sender}).hopeless
@@ -533,7 +534,7 @@ def joins(op: PendingCall, state: str = "running") -> Rank:
     """The main thread waits for a thread that waits in a call."""
 
     def make(rank: int, size: int) -> RankReport:
-        waits = [msgspec.structs.replace(op, members=list(range(size)), thread="mine")]
+        waits = [msgspec.structs.replace(op, ranks=written(range(size)), thread="mine")]
         return at(state, did=[op], line="line 5: t.join()", threads=1, beside=waits)(rank, size)
 
     return make

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from nbcomm.analysis.wait_graph import RankReport
-from nbcomm.protocol import CollectiveState, MessageCount, PendingCall
+from nbcomm.protocol import CollectiveState, MessageCount, PendingCall, rank_lists
 
 T = TypeVar("T")
 
@@ -177,7 +177,8 @@ class Play:
         members, line = self.groups[step.number], f"line {self.moves[rank]}: {step.kind}()"
         name = "all_reduce" if step.kind == "collective" else step.kind
         group = str(step.number)
-        op = PendingCall(step.kind, name, group, members, counts[key], "float32 (4,)", line, 0.0, step.peer, step.tag)
+        ranks = rank_lists.written(members)
+        op = PendingCall(step.kind, name, group, ranks, counts[key], "float32 (4,)", line, 0.0, step.peer, step.tag)
         call = Call(rank, op)
         if step.kind == "send":
             self.sends.append(call)

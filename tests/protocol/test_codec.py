@@ -19,7 +19,7 @@ DOING = protocol.CollectiveState(
     [protocol.MessageCount("", None, 0, 2)],
     [
         protocol.PendingCall(
-            "collective", "all_reduce", "", [0, 1], 3, "float32 (4,), sum", "cell 5 line 2", 1e9, None, 0
+            "collective", "all_reduce", "", "0,1", 3, "float32 (4,), sum", "cell 5 line 2", 1e9, None, 0
         )
     ],
     "cell 5 line 2",
@@ -27,11 +27,11 @@ DOING = protocol.CollectiveState(
 )
 
 TO_RANK: list[ToRank] = [
-    protocol.FormGroups(1, PLACE, "store0.sock", True, 2, "127.0.0.1", 29500, 1800.0, "board", [3], [1]),
-    protocol.Run(2, "x = 1\n", [0, 1], 7),
+    protocol.FormGroups(1, PLACE, "store0.sock", True, 2, "127.0.0.1", 29500, 1800.0, "board", "3", "1"),
+    protocol.Run(2, "x = 1\n", "0,1", 7),
     protocol.Push(3, BLOB),
     protocol.Pull(4, ["x", "ünïcode"]),
-    protocol.Call(5, BLOB, [0]),
+    protocol.Call(5, BLOB, "0"),
     protocol.IntrospectRequest(6, "complete", "x.ünïcode", 9, 1),
     protocol.InputReply(2, 1, "Ünï", ""),
     protocol.CommToRank("msg", "c0ffee", {"method": "update", "state": {"value": 3}}, {"version": "2"}, [b"\x00"]),
@@ -46,7 +46,7 @@ TO_RANK: list[ToRank] = [
 FROM_RANK: list[FromRank] = [
     protocol.Hello(1, 4242, "node-a", 2, "2.13.0"),
     protocol.Attached(1),
-    protocol.Resume(2, [0, 1]),
+    protocol.Resume(2, "0,1"),
     protocol.Output(
         2,
         [
@@ -116,7 +116,7 @@ def test_the_notebook_refuses_what_only_notebooks_send(message: ToRank) -> None:
         msgspec.msgpack.encode({"type": "Stop"}),
         msgspec.msgpack.encode(["Unheard"]),
         msgspec.msgpack.encode(["Run", 1]),  # too short
-        msgspec.msgpack.encode(["Run", "1", "x", [0], 1]),  # a text where a number belongs
+        msgspec.msgpack.encode(["Run", "1", "x", "0", 1]),  # a text where a number belongs
         msgspec.msgpack.encode(["Stop"]) + b"more",
     ],
 )

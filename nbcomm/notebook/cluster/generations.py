@@ -11,9 +11,20 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted, StateError
-from ...protocol import Abort, CollectiveState, Done, FormGroups, Interrupt, RankPlacement, StatusReply
+from ...protocol import (
+    Abort,
+    CollectiveState,
+    Done,
+    FormGroups,
+    Interrupt,
+    RankPlacement,
+    StatusReply,
+    rank_lists,
+)
 from ...world_dir import WorldDir
 from .pending import PendingRequest
 from .roster import Roster
@@ -86,26 +97,27 @@ class Generations:
         self.number += 1
         roster = self._roster
         living = [place for place in roster.places if place.rank not in roster.dead]
-        serving = living[0].rank
         request = self._expect([place.rank for place in living])
+        form = self._form(request.id, living[0])
         for place in living:
-            self._link().send([place.rank], self._form(request.id, place, serving))
+            self._link().send([place.rank], structs.replace(form, place=place, serves=place is form.place))
         request.note_sent(roster.question)
         return request
 
-    def _form(self, request: int, place: RankPlacement, serving: int) -> FormGroups:
+    def _form(self, request: int, serving: RankPlacement) -> FormGroups:
+        """Return the order for the rank that serves the store; the others' differ in the place only."""
         return FormGroups(
             id=request,
-            place=place,
+            place=serving,
             store=str(self._home.store_socket(self.number)),
-            serves=place.rank == serving,
+            serves=True,
             generation=self.number,
             master_addr="127.0.0.1",
             master_port=self.port,
             timeout=GROUP_TIMEOUT,
             board=str(self._home.board),
-            absent=sorted(self._roster.dead),
-            newcomers=sorted(self.newcomers),
+            absent=rank_lists.written(sorted(self._roster.dead)),
+            newcomers=rank_lists.written(sorted(self.newcomers)),
             plain=self.plain,
         )
 

@@ -15,7 +15,7 @@ from ... import rank_spec as rank_specs
 from ...analysis.collective_log import CollectiveLog
 from ...errors import Interrupted, StateError
 from ...faults import Faults
-from ...protocol import Call, Done, Output, Run
+from ...protocol import Call, Done, Output, Run, rank_lists
 from ..cluster.pending import PendingRequest
 from ..output.cell_output import CellOutput, cell_error
 from ..output.last_cell import CellRun
@@ -108,7 +108,7 @@ class CellExecutor:
                 raise Interrupted
             # Ids are in the order of the requests, and the forming of groups has had one: see `HangWatch._find_lost`.
             message = structs.replace(message, id=self._dispatcher.next_id())
-            request = self._dispatcher.expect(message.ranks, message.id)
+            request = self._dispatcher.expect(rank_lists.read(message.ranks), message.id)
             self.begin(request, output, message.number if isinstance(message, Run) else None)
             self._dispatcher.ask(request, message, buffers)
             self.finish(request, output, interrupts, aftermath)

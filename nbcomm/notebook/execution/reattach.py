@@ -16,6 +16,7 @@ from ...protocol import (
     Resume,
     StatusReply,
     StatusRequest,
+    rank_lists,
 )
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Reattachment:
                 return False
             if isinstance(message, Resume):
                 if message.run > self.run:
-                    self.run, self.ranks = message.run, message.ranks
+                    self.run, self.ranks = message.run, [*rank_lists.read(message.ranks)]
                     self._repeating.clear()
                 if message.run == self.run:
                     self._repeating.add(rank)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted, TransferError
-from ...protocol import Call, Done, Pull, Push
+from ...protocol import Call, Done, Pull, Push, rank_lists
 from ...protocol.payload import pack, release, unpack
 from ..output.cell_output import CellOutput
 from .interrupts import InterruptCounter
@@ -48,7 +48,7 @@ class Transfers:
         answers: dict[int, Done] = {}
         try:
             with self._executor.alone():
-                order = Call(self._dispatcher.next_id(), blob, ranks, local_rank)
+                order = Call(self._dispatcher.next_id(), blob, rank_lists.written(ranks), local_rank)
                 request = self._executor.perform(order, CellOutput(ranks), answers.update, buffers)
                 return [unpack_answer(request, rank) for rank in ranks]
         finally:

@@ -14,7 +14,7 @@ from ... import rank_spec as rank_specs
 from ...analysis import perfetto as tracing
 from ...errors import RankDiedError, StateError
 from ...panel.words import took
-from ...protocol import Run
+from ...protocol import Run, rank_lists
 from ..cluster.roster import ends_of
 from ..display.area import current_area
 from ..execution.after_cell import Aftermath
@@ -145,7 +145,13 @@ class Commands:
         output = CellOutput(chosen, options)
         with self._executor.alone(), self._cell_log.cell(number, code, chosen, len(self.ranks), script):
             order = Run(
-                self._dispatcher.next_id(), code, chosen, number, options.draw, file is not None, script is not None
+                self._dispatcher.next_id(),
+                code,
+                rank_lists.written(chosen),
+                number,
+                options.draw,
+                file is not None,
+                script is not None,
             )
             self._executor.perform(order, output, Aftermath(order, output, file, self._roster.places))
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from ...faults import Faults
-from ...protocol import CallRecord
+from ...protocol import CallRecord, rank_lists
 from ...short_repr import size_of
 from . import call_site, call_values
 from .call_values import Drawn
@@ -285,7 +285,7 @@ def _told(entry: JournalEntry, drawn: Drawn | None) -> CallRecord:
         entry.name,
         entry.kind,
         log.name if log is not None else "",
-        log.members if log is not None else drawn.members if drawn is not None else [],
+        log.ranks if log is not None else rank_lists.written(drawn.members) if drawn is not None else "",
         entry.first,
         entry.last,
         entry.began,

@@ -8,6 +8,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from ...protocol import rank_lists
 from . import call_site
 from .fingerprints import Fingerprint, FingerprintBoard
 
@@ -21,6 +22,7 @@ class Log:
         timeout: how long a call may take, in a group of gloo's; None for others.
 
     Attributes:
+        ranks: the members as messages name them.
         board: where its calls are compared with other ranks'; None if they are not compared.
         life: the group's number there.
         stuck: a call has not ended although its connections were shut; the group must never be destroyed.
@@ -29,6 +31,7 @@ class Log:
     def __init__(self, name: str, members: list[int], timeout: timedelta | None = None) -> None:
         self.name = name
         self.members = members
+        self.ranks = rank_lists.written(members)  # once, and not for each call
         self.timeout = timeout
         self.stuck = False
         self.board: FingerprintBoard | None = None

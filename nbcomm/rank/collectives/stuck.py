@@ -138,7 +138,7 @@ def _pending(call: RecordedCall, line: str, where: call_site.Said, *, lost: bool
         call.kind,
         name,
         call.log.name,
-        call.log.members,
+        call.log.ranks,
         call.seq,
         what,
         line,

@@ -23,7 +23,7 @@ import torch.distributed as dist
 
 from ... import errors
 from ...comm import Communicator, lending
-from ...protocol import FormGroups, Mismatch, RankPlacement
+from ...protocol import FormGroups, Mismatch, RankPlacement, rank_lists
 from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
 from ...torch_internals.check import self_check
 from ..collectives.fingerprints import FingerprintBoard, in_child
@@ -102,7 +102,7 @@ class World(Generation):
     def _open(self, order: FormGroups) -> None:
         """Set up what a first generation needs: the store, the board, and nbcomm's groups in torch."""
         place, path = order.place, Path(order.store)
-        self._absent = tuple(order.absent)
+        self._absent = rank_lists.read(order.absent)
         self._inits = 0
         self.place, self.rank, self.generation = place, place.rank, order.generation
         self.plain = order.plain
@@ -208,7 +208,7 @@ class World(Generation):
             ────────── they look at each other's pages, and try the world with an all_reduce ──────────
         """
         self._end_generation(order)
-        self._absent = tuple(order.absent)
+        self._absent = rank_lists.read(order.absent)
         self._inits = 0
         self._move_store(order)
         self.record.forget()
@@ -264,7 +264,7 @@ class World(Generation):
 
     def _hold_census(self, order: FormGroups) -> dict[int, Groups]:
         assert self._store is not None  # noqa: S101 - for mypy
-        out = {*order.newcomers, *order.absent}
+        out = {*rank_lists.read(order.newcomers), *self._absent}
         return hold(self._store, self.rank, [rank for rank in range(order.place.world_size) if rank not in out])
 
     def _join_groups_of_others(self, order: FormGroups) -> None:
@@ -282,8 +282,8 @@ class World(Generation):
 
     def _meet_board(self, order: FormGroups) -> None:
         if self.board is not None:
-            present = [rank for rank in range(order.place.world_size) if rank not in order.absent]
-            self.board.meet(present)
+            absent = set(self._absent)
+            self.board.meet([rank for rank in range(order.place.world_size) if rank not in absent])
             for group in self._groups:
                 group.look_at_board()
 

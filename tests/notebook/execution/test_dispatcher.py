@@ -240,5 +240,5 @@ def test_an_answer_on_another_thread_ends_the_wait(dispatcher: Dispatcher) -> No
 def test_what_is_asked_is_what_ranks_know(dispatcher: Dispatcher, link: Link, tmp_path: Any) -> None:
     blob, _ = pack(1, tmp_path)
     request = dispatcher.expect([0])
-    dispatcher.ask(request, Call(request.id, blob, [0]))
+    dispatcher.ask(request, Call(request.id, blob, "0"))
     assert isinstance(link.sent[0][1], Call)

@@ -83,7 +83,7 @@ def world(monkeypatch: pytest.MonkeyPatch) -> World:
 
 def stuck(since: float, **more: Any) -> CollectiveState:
     """In a barrier since so many seconds."""
-    call = PendingCall("collective", "barrier", "0", [0, 1], 1, "", "line 1: barrier()", time.time() - since, **more)
+    call = PendingCall("collective", "barrier", "0", "0,1", 1, "", "line 1: barrier()", time.time() - since, **more)
     return CollectiveState({"0": 1}, waits=[call])
 
 
@@ -145,7 +145,7 @@ def test_an_interrupted_cell_is_left_alone(world: World) -> None:
 
 
 def test_a_call_that_deaths_cut_off_names_each_with_its_own_end() -> None:
-    op = PendingCall("collective", "all_reduce", "0", [0, 1, 2, 3], 1, "", "line 2: all_reduce(x)", 0.0, lost=True)
+    op = PendingCall("collective", "all_reduce", "0", "0-3", 1, "", "line 2: all_reduce(x)", 0.0, lost=True)
     reports = {
         0: RankReport(0, "running", doing=CollectiveState({"0": 1}, waits=[op])),
         1: RankReport(1, "dead", "was killed by SIGKILL"),

@@ -28,7 +28,7 @@ from nbcomm.protocol import (
 )
 
 RUN = 5
-STUCK = CollectiveState(waits=[PendingCall("collective", "barrier", "", [0, 1], 1, "", "", 0.0)])
+STUCK = CollectiveState(waits=[PendingCall("collective", "barrier", "", "0,1", 1, "", "", 0.0)])
 
 
 class Ranks:

@@ -45,7 +45,7 @@ def shown(text: str, run: int = 7) -> Output:
 def test_a_cell_that_runs_is_found_with_its_ranks_and_output(roster: Roster) -> None:
     resumption, delivered = Reattachment(), []
     for rank in (0, 2):
-        assert resumption.take(rank, Resume(7, [0, 2]), [])
+        assert resumption.take(rank, Resume(7, "0,2"), [])
         assert resumption.take(rank, shown(f"from {rank}"), [])
     snapshots = resumption.await_ranks(roster, Link(roster, {0: 7, 1: None, 2: 7}))  # type: ignore[arg-type]
     assert [snapshot.rank for snapshot in snapshots] == [0, 1, 2]
@@ -58,7 +58,7 @@ def test_a_cell_that_runs_is_found_with_its_ranks_and_output(roster: Roster) -> 
 def test_a_cell_that_has_ended_unheard_is_found_too(roster: Roster) -> None:
     resumption, answers = Reattachment(), []
     for rank in range(3):
-        resumption.take(rank, Resume(7, [0, 1, 2]), [])
+        resumption.take(rank, Resume(7, "0-2"), [])
         assert not resumption.take(rank, Done(7), [])  # it counts at once
     resumption.await_ranks(roster, Link(roster, dict.fromkeys(range(3))))  # type: ignore[arg-type]
     assert resumption.run == 7
@@ -68,7 +68,7 @@ def test_a_cell_that_has_ended_unheard_is_found_too(roster: Roster) -> None:
 
 def test_who_was_told_that_all_was_heard_repeats_nothing(roster: Roster) -> None:
     resumption = Reattachment()
-    resumption.take(0, Resume(7, [0, 1]), [])  # the word had not reached it
+    resumption.take(0, Resume(7, "0,1"), [])  # the word had not reached it
     resumption.await_ranks(roster, Link(roster, dict.fromkeys(range(3))))  # type: ignore[arg-type]
     assert resumption.run == 0
 
@@ -81,9 +81,9 @@ def test_an_idle_world_has_nothing_to_take_up(roster: Roster) -> None:
 
 def test_the_latest_request_counts(roster: Roster) -> None:
     resumption, delivered = Reattachment(), []
-    resumption.take(0, Resume(6, [0]), [])
+    resumption.take(0, Resume(6, "0"), [])
     resumption.take(0, shown("old", 6), [])
-    resumption.take(1, Resume(7, [1]), [])
+    resumption.take(1, Resume(7, "1"), [])
     resumption.take(1, shown("new"), [])
     resumption.await_ranks(roster, Link(roster, {0: None, 1: 7, 2: None}))  # type: ignore[arg-type]
     assert (resumption.run, resumption.ranks) == (7, [1])
@@ -96,7 +96,7 @@ def test_a_dead_rank_has_no_part_in_what_has_ended(roster: Roster) -> None:
     resumption = Reattachment()
     roster.note_death(2, -9)
     for rank in (0, 1):
-        resumption.take(rank, Resume(7, [0, 1, 2]), [])
+        resumption.take(rank, Resume(7, "0-2"), [])
     resumption.await_ranks(roster, Link(roster, {0: None, 1: None}))  # type: ignore[arg-type]
     assert resumption.ranks == [0, 1]
 
@@ -104,7 +104,7 @@ def test_a_dead_rank_has_no_part_in_what_has_ended(roster: Roster) -> None:
 def test_a_rank_that_is_deaf_is_not_waited_for_for_ever(roster: Roster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nbcomm.notebook.execution.reattach._PATIENCE", 0.3)
     resumption = Reattachment()
-    resumption.take(0, Resume(7, [0, 1, 2]), [])
+    resumption.take(0, Resume(7, "0-2"), [])
     snapshots = resumption.await_ranks(roster, Link(roster, {0: 7, 1: None}))  # type: ignore[arg-type]
     assert [snapshot.rank for snapshot in snapshots] == [0, 1]
 

@@ -59,7 +59,7 @@ def test_a_wait_for_a_handle_is_told_whole(group: tuple[FlightRecorder, Log]) ->
     record.follow(work, call)
     doing = told_meanwhile(record, lambda: record.wait(Work.wait, work, (), {}), work.over.set)
     (op,) = doing.waits
-    assert (op.kind, op.name, op.group, op.members, op.seq) == ("collective", "all_reduce", "pair", [1, 3], 1)
+    assert (op.kind, op.name, op.group, op.members, op.seq) == ("collective", "all_reduce", "pair", (1, 3), 1)
     assert op.what == "float32 (3,), sum"
     assert abs(op.since - time.time()) < 30
     assert not op.limited
@@ -202,7 +202,7 @@ def test_making_groups_is_counted_where_all_take_part() -> None:
     with record.creation([0, 1], counted=True) as number:
         assert number == 1
         (op,) = told(record).waits
-        assert (op.name, op.members, op.limited) == ("new_group", [0, 1], False)
+        assert (op.name, op.members, op.limited) == ("new_group", (0, 1), False)
     with record.creation([0, 1], counted=False):
         assert told(record).waits[0].limited
     assert told(record).issued == {"new_group": 1}
