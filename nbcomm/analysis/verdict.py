@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..protocol import PendingCall
+from ..protocol.rank_lists import read
 from ..rank_spec import named, together
-from .wait_graph import ENDED, Need, RankReport, WorldReport
+from .wait_graph import ENDED, Absentees, Need, RankReport, WorldReport
 
 _SENTENCES = 3
 """How many calls a verdict describes; the others are only counted."""
@@ -28,14 +30,21 @@ class Wait:
 
     Attributes:
         rank: the rank.
-        ops: it waits for one of these calls.
-        missing: the ranks that it needs and that have not arrived, ascending; of a receive that accepts any source,
-            all possible sources.
+        needs: the calls that it is stuck in; it waits for one of them.
     """
 
     rank: int
-    ops: Sequence[PendingCall]
-    missing: list[int]
+    needs: Sequence[Need]
+
+    @property
+    def ops(self) -> list[PendingCall]:
+        """The calls."""
+        return [need.op for need in self.needs]
+
+    @property
+    def missing(self) -> list[int]:
+        """The ranks that it needs and that have not arrived, ascending; of a receive from anyone all possible ones."""
+        return sorted(set().union(*(need.missing for need in self.needs)))
 
 
 @dataclass(frozen=True)
@@ -83,10 +92,7 @@ def judge(reports: Mapping[int, RankReport]) -> Verdict:
     if not any(report.waits for report in reports.values()):
         return Verdict()
     world = WorldReport(reports)
-    waits = [
-        Wait(rank, [need.op for need in needs], sorted(set().union(*(need.missing for need in needs))))
-        for rank, needs in world.needs.items()
-    ]
+    waits = [Wait(rank, needs) for rank, needs in world.needs.items()]
     if not world.vain:
         return Verdict(waits, why=_for_whom(world))
     return Verdict(waits, list(world.vain), *_why(world))
@@ -102,18 +108,19 @@ def of_threads(reports: Mapping[int, RankReport]) -> str:
     """
     if not any(report.doing.beside for report in reports.values()):
         return ""
-    world, parts = WorldReport(reports), []
-    for rank, report in sorted(reports.items()):
-        for op in report.doing.beside if report.state == "running" else ():
-            need = Need(op, world.missing(rank, op))
-            if need.missing:
-                vain = "" if need.may_end(world.going) else ", so it waits forever: press ■ to end the cell"
-                places = _listed(_places(world, sorted(need.missing)))
-                who = f"a thread of rank {rank} ({op.thread})"
-                parts.append(f"waiting for {who}, which waits in {_call(world, op)}: {places}{vain}")
-    left = len(parts) - _SENTENCES
+    world = WorldReport(reports)
+    running = [(rank, report.doing.beside) for rank, report in sorted(reports.items()) if report.state == "running"]
+    needs = [need for rank, beside in running for op in beside if (need := world.need(rank, op)).misses]
+    left = len(needs) - _SENTENCES
     more = [f"and {left} more thread{'s' if left > 1 else ''}"] if left > 0 else []
-    return "; ".join(parts[:_SENTENCES] + more)
+    return "; ".join([_of_thread(world, need) for need in needs[:_SENTENCES]] + more)
+
+
+def _of_thread(world: WorldReport, need: Need) -> str:
+    vain = "" if need.may_end(world.going) else ", so it waits forever: press ■ to end the cell"
+    places = _listed(_places(world, sorted(need.missing)))
+    who = f"a thread of rank {need.rank} ({need.op.thread})"
+    return f"waiting for {who}, which waits in {_call(world, need.op)}: {places}{vain}"
 
 
 # ── why a wait can never end ────────────────────────────────────────────────────────────────────────
@@ -134,10 +141,10 @@ def _why(world: WorldReport) -> tuple[str, str]:
     at: dict[int, _Knot] = {}
     for rank, (need, *others) in world.vain.items():
         op = need.op
-        key = (op.group, op.seq, tuple(op.members)) if op.kind == "collective" else rank
+        key = (op.group, op.seq, op.ranks) if op.kind == "collective" else rank
         at[rank] = knots.setdefault(key, _Knot(need, [], len(others)))
         at[rank].ranks.append(rank)
-    stories = _stories({knot: [at.get(rank) for rank in _never(world, knot)] for knot in knots.values()})
+    stories = _stories(world, list(knots.values()), at)
     sentences = [
         _sentence(world, story[0]) if len(story) == 1 else _around(world, story) for story in stories[:_SENTENCES]
     ]
@@ -147,33 +154,50 @@ def _why(world: WorldReport) -> tuple[str, str]:
     return " ".join(sentences), _remedy(world, stories[0])
 
 
-def _stories(leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[list[_Knot]]:
+def _stories(world: WorldReport, knots: Sequence[_Knot], at: Mapping[int, _Knot]) -> list[list[_Knot]]:
     """Order the calls so that each is explained by earlier ones; keep a cycle together.
 
+    A call is explained by a missing rank that has ended its part, which needs no reason, or that waits in a call that
+    is explained. Each round takes all calls that the last one explains, and if there are none, a cycle.
+
     Args:
-        leads: for each call, the calls in which its missing ranks wait; None for a rank that has ended its part, which
-            needs no reason.
+        world: all ranks.
+        knots: the calls.
+        at: for each rank that waits forever, its call.
     """
+    places = {knot: place for place, knot in enumerate(knots)}
+    waiting: dict[Absentees, list[_Knot]] = {}
+    for knot in knots:
+        waiting.setdefault(knot.need.absentees, []).append(knot)
+    lacked: dict[int, list[Absentees]] = {}
+    for absentees in waiting:
+        for rank in absentees.ranks - world.going:
+            lacked.setdefault(rank, []).append(absentees)
     stories: list[list[_Knot]] = []
-    explained: set[_Knot | None] = {None}
-    left = list(leads)
+    left = dict.fromkeys(knots)
+    ended = [rank for rank in lacked if rank not in at]
     while left:
-        follow = [[knot] for knot in left if not explained.isdisjoint(leads[knot])]
-        stories += follow or [_cycle(left[0], leads)]
-        explained.update(knot for story in stories for knot in story)
-        left = [knot for knot in left if knot not in explained]
+        follow = {knot for rank in ended for absentees in lacked.pop(rank, ()) for knot in waiting.pop(absentees, ())}
+        told = [[knot] for knot in sorted(follow & left.keys(), key=places.__getitem__)]
+        told = told or [_cycle(world, next(iter(left)), at)]
+        stories += told
+        ended = []
+        for knot in (knot for story in told for knot in story):
+            ended += knot.ranks
+            del left[knot]
     return stories
 
 
-def _cycle(start: _Knot, leads: Mapping[_Knot, Sequence[_Knot | None]]) -> list[_Knot]:
+def _cycle(world: WorldReport, start: _Knot, at: Mapping[int, _Knot]) -> list[_Knot]:
     """Follow the calls until they form a cycle; return a receive that accepts any source by itself."""
-    path = [start]
-    while not path[-1].need.from_anyone:
-        following = next(knot for knot in leads[path[-1]] if knot is not None)
-        if following in path:
-            return path[path.index(following) :]
-        path.append(following)
-    return path[-1:]
+    path = {start: 0}
+    knot = start
+    while not knot.need.from_anyone:
+        knot = at[min(knot.need.missing - world.going)]
+        if knot in path:
+            return list(path)[path[knot] :]
+        path[knot] = len(path)
+    return [knot]
 
 
 def _never(world: WorldReport, knot: _Knot) -> list[int]:
@@ -243,8 +267,8 @@ def _for_whom(world: WorldReport) -> str:
     if alone is not None and alone.op.lost:
         return f"waiting for the reason why {_call(world, alone.op)} lost a connection"
     surely = _roots(world, certain=True)
-    perhaps = [rank for rank in _roots(world, certain=False) if rank not in surely]
-    parts = [_culprits(world, surely)] if surely else []
+    perhaps = sorted(_roots(world, certain=False) - surely)
+    parts = [_culprits(world, sorted(surely))] if surely else []
     if perhaps:
         parts.append(("one of these: " if len(perhaps) > 1 else "") + _culprits(world, perhaps))
     if parts:
@@ -256,23 +280,17 @@ def _for_whom(world: WorldReport) -> str:
     return f"waiting in {_call(world, everybody[0].op)}, where all ranks have arrived"
 
 
-def _roots(world: WorldReport, *, certain: bool) -> list[int]:
+def _roots(world: WorldReport, *, certain: bool) -> set[int]:
     """Return the free ranks on which the waits finally depend; ``certain``: only those without an alternative."""
-    roots: set[int] = set()
-    seen: set[int] = set()
-    queue = list(world.needs)
-    while queue:
-        rank = queue.pop()
-        if rank in seen:
-            continue
-        seen.add(rank)
-        if rank not in world.needs:
-            roots.add(rank)
-        for need in world.needs.get(rank, ()):
-            able = need.missing & world.going
-            if need.may_end(world.going) and (not certain or len(able) == 1 or not need.from_anyone):
-                queue.extend(able)
-    return sorted(roots)
+    going = world.going
+    awaited = {
+        need.absentees
+        for needs in world.needs.values()
+        for need in needs
+        if need.may_end(going) and (not certain or need.able(going) == 1 or not need.from_anyone)
+    }
+    free = going - world.needs.keys()
+    return free.intersection(set().union(*(absentees.ranks for absentees in awaited)))
 
 
 def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
@@ -296,7 +314,7 @@ def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
 def _call(world: WorldReport, op: PendingCall, *, details: bool = False) -> str:
     """Describe a call in full: ``all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x))``."""
     small = len(op.members) < world.size
-    group = f"the group of {named(op.members)}" if small else "the world"
+    group = f"the group of {_named(op.ranks)}" if small else "the world"
     if op.kind == "collective":
         name = f"{op.name} #{op.seq} of {group}"
     else:
@@ -309,6 +327,12 @@ def _call(world: WorldReport, op: PendingCall, *, details: bool = False) -> str:
     begun = f"begun in {_short(op.begun)}" if op.begun else ""
     about = "; ".join(part for part in (_short(op.what) if details else "", tag, begun, _short(op.line)) if part)
     return f"{name} ({about})" if about else name
+
+
+@functools.lru_cache
+def _named(ranks: str) -> str:
+    """Name the ranks of a text, once for all that wait in calls of the same group."""
+    return named(read(ranks))
 
 
 def _places(world: WorldReport, ranks: Sequence[int]) -> list[str]:

@@ -21,8 +21,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from ..protocol import CollectiveState, MessageCount, PendingCall
+from ..protocol.rank_lists import read
 
 ENDED = {
     "finished": "has finished the cell",
@@ -64,17 +66,48 @@ class RankReport:
         return self.doing.threads > 0 or (self.state not in ENDED and not self.waits)
 
 
-@dataclass(frozen=True)
+class Absentees:
+    """The ranks that have not arrived at a call: one object for all the ranks that wait there.
+
+    If each of them had a set of its own, the work would grow with the square of the ranks.
+
+    Attributes:
+        ranks: the ranks.
+        able: how many of them may continue.
+        needs: the needs of those who wait for them.
+    """
+
+    def __init__(self, ranks: frozenset[int], going: set[int]) -> None:
+        self.ranks = ranks
+        self.able = len(ranks & going)
+        self.needs: list[Need] = []
+
+
+@dataclass(frozen=True, eq=False)
 class Need:
     """A call that a rank is stuck in, and the ranks that have not arrived there.
 
     Attributes:
+        rank: the rank.
         op: the call.
-        missing: the ranks that have not arrived.
+        absentees: the ranks that have not arrived.
+        among_them: whether the rank itself is one of these, though it does not wait for itself.
     """
 
+    rank: int
     op: PendingCall
-    missing: frozenset[int]
+    absentees: Absentees
+    among_them: bool = False
+
+    @property
+    def missing(self) -> frozenset[int]:
+        """The ranks that it waits for."""
+        return self.absentees.ranks - {self.rank} if self.among_them else self.absentees.ranks
+
+    @property
+    def misses(self) -> int:
+        """The number of ranks that it waits for."""
+        return len(self.absentees.ranks) - self.among_them
 
     @property
     def from_anyone(self) -> bool:
@@ -86,11 +119,15 @@ class Need:
         """Whether the wait ends whatever the other ranks do: by its timeout, or because it has failed already."""
         return self.op.limited or self.op.lost
 
+    def able(self, going: Collection[int]) -> int:
+        """Return how many of the missing ranks may continue, if these ranks do."""
+        return self.absentees.able - (self.among_them and self.rank in going)
+
     def may_end(self, going: Collection[int]) -> bool:
         """Tell whether the wait may still end, if these ranks may continue."""
-        if self.by_itself or not self.missing:
+        if self.by_itself or not self.misses:
             return True
-        return not self.missing.isdisjoint(going) if self.from_anyone else self.missing.issubset(going)
+        return self.able(going) >= (1 if self.from_anyone else self.misses)
 
 
 class WorldReport:
@@ -99,8 +136,8 @@ class WorldReport:
     Attributes:
         size: the number of ranks with a report.
         ranks: all known ranks, by rank.
-        needs: for each stuck rank, the calls of which it awaits one.
         going: the ranks that may continue.
+        needs: for each stuck rank, the calls of which it awaits one.
         vain: the needs of the ranks that wait forever.
     """
 
@@ -108,55 +145,94 @@ class WorldReport:
         self.size = len(reports)
         self.ranks = dict(sorted(reports.items()))
         self._messages: dict[tuple[int, str], dict[tuple[str, int | None, int], int]] = {}
-        self._absent: dict[tuple[str, int, tuple[int, ...]], frozenset[int]] = {}
-        for op in [op for report in reports.values() for op in report.waits]:
-            for rank in {*op.members, *([] if op.peer is None else [op.peer])} - self.ranks.keys():
-                self.ranks[rank] = RankReport(rank, "running")  # nothing is known about it, so it may do anything
-        self.needs = {
-            rank: [Need(op, self.missing(rank, op)) for op in report.waits]
-            for rank, report in self.ranks.items()
-            if report.waits
-        }
+        self._absent: dict[object, Absentees] = {}
+        waits = [op for report in reports.values() for op in report.waits]
+        awaited = {rank for ranks in {op.ranks for op in waits} for rank in read(ranks)}
+        awaited.update(op.peer for op in waits if op.peer is not None)
+        for rank in awaited - self.ranks.keys():
+            self.ranks[rank] = RankReport(rank, "running")  # nothing is known about it, so it may do anything
         self.going = {rank for rank, report in self.ranks.items() if report.free}
-        self.vain = dict(self.needs)
-        while freed := [rank for rank, needs in self.vain.items() if any(need.may_end(self.going) for need in needs)]:
-            self.going.update(freed)
-            for rank in freed:
-                del self.vain[rank]
+        self.needs = {
+            rank: [self.need(rank, op) for op in report.waits] for rank, report in self.ranks.items() if report.waits
+        }
+        self.vain = self._let_go()
 
-    def missing(self, rank: int, op: PendingCall) -> frozenset[int]:
-        """Return the ranks that a rank's call needs and that have not arrived."""
+    def _let_go(self) -> dict[int, list[Need]]:
+        """Find all ranks that may continue, one by another; return the needs of the stuck ranks among the others."""
+        lacked: dict[int, list[Absentees]] = {}
+        for absentees in self._absent.values():
+            for rank in absentees.ranks:
+                lacked.setdefault(rank, []).append(absentees)
+        for needs in self.needs.values():
+            for need in needs:
+                need.absentees.needs.append(need)
+        vain = dict(self.needs)
+        freed = [rank for rank, needs in self.needs.items() if any(need.may_end(self.going) for need in needs)]
+        while freed:
+            rank = freed.pop()
+            if vain.pop(rank, None) is None or rank in self.going:
+                continue
+            self.going.add(rank)
+            for absentees in lacked.get(rank, ()):
+                absentees.able += 1
+                # The first is enough for a receive from anyone, the last was missing in all else. One more of either:
+                # a rank among them does not count for itself.
+                if absentees.able <= 2 or absentees.able >= len(absentees.ranks) - 1:
+                    freed += [need.rank for need in absentees.needs if need.may_end(self.going)]
+        return vain
+
+    def need(self, rank: int, op: PendingCall) -> Need:
+        """Return what a rank needs in a call that it waits in."""
         if op.kind == "collective":
-            return self._absentees(op) - {rank}
-        if op.peer is not None:
-            if op.kind == "recv":
-                there = self._number(op.peer, "sent", op, rank) >= op.seq
-            else:  # the other end's receive that accepts any source may take this message
-                there = self._number(op.peer, "received", op, rank) >= op.seq
-                there = there or self._number(op.peer, "received", op, None) > 0
-            return frozenset() if there else frozenset({op.peer})
-        others = frozenset(op.members) - {rank}
-        on_its_way = self._number(rank, "received", op, None) == 0 or any(
-            self._number(other, "sent", op, rank) > self._number(rank, "received", op, other) for other in others
-        )
-        return frozenset() if on_its_way else others
+            missing = (member for member in op.members if not self._has_issued(member, op))
+            absentees = self._shared((op.group, op.seq, op.ranks), missing)
+        elif self._is_on_its_way(rank, op):
+            absentees = self._shared(None, ())
+        elif op.peer is not None:
+            return Need(rank, op, self._shared(op.peer, (op.peer,)))
+        else:
+            absentees = self._shared(op.ranks, op.members)
+        return Need(rank, op, absentees, rank in absentees.ranks)
 
-    def _absentees(self, op: PendingCall) -> frozenset[int]:
-        """Return the members that have not arrived at a collective, computed once for all ranks that wait there."""
-        key = op.group, op.seq, tuple(op.members)
+    def _shared(self, key: object, ranks: Iterable[int]) -> Absentees:
+        """Return the absentees that are known by this key, which are these ranks."""
         if key not in self._absent:
-            self._absent[key] = frozenset(
-                member for member in op.members if self.ranks[member].doing.issued.get(op.group, 0) < op.seq
-            )
+            self._absent[key] = Absentees(frozenset(ranks), self.going)
         return self._absent[key]
 
+    def _has_issued(self, rank: int, op: PendingCall) -> bool:
+        return self.ranks[rank].doing.issued.get(op.group, 0) >= op.seq
+
+    def _is_on_its_way(self, rank: int, op: PendingCall) -> bool:
+        """Return whether the other end of a rank's message has arrived."""
+        if op.peer is None:
+            members = self._shared(op.ranks, op.members).ranks
+            return self._number(rank, "received", op, None) == 0 or any(
+                number > self._number(rank, "received", op, other)
+                for other, number in self._senders.get((op.group, rank, op.tag), {}).items()
+                if other != rank and other in members
+            )
+        if op.kind == "recv":
+            return self._number(op.peer, "sent", op, rank) >= op.seq
+        # The other end's receive that accepts any source may take this message.
+        return self._number(op.peer, "received", op, rank) >= op.seq or self._number(op.peer, "received", op, None) > 0
+
+    @cached_property
+    def _senders(self) -> dict[tuple[str, int | None, int], dict[int, int]]:
+        """How many messages each rank has sent in a group, to a peer, with a tag."""
+        found: dict[tuple[str, int | None, int], dict[int, int]] = {}
+        for sender, report in self.ranks.items():
+            for count in report.doing.sent:
+                numbers = found.setdefault((count.group, count.peer, count.tag), {})
+                numbers[sender] = numbers.get(sender, 0) + count.number
+        return found
+
     def _number(self, rank: int, which: str, op: PendingCall, peer: int | None) -> int:
-        """Return how many messages of the call's group and tag a rank has sent to a peer, or received from it."""
+        """Return how many messages of the call's group and tag a rank has "sent" to a peer, or "received" from it."""
         index = self._messages.get((rank, which))
         if index is None:
             index = self._messages[rank, which] = {}
-            doing = self.ranks[rank].doing
-            counts: Iterable[MessageCount] = doing.sent if which == "sent" else doing.received
+            counts: Iterable[MessageCount] = getattr(self.ranks[rank].doing, which)
             for count in counts:
                 key = count.group, count.peer, count.tag
                 index[key] = index.get(key, 0) + count.number
