@@ -198,7 +198,7 @@ TABLE = (
     Boundary(
         "the ranks could not be asked what they do",
         "notebook",
-        "nbcomm.notebook.cluster.roster:Roster.next_question",
+        "nbcomm.notebook.cluster.roster:Roster.asking",
         NOTHING,
     ),
     Boundary(

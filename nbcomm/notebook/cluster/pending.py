@@ -26,7 +26,9 @@ class PendingRequest:
         self.sent: tuple[int, float] | None = None
         """The last status request sent before this request, and when this request was sent; None until then."""
         self.ranks = sorted(ranks)
+        self._asked = frozenset(self.ranks)
         self._waiting = set(self.ranks)
+        self._failed = False
         self._answers: dict[int, Done] = {}
         self._frames: dict[int, Sequence[Any]] = {}
         self._changed = threading.Condition()
@@ -42,15 +44,26 @@ class PendingRequest:
                 self._waiting.discard(rank)
                 self._answers[rank] = done
                 self._frames[rank] = frames
-            self._changed.notify_all()
+                first = done.failure is not None and not self._failed
+                self._failed |= first
+                if first or not self._waiting:  # who was woken by each answer would look at all of them each time
+                    self._changed.notify_all()
             return not self._waiting
 
     def wait(self, timeout: float) -> bool:
-        """Wait until all ranks have answered, at most ``timeout`` seconds; return early when one has."""
+        """Wait until all ranks have answered, at most ``timeout`` seconds; return early when the first one fails."""
         with self._changed:
             if self._waiting:
                 self._changed.wait(timeout)
             return not self._waiting
+
+    def concerns(self, rank: int) -> bool:
+        """Return whether this rank was asked."""
+        return rank in self._asked
+
+    def awaits(self, rank: int) -> bool:
+        """Return whether this rank was asked, and has not answered."""
+        return rank in self._waiting
 
     def waiting_for(self) -> list[int]:
         """Return the ranks that have not answered, ascending."""

@@ -39,14 +39,16 @@ def await_ranks(  # noqa: PLR0913 - the last two by keyword
         StartError: engines died, or the time is over; the message ends with their logs.
     """
     shown = -1
-    while missing := sorted(set(ranks) - roster.attached):
+    missing = set(ranks)
+    while missing := missing - roster.attached:
         refuse_dead(roster, ranks)
         if given_up():
             raise Interrupted
         if time.monotonic() > deadline:
+            late = sorted(missing)
             raise StartError(
-                f"{capital(named(missing))} did not start within {limit}. "
-                f"The log of rank {missing[0]} ends:\n{roster.log(missing[0])}"
+                f"{capital(named(late))} did not start within {limit}. "
+                f"The log of rank {late[0]} ends:\n{roster.log(late[0])}"
             )
         if len(ranks) - len(missing) != shown:
             shown = len(ranks) - len(missing)
@@ -60,6 +62,8 @@ def refuse_dead(roster: Roster, ranks: Iterable[int]) -> None:
     Raises:
         StartError: some are, each with its own cause; the message ends with a log for each cause.
     """
+    if not roster.dead:
+        return
     ranks = list(ranks)
     if not roster.dead_among(ranks):
         return

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 
 from msgspec import structs
 
@@ -15,6 +16,35 @@ from ...protocol import Attached, CollectiveState, Failure, FromRank, Hello, Ran
 from ...rank_spec import named, together
 from ...world_dir import WorldDir, tail
 from ..output.failures import first_line
+
+
+class Question:
+    """One status request to all living ranks, and which of them have not answered.
+
+    Args:
+        number: the request's number.
+        ranks: those that are asked.
+
+    Attributes:
+        silent: those that live and have answered neither it nor a later one.
+    """
+
+    def __init__(self, number: int, ranks: Iterable[int]) -> None:
+        self.number = number
+        self.ranks = list(ranks)
+        self.silent = set(self.ranks)
+        self._answered = threading.Event()
+
+    def note(self, rank: int) -> None:
+        """Note that a rank has answered, or never will."""
+        self.silent.discard(rank)
+        if not self.silent:
+            self._answered.set()
+
+    def wait(self, timeout: float) -> None:
+        """Wait until no rank is silent, at most ``timeout`` seconds."""
+        if self.silent:
+            self._answered.wait(timeout)
 
 
 class Roster:
@@ -37,7 +67,7 @@ class Roster:
         self._errors: dict[int, str] = {}
         self._ended: dict[int, tuple[float, float, str]] = {}  # when a cell ended there, by two clocks, and how
         self._question = 0
-        self._answered: dict[int, int] = {}
+        self._questions: list[Question] = []  # those whose answers somebody waits for: two at most
         self._changed = threading.Condition()
 
     @property
@@ -88,15 +118,18 @@ class Roster:
         """The number of the last status request; a `StatusReply` has the number of the one that it answers."""
         return self._question
 
-    def next_question(self) -> int:
-        """Return a number for a status request, larger than all before."""
+    @contextmanager
+    def asking(self) -> Iterator[Question]:
+        """Give a status request to the living ranks its number, and note its answers until the end of the block."""
         with self._changed:
             self._question += 1
-            return self._question
-
-    def silent(self, question: int) -> set[int]:
-        """Return the living ranks that have answered neither this status request nor a later one."""
-        return {rank for rank in self.living if self._answered.get(rank, 0) < question}
+            question = Question(self._question, self.living)
+            self._questions.append(question)
+        try:
+            yield question
+        finally:
+            with self._changed:
+                self._questions.remove(question)
 
     def note(self, rank: int, snapshot: StatusReply) -> None:
         """Record what a rank reports that it does."""
@@ -104,7 +137,9 @@ class Roster:
             self._snapshots[rank] = snapshot
             self._doings[rank] = snapshot.generation, snapshot.doing
             self._heard[rank] = time.monotonic()
-            self._answered[rank] = max(snapshot.question, self._answered.get(rank, 0))
+            for question in self._questions:
+                if question.number <= snapshot.question:
+                    question.note(rank)
             self._changed.notify_all()
 
     def note_doing(self, rank: int, generation: int, doing: CollectiveState) -> None:
@@ -134,6 +169,8 @@ class Roster:
         """Record the end of a rank's process; return it in words."""
         with self._changed:
             self.dead[rank] = how_it_ended(status, oom=oom)
+            for question in self._questions:
+                question.note(rank)
             self._changed.notify_all()
         return self.dead[rank]
 
@@ -142,10 +179,7 @@ class Roster:
         with self._changed:
             for rank in ranks:
                 self.attached.discard(rank)
-                for known in (
-                    *(self.dead, self._snapshots, self._doings, self._heard, self._answered, self._errors),
-                    self._ended,
-                ):
+                for known in (self.dead, self._snapshots, self._doings, self._heard, self._errors, self._ended):
                     known.pop(rank, None)
 
     def note_end(self, rank: int, state: str) -> None:

@@ -115,7 +115,7 @@ class Dispatcher:
     def lose(self, rank: int, cause: str) -> None:
         """Fail all requests to a rank that has died."""
         for request in self.open():
-            if rank in request.waiting_for():
+            if request.awaits(rank):
                 self.hear(rank, lost(request.id, cause, rank))
 
     def close(self, cause: str) -> None:

@@ -120,11 +120,9 @@ class HangWatch:
                 time.sleep(_BUSY)
 
     def _ask(self) -> None:
-        question = self._roster.next_question()
-        self._link.send(self._roster.living, StatusRequest(self._seen(), question))
-        deadline = time.monotonic() + _ANSWER
-        while self._roster.silent(question) and time.monotonic() < deadline:
-            self._roster.wait(_ANSWER)
+        with self._roster.asking() as question:
+            self._link.send(question.ranks, StatusRequest(self._seen(), question.number))
+            question.wait(_ANSWER)
 
     def _say(self, note: str) -> None:
         """Say in the running cell that the watch itself has failed."""
@@ -223,7 +221,7 @@ class HangWatch:
         roster, number = self._roster, self._generations.number
         if rank in roster.dead:
             return RankReport(rank, "dead", roster.dead[rank])
-        if rank not in request.ranks:
+        if not request.concerns(rank):
             return RankReport(rank, "idle", doing=roster.doing(rank, number))
         done = answers.get(rank)
         if done is None:
@@ -244,10 +242,10 @@ def _old(ops: Sequence[PendingCall]) -> bool:
 
 def _cut_off(reports: dict[int, RankReport]) -> str:
     """Say whose death cut off a call that was under way; an empty text if none was."""
-    for report in reports.values():
+    gone = {rank for rank, report in reports.items() if report.state == "dead"}
+    for report in reports.values() if gone else ():
         for op in report.doing.waits if report.state == "running" else ():
-            dead = [rank for rank in op.members if reports[rank].state == "dead"]
-            if op.lost and dead:
+            if op.lost and (dead := [rank for rank in op.members if rank in gone]):
                 where = f" ({op.line})" if op.line else ""
                 ends = ends_of(dead, {rank: reports[rank].note for rank in dead})
                 return f"{op.name} #{op.seq}{where} was cut off: {ends}."

@@ -234,7 +234,7 @@ class InputPrompts:
     def _stands(self, question: _Question, request: PendingRequest) -> bool:
         with self._lock:
             known = (question.rank, question.asking.number) in self._open
-        return known and not request.aborted and question.rank in request.waiting_for()
+        return known and not request.aborted and request.awaits(question.rank)
 
 
 def _why(question: _Question, problem: Exception) -> str:

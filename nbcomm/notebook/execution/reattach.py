@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 _PATIENCE = 5.0
 """Seconds that the ranks have to connect; one in C code that holds Python's lock does not."""
 
-_TICK = 0.05
+_AGAIN = 0.2
+"""Seconds after which those who have not answered are asked once more."""
 
 
 class Reattachment:
@@ -69,12 +70,11 @@ class Reattachment:
             The reports. `run` is 0 now if the notebook before had received its end, or if nothing runs.
         """
         deadline = time.monotonic() + _PATIENCE
-        asked = 0.0
-        while (silent := [r for r in roster.living if roster.snapshot(r) is None]) and time.monotonic() < deadline:
-            if time.monotonic() - asked > 0.2:  # a rank that was not connected yet has not received it
-                asked = time.monotonic()
-                link.send(silent, StatusRequest())
-            roster.wait(_TICK)
+        with roster.asking() as question:
+            while question.silent and time.monotonic() < deadline:
+                # Again and again: a rank that was not connected yet has not received it.
+                link.send(sorted(question.silent), StatusRequest(question=question.number))
+                question.wait(_AGAIN)
         snapshots = [snapshot for rank in roster.living if (snapshot := roster.snapshot(rank)) is not None]
         running = {snapshot.rank for snapshot in snapshots if snapshot.run == self.run}
         spoken = {snapshot.rank for snapshot in snapshots} & set(self.ranks)

@@ -23,7 +23,7 @@ from ..cluster.roster import Roster
 from ..cluster.startup import Startup
 from ..cluster.wishes import Progress, Wishes
 from ..execution.cell_run import CellExecutor
-from ..execution.dispatcher import TICK, Dispatcher
+from ..execution.dispatcher import Dispatcher
 from ..execution.hang_watch import HangWatch
 from ..execution.interrupts import InterruptCounter
 from ..execution.reattach import Reattachment
@@ -425,11 +425,9 @@ class Session(Commands):
 
     def _ask(self, patience: float) -> None:
         """Hear from every living rank, if it answers within so many seconds."""
-        question = self._roster.next_question()
-        self.link.send(self._roster.living, StatusRequest(self._dispatcher.seen, question))
-        deadline = time.monotonic() + patience
-        while self._roster.silent(question) and time.monotonic() < deadline:
-            self._roster.wait(TICK)
+        with self._roster.asking() as question:
+            self.link.send(question.ranks, StatusRequest(self._dispatcher.seen, question.number))
+            question.wait(patience)
 
     def _begun(self) -> None:
         """Clear the errors of the cell before the one that begins."""

@@ -13,8 +13,10 @@ from nbcomm.protocol import Done, Failure, Payload
 def test_it_is_complete_with_its_last_answer() -> None:
     request = PendingRequest(7, [0, 2])
     assert request.waiting_for() == [0, 2]
+    assert [rank for rank in range(4) if request.concerns(rank)] == [0, 2]
     assert not request.wait(0)
     assert not request.answer(2, Done(7))
+    assert [rank for rank in range(4) if request.awaits(rank)] == [0]
     assert request.answer(0, Done(7))
     assert request.wait(0)
 
@@ -45,7 +47,27 @@ def test_a_value_is_the_blob_and_its_frames() -> None:
         request.value(1)
 
 
-def test_who_waits_is_woken_by_an_answer() -> None:
-    request = PendingRequest(7, [0])
-    threading.Thread(target=request.answer, args=(0, Done(7))).start()
-    assert request.wait(30) or request.wait(30)
+def test_who_waits_is_woken_by_the_last_answer() -> None:
+    request = PendingRequest(7, [0, 1])
+
+    def answer() -> None:
+        request.answer(1, Done(7))
+        request.answer(0, Done(7))
+
+    threading.Thread(target=answer).start()
+    assert request.wait(30)
+
+
+def test_who_waits_is_woken_by_the_first_failure_too() -> None:
+    request = PendingRequest(7, range(4))
+
+    def answer() -> None:
+        for rank in range(3):
+            request.answer(rank, Done(7, failure=Failure("E", "m", "t") if rank else None))
+
+    thread = threading.Thread(target=answer)
+    with request._changed:  # so that nobody answers before it is waited for
+        thread.start()
+        assert not request.wait(60)
+    thread.join()
+    assert list(request.failures()) == [1, 2]

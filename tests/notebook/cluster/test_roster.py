@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import threading
 from pathlib import Path
 
 import pytest
@@ -58,13 +59,38 @@ def test_a_dead_rank_stays_dead(roster: Roster) -> None:
 
 
 def test_silence_ends_with_a_word_or_a_death(roster: Roster) -> None:
-    earlier, question = roster.next_question(), roster.next_question()
-    assert roster.silent(question) == {0, 1, 2}
-    roster.note(0, StatusReply(0, 100, "idle", 5.0, None, 1000, 0, 0, question=question))
-    roster.note(2, StatusReply(2, 102, "idle", 5.0, None, 1000, 0, 0, question=earlier))
-    roster.note_death(1, 3)
-    assert roster.silent(question) == {2}, "an answer to an earlier question tells nothing of now"
-    assert roster.silent(earlier) == set()
+    with roster.asking() as earlier, roster.asking() as question:
+        assert question.ranks == [0, 1, 2]
+        assert question.silent == {0, 1, 2}
+        roster.note(0, StatusReply(0, 100, "idle", 5.0, None, 1000, 0, 0, question=question.number))
+        roster.note(2, StatusReply(2, 102, "idle", 5.0, None, 1000, 0, 0, question=earlier.number))
+        roster.note_death(1, 3)
+        assert question.silent == {2}, "an answer to an earlier question tells nothing of now"
+        assert earlier.silent == set()
+        earlier.wait(60)  # nobody is waited for any more
+    assert roster.question == question.number
+    with roster.asking() as later:
+        assert later.ranks == [0, 2]
+
+
+def test_who_asks_is_woken_by_the_last_answer(roster: Roster) -> None:
+    with roster.asking() as question:
+
+        def answer() -> None:
+            for rank in range(3):
+                roster.note(rank, StatusReply(rank, 100, "idle", 5.0, None, 0, 0, 0, question=question.number))
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        question.wait(60)
+        assert not question.silent
+        thread.join()
+
+
+def test_who_is_not_answered_waits_no_longer_than_it_said(roster: Roster) -> None:
+    with roster.asking() as question:
+        question.wait(0.01)
+        assert question.silent == {0, 1, 2}
 
 
 @pytest.mark.parametrize(

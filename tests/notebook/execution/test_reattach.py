@@ -26,7 +26,8 @@ class Link:
         for rank in ranks:
             if rank in self.running:
                 run = self.running[rank]
-                self.roster.note(rank, StatusReply(rank, 100, "running" if run else "idle", 0.0, run, 0, 0, 0, 4))
+                state, number = "running" if run else "idle", message.question
+                self.roster.note(rank, StatusReply(rank, 100, state, 0.0, run, 0, 0, 0, 4, question=number))
 
 
 @pytest.fixture
