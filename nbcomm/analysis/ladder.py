@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ..rank_spec import named
 from .matching import MatchedCall
@@ -35,16 +35,21 @@ def ladder(size: int, met: Sequence[MatchedCall], *, ended: bool) -> Ladder:
             matched.seq,
             matched.name,
             matched.line,
-            tuple(_mark(rank, matched, reached.get(rank, 0), ended=ended) for rank in range(size)),
+            _marks(size, matched, reached, ended=ended),
         )
         for matched in own[-_RUNGS:]
     )
     return Ladder("world" if len(members) == size else named(members), rungs)
 
 
+def _marks(size: int, matched: MatchedCall, reached: Mapping[int, int], *, ended: bool) -> tuple[str, ...]:
+    members = frozenset(matched.members)
+    return tuple(
+        _mark(rank, matched, reached.get(rank, 0), ended=ended) if rank in members else "out" for rank in range(size)
+    )
+
+
 def _mark(rank: int, matched: MatchedCall, reached: int, *, ended: bool) -> str:
-    if rank not in matched.members:
-        return "out"
     step = matched.steps.get(rank)
     if step is None:
         return "done" if reached > matched.seq else "missing"  # old steps are no longer reported

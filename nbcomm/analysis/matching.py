@@ -53,7 +53,17 @@ class MatchedCall:
         """When the last rank arrived; infinity if one is missing."""
         return float("inf") if self.missing else max(step.began for step in self.steps.values())
 
-    @property
+    @cached_property
+    def ended(self) -> float:
+        """When the call ended on its last rank; 0 if that is not known of any."""
+        return max(step.ended for step in self.steps.values())
+
+    @cached_property
+    def nbytes(self) -> int:
+        """The most bytes that a rank brought."""
+        return max(step.nbytes for step in self.steps.values())
+
+    @cached_property
     def line(self) -> str:
         """The line of the cell, if a rank knows it, else an empty text."""
         return next((step.line for step in self.steps.values() if step.line), "")
@@ -69,21 +79,21 @@ def matched_calls(steps: Mapping[int, Sequence[CallRecord]]) -> list[MatchedCall
     for rank, own in steps.items():
         rings = 0
         for step in own:
+            ends, seq = None, step.first
             if step.name == "sendrecv":  # two messages, and each rank counts its own
                 key: Any = ("sendrecv", step.group, rings)
-                members, seq, rings = step.members, rings + 1, rings + 1
+                seq = rings = rings + 1
             elif step.kind == "collective":
                 # Several groups of a single rank may have the same name.
                 key = ("collective", step.group, step.ranks, step.first)
-                members, seq = step.members, step.first
             elif step.peer is None:
                 continue  # a receive from any rank that never ended: its sender is not known
             else:
-                src, dst = (rank, step.peer) if step.kind == "send" else (step.peer, rank)
-                key, members, seq = ("message", step.group, src, dst, step.tag, step.first), (src, dst), step.first
-            name = "send" if key[0] == "message" else step.name
-            matched = found.setdefault(key, MatchedCall(name, step.group, members, seq))
-            matched.steps[rank] = step
+                ends = (rank, step.peer) if step.kind == "send" else (step.peer, rank)
+                key = ("message", step.group, *ends, step.tag, step.first)
+            if key not in found:
+                found[key] = MatchedCall("send" if ends else step.name, step.group, ends or step.members, seq)
+            found[key].steps[rank] = step
     for key, matched in found.items():
         if key[0] == "collective":  # if the ranks disagree, the name is what most of them called
             matched.name = Counter(step.name for step in matched.steps.values()).most_common(1)[0][0]

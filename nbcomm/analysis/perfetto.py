@@ -89,10 +89,8 @@ def bandwidths(name: str, nbytes: int, seconds: float, n: int) -> tuple[float, f
 def _step(matched: MatchedCall, rank: int, done: Done, zero: float, track: dict[str, int]) -> list[dict[str, Any]]:
     step = matched.steps[rank]
     ended = step.ended or done.began + done.seconds
-    last = max((other.ended for other in matched.steps.values()), default=0.0)
-    seconds = max(0.0, (last or ended) - matched.met) if not matched.missing else 0.0
-    nbytes = max(other.nbytes for other in matched.steps.values())
-    algorithm, bus = bandwidths(step.name, nbytes, seconds, len(matched.members))
+    seconds = max(0.0, (matched.ended or ended) - matched.met) if not matched.missing else 0.0
+    algorithm, bus = bandwidths(step.name, matched.nbytes, seconds, len(matched.members))
     told = {
         "sequence number": matched.seq,
         "ranks": matched.members,

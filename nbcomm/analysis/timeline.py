@@ -39,9 +39,14 @@ def timeline(
         return Timeline(cell, 0.0, running, {})
     zero = min(began for began, _ in windows.values())
     end = max(ended for _, ended in windows.values())
+    own: dict[int, list[MatchedCall]] = {rank: [] for rank in sorted(windows)}
+    for matched in met:
+        for rank, step in matched.steps.items():
+            if rank in own and _asked(step) < math.inf:
+                own[rank].append(matched)
     spans = {
-        rank: _bar(rank, (max(began, since), ended), met, zero, running=running)
-        for rank, (began, ended) in sorted(windows.items())
+        rank: _bar(rank, (max(windows[rank][0], since), windows[rank][1]), mine, zero, running=running)
+        for rank, mine in own.items()
     }
     late, sentence = straggler(met, more=since > zero)
     return Timeline(cell, max(0.0, end - zero), running, spans, sentence, late)
@@ -76,7 +81,7 @@ def straggler(met: Sequence[MatchedCall], *, more: bool = False) -> tuple[int | 
 
 
 def _bar(
-    rank: int, window: tuple[float, float], met: Sequence[MatchedCall], zero: float, *, running: bool
+    rank: int, window: tuple[float, float], mine: Sequence[MatchedCall], zero: float, *, running: bool
 ) -> tuple[Span, ...]:
     began, ended = window
     spans: list[Span] = []
@@ -92,7 +97,6 @@ def _bar(
         spans.append(Span(kind, start - zero, end - zero, *call))
         at = end
 
-    mine = (each for each in met if rank in each.steps and _asked(each.steps[rank]) < math.inf)
     own = sorted(mine, key=lambda each: _asked(each.steps[rank]))
     later = [*(_asked(each.steps[rank]) for each in own[1:]), None]
     for matched, following in zip(own, later, strict=False):

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
-from nbcomm.analysis import collective_log
+from nbcomm.analysis import collective_log, perfetto
 from nbcomm.analysis.collective_log import CollectiveLog
 from nbcomm.analysis.matching import matched_calls
 from nbcomm.analysis.story import Ladder, Past, Span, Timeline
 from nbcomm.analysis.timeline import timeline
-from nbcomm.protocol import Done
+from nbcomm.launch.placement import assign_places
+from nbcomm.protocol import CallRecord, Done, Hello
 
+from ..growth import lines_run
 from .calls import met_at, step
 
 
@@ -171,3 +174,31 @@ def test_a_past_cell_is_the_same_whether_its_story_was_told_or_not(dropped: int)
         log.end({rank: Done(1, 8.0, began=10.0, dropped=dropped, steps=steps[rank]) for rank in (0, 1)})
     assert told.story(2)[1].spans[0][0] == Span("compute", 1.0 if dropped else 0.0, 4.0)
     assert told.past() == untold.past() == (Past(3, 8.0, 2 / 14 if dropped else 2 / 16, 1),)
+
+
+SAYS: dict[str, Callable[[int, int, int, float], list[CallRecord]]] = {
+    "collectives": lambda _, size, seq, at: [step("all_reduce", seq, at, at + 0.1, members=range(size))],
+    "messages": lambda rank, size, seq, at: [
+        step("send", seq, at, at + 0.1, kind="send", members=range(size), peer=(rank + 1) % size),
+        step("recv", seq, at, at + 0.1, kind="recv", members=range(size), peer=(rank - 1) % size),
+    ],
+}
+"""What a rank says of one round of a cell; its line is not known."""
+
+
+@pytest.mark.parametrize("what", ["story", "trace"])
+@pytest.mark.parametrize("kind", SAYS)
+def test_the_work_grows_as_the_ranks_do(kind: str, what: str, tmp_path: Path) -> None:
+    def work(size: int) -> int:
+        log, answers = CollectiveLog(), {}
+        log.begin(1, range(size))
+        for rank in range(size):
+            steps = [call for seq in range(1, 5) for call in SAYS[kind](rank, size, seq, seq + rank / 1000)]
+            answers[rank] = Done(1, 9.0, began=1.0, steps=steps)
+        log.end(answers)
+        if what == "story":
+            return lines_run(lambda: log.story(size))
+        places = assign_places([Hello(rank, 1, "host", 0, "2.13.0") for rank in range(size)], "cpu", "gloo", 0)
+        return lines_run(lambda: perfetto.write(tmp_path / "trace.json", places, 1, "", answers))
+
+    assert work(256) < 6 * work(64), "4 times the ranks; a square law would be 16"

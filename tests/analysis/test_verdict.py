@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 import time
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -18,6 +17,7 @@ from nbcomm.analysis.wait_graph import RankReport
 from nbcomm.protocol import CollectiveState, MessageCount, PendingCall
 from nbcomm.protocol.rank_lists import written
 
+from ..growth import lines_run
 from ..notebook.programs import Play, Tape, any_play
 
 # ── situations ──────────────────────────────────────────────────────────────────────────────────────
@@ -609,21 +609,8 @@ def test_64_ranks_are_judged_in_milliseconds(kind):
 @pytest.mark.parametrize("kind", MANY)
 def test_the_work_grows_as_the_ranks_do(kind):
     def work(size: int) -> int:
-        """Count the lines of Python that are run: seconds would measure what else the machine does, too."""
-        reports, lines = world(*MANY[kind](size)), 0
-
-        def trace(frame, event, argument):
-            nonlocal lines
-            lines += 1
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            judge(reports)
-        finally:
-            sys.settrace(before)
-        return lines
+        reports = world(*MANY[kind](size))
+        return lines_run(lambda: judge(reports))
 
     assert work(256) < 6 * work(64), "4 times the ranks; a square law would be 16"
 

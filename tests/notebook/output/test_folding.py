@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +11,8 @@ from hypothesis import strategies as st
 from nbcomm.notebook.display.items import FoldedItem, Line, Piece, Rich, version
 from nbcomm.notebook.output import folding
 from nbcomm.notebook.output.folding import Merger, Order, merge
+
+from ...growth import lines_run
 
 SEQUENCES = st.lists(st.lists(st.sampled_from("abcd"), max_size=12), min_size=1, max_size=4)
 
@@ -301,7 +302,6 @@ def test_a_display_is_not_joined_out_of_order():
 @pytest.mark.parametrize("kind", ["equal", "different", "mixed", "repeated"])
 def test_the_work_grows_as_the_output_does(kind):
     def work(count: int) -> int:
-        """Count the lines of Python that are run: seconds would measure what else the machine does, too."""
         texts = {
             "equal": lambda rank, i: f"line {i}",
             "different": lambda rank, i: f"line {i} {rank}",
@@ -309,19 +309,6 @@ def test_the_work_grows_as_the_output_does(kind):
             "repeated": lambda rank, i: "ab"[(i * (rank + 2) // 3) % 2],
         }[kind]
         sequences = {rank: [Line("stdout", texts(rank, i)) for i in range(count)] for rank in range(8)}
-        lines = 0
-
-        def trace(frame, event, argument):
-            nonlocal lines
-            lines += 1
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            merge(sequences)
-        finally:
-            sys.settrace(before)
-        return lines
+        return lines_run(lambda: merge(sequences))
 
     assert work(4_000) < 6 * work(1_000), "4 times the output; a square law would be 16"
