@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from ...protocol import rank_lists
 from ...torch_internals import process_groups
 
 if TYPE_CHECKING:
@@ -20,10 +21,10 @@ _KEY = "nbcomm/groups/"
 
 
 class Groups(msgspec.Struct, array_like=True, frozen=True):
-    """The groups of one rank: how many it has named, and by name their members and backend."""
+    """The groups of one rank: how many it has named, and by name their members (see `rank_lists`) and backend."""
 
     count: int
-    named: dict[str, tuple[list[int], str]]
+    named: dict[str, tuple[str, str]]
 
 
 def hold(store: UnixStore, rank: int, ranks: Collection[int]) -> dict[int, Groups]:
@@ -38,7 +39,8 @@ def hold(store: UnixStore, rank: int, ranks: Collection[int]) -> dict[int, Group
         Their groups, by rank.
     """
     if rank in ranks:
-        named = {name: (members, backend) for _, name, members, backend in process_groups.known_groups()}
+        known = process_groups.known_groups()
+        named = {name: (rank_lists.written(members), backend) for _, name, members, backend in known}
         store.set(f"{_KEY}{rank}", msgspec.json.encode(Groups(process_groups.group_count(), named)))
     told = store.multi_get([f"{_KEY}{other}" for other in ranks])
     return {other: msgspec.json.decode(word, type=Groups) for other, word in zip(ranks, told, strict=True)}

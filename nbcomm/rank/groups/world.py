@@ -270,13 +270,14 @@ class World(Generation):
     def _join_groups_of_others(self, order: FormGroups) -> None:
         """Take the place of a dead rank in the groups that it was in."""
         census = self._hold_census(order)
-        groups: dict[str, tuple[list[int], str]] = {}
+        groups: dict[str, tuple[str, str]] = {}
         for other in census.values():  # each knows only its own groups; others may have the same name
-            groups.update({name: made for name, made in other.named.items() if self.rank in made[0]})
+            groups.update({name: made for name, made in other.named.items() if self.rank in rank_lists.read(made[0])})
         process_groups.set_group_count(_count(census))
         known = {name for _, name, *_ in process_groups.known_groups()}
         for name in sorted(groups.keys() - known, key=_turn):
-            members, backend = groups[name]
+            ranks, backend = groups[name]
+            members = [*rank_lists.read(ranks)]
             if not without(census, name, members):
                 process_groups.join_group(name, members, backend, timedelta(seconds=order.timeout))
 
