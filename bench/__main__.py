@@ -8,7 +8,7 @@ import json
 import os
 from pathlib import Path
 
-from . import cells, collectives, completion, link, panel, recording, start, values
+from . import cells, collectives, completion, growth, link, panel, recording, start, values
 from .deadline import SECONDS, deadline
 from .rows import print_table
 
@@ -21,6 +21,7 @@ SUBJECTS = {
     "recording": recording,
     "panel": panel,
     "completion": completion,
+    "growth": growth,
 }
 
 

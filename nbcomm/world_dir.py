@@ -13,6 +13,7 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -30,7 +31,7 @@ HOME_VARIABLE = "NBCOMM_HOME"
 _TAIL, _LINE = 1 << 18, 4096
 """Bytes of a log that are read for its last lines, and characters of a line that are shown."""
 
-_LONGEST_SOCKET_NAME = len("/forkserver.sock")
+_LONGEST_SOCKET_NAME = len("/store9999.sock")
 _LONGEST_SOCKET_PATH = 100
 
 _ROOM = 1 << 16
@@ -39,21 +40,19 @@ _ROOM = 1 << 16
 LARGEST_FILE = 2 << 20
 """Bytes that a file of a world may need: the largest that every world has is a rank's page of the board."""
 
+_LEASE = 60.0
+"""Seconds that a world lives without a notebook, unless something else was written down."""
+
 _FULL = {errno.EFBIG, errno.ENOSPC, errno.EDQUOT}
 
 
 class LinkInfo(msgspec.Struct, frozen=True):
-    """What an engine needs to reach the notebook and to authenticate it.
-
-    Keys are CURVE keys in Z85 text. ``lease``: seconds without a message from the notebook after which the
-    world ends.
-    """
+    """What a node's agent needs to reach the notebook and to authenticate it; keys are CURVE keys in Z85 text."""
 
     address: str
     server_public: str
     client_public: str
     client_secret: str
-    lease: float
 
 
 class WorldInfo(msgspec.Struct, frozen=True):
@@ -93,6 +92,7 @@ class WorldDir:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._held: list[int] = []
 
     @classmethod
     def create(cls) -> WorldDir:
@@ -159,22 +159,22 @@ class WorldDir:
 
     @property
     def link_file(self) -> Path:
-        """The file in which the engines read how to reach the notebook."""
+        """The file in which the node's agent reads how to reach the notebook."""
         return self.path / "link.json"
 
     @property
     def link_socket(self) -> Path:
-        """The socket of the notebook's end of the links."""
+        """The socket of the notebook's end of the link."""
         return self.path / "link.sock"
 
     @property
-    def forkserver_socket(self) -> Path:
-        """The socket on which the fork server takes orders."""
-        return self.path / "forkserver.sock"
+    def agent_socket(self) -> Path:
+        """The socket on which the node's agent takes the connections of its ranks."""
+        return self.path / "agent.sock"
 
     @property
     def forkserver_log(self) -> Path:
-        """The file with what the fork server printed."""
+        """The file with what the fork server and the node's agent printed."""
         return self.path / "forkserver.log"
 
     def store_socket(self, generation: int) -> Path:
@@ -229,6 +229,72 @@ class WorldDir:
     def read_secret(self) -> bytes:
         """Read what `write_secret` wrote."""
         return (self.path / "link.secret").read_bytes()
+
+    def hold(self) -> bool:
+        """Claim the world for this process; return False if another one holds it. It ends with the process."""
+        import fcntl  # Windows has none
+
+        descriptor = os.open(self.path / "holder", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(descriptor)
+            return False
+        with suppress(OSError):  # the disk is full; it only says who holds it
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+        if not self._held:
+            os.register_at_fork(after_in_child=self.let_go)  # a child that outlives this process is no notebook
+        self._held.append(descriptor)
+        return True
+
+    def let_go(self) -> None:
+        """Give the claim of `hold` back."""
+        while self._held:
+            os.close(self._held.pop())
+
+    def holder(self) -> int:
+        """Return the process that held the world last; 0 if that is not known."""
+        try:
+            return int((self.path / "holder").read_text() or 0)
+        except (OSError, ValueError):
+            return 0
+
+    def next_epoch(self) -> int:
+        """Return a number for a new notebook, larger than those of all before it."""
+        file = self.path / "epoch"
+        epoch = time.time_ns()
+        with suppress(OSError, ValueError):
+            epoch = max(epoch, int(file.read_text()) + 1)  # the clock may have been set back
+        with suppress(OSError), private_file(file) as written:  # the disk is full: the clock alone must do
+            written.write(str(epoch).encode())
+        return epoch
+
+    def write_lease(self, seconds: float) -> None:
+        """Save how long the world lives without a notebook, for those who have to keep that after the fork server."""
+        with private_file(self.path / "lease") as file:
+            file.write(str(seconds).encode())
+
+    def read_lease(self) -> float:
+        """Read what `write_lease` wrote; a minute if it is not there yet."""
+        try:
+            return float((self.path / "lease").read_text())
+        except (OSError, ValueError):
+            return _LEASE
+
+    def write_children(self, known: bytes) -> None:
+        """Save which processes the fork server has started, for another fork server."""
+        with private_file(self.path / "children.json") as file:
+            file.write(known)
+
+    def read_children(self) -> bytes:
+        """Read what `write_children` wrote."""
+        return (self.path / "children.json").read_bytes()
+
+    def log_tail(self, rank: int, lines: int = 40) -> str:
+        """Return the end of a rank's log: what its engine logged, and what it last wrote to descriptor 2."""
+        parts = [tail(self.log(rank), lines), tail(self.captured(rank, "stderr"), lines)]
+        return "\n".join(part for part in parts if part.strip("\0\n ")) or "(nothing)"
 
     def write_world(self, info: WorldInfo) -> None:
         """Save what a later notebook needs to steer this world."""

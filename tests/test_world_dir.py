@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import stat
 import tempfile
 from collections.abc import Iterator
@@ -33,12 +34,80 @@ def test_nobody_else_can_enter_whatever_the_umask() -> None:
     before = os.umask(0)
     try:
         home = WorldDir.create()
-        home.write_link(LinkInfo("ipc://x", "a", "b", "c", 60.0))
+        home.write_link(LinkInfo("ipc://x", "a", "b", "c"))
     finally:
         os.umask(before)
     assert [_mode(path) for path in (home.path.parent, home.path, home.profile)] == [0o700] * 3
     assert _mode(home.link_file) == 0o600
-    assert home.read_link() == LinkInfo("ipc://x", "a", "b", "c", 60.0)
+    assert home.read_link() == LinkInfo("ipc://x", "a", "b", "c")
+
+
+def test_one_process_holds_a_world_until_it_lets_go() -> None:
+    home = WorldDir.create()
+    assert home.hold()
+    assert home.holder() == os.getpid()
+    other = WorldDir(home.path)
+    assert not other.hold()
+    home.let_go()
+    home.let_go()  # twice is no error
+    assert other.hold()
+    other.let_go()
+
+
+def test_a_claim_ends_with_its_process_and_not_with_a_fork_of_it() -> None:
+    home = WorldDir.create()
+    reading, writing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        os.write(writing, b"y" if home.hold() else b"n")
+        signal.pause()
+    assert os.read(reading, 1) == b"y"
+    assert not home.hold()
+    assert home.holder() == pid
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    assert home.hold()
+    child = os.fork()
+    if child == 0:
+        os.write(writing, b"c")  # it has let go of what it inherited
+        signal.pause()
+    assert os.read(reading, 1) == b"c"
+    home.let_go()
+    try:
+        assert WorldDir(home.path).hold()
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(reading)
+        os.close(writing)
+
+
+def test_each_notebook_has_a_larger_epoch_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = WorldDir.create()
+    first = home.next_epoch()
+    monkeypatch.setattr("time.time_ns", lambda: 5)  # it was set back
+    second = home.next_epoch()
+    assert second > first
+    (home.path / "epoch").write_text("nonsense")
+    assert home.next_epoch() == 5
+
+
+def test_an_epoch_is_had_without_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    home = WorldDir.create()
+    first = home.next_epoch()
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("nbcomm.world_dir.private_file", full)
+    assert home.next_epoch() > first
+
+
+def test_the_lease_is_a_minute_until_it_is_written_down() -> None:
+    home = WorldDir.create()
+    assert home.read_lease() == 60.0
+    home.write_lease(3.5)
+    assert home.read_lease() == 3.5
 
 
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])

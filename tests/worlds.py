@@ -15,11 +15,13 @@ import traceback
 from collections.abc import Callable, Iterator
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import cloudpickle
 import pytest
 
+from nbcomm.node.store import StoreServer
 from nbcomm.protocol import FormGroups, RankPlacement, rank_lists
 
 from .autopsy import OutOfTimeError
@@ -152,16 +154,24 @@ def worlds_of_a_module() -> Iterator[Worlds]:
 here: NbcommWorld | None = None
 """In the process of a rank: its membership in the world."""
 
+_store: StoreServer | None = None
+"""There, too: the store that it serves."""
+
 
 def form_order(
     rank: int, size: int, folder: str, generation: int = 1, *, absent: tuple[int, ...] = (), plain: str = ""
 ) -> FormGroups:
-    """What the notebook tells a rank to form a generation."""
+    """What the notebook tells a rank to form a generation. The lowest rank serves its store, as a node's agent does."""
+    global _store  # noqa: PLW0603 - one process is one rank
     place = RankPlacement(rank, size, rank, size, 0, 1, "cpu", "gloo", 1)
-    serving = min(set(range(size)) - set(absent))
-    store = f"{folder}/store{generation}"
+    path = f"{folder}/store{generation}"
+    if _store is not None:
+        _store.close()
+        _store = None
+    if rank == min(set(range(size)) - set(absent)):
+        _store = StoreServer(Path(path))
     gone, board = rank_lists.written(absent), f"{folder}/board"
-    return FormGroups(0, place, store, rank == serving, generation, "127.0.0.1", 1, 60.0, board, gone, plain=plain)
+    return FormGroups(0, place, path, generation, "127.0.0.1", 1, 60.0, board, gone, plain=plain)
 
 
 def _rank(rank: int, size: int, folder: str, pipe: Connection, plain: str, environment: dict[str, str]) -> None:

@@ -1,19 +1,29 @@
-"""Discovery of this user's live worlds on this machine, by their directories and their fork servers' answers."""
+"""Discovery of this user's live worlds on this machine, by their directories and the answers of their agents."""
 
 from __future__ import annotations
 
 import os
+import select
 import socket
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
 
-from ..node.forkserver_protocol import Report, WorldStatus
+from ..node.rank_ends import STATUS
+from ..protocol import NodeStatus
+from ..protocol.codec import decode_status
+from ..protocol.framing import ASK, FramedSocket
 from ..world_dir import WorldDir, WorldInfo
 
 _PATIENCE = 2.0
-"""Seconds that a fork server has to answer; only imports can keep it busy for as long."""
+"""Seconds that an agent has to answer."""
+
+_REPLACED = 0.5
+"""Seconds in which an agent that has ended just now is replaced; else the world has ended, too."""
+
+_TICK = 0.05
 
 
 @dataclass(frozen=True)
@@ -47,17 +57,25 @@ def find_worlds() -> list[FoundWorld]:
     return sorted(found, key=lambda world: -world.info.started)
 
 
-def _ask(home: WorldDir) -> WorldStatus:
+def _ask(home: WorldDir) -> NodeStatus:
+    deadline = time.monotonic() + _REPLACED
+    while True:
+        try:
+            return _ask_once(home)
+        except (ConnectionError, EOFError):
+            if time.monotonic() > deadline or not home.path.exists():
+                raise ConnectionError("The node's agent does not answer.") from None
+            time.sleep(_TICK)
+
+
+def _ask_once(home: WorldDir) -> NodeStatus:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(_PATIENCE)
-        connection.connect(os.fspath(home.forkserver_socket))
-        said = b""
-        while b"\n" not in said:
-            data = connection.recv(4096)
-            if not data:
-                raise ConnectionError("The fork server has hung up.")
-            said += data
-    status = msgspec.json.decode(said.split(b"\n")[0], type=Report)
-    if not isinstance(status, WorldStatus):
-        raise msgspec.DecodeError("This is no fork server of this version.")
-    return status
+        connection.connect(os.fspath(home.agent_socket))
+        framed = FramedSocket(connection)
+        framed.send([STATUS], ASK)
+        deadline = time.monotonic() + _PATIENCE
+        while time.monotonic() < deadline:
+            select.select([connection], [], [], max(0.0, deadline - time.monotonic()))
+            for _, (frame,) in framed.receive() or []:
+                return decode_status(bytes(frame))
+        raise TimeoutError

@@ -9,19 +9,15 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import psutil
 from ipyparallel.cluster import launcher as ipp
 
 from ..errors import StartError
 from ..node.exit_status import how_it_ended
-from ..node.forkserver_protocol import Start, wired
 from ..world_dir import HOME_VARIABLE, tail
-from .forkserver_client import ForkServerClient
-from .working_folder import to_start_in
+from .node_client import NodeClient
 
 _ENGINE = [
     "--IPEngine.enable_nanny=False",  # the fork server reaps, and signals go to the process itself
@@ -33,21 +29,17 @@ _ENGINE = [
 class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipyparallel has no types
     """The base of the two launchers: the process is the fork server's child, not ours."""
 
-    client: ForkServerClient
+    client: NodeClient
     what: str
 
     def start(self) -> None:
         """Let the fork server start the process."""
         environment = {**os.environ, **self.get_env(), HOME_VARIABLE: str(self.client.home.path)}
-        environment = {wired(name): wired(value) for name, value in environment.items()}
-        folder = wired(to_start_in(self.client.home))
-        order = Start(self._key, self.what, self._argv(), environment, folder, self.output_file)
         loop = self.loop
         self._ended = asyncio.Event()
-        self.client.watch(self._key, lambda status: loop.add_callback(self._has_ended, status))
-        self.pid = self.client.start(order)
-        with suppress(psutil.NoSuchProcess):  # it ended at once; the fork server reports how
-            self.process = psutil.Process(self.pid)
+        process = self.client.start(self._key, self.what, self._argv(), environment=environment, log=self.output_file)
+        self.pid = process.pid
+        self.client.watch(process, lambda status: loop.add_callback(self._has_ended, status))
         self.notify_start(self.pid)
 
     @property
@@ -67,8 +59,7 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
 
     def signal(self, sig: int) -> None:
         """Signal the process, if it still exists."""
-        with suppress(ProcessLookupError):
-            os.kill(self.pid, sig)
+        self.client.signal(self._key, sig)
 
     async def stop(self) -> None:
         """Kill the process; all that it leaves is in the world's directory."""
@@ -145,7 +136,7 @@ class ForkedEngineSet(ipp.LocalEngineSetLauncher):  # type: ignore[misc]
 
 
 def launchers_for(
-    client: ForkServerClient,
+    client: NodeClient,
 ) -> tuple[type[ForkedController], type[ForkedEngineSet], type[ForkedEngine]]:
     """Make launcher classes that use one fork server; ipyparallel creates launchers from classes only."""
     controller = type("ForkedController", (ForkedController,), {"client": client})

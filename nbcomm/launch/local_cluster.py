@@ -20,8 +20,8 @@ import zmq
 from ..errors import Interrupted
 from ..threads import keep
 from ..world_dir import private_file
-from .forkserver_client import ForkServerClient
 from .ipyparallel_launchers import launchers_for
+from .node_client import NodeClient
 from .working_folder import to_start_in
 
 _HEARTBEAT = 100
@@ -61,12 +61,12 @@ class LocalCluster:
     """The processes of a world on this machine.
 
     Args:
-        forkserver: the fork server that starts them.
+        node: starts them.
         running: whether they run already, started by another notebook.
     """
 
-    def __init__(self, forkserver: ForkServerClient, *, running: bool = False) -> None:
-        self._home = forkserver.home
+    def __init__(self, node: NodeClient, *, running: bool = False) -> None:
+        self._home = node.home
         self._log = logging.getLogger("nbcomm.ipyparallel")
         self._log.setLevel(logging.ERROR)
         self._loop = asyncio.new_event_loop()
@@ -74,18 +74,14 @@ class LocalCluster:
         self._client: Any = None
         self._cluster: Any = None
         self._environment: dict[str, str] = {}
-        self.use(forkserver)
+        self._node = node
+        self._controller, self._engines, self._engine = launchers_for(node)
         if not running:
             self._cluster = self._do(self._make(ipyparallel.Cluster))
 
     def _run(self) -> None:
         self._loop.run_forever()
         self._loop.close()  # it holds three descriptors
-
-    def use(self, forkserver: ForkServerClient) -> None:
-        """Start all further processes by this fork server."""
-        self._forkserver = forkserver
-        self._controller, self._engines, self._engine = launchers_for(forkserver)
 
     async def _make(self, cluster: Any) -> Any:
         return cluster(
@@ -109,7 +105,7 @@ class LocalCluster:
         except KeyboardInterrupt:
             deadline = time.monotonic() + _GRACE
             while not wait([future], _TICK).done and time.monotonic() < deadline:
-                self._forkserver.give_up()  # repeatedly, because it may begin to wait only now
+                self._node.give_up()  # repeatedly, because it may begin to wait only now
             raise
         return future.result()
 

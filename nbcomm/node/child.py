@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import importlib
 import os
 import signal
@@ -13,13 +12,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import NoReturn
 
-from . import oom
-from .forkserver_protocol import Start, unwired
+from ..protocol import Start
+from ..protocol.nodes import unwired
+from . import oom, parenthood
 
 MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.controller"}
 """The modules that can be started: their ``main`` is called, or they are run with ``-m``."""
-
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def become(order: Start, let_go: Callable[[], None]) -> NoReturn:
@@ -39,8 +37,8 @@ def become(order: Start, let_go: Callable[[], None]) -> NoReturn:
         if order.what == "controller":
             os.umask(0o077)  # it writes files of its own; a rank's files are the user's
             # Nothing else would end it, or its heart monitor, which is its fork; an engine ends itself.
-            _die_with_parent()
-            os.register_at_fork(after_in_child=_die_with_parent)
+            parenthood.die_with_parent()
+            os.register_at_fork(after_in_child=parenthood.die_with_parent)
         if order.what == "engine":
             oom.offer()
         _take_log(order.log)
@@ -79,11 +77,6 @@ def spawn(order: Start) -> subprocess.Popen[bytes]:
             start_new_session=True,
             umask=0o077 if order.what == "controller" else -1,
         )
-
-
-def _die_with_parent() -> None:
-    """Let the system kill this process when its parent dies."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def _open_log(path: str) -> int:

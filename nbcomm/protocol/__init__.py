@@ -1,6 +1,6 @@
-"""The protocol of the link between the notebook and a rank: messages, their encoding, and pickled values.
+"""The protocol of the link between the notebook, the nodes' agents and the ranks: messages, and how they travel.
 
-A message is one ZMQ multipart: the encoded struct first, then its raw buffers (for example the tensors of a `Push`),
+A message is a list of frames: the encoded struct first, then its raw buffers (for example the tensors of a `Push`),
 which are never copied into the struct.
 """
 
@@ -8,9 +8,30 @@ from __future__ import annotations
 
 from .collectives import CallRecord, CollectiveState, MessageCount, PendingCall
 from .common import Failure, Payload, RankPlacement
+from .nodes import (
+    Claim,
+    Exited,
+    Failed,
+    ForkServerEnded,
+    Left,
+    LogTail,
+    Look,
+    NodeHello,
+    NodeStatus,
+    Obeyed,
+    Order,
+    ReadLog,
+    Ready,
+    Report,
+    ServeStore,
+    Shutdown,
+    Signal,
+    Start,
+    Started,
+    Unwatched,
+)
 from .output import LIVE, Clear, CommFromRank, Display, Item, Result, Text
 from .reports import (
-    Attached,
     Done,
     FromRank,
     Hello,
@@ -19,7 +40,6 @@ from .reports import (
     IntrospectReply,
     Mismatch,
     Output,
-    Resume,
     StatusReply,
 )
 from .requests import (
@@ -29,6 +49,7 @@ from .requests import (
     CompareVariable,
     DescribeVariables,
     FormGroups,
+    Greet,
     InputReply,
     Interrupt,
     IntrospectRequest,
@@ -45,9 +66,9 @@ from .requests import (
 __all__ = [
     "LIVE",
     "Abort",
-    "Attached",
     "Call",
     "CallRecord",
+    "Claim",
     "Clear",
     "CollectiveState",
     "CommFromRank",
@@ -56,9 +77,13 @@ __all__ = [
     "DescribeVariables",
     "Display",
     "Done",
+    "Exited",
+    "Failed",
     "Failure",
+    "ForkServerEnded",
     "FormGroups",
     "FromRank",
+    "Greet",
     "Hello",
     "InputCancelled",
     "InputReply",
@@ -67,22 +92,37 @@ __all__ = [
     "IntrospectReply",
     "IntrospectRequest",
     "Item",
+    "Left",
+    "LogTail",
+    "Look",
     "MainLoopRequest",
     "MessageCount",
     "Mismatch",
+    "NodeHello",
+    "NodeStatus",
+    "Obeyed",
+    "Order",
     "Output",
     "Payload",
     "PendingCall",
     "Pull",
     "Push",
     "RankPlacement",
+    "ReadLog",
+    "Ready",
+    "Report",
     "Result",
-    "Resume",
     "Run",
     "SendVariable",
+    "ServeStore",
+    "Shutdown",
+    "Signal",
+    "Start",
+    "Started",
     "StatusReply",
     "StatusRequest",
     "Stop",
     "Text",
     "ToRank",
+    "Unwatched",
 ]

@@ -10,29 +10,29 @@ from .output import Item
 
 
 class Hello(Message):
-    """The agent is connected. ``gpus`` is the number of CUDA devices that the process sees."""
+    """The rank is connected; it has no number in the stream, and says how far the rank has heard the notebook.
+
+    Attributes:
+        rank: which it is.
+        pid: its process.
+        host: the name of its machine.
+        gpus: the number of CUDA devices that the process sees.
+        torch: the version.
+        attached: whether the engine's shell is ready to run cells.
+        run: the last cell about which a notebook may lack messages, which are repeated next; 0 if there is none.
+        ranks: all ranks that run it, as `rank_lists` writes them.
+        asks: whether the rank wants a `Greet`.
+    """
 
     rank: int
     pid: int
     host: str
     gpus: int
     torch: str
-
-
-class Attached(Message):
-    """The engine's shell is ready to run cells."""
-
-    rank: int
-
-
-class Resume(Message):
-    """The rank is connected to a notebook that did not send it ``run``; its messages about ``run`` are repeated next.
-
-    ``ranks`` are all ranks that run it, as `rank_lists` writes them.
-    """
-
-    run: int
-    ranks: str
+    attached: bool = False
+    run: int = 0
+    ranks: str = ""
+    asks: bool = True
 
 
 class Output(Message):
@@ -130,6 +130,4 @@ class StatusReply(Message):
     pss: bool = False
 
 
-FromRank = (
-    Hello | Attached | Resume | Output | Done | Mismatch | IntrospectReply | StatusReply | InputRequest | InputCancelled
-)
+FromRank = Hello | Output | Done | Mismatch | IntrospectReply | StatusReply | InputRequest | InputCancelled

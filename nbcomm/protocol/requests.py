@@ -14,7 +14,6 @@ class FormGroups(Message):
         id: the request's id.
         place: the place of this rank.
         store: the socket of the rendezvous, new for each generation.
-        serves: whether this rank serves the store.
         generation: the number of the generation, from 1.
         master_addr: for libraries that read MASTER_ADDR; so is ``master_port``.
         timeout: seconds that a collective may take.
@@ -27,7 +26,6 @@ class FormGroups(Message):
     id: int
     place: RankPlacement
     store: str
-    serves: bool
     generation: int
     master_addr: str
     master_port: int
@@ -164,14 +162,21 @@ class Abort(Message):
 
 
 class StatusRequest(Message):
-    """Answer with a `StatusReply`. Like any message, this renews the lease.
+    """Answer with a `StatusReply`; both have no number in the stream.
 
-    ``seen``: all messages about requests up to this id have arrived; a later notebook does not need them.
     ``question``: the answer returns it, so that an answer to an earlier question is not mistaken for this one.
     """
 
-    seen: int = 0
     question: int = 0
+
+
+class Greet(Message):
+    """Send again what this notebook has not heard, as the header says; it has no number in the stream.
+
+    ``asks``: say `Hello`, so that the notebook learns what the rank has not heard.
+    """
+
+    asks: bool = False
 
 
 class Stop(Message):
@@ -181,4 +186,6 @@ class Stop(Message):
 MainLoopRequest = FormGroups | Run | Push | Pull | Call | DescribeVariables | SendVariable | CompareVariable
 """The requests that the main loop handles one after the other, and answers with a `Done`."""
 
-ToRank = MainLoopRequest | IntrospectRequest | Interrupt | Abort | StatusRequest | Stop | InputReply | CommToRank
+ToRank = (
+    MainLoopRequest | IntrospectRequest | Interrupt | Abort | StatusRequest | Greet | Stop | InputReply | CommToRank
+)

@@ -1,4 +1,4 @@
-"""The process of a rank: an ipyparallel engine with nbcomm's agent in it.
+"""The process of a rank: an ipyparallel engine with nbcomm's link in it.
 
 Started by the fork server in a forked child (`main`), or as ``python -m nbcomm.rank.engine`` where
 processes cannot be forked.
@@ -42,16 +42,16 @@ progress_bars.watch_imports()
 class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
     """An ipyparallel engine whose id is its rank and whose cells come over nbcomm's link."""
 
-    agent: RankLink
+    rank_link: RankLink
 
     def initialize(self, argv: list[str] | None = None) -> None:
-        """Start the agent at once: it says hello while the engine is still registering."""
+        """Start the link at once: it says hello while the engine is still registering."""
         super().initialize(argv)
         self.log.addFilter(_is_news)
-        self.agent = RankLink(self.id, WorldDir(os.environ[HOME_VARIABLE]))
+        self.rank_link = RankLink(self.id, WorldDir(os.environ[HOME_VARIABLE]))
 
     def init_signal(self) -> None:
-        """Handle SIGTERM as ipyparallel does; SIGINT is the cell runner's, set when the agent attaches."""
+        """Handle SIGTERM as ipyparallel does; SIGINT is the cell runner's, set when the link attaches."""
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.signal(signal.SIGTERM, self._signal_stop)
 
@@ -61,7 +61,7 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
             # watchfd would take descriptors 1 and 2, which belong to the capture.
             own = self.out_stream_factory(self.session, iopub_socket, name, watchfd=False)
             own.topic = f"engine.{self.id}.{name}".encode()
-            setattr(sys, name, self.agent.capture.stream(name, own))
+            setattr(sys, name, self.rank_link.capture.stream(name, own))
         hook = self.display_hook_factory(self.session, iopub_socket)
         hook.topic = f"engine.{self.id}.execute_result".encode()
         sys.displayhook = hook
@@ -82,13 +82,13 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
             del self.session.send
 
     async def complete_registration(self, *args: Any) -> None:
-        """Register as any engine does, then hand the shell to the agent."""
+        """Register as any engine does, then hand the shell to the link."""
         await super().complete_registration(*args)
         for prompt in ("ps1", "ps2", "ps3"):
             # A rank is an ordinary program, as under torchrun, and no interactive prompt: libraries that look for one
             # (Lightning Fabric, to refuse strategies that would start processes) must not find one.
             vars(sys).pop(prompt, None)
-        self.agent.attach(self.kernel.shell, self.loop.asyncio_loop)
+        self.rank_link.attach(self.kernel.shell, self.loop.asyncio_loop)
 
 
 def _is_news(record: logging.LogRecord) -> bool:

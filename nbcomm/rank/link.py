@@ -1,7 +1,7 @@
 """The rank's end of the link: a daemon thread that answers while the main thread is busy.
 
-Two threads share the work. The agent's thread owns the socket: it answers probes, interrupts the main
-thread, ends the process, and sends whatever is waiting. What must run user code or torch (cells, push,
+Two threads share the work. The link's thread owns the connection to the node's agent: it answers probes, interrupts the
+main thread, ends the process, and sends whatever is waiting. What must run user code or torch (cells, push,
 pull, forming the group) goes to the main thread: see `main_loop`.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import secrets
 import socket
 import threading
 import time
@@ -18,17 +19,15 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-import zmq
-from zmq.utils.monitor import parse_monitor_message
 
 from .. import errors
 from ..faults import Faults, failure, trace
 from ..protocol import (
     Abort,
-    Attached,
     CommToRank,
     Done,
     FromRank,
+    Greet,
     Hello,
     InputReply,
     Interrupt,
@@ -39,11 +38,15 @@ from ..protocol import (
     StatusReply,
     StatusRequest,
     Stop,
+    Text,
     ToRank,
 )
-from ..protocol.codec import decode_to_rank, encode
+from ..protocol.codec import decode_header, decode_to_rank, encode, to_frames
+from ..protocol.framing import ANSWER, OTHER
+from ..protocol.streams import Frames, Header, Outgoing, RankStream
 from ..threads import keep
-from ..world_dir import LinkInfo, WorldDir
+from ..world_dir import WorldDir
+from .agent_end import AgentEnd
 from .cells import debugger, script_runner
 from .cells.completer import Insight
 from .cells.completion_thread import CompletionThread
@@ -58,7 +61,6 @@ from .output import progress_bars
 from .output.capture import Capture, follow_threads, route_displays
 from .output.widget_comms import Comms
 from .process_memory import Footprint
-from .replay import Replay
 from .termination import Termination
 
 _TRIES = 5
@@ -69,6 +71,13 @@ _FLUSH_BUSY = 50
 
 _FLUSH_IDLE = 250
 """The same between cells, when only background threads can print."""
+
+_MOST = 64 << 20
+"""Bytes of a cell's output that are kept for another notebook."""
+
+
+def _gap(run: int) -> Frames:
+    return [encode(Output(run, [Text("stderr", "(earlier output is not kept)\n")]))]
 
 
 class RankLink:
@@ -84,11 +93,11 @@ class RankLink:
         self.home = home
         self.world = World(self._send, self._scope)
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
-        self._info = home.read_link()
         self._main_thread = MainThreadState()
-        self._outbox: deque[list[Any]] = deque()
-        self._connected = False
-        self._history = Replay()
+        self._stream = RankStream(secrets.randbits(62) + 1, Outgoing(_MOST, _gap))
+        self._words: deque[FromRank] = deque()  # messages without a number
+        self._greeted = False  # on this connection
+        self._cell: tuple[int, str] = (0, "")
         self._faults = Faults(lambda: home.add_to_log(rank, trace()))
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
         self._main_loop: MainLoop | None = None
@@ -108,9 +117,10 @@ class RankLink:
             Stop: lambda _: os._exit(0),
         }
         self._wake, self._woken = socket.socketpair()
-        self._wake.setblocking(False)  # noqa: FBT003 - positional only
+        for end in (self._wake, self._woken):
+            end.setblocking(False)  # noqa: FBT003 - positional only
         # A rank that cannot be reached must not live on unnoticed.
-        keep("nbcomm-agent", self._serve_link, self._faults, again=_TRIES, lost=lambda _: os._exit(70))
+        keep("nbcomm-link", self._serve_link, self._faults, again=_TRIES, lost=lambda _: os._exit(70))
 
     def _scope(self) -> dict[str, Any] | None:
         """Return the user's variables: a frame whose globals they are is a line of the user's."""
@@ -135,19 +145,28 @@ class RankLink:
         progress_bars.of_cells(self.capture)
         comms = Comms(self.capture, getattr(shell, "kernel", None))
         comms.install()
-        parts = Parts(self.rank, self.home, self.world, self.capture, self._history, self._send_output, self._faults)
+        parts = Parts(self.rank, self.home, self.world, self.capture, self._begin_cell, self._send_output, self._faults)
         main_loop = MainLoop(shell, runner, comms, parts, self._main_thread)
         main_loop.begin(loop)
-        self._main_loop = main_loop  # from now on the agent's thread hands requests over to it
-        self._send(Attached(self.rank))
+        self._main_loop = main_loop  # from now on the link's thread hands requests over to it
+        self._tell(self._hello(asks=False))
 
     # ── sending, from either thread ─────────────────────────────────────────────────────────────────
 
-    def _send(self, message: FromRank, buffers: Sequence[Any] = ()) -> list[Any]:
-        frames = [encode(message), *buffers]
-        self._outbox.append(frames)
+    def _send(self, message: FromRank, buffers: Sequence[Any] = (), run: int = 0) -> None:
+        """Send a message exactly once; a later notebook needs it, too, if it is about a cell."""
+        answers, output = isinstance(message, Done), isinstance(message, Output)
+        self._stream.out.add(to_frames(message, buffers), run, output=output, asks=answers)
         self._rouse()
-        return frames
+
+    def _tell(self, message: Hello | StatusReply) -> None:
+        """Send a message that may be lost."""
+        self._words.append(message)
+        self._rouse()
+
+    def _begin_cell(self, run: int, ranks: str) -> None:
+        """Note a cell that begins, for a notebook that may come meanwhile."""
+        self._cell = run, ranks
 
     def _rouse(self) -> None:
         with suppress(BlockingIOError):  # many wake-ups are already pending
@@ -159,7 +178,7 @@ class RankLink:
             notes: list[str] = []
             with self._faults.beside("some of its output is lost", notes.append):
                 for run, items in self.capture.take(end=end):
-                    self._history.add(self._send(Output(run, items)))
+                    self._send(Output(run, items), run=max(run, 0))  # a callback's run is below 0
             for question in questions:
                 self._send(question)
             if then is not None:
@@ -167,46 +186,36 @@ class RankLink:
 
     def _send_answer(self, done: Done, buffers: Sequence[Any], notes: list[str]) -> None:
         """Send an answer that the notebook waits for; if it cannot be sent, send that the request failed."""
+        run = done.id if done.id == self._cell[0] else 0
         try:
-            frames = self._send(msgspec.structs.replace(done, notes=[*done.notes, *notes]), buffers)
+            self._send(msgspec.structs.replace(done, notes=[*done.notes, *notes]), buffers, run)
         except Exception as error:  # noqa: BLE001 - what cannot be encoded may raise anything
             self._faults.log("an answer could not be sent", error)
-            frames = self._send(Done(done.id, done.seconds, failure(self.rank, error), broken=True))
-        self._history.add(frames, last=True)
+            self._send(Done(done.id, done.seconds, failure(self.rank, error), broken=True), run=run)
 
-    # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
+    # ── the link's thread ───────────────────────────────────────────────────────────────────────────
 
     def _serve_link(self) -> None:
-        context = zmq.Context()
+        end = AgentEnd(self.home.agent_socket, self._woken)
         try:
-            self._serve(context)
-        finally:  # it failed: the next try has sockets of its own
-            context.destroy(linger=0)
+            self._serve(end)
+        finally:  # it failed: the next try has a connection of its own
+            end.close()
 
-    def _serve(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        link = context.socket(zmq.DEALER)
-        _configure(link, self._info, self.rank)
-        monitor = link.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        self._connected = False
-        link.connect(self._info.address)
-        poller = zmq.Poller()
-        for source in (link, self._woken, monitor):
-            poller.register(source, zmq.POLLIN)
-        heard = time.monotonic()
+    def _serve(self, end: AgentEnd) -> None:
+        alone_since = time.monotonic()
         while True:
             busy = self._main_thread.running is not None
-            ready = dict(poller.poll(_FLUSH_BUSY if busy else _FLUSH_IDLE))
-            if self._woken.fileno() in ready:
-                self._woken.recv(4096)
-            if monitor in ready and self._is_connected_anew(monitor):
-                heard = time.monotonic()
-                self._introduce()
-            if link in ready:
-                heard = time.monotonic()
-                self._receive(link)
-            elif os.getppid() != self._parent and time.monotonic() - heard > self._info.lease:
-                # The fork server keeps the lease; without it, each rank does. A notebook's process that exists but is
-                # busy sends nothing either, so silence alone is no reason to end.
+            end.wait(_FLUSH_BUSY if busy else _FLUSH_IDLE)
+            if end.connect():
+                self._greeted = False
+                self._tell(self._hello())
+            if end.connected:
+                alone_since = time.monotonic()
+                for _, frames in end.receive():
+                    self._hear(frames)
+            elif os.getppid() != self._parent and time.monotonic() - alone_since > self.home.read_lease():
+                # The fork server keeps the lease; without it, the agent; without both, each rank does.
                 self.home.remove()
                 os._exit(0)
             with self._faults.beside("an interrupt could not be passed on"):
@@ -217,58 +226,69 @@ class RankLink:
             if not self._sending.locked():  # otherwise the main thread is sending: it will send everything
                 with self._faults.beside("output could not be sent"):
                     self._send_output()
-            self._empty_outbox(link)
+            self._pass_on(end)
 
-    def _empty_outbox(self, link: zmq.Socket[bytes]) -> None:
-        try:
-            while self._outbox:
-                link.send_multipart(self._outbox[0], zmq.NOBLOCK, copy=False)
-                self._outbox.popleft()
-        except zmq.Again:  # a connection that has just been made may also refuse for a moment: then it waits
-            if not self._connected:  # `_introduce` repeats to the next notebook what it has missed
-                self._outbox.clear()
+    def _pass_on(self, end: AgentEnd) -> None:
+        """Give the agent what is to be sent."""
+        greeted = self._greeted and end.connected
+        self._stream.out.live = greeted
+        if greeted:
+            for sent in self._stream.out.take():
+                end.send([encode(self._stream.header(sent)), *sent.frames], ANSWER if sent.asks else OTHER)
+        while self._words:
+            message = self._words.popleft()
+            if end.connected:
+                kind = ANSWER if isinstance(message, StatusReply) else OTHER
+                end.send([encode(self._stream.header()), encode(message)], kind)
 
-    def _is_connected_anew(self, monitor: zmq.Socket[bytes]) -> bool:
-        self._connected = parse_monitor_message(monitor.recv_multipart())["event"] != zmq.EVENT_DISCONNECTED
-        return self._connected
+    def _hear(self, frames: Sequence[Any]) -> None:
+        """Take a message, if it is the next one in the stream."""
+        header: Header | None = None
+        message: ToRank | None = None
+        with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError, IndexError):
+            header = decode_header(frames[0])
+            message = decode_to_rank(frames[1])  # a newer notebook may have messages unknown to this version
+        if header is None:
+            return
+        is_new, lacked = self._stream.is_new(header), self._stream.lacking
+        if is_new:
+            self._meet()
+        if isinstance(message, Greet):
+            self._greeted = self._stream.greet(header) or self._greeted
+            if message.asks or not self._greeted:
+                self._tell(self._hello(asks=not self._greeted))
+            return
+        accepted = self._stream.accepts(header)
+        if is_new:
+            self._tell(self._hello())
+        elif self._stream.lacking and not (lacked and header.number):
+            self._tell(self._hello(asks=False))
+        if accepted and message is not None:
+            self._take(message, frames[2:])
 
-    def _introduce(self) -> None:
-        """Introduce this rank to a newly connected notebook, and repeat what that has missed."""
-        with self._sending:
-            self._outbox.clear()
-            self._send(self._hello())
-            if self._main_loop is not None:
-                self._send(Attached(self.rank))
-                self._main_loop.tell_again()
-            self._outbox.extend(self._history.replay())
-            for asking in self._asker.open() if self._asker is not None else ():
-                self._send(asking)
+    def _meet(self) -> None:
+        """Tell a notebook that is new here what only the one before it knew."""
+        self._greeted = False
+        if self._main_loop is not None:
+            self._main_loop.tell_again()
+        for asking in self._asker.open() if self._asker is not None else ():
+            self._send(asking)
         looks = self._main_thread.looks
         if looks is not None and looks == self._main_thread.running:  # the notebook that asked has gone
             self._termination = Termination(looks, self.world.generation)
 
-    def _receive(self, link: zmq.Socket[bytes]) -> None:
-        while True:
-            try:
-                body, *frames = link.recv_multipart(zmq.NOBLOCK, copy=False)
-            except zmq.Again:
-                return
-            message = None
-            with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError):
-                message = decode_to_rank(body.buffer)
-            if message is None:
-                continue  # CURVE let only the notebook in; a newer one may have messages unknown to this version
+    def _take(self, message: ToRank, frames: Sequence[Any]) -> None:
+        if isinstance(message, MainLoopRequest):
+            self._main_thread.heard = message.id
+        try:
+            self._dispatch(message, frames)
+        except Exception as error:  # noqa: BLE001 - no message is worth the rank's variables
+            self._faults.log(f"a {type(message).__name__} failed", error)
             if isinstance(message, MainLoopRequest):
-                self._main_thread.heard = message.id
-            try:
-                self._dispatch(message, frames)
-            except Exception as error:  # noqa: BLE001 - no message is worth the rank's variables
-                self._faults.log(f"a {type(message).__name__} failed", error)
-                if isinstance(message, MainLoopRequest):
-                    self._send(Done(message.id, failure=failure(self.rank, error)))
-                elif isinstance(message, InputReply):  # the typed text is lost, and the cell waits for it
-                    reason = errors.InternalError(failure(self.rank, error).message)
-                    self._termination = Termination(message.run, 0, reason)
+                self._send(Done(message.id, failure=failure(self.rank, error)))
+            elif isinstance(message, InputReply):  # the typed text is lost, and the cell waits for it
+                reason = errors.InternalError(failure(self.rank, error).message)
+                self._termination = Termination(message.run, 0, reason)
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
         if not isinstance(message, MainLoopRequest | CommToRank):
@@ -283,9 +303,7 @@ class RankLink:
             self._waiting.append((message, frames))
 
     def _hear_probe(self, message: StatusRequest) -> None:
-        with self._faults.beside("what the notebook has heard could not be forgotten"):
-            self._history.seen(message.seen)
-        self._send(self._snapshot(message.question))
+        self._tell(self._snapshot(message.question))
 
     def _hear_question(self, message: IntrospectRequest) -> None:
         if self._assistant is not None:
@@ -315,7 +333,7 @@ class RankLink:
         """End the request that is to end, as far as is due now; forget that when it is over."""
         main_thread, main_loop = self._main_thread, self._main_loop
         # Its answer must say whether that broke the groups, and no signal may hit the next request. To settle an end
-        # may run a user's `__repr__`, for as long as it likes: the agent waits for nobody, and looks again.
+        # may run a user's `__repr__`, for as long as it likes: the link waits for nobody, and looks again.
         if not main_thread.closing.acquire(blocking=False):
             return
         try:
@@ -334,11 +352,15 @@ class RankLink:
         finally:
             main_thread.closing.release()
 
-    def _hello(self) -> Hello:
+    def _hello(self, *, asks: bool = True) -> Hello:
         import torch
 
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        return Hello(self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__))
+        run, ranks = self._cell if self._cell[0] > self._stream.settled else (0, "")
+        attached = self._main_loop is not None
+        return Hello(
+            self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__), attached, run, ranks, asks
+        )
 
     def _snapshot(self, question: int) -> StatusReply:
         used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
@@ -362,16 +384,3 @@ class RankLink:
             main_thread.answered,
             pss,
         )
-
-
-def _configure(link: zmq.Socket[bytes], info: LinkInfo, rank: int) -> None:
-    link.setsockopt(zmq.ROUTING_ID, b"rank%d" % rank)
-    link.setsockopt_string(zmq.CURVE_SERVERKEY, info.server_public)
-    link.setsockopt_string(zmq.CURVE_PUBLICKEY, info.client_public)
-    link.setsockopt_string(zmq.CURVE_SECRETKEY, info.client_secret)
-    link.setsockopt(zmq.LINGER, 0)
-    link.setsockopt(zmq.SNDHWM, 0)  # nothing that a cell prints is dropped
-    link.setsockopt(zmq.RCVHWM, 0)
-    link.setsockopt(zmq.IMMEDIATE, 1)  # what no notebook can receive is kept here, and not sent twice
-    link.setsockopt(zmq.RECONNECT_IVL, 50)
-    link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)

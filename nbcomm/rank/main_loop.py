@@ -11,7 +11,7 @@ import os
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
@@ -46,7 +46,6 @@ from .collectives import call_site
 from .groups.world import World
 from .output.capture import Capture
 from .output.widget_comms import Comms
-from .replay import Replay
 from .variables import answers
 
 CALLBACK = -1
@@ -60,7 +59,7 @@ _REPLACED = (
 
 @dataclass
 class MainThreadState:
-    """The state of the main thread; the agent's thread reads it.
+    """The state of the main thread; the link's thread reads it.
 
     Attributes:
         state: "starting", "idle", "running", "interrupted" or "failed".
@@ -102,7 +101,7 @@ class Parts:
         home: the world's directory.
         world: its process group.
         capture: what its cells show.
-        history: what another notebook would have to be sent.
+        begin_cell: notes a cell that begins, and all ranks that run it.
         send_output: sends pending output, and an answer after it.
         faults: takes errors beside the work.
     """
@@ -111,7 +110,7 @@ class Parts:
     home: WorldDir
     world: World
     capture: Capture
-    history: Replay
+    begin_cell: Callable[[int, str], None]
     send_output: _SendOutput
     faults: Faults
 
@@ -148,7 +147,7 @@ class MainLoop:
         self._loop = loop
         self._work = asyncio.ensure_future(self._serve())
 
-    # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
+    # ── the link's thread ──────────────────────────────────────────────────────────────────────────
 
     def put(self, message: MainLoopRequest | CommToRank, frames: Sequence[Any]) -> None:
         """Queue a message for the main thread, after all earlier ones."""
@@ -160,7 +159,7 @@ class MainLoop:
             self._hand_over((message, frames))
 
     def tell_again(self) -> None:
-        """Make the widgets known to another notebook; agent's thread."""
+        """Make the widgets known to another notebook; link's thread."""
         self._hand_over((None, ()))
 
     def _hand_over(self, order: _Order) -> None:
@@ -221,13 +220,13 @@ class MainLoop:
             self._parts.send_output()
 
     async def _handle(self, message: MainLoopRequest, frames: Sequence[Any]) -> None:
-        """Do one request and answer it; while its end is settled, the agent's thread cannot end it.
+        """Do one request and answer it; while its end is settled, the link's thread cannot end it.
 
         ::
 
-            main thread                                         agent's thread, while the request is to end
+            main thread                                         link's thread, while the request is to end
             _outcome: cells, values, groups                     _terminate: interrupt it, or abort what it waits for
-            takes `closing`; waits if the agent has it
+            takes `closing`; waits if the link has it
               running = None; are the groups broken?            _terminate: `closing` is taken, look again later
             gives `closing` back, sends the Done                _terminate: another one runs, or none: forget it
         """
@@ -331,7 +330,7 @@ class MainLoop:
         if comm is None:
             raise RuntimeError("A cell arrived before the process group had formed.")
         namespace.install(self._shell.user_ns, namespace.cell_names(comm))
-        self._parts.history.begin(message.id, message.ranks)
+        self._parts.begin_cell(message.id, message.ranks)
         self._parts.world.begin(message.id, [*rank_lists.read(message.ranks)])
         self.main_thread.set("running", message.id)
         yield

@@ -44,7 +44,7 @@ class Termination:
     insisted: bool = False
 
     def proceed(self, world: World, runner: CellRunner) -> None:
-        """Do what is due now; called again and again, on the agent's thread, until the request has ended.
+        """Do what is due now; called again and again, on the link's thread, until the request has ended.
 
         What waits for other ranks is freed, what computes is signalled, and what goes on all the same is told again::
 

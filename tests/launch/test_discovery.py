@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
-import msgspec
 import pytest
 
 from nbcomm.launch import discovery
-from nbcomm.node.forkserver_protocol import Report, Shutdown, WorldStatus
+from nbcomm.protocol import NodeStatus, Obeyed
+from nbcomm.protocol.codec import encode
+from nbcomm.protocol.framing import ANSWER, FramedSocket
 from nbcomm.world_dir import WorldDir, WorldInfo
 
 
@@ -30,7 +31,7 @@ Serve = Callable[..., WorldDir]
 
 @pytest.fixture
 def serve(parent: Path) -> Iterator[Serve]:
-    """Make a world whose fork server says one thing to whoever comes."""
+    """Make a world whose agent says one thing to all who come."""
     with ExitStack() as stack:
 
         def make(name: str, says: bytes, started: float = 1.0) -> WorldDir:
@@ -38,12 +39,13 @@ def serve(parent: Path) -> Iterator[Serve]:
             home.path.mkdir()
             home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, started, "/home/me"))
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-            listener.bind(os.fspath(home.forkserver_socket))
+            listener.bind(os.fspath(home.agent_socket))
             listener.listen()
 
             def answer() -> None:
                 connection, _ = listener.accept()
                 with connection:
+                    connection.recv(4096)  # the question
                     connection.sendall(says)
 
             thread = threading.Thread(target=answer, daemon=True)
@@ -55,7 +57,15 @@ def serve(parent: Path) -> Iterator[Serve]:
 
 
 def status(holder: int = 0, alone: float = 12.0) -> bytes:
-    return msgspec.json.encode(WorldStatus(1, holder, alone, 60.0)) + b"\n"
+    return framed(encode(NodeStatus(1, holder, alone, 60.0)))
+
+
+def framed(frame: bytes) -> bytes:
+    """What one message of this frame is on the wire."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        FramedSocket(ours).send([frame], ANSWER)
+        return theirs.recv(1 << 16)
 
 
 def test_without_worlds_there_are_none(parent: Path) -> None:
@@ -72,9 +82,10 @@ def test_worlds_are_listed_newest_first_with_whose_they_are(serve: Serve) -> Non
 
 
 @pytest.mark.parametrize(
-    "says", [b"", b"hello\n", b"\xff\xfe\n", status()[:-5], msgspec.json.encode(Shutdown()) + b"\n"]
+    "says", [b"", b"hello\n", b"\xff" * 64, status()[:-5], framed(b"\xff"), framed(encode(Obeyed(1)))]
 )
-def test_what_answers_otherwise_is_no_world(serve: Serve, says: bytes) -> None:
+def test_what_answers_otherwise_is_no_world(serve: Serve, says: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_PATIENCE", 0.5)
     serve("aaaa", says)
     assert discovery.find_worlds() == []
 
@@ -88,12 +99,13 @@ def test_directories_of_worlds_that_have_ended_are_passed_by(parent: Path, serve
     assert [world.home.id for world in discovery.find_worlds()] == ["aaaa"]
 
 
-def test_one_whose_fork_server_is_gone_is_passed_by(parent: Path) -> None:
+def test_one_whose_agent_is_gone_is_passed_by(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_PATIENCE", 0.2)
     home = WorldDir(parent / "aaaa")
     home.path.mkdir()
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.fspath(home.forkserver_socket))  # and nobody listens
+        listener.bind(os.fspath(home.agent_socket))  # and nobody listens
     assert discovery.find_worlds() == []
 
 
@@ -103,10 +115,6 @@ def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, mon
     home.path.mkdir()
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.fspath(home.forkserver_socket))
+        listener.bind(os.fspath(home.agent_socket))
         listener.listen()
         assert discovery.find_worlds() == []
-
-
-def test_reports_are_what_a_fork_server_says() -> None:
-    assert msgspec.json.decode(status(), type=Report) == WorldStatus(1, 0, 12.0, 60.0)

@@ -1,428 +1,878 @@
-"""The fork server, alone: a real one in a home of its own, and whoever connects to it."""
+"""The fork server with its agent: real ones in a home of their own, with a notebook's client, and whoever connects."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 import queue
 import signal
 import socket
 import subprocess
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
-import msgspec
 import psutil
 import pytest
 
-from nbcomm.errors import StartError, StateError
-from nbcomm.launch.forkserver_client import ForkServerClient
-from nbcomm.node.forkserver_protocol import (
-    Adopt,
-    Busy,
+from nbcomm.errors import StartError
+from nbcomm.launch import node_client
+from nbcomm.launch.node_client import NodeClient
+from nbcomm.node.rank_ends import STATUS
+from nbcomm.protocol import (
     Claim,
     Exited,
-    Lease,
+    Failed,
+    ForkServerEnded,
+    Left,
+    Look,
+    NodeStatus,
+    Obeyed,
     Order,
+    Ready,
     Report,
+    ServeStore,
     Shutdown,
+    Signal,
     Start,
-    WorldStatus,
+    Started,
+    Unwatched,
 )
+from nbcomm.protocol.codec import decode_status, encode
+from nbcomm.protocol.framing import ASK, FramedSocket
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir, WorldInfo
 
-from ..world import lies
+from .served import PATIENCE, Served, agent_of, await_that, has_ended, quickly
 
-PATIENCE = 60.0
+_NOTEBOOK = """
+import sys, threading
+from nbcomm.launch.node_client import NodeClient
+from nbcomm.world_dir import WorldDir
 
-STUMBLES = (
-    "nbcomm.node.oom",
-    """
-import errno, os
-
-def stumbles(step, error):
-    # Fails once for each time that a file with its name was put where this looks.
-    def stumbling(*args):
-        try:
-            os.unlink(os.path.join(os.environ["STUMBLES"], step.__name__))
-        except FileNotFoundError:
-            return step(*args)
-        raise error
-    return stumbling
-
-def lie(module):
-    os.fork = stumbles(os.fork, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
-    os.pidfd_open = stumbles(os.pidfd_open, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
-    os.waitpid = stumbles(os.waitpid, RuntimeError("on purpose"))
-    module.kills = stumbles(module.kills, RuntimeError("on purpose"))
-""",
-)
-"""A fork server whose steps fail when the test wants it."""
-
-
-class Served:
-    """A client, its fork server, and the deaths that it reported."""
-
-    def __init__(self, pythonpath: str = os.environ.get("PYTHONPATH", "")) -> None:
-        self.pythonpath = pythonpath
-        self.exits: queue.Queue[Exited] = queue.Queue()
-        self.home = WorldDir.create()
-        self.client = ForkServerClient(self.home)
-        self.client.report_to(self.exits.put, lambda _: None)
-        self.ready = self.client.wait_ready(PATIENCE)
-        self.process = psutil.Process(self.client._process.pid)
-
-    def begin(self, key: str, *argv: str, what: str = "engine", cwd: str = ".") -> int:
-        """Start a process that may have ended before anybody looks at it."""
-        environment = {**os.environ, HOME_VARIABLE: str(self.home.path), "PYTHONPATH": self.pythonpath}
-        order = Start(key, what, list(argv), environment, cwd, str(self.home.path / f"{key}.log"))
-        return self.client.start(order)
-
-    def start(self, key: str, *argv: str, what: str = "engine") -> psutil.Process:
-        return psutil.Process(self.begin(key, *argv, what=what))
-
-    def engine_that_waits(self, key: str = "waits") -> psutil.Process:
-        """An engine that waits long for a controller which never comes."""
-        return self.start(key, f"--profile-dir={self.home.profile}", "--IPEngine.wait_for_url_file=300")
-
-    def hang_up(self) -> None:
-        """Do as a notebook does that is killed."""
-        assert self.client._socket is not None
-        self.client._socket.shutdown(socket.SHUT_RDWR)
-
-    def await_end(self) -> None:
-        # Its parent is this process, whose client waits for it on a thread.
-        deadline = time.monotonic() + PATIENCE
-        while self.client._process.poll() is None:
-            assert time.monotonic() < deadline, "the fork server lives on"
-            threading.Event().wait(0.01)
+client = NodeClient(WorldDir(sys.argv[1]), running=True)
+client.wait_claimed(60)
+client.set_lease(float(sys.argv[2]))
+client.wait_for_ends(60)
+print(flush=True)
+threading.Event().wait()
+"""
+"""A notebook that takes a world, and is killed."""
 
 
 @pytest.fixture
-def served() -> Iterator[Served]:
+def quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Fork servers and engines that are soon there."""
+    quickly(monkeypatch, tmp_path)
+
+
+@pytest.fixture
+def served(quick: None) -> Iterator[Served]:
     """One that the test may end."""
     made = Served()
     yield made
-    made.client.shutdown()
+    made.close()
 
 
 @pytest.fixture
-def light(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
-    """One that the test may end, soon there: it forks nothing, and finds no torch to count GPUs with."""
-    before = os.environ.get("PYTHONPATH", "")
-    (tmp_path / "torch.py").write_text("raise ImportError('left out to save time')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
+def light(quick: None, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
+    """One that forks nothing; the test may end it."""
     monkeypatch.setenv("NBCOMM_START", "spawn")
-    made = Served(before)
+    made = Served()
     yield made
-    made.client.shutdown()
+    made.close()
 
 
 @pytest.fixture(scope="module")
 def lasting() -> Iterator[Served]:
-    """One that tests share which leave it alive."""
+    """One with real engines, which tests share that leave it alive."""
     made = Served()
     yield made
-    made.client.shutdown()
+    made.close()
+
+
+def stumble(step: str) -> Path:
+    """Let a step of the fork server fail once; return the file that is there until it has."""
+    file = Path(os.environ["STUMBLES"]) / step
+    file.touch()
+    return file
+
+
+def descriptors(process: psutil.Process) -> set[str]:
+    """The sockets and polls that a process holds open."""
+    held = set()
+    for one in Path(f"/proc/{process.pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed just now
+            held.add(os.fspath(one.readlink()))
+    return {one for one in held if one.startswith(("socket", "anon_inode"))}
+
+
+def logged(home: WorldDir) -> str:
+    return home.forkserver_log.read_text()
+
+
+# ── children ────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_children_are_forked_here_and_their_end_is_told(lasting: Served) -> None:
     assert lasting.ready.forks, lasting.ready.why
-    lasting.begin("hasty", "--no-such-option=1")
+    hasty = lasting.begin("hasty", "--no-such-option=1")
     ended = lasting.exits.get(timeout=PATIENCE)
-    assert (ended.key, ended.status) == ("hasty", 2)
+    assert ended == Exited(hasty.start, "hasty", hasty.pid, 2)
     assert "no-such-option" in (lasting.home.path / "hasty.log").read_text()
 
 
 def test_a_key_can_be_used_again(lasting: Served) -> None:
     pids = set()
     for _ in range(2):
-        pids.add(lasting.begin("again", "--no-such-option=1"))
+        pids.add(lasting.begin("again", "--no-such-option=1").pid)
         assert lasting.exits.get(timeout=PATIENCE).key == "again"
     assert len(pids) == 2
 
 
 def test_a_child_leads_a_group(lasting: Served) -> None:
-    child = lasting.engine_that_waits()
-    deadline = time.monotonic() + PATIENCE
-    while os.getpgid(child.pid) != child.pid:  # its first deed after the fork
-        assert time.monotonic() < deadline
-    assert child.ppid() == lasting.process.pid
+    child = lasting.engine("waits")
+    await_that(lambda: os.getpgid(child.pid) == child.pid, "its first deed after the fork")
+    assert child.ppid() == lasting.forkserver.pid
 
 
-def test_garbage_ends_its_own_connection_only(lasting: Served) -> None:
-    for garbage in (b"hello\n", b'{"type":"Evil"}\n', b"\xff\xfe\n", b'{"type":"Start"}\n'):
-        with socket.socket(socket.AF_UNIX) as stranger:
-            stranger.settimeout(PATIENCE)
-            stranger.connect(os.fspath(lasting.home.forkserver_socket))
-            stranger.sendall(garbage)
-            while stranger.recv(4096):
-                pass
-    assert lasting.engine_that_waits("still").is_running()
-
-
-def test_without_children_it_ends_with_its_notebook(light: Served) -> None:
-    light.client.set_lease(600.0)  # there is nothing to keep for so long
-    light.hang_up()
-    light.await_end()
-    assert not light.home.path.exists()
-
-
-def test_with_children_it_ends_after_the_lease(served: Served) -> None:
-    child = served.engine_that_waits()
-    served.client.set_lease(1.0)
-    with socket.socket(socket.AF_UNIX) as other:  # what was ordered before has been read when this is welcomed
-        other.connect(os.fspath(served.home.forkserver_socket))
-        assert other.recv(4096)
-        served.hang_up()
-        assert child.is_running()
-    served.await_end()
-    assert not child.is_running()
-    assert not served.home.path.exists()
-
-
-def test_shutdown_ends_all_at_once(light: Served) -> None:
-    child = light.engine_that_waits()
-    assert child.is_running()
-    light.client.shutdown()
-    assert not child.is_running()
-    assert not light.home.path.exists()
-
-
-def test_a_shutdown_does_not_wait_for_imports() -> None:
-    home = WorldDir.create()
-    client = ForkServerClient(home)
-    began = time.monotonic()
-    client.shutdown()
-    assert time.monotonic() - began < PATIENCE / 10
-    assert not home.path.exists()
-
-
-def test_a_server_that_was_killed_is_noticed(light: Served) -> None:
-    light.process.kill()
-    light.await_end()
-    with pytest.raises(StartError, match="fork server"):
-        light.engine_that_waits()
+def test_a_child_holds_nothing_of_the_fork_servers_open(served: Served) -> None:
+    child = served.engine()
+    ours = descriptors(served.forkserver)
+    assert any(one.startswith("socket") for one in ours)
+    await_that(lambda: not ours & descriptors(child), "it holds something open")
 
 
 def test_where_forks_are_unwanted_children_are_started_plainly(light: Served) -> None:
     assert (light.ready.forks, light.ready.why) == (False, "NBCOMM_START=spawn")
-    child = light.engine_that_waits()
-    deadline = time.monotonic() + PATIENCE
-    while not (said := child.cmdline()) and time.monotonic() < deadline:  # between fork and exec it has none
-        time.sleep(0.01)
-    assert "nbcomm.rank.engine" in said
+    child = light.engine("waits")
+    await_that(child.cmdline, "between fork and exec it has none")
+    await_that(lambda: "quick_engine" in child.cmdline(), "it is another program")
     child.kill()
-    assert light.exits.get(timeout=PATIENCE) == Exited("waits", child.pid, -signal.SIGKILL)
+    start = light.client.processes["waits"].start
+    assert light.exits.get(timeout=PATIENCE) == Exited(start, "waits", child.pid, -signal.SIGKILL)
 
 
-def test_a_server_that_cannot_import_tells_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    (tmp_path / "ipyparallel.py").write_text("raise ImportError('broken on purpose')")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
-    home = WorldDir.create()
-    client = ForkServerClient(home)
+def test_what_cannot_be_started_is_refused_in_words(
+    light: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(node_client, "to_start_in", lambda _: "/nowhere")
+    with pytest.raises(StartError, match=r"Lost could not be started: .*nowhere"):
+        light.begin("lost")
+    monkeypatch.undo()
+    assert light.engine("after").is_running()
+
+
+def test_a_fork_that_fails_is_refused_in_words_and_harms_nobody(served: Served) -> None:
+    survivor = served.engine("survivor")
+    failing = stumble("fork")
+    with pytest.raises(
+        StartError, match=r"^Rank 1 could not be started: \[Errno 11\] Resource temporarily unavailable\.$"
+    ):
+        served.engine("rank 1")
+    assert not failing.exists()
+    assert survivor.is_running()
+    assert served.engine("rank 1").is_running()
+
+
+@pytest.mark.parametrize("step", ["kills", "waitpid"])
+def test_an_end_is_told_whatever_fails_in_telling_it(served: Served, step: str) -> None:
+    survivor, goes = served.engine("survivor"), served.engine("goes")
+    failing = stumble(step)
+    goes.kill()
+    start = served.client.processes["goes"].start
+    assert served.exits.get(timeout=PATIENCE) == Exited(start, "goes", goes.pid, -signal.SIGKILL)
+    assert not failing.exists()
+    assert survivor.is_running()
+    assert "on purpose" in logged(served.home)
+
+
+def test_a_start_does_not_fail_where_kills_cannot_be_counted(served: Served) -> None:
+    failing = stumble("kills")
+    assert served.engine("uncounted").is_running()
+    assert not failing.exists()
+
+
+def test_orders_that_come_twice_are_done_once_and_answered_twice(served: Served) -> None:
+    home = served.home.path
+    environment = {**os.environ, HOME_VARIABLE: str(home)}
+    numbers = served.client._numbers
+    start = Start(next(numbers), "rank 0", "engine", [], environment, ".", f"{home}/rank0.log")
+    answers = [served.client._ask(start, PATIENCE) for _ in range(2)]
+    assert answers == [Obeyed(start.number)] * 2
+    agent = served.agent
+    child = psutil.Process(served.client.processes["rank 0"].pid)
+    assert set(served.forkserver.children()) == {agent, child}
+    child.kill()
+    assert served.exits.get(timeout=PATIENCE).pid == child.pid
+    assert served.client._ask(start, PATIENCE) == Obeyed(start.number)
+    assert served.forkserver.children() == [agent]
+    assert served.exits.empty()
+
+
+def test_what_was_refused_is_refused_again_and_not_tried(served: Served) -> None:
+    stumble("fork")
+    environment = {**os.environ, HOME_VARIABLE: str(served.home.path)}
+    log = f"{served.home.path}/rank0.log"
+    start = Start(next(served.client._numbers), "rank 0", "engine", [], environment, ".", log)
+    first, second = (served.client._ask(start, PATIENCE) for _ in range(2))
+    assert isinstance(first, Failed)
+    assert second == first
+    assert "rank 0" not in served.client.processes
+
+
+def test_signals_reach_the_process_of_their_start_only(served: Served) -> None:
+    first = served.engine()
+    start = served.client.processes["rank 0"].start
+    first.kill()
+    assert served.exits.get(timeout=PATIENCE).start == start
+    second = served.engine()
+    assert isinstance(served.client._ask(Signal(next(served.client._numbers), start, signal.SIGKILL), PATIENCE), Obeyed)
+    assert second.is_running()
+    served.client.signal("rank 0", signal.SIGTERM)
+    assert served.exits.get(timeout=PATIENCE).pid == second.pid
+
+
+# ── strangers ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def said_by_a_stranger(home: WorldDir, *orders: Order | Left) -> NodeStatus:
+    """Give orders as a process that is no rank, and ask for the status behind them."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(os.fspath(home.agent_socket))
+        framed = FramedSocket(connection)
+        for order in orders:
+            framed.send([encode(order)])
+            framed.send([b"", encode(order)])
+        framed.send([STATUS], ASK)
+        connection.settimeout(PATIENCE)
+        while not (answers := framed.receive()):
+            pass
+        ((_, (frame,)),) = answers
+        return decode_status(bytes(frame))
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [b"hello\n", b"\xff" * 64, b"GET / HTTP/1.1\r\n\r\n", encode(Shutdown(1))],
+    ids=["half", "numbers", "another language", "no frame"],
+)
+def test_garbage_ends_its_own_connection_only(served: Served, garbage: bytes) -> None:
+    agent, child = served.agent, served.engine()
+    with socket.socket(socket.AF_UNIX) as stranger:
+        stranger.settimeout(PATIENCE)
+        stranger.connect(os.fspath(served.home.agent_socket))
+        stranger.sendall(garbage)
+        stranger.shutdown(socket.SHUT_WR)
+        while stranger.recv(4096):
+            pass
+    assert said_by_a_stranger(served.home).pid == agent.pid
+    assert child.is_running()
+    assert served.engine("rank 1").is_running()
+
+
+def test_a_visitor_is_told_whose_the_world_is(served: Served) -> None:
+    served.client.set_lease(77.0)
+    served.client.wait_for_ends(PATIENCE)
+    assert said_by_a_stranger(served.home) == NodeStatus(served.agent.pid, os.getpid(), 0.0, 77.0)
+    served.engine()
+    served.client.release()
+    await_that(lambda: not said_by_a_stranger(served.home).holder, "it does not notice that the notebook left")
+    first, second = (said_by_a_stranger(served.home) for _ in range(2))
+    assert 0 < first.alone < second.alone < PATIENCE
+    assert first.lease == 77.0
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        Claim(1, 1, 0.0),
+        Shutdown(1),
+        Signal(1, 0, signal.SIGKILL),
+        Start(1, "rank 0", "engine", [], {}, ".", "log"),
+        Look(1),
+        ServeStore(1, "store"),
+        Left(),
+    ],
+    ids=lambda order: type(order).__name__,
+)
+def test_who_does_not_hold_it_gives_no_orders(served: Served, order: Order) -> None:
+    child = served.engine()
+    aim = served.client.processes["rank 0"].start
+    if isinstance(order, Signal):
+        order = Signal(1, aim, signal.SIGKILL)
+    before = said_by_a_stranger(served.home)
+    assert before.holder == os.getpid()
+    heard = len(served.client.heard)
+    assert said_by_a_stranger(served.home, order) == before
+    served.client.wait_for_ends(PATIENCE)
+    assert [type(report) for report in served.client.heard[heard:]] == [Obeyed]
+    assert child.is_running()
+    assert set(served.forkserver.children()) == {served.agent, child}
+
+
+# ── its end ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_without_children_it_ends_with_its_notebook(light: Served) -> None:
+    agent = light.agent
+    light.client.set_lease(600.0)  # there is nothing to keep for so long
+    light.client.release()
+    light.await_end()
+    assert not light.home.path.exists()
+    assert has_ended(agent)
+
+
+def test_with_children_it_ends_after_the_lease(served: Served) -> None:
+    child, agent = served.engine(), served.agent
+    began = time.monotonic()
+    served.client.set_lease(1.0)
+    served.client.release()
+    assert child.is_running()
+    served.await_end()
+    assert time.monotonic() - began >= 1.0
+    assert has_ended(child)
+    assert has_ended(agent)
+    assert not served.home.path.exists()
+
+
+def test_it_is_the_last_lease_that_counts(served: Served) -> None:
+    child = served.engine()
+    served.client.set_lease(600.0)
+    served.client.set_lease(0.1)
+    served.client.release()
+    served.await_end()
+    assert has_ended(child)
+
+
+def test_a_notebook_that_is_killed_has_left(served: Served) -> None:
+    child, agent = served.engine(), served.agent
+    served.client.release()
+    notebook = subprocess.Popen(
+        [sys.executable, "-c", _NOTEBOOK, os.fspath(served.home.path), "0.5"], stdout=subprocess.PIPE
+    )
+    with notebook:
+        assert notebook.stdout is not None
+        assert notebook.stdout.readline() == b"\n"
+        assert said_by_a_stranger(served.home).holder == notebook.pid
+        notebook.kill()
+    served.await_end()
+    assert has_ended(child)
+    assert has_ended(agent)
+    assert not served.home.path.exists()
+
+
+def test_shutdown_ends_all_at_once(light: Served) -> None:
+    child, agent = light.engine(), light.agent
+    light.client.shutdown()
+    assert has_ended(child)
+    assert has_ended(agent)
+    assert not light.home.path.exists()
+
+
+def test_a_shutdown_does_not_wait_for_imports(quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with importing(monkeypatch, tmp_path) as (client, _, agent):
+        began = time.monotonic()
+        client.shutdown()
+        assert time.monotonic() - began < PATIENCE / 10
+        assert not client.home.path.exists()
+        await_that(lambda: has_ended(agent), "the agent lives on")
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_to_end_ends_all(served: Served, number: signal.Signals) -> None:
+    child, agent = served.engine(), served.agent
+    served.forkserver.send_signal(number)
+    served.await_end()
+    assert has_ended(child)
+    assert has_ended(agent)
+    assert not served.home.path.exists()
+    assert served.client.gone
+
+
+def test_two_signals_to_end_at_once_end_all(served: Served) -> None:
+    child, agent = served.engine(), served.agent
+    served.forkserver.suspend()
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        served.forkserver.send_signal(number)
+    served.forkserver.resume()
+    served.await_end()
+    assert has_ended(child)
+    await_that(lambda: has_ended(agent), "the agent lives on")
+    assert not served.home.path.exists()
+
+
+class importing(ExitStack):  # noqa: N801 - a context
+    """A fork server whose imports never end, its client, and its agent."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, folder: Path) -> None:
+        super().__init__()
+        slow = folder / "slow"
+        slow.mkdir()
+        (slow / "quick_engine.py").write_text("import threading\nthreading.Event().wait()")
+        patch.setenv("PYTHONPATH", os.fspath(slow), prepend=os.pathsep)
+
+    def __enter__(self) -> tuple[NodeClient, subprocess.Popen[bytes], psutil.Process]:  # type: ignore[override]
+        super().__enter__()
+        client = NodeClient(WorldDir.create())
+        self.callback(client.shutdown)
+        assert client._process is not None
+        await_that(lambda: client.agents == 1, "its agent does not come")
+        agent = agent_of(client.home)
+        assert agent is not None
+        return client, client._process, agent
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_one_that_is_ended_during_its_imports_leaves_no_agent(
+    quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
+) -> None:
+    with importing(monkeypatch, tmp_path) as (client, process, agent):
+        process.send_signal(number)
+        process.wait(PATIENCE)
+        await_that(lambda: has_ended(agent), "the agent lives on")
+        with pytest.raises(StartError, match=r"The process that starts the ranks ended\. Its log ends:"):
+            client.wait_ready(PATIENCE)
+
+
+def test_a_server_that_cannot_import_tells_why(quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "quick_engine.py").write_text("raise ImportError('broken on purpose')")
+    monkeypatch.setenv("PYTHONPATH", os.fspath(tmp_path / "broken"), prepend=os.pathsep)
+    client = NodeClient(WorldDir.create())
     with pytest.raises(StartError, match="broken on purpose"):
         client.wait_ready(PATIENCE)
     client.shutdown()
-    assert not home.path.exists()
+    assert not client.home.path.exists()
+
+
+def test_a_second_fork_server_that_cannot_import_leaves_a_living_world_its_directory(
+    served: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    child = served.engine()
+    served.home.write_world(WorldInfo("1 rank on cpu", [], [], 0, 60.0, 0.0, "/"))
+    served.kill_forkserver()
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "quick_engine.py").write_text("raise ImportError('broken on purpose')")
+    with monkeypatch.context() as patch:
+        patch.setenv("PYTHONPATH", os.fspath(tmp_path / "broken"), prepend=os.pathsep)
+        served.client.launch()
+        with pytest.raises(StartError, match="broken on purpose"):
+            served.client.wait_ready(PATIENCE)
+    assert served.home.read_world().title == "1 rank on cpu"
+    assert child.is_running()
+    served.client.launch()
+    assert served.client.wait_ready(PATIENCE).forks
+    assert served.client.processes["rank 0"].pid == child.pid
+
+
+# ── a fork server that has ended ────────────────────────────────────────────────────────────────────
+
+
+def test_a_server_that_was_killed_is_noticed(light: Served) -> None:
+    light.kill_forkserver()
+    assert light.client.gone
+    assert light.client.how == "was killed by SIGKILL"
+    with pytest.raises(StartError, match="fork server"):
+        light.engine()
+
+
+def orphaned(served: Served) -> None:
+    """Kill the fork server under a client that only its agent tells so."""
+    client = served.attach()
+    assert not client.gone
+    served.forkserver.kill()
+    served.await_end()
+    await_that(lambda: client.gone, "the agent does not tell that the fork server has ended")
+
+
+def test_the_agent_tells_that_the_fork_server_has_ended(served: Served) -> None:
+    agent, child = served.agent, served.engine()
+    orphaned(served)
+    assert ForkServerEnded() in served.client.heard
+    assert served.client.how == "has ended"
+    assert child.is_running()
+    assert served.agent == agent
+    assert served.client.agents == 1
+
+
+def test_the_agent_notices_ends_where_no_fork_server_does(served: Served) -> None:
+    stays, goes, too = (served.engine(f"rank {rank}") for rank in range(3))
+    orphaned(served)
+    goes.kill()
+    start = served.client.processes["rank 1"].start
+    assert served.exits.get(timeout=PATIENCE) == Exited(start, "rank 1", goes.pid, None)
+    too.kill()
+    await_that(lambda: has_ended(too), "it lives on")
+    served.client.wait_for_ends(PATIENCE)
+    assert served.exits.get_nowait().key == "rank 2"
+    assert stays.is_running()
+    assert served.exits.empty()
+
+
+def test_the_agent_signals_where_no_fork_server_does(served: Served) -> None:
+    child = served.engine()
+    orphaned(served)
+    served.client.signal("rank 0", signal.SIGTERM)
+    assert served.exits.get(timeout=PATIENCE).pid == child.pid
+    answer = served.client._ask(Signal(next(served.client._numbers), 1, signal.SIGKILL), PATIENCE)
+    assert isinstance(answer, Obeyed), "there is none to signal"
+
+
+def test_the_agent_refuses_in_words_what_only_a_fork_server_can_do(served: Served) -> None:
+    served.engine("rank 1")
+    orphaned(served)
+    start = Start(next(served.client._numbers), "rank 0", "engine", [], {}, ".", "log")
+    assert served.client._ask(start, PATIENCE) == Failed(start.number, "the fork server has ended")
+    with pytest.raises(StartError, match="The fork server of this world has ended; type %distributed heal"):
+        served.engine()
+
+
+def test_the_next_notebook_learns_of_the_agent_what_lives(served: Served) -> None:
+    stays, goes = served.engine("rank 0"), served.engine("rank 1")
+    orphaned(served)
+    goes.kill()
+    served.exits.get(timeout=PATIENCE)
+    second = served.attach()
+    assert second.gone
+    assert {key: process.pid for key, process in second.processes.items()} == {"rank 0": stays.pid}
+    stays.kill()
+    assert second.exits.get(timeout=PATIENCE).pid == stays.pid
+
+
+def test_the_agent_keeps_the_lease_where_no_fork_server_does(served: Served) -> None:
+    child, agent = served.engine(), served.agent
+    orphaned(served)
+    began = time.monotonic()
+    served.client.set_lease(1.0)
+    served.client.release()
+    await_that(lambda: has_ended(child), "the rank lives on")
+    assert time.monotonic() - began >= 1.0
+    await_that(lambda: has_ended(agent), "the agent lives on")
+    assert not served.home.path.exists()
+
+
+def test_a_lease_that_has_begun_goes_on_when_the_fork_server_ends(served: Served) -> None:
+    child, agent = served.engine(), served.agent
+    served.client.set_lease(1.0)
+    served.client.release()
+    served.kill_forkserver()
+    await_that(lambda: has_ended(child), "the rank lives on")
+    await_that(lambda: has_ended(agent), "the agent lives on")
+    assert not served.home.path.exists()
+
+
+def test_the_agent_ends_all_where_no_fork_server_does(served: Served) -> None:
+    child, agent = served.engine(), served.agent
+    orphaned(served)
+    began = time.monotonic()
+    served.client.shutdown()
+    assert time.monotonic() - began < 5
+    assert has_ended(child)
+    await_that(lambda: has_ended(agent), "the agent lives on")
+    assert not served.home.path.exists()
+
+
+def test_a_process_that_has_the_pid_of_a_rank_is_not_harmed(served: Served) -> None:
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            known = Started(1, "rank 9", stranger.pid)  # that rank has ended, and its number was used again
+            served.home.write_children(f'[[1,"rank 9",{stranger.pid}]]'.encode())
+            served.kill_forkserver()
+            served.agent.kill()
+            served.client.launch()
+            served.client.wait_ready(PATIENCE)
+            assert served.exits.get(timeout=PATIENCE) == Exited(known.start, known.key, known.pid, None)
+            served.client.signal("rank 9", signal.SIGKILL)
+            served.client.shutdown()
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+def test_another_fork_server_ends_the_agent_and_adopts_what_lives(served: Served) -> None:
+    first, stays = served.agent, served.engine("rank 0")
+    start = served.client.processes["rank 0"].start
+    served.kill_forkserver()
+    served.client.launch()
+    assert served.client.wait_ready(PATIENCE).forks
+    assert not served.client.gone
+    assert served.agent != first
+    await_that(lambda: has_ended(first), "the earlier agent lives on")
+    assert served.client.agents == 2
+    assert served.client.replaced.wait(PATIENCE)
+    assert served.client.processes["rank 0"].pid == stays.pid
+    another = served.engine("rank 1")
+    served.client.signal("rank 0", signal.SIGTERM)
+    assert served.exits.get(timeout=PATIENCE) == Exited(start, "rank 0", stays.pid, None)
+    served.client.shutdown()
+    assert has_ended(another)
+
+
+def test_another_fork_server_tells_what_ended_meanwhile(served: Served) -> None:
+    stays, goes = served.engine("rank 0"), served.engine("rank 1")
+    start = served.client.processes["rank 1"].start
+    agent = served.agent
+    agent.suspend()  # it sees nothing, so the fork server replaces it, or is killed, too
+    served.kill_forkserver()
+    goes.kill()
+    served.client.launch()
+    served.client.wait_ready(PATIENCE)
+    assert served.exits.get(timeout=PATIENCE) == Exited(start, "rank 1", goes.pid, None)
+    await_that(lambda: has_ended(agent), "the earlier agent lives on")
+    assert stays.is_running()
+    assert served.exits.empty()
+
+
+def test_what_was_adopted_is_adopted_again(served: Served) -> None:
+    child = served.engine()
+    for _ in range(2):
+        served.kill_forkserver()
+        served.client.launch()
+        served.client.wait_ready(PATIENCE)
+    child.kill()
+    assert served.exits.get(timeout=PATIENCE).pid == child.pid
+    assert served.client.agents == 3
+
+
+def test_what_outlives_its_fork_server_ends_with_the_next_ones_lease(served: Served) -> None:
+    child = served.engine()
+    served.kill_forkserver()
+    served.client.launch()
+    served.client.wait_ready(PATIENCE)
+    served.client.set_lease(0.2)
+    served.client.release()
+    served.await_end()
+    await_that(lambda: has_ended(child), "the rank lives on")
+    assert not served.home.path.exists()
+
+
+def test_a_process_that_cannot_be_watched_is_told_with_the_reason_and_looked_at(served: Served) -> None:
+    one, two = served.engine("rank 1"), served.engine("rank 2")
+    served.kill_forkserver()
+    failing = stumble("pidfd_open")
+    served.client.launch()
+    served.client.wait_ready(PATIENCE)
+    assert not failing.exists()
+    start = served.client.processes["rank 1"].start
+    assert served.client.unwatched == {"rank 1": "[Errno 24] Too many open files"}
+    assert Unwatched(start, "rank 1", "[Errno 24] Too many open files") in served.client.heard
+    assert served.exits.empty(), "both live"
+    one.kill()
+    assert served.exits.get(timeout=PATIENCE) == Exited(start, "rank 1", one.pid, None)
+    assert not served.client.unwatched
+    two.kill()
+    assert served.exits.get(timeout=PATIENCE).key == "rank 2"
+
+
+def test_of_both_killed_the_silence_tells_and_another_pair_takes_over(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = served.engine()
+    client = served.attach()
+    client.look()
+    assert not client.gone
+    monkeypatch.setattr(node_client, "_SILENCE", 0.3)
+    agent = served.agent
+    served.forkserver.suspend()  # or it would replace the agent
+    agent.kill()
+    served.forkserver.kill()
+    served.await_end()
+
+    def gone() -> bool:
+        client.look()
+        return client.gone
+
+    await_that(gone, "it does not notice the silence")
+    assert child.is_running()
+    monkeypatch.undo()
+    client.launch()
+    served.clients.insert(0, client)
+    assert client.wait_ready(PATIENCE).forks
+    assert not client.gone
+    assert client.processes["rank 0"].pid == child.pid
+    assert served.engine("rank 1").is_running()
+    child.kill()
+    assert served.exits.get(timeout=PATIENCE).pid == child.pid
+
+
+# ── its agent ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _stop(process: psutil.Process) -> None:
+    process.suspend()
+
+
+ENDS: dict[str, Callable[[psutil.Process], None]] = {"killed": psutil.Process.kill, "stopped": _stop}
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("kind", ["served", "light"])
+def test_an_agent_that_ends_is_replaced_soon_and_all_is_told_anew(
+    request: pytest.FixtureRequest, end: str, kind: str
+) -> None:
+    served: Served = request.getfixturevalue(kind)
+    first = served.agent
+    stays, goes = served.engine("rank 0"), served.engine("rank 1")
+    goes.kill()
+    ended = served.exits.get(timeout=PATIENCE)
+    known = dict(served.client.processes)
+    heard = len(served.client.heard)
+    ENDS[end](first)
+    await_that(lambda: served.client.agents == 2 and served.client._claimed, "no other agent comes", 10)
+    assert served.client.replaced.is_set()
+    assert has_ended(first)
+    assert served.agent.ppid() == served.forkserver.pid
+    told = served.client.heard[heard:]
+    assert Started(known["rank 0"].start, "rank 0", stays.pid) in told
+    assert ended in told
+    assert Ready in map(type, told)
+    assert served.client.processes == known
+    assert served.exits.empty(), "it was told before"
+    assert served.engine("rank 2").is_running()
+    stays.kill()
+    assert served.exits.get(timeout=PATIENCE).pid == stays.pid
+    assert not served.client.gone
+
+
+@pytest.mark.parametrize("times", [5])
+def test_agents_are_replaced_again_and_again(served: Served, times: int) -> None:
+    child = served.engine()
+    for n in range(times):
+        served.agent.kill()
+        await_that(lambda n=n: served.client.agents == n + 2 and served.client._claimed, "no other agent comes")
+    assert child.is_running()
+    assert served.engine("rank 1").is_running()
+    descriptors = len(list(Path(f"/proc/{served.forkserver.pid}/fd").iterdir()))
+    served.agent.kill()
+    await_that(lambda: served.client.agents == times + 2 and served.client._claimed, "no other agent comes")
+    assert len(list(Path(f"/proc/{served.forkserver.pid}/fd").iterdir())) == descriptors
+
+
+def test_an_agent_that_ends_before_there_are_ranks_does_not_end_the_world(served: Served) -> None:
+    served.client.set_lease(0.1)
+    served.agent.kill()
+    await_that(lambda: served.client.agents == 2 and served.client._claimed, "no other agent comes")
+    assert served.engine().is_running()
+
+
+def test_orders_that_an_agent_took_with_it_are_given_to_the_next(served: Served) -> None:
+    served.forkserver.suspend()
+    answers: queue.Queue[Report | None] = queue.Queue()
+    order = Look(next(served.client._numbers))
+    started: queue.Queue[int] = queue.Queue()
+
+    def ask() -> None:
+        answers.put(served.client._ask(order, PATIENCE))
+
+    def start() -> None:
+        started.put(served.begin("rank 0").pid)
+
+    threads = [threading.Thread(target=work) for work in (ask, start)]
+    for thread in threads:
+        thread.start()
+    await_that(lambda: len(served.client._open) == 2, "the orders are not given")
+    served.agent.kill()
+    assert answers.empty()
+    served.forkserver.resume()
+    for thread in threads:
+        thread.join(PATIENCE)
+    assert answers.get_nowait() == Obeyed(order.number)
+    child = psutil.Process(started.get_nowait())
+    assert served.client.agents == 2
+    assert set(served.forkserver.children()) == {served.agent, child}
+
+
+def test_an_agent_that_cannot_be_forked_is_tried_again(served: Served) -> None:
+    child = served.engine()
+    failing = stumble("fork")
+    served.agent.kill()
+    await_that(lambda: served.client.agents == 2 and served.client._claimed, "no other agent comes", 10)
+    assert not failing.exists()
+    assert "Resource temporarily unavailable" in logged(served.home)
+    assert served.engine("rank 1").is_running()
+    assert child.is_running()
+
+
+def test_agents_that_end_at_once_occupy_no_core_and_fill_no_disk(served: Served) -> None:
+    child = served.engine()
+    link = served.home.link_file.read_bytes()
+    served.home.link_file.write_bytes(b"{")  # the next agent cannot begin
+    served.agent.kill()
+    await_that(lambda: "msgspec.DecodeError" in logged(served.home), "the agent begins nevertheless")
+    began = time.monotonic()
+    before = logged(served.home).count("msgspec.DecodeError")
+    await_that(lambda: time.monotonic() - began > 1.0, "")
+    assert logged(served.home).count("msgspec.DecodeError") - before < 10
+    served.home.link_file.write_bytes(link)
+    await_that(lambda: served.client.agents == 2 and served.client._claimed, "no other agent comes", 10)
+    assert child.is_running()
+
+
+def test_an_agent_that_ends_while_no_notebook_is_there_does_not_prolong_the_lease(served: Served) -> None:
+    child = served.engine()
+    served.client.set_lease(1.0)
+    began = time.monotonic()
+    served.client.release()
+    await_that(lambda: not said_by_a_stranger(served.home).holder, "it does not notice that the notebook left")
+    for _ in range(3):
+        with suppress(psutil.NoSuchProcess):
+            served.agent.kill()
+    served.await_end()
+    assert 1.0 <= time.monotonic() - began < 3.0
+    assert has_ended(child)
+    assert not served.home.path.exists()
 
 
 # ── several notebooks, one after the other ──────────────────────────────────────────────────────────
 
 
-def said_to(served: Served, *orders: Order) -> list[Report]:
-    """Connect as another notebook would, say something, and return what is answered until it hangs up or is silent."""
-    reports = []
-    with socket.socket(socket.AF_UNIX) as visitor:
-        visitor.settimeout(PATIENCE)
-        visitor.connect(os.fspath(served.home.forkserver_socket))
-        for order in orders:
-            visitor.sendall(msgspec.json.encode(order) + b"\n")
-        visitor.shutdown(socket.SHUT_WR)
-        with visitor.makefile("rb") as answers, contextlib.suppress(ConnectionResetError):
-            reports = [msgspec.json.decode(line, type=Report) for line in answers]
-    return reports
-
-
-def test_a_visitor_is_told_whose_the_world_is(lasting: Served) -> None:
-    (status,) = said_to(lasting)
-    assert isinstance(status, WorldStatus)
-    assert (status.pid, status.holder, status.alone) == (lasting.process.pid, os.getpid(), 0)
-
-
-def test_a_world_that_is_held_cannot_be_claimed(lasting: Served) -> None:
-    assert said_to(lasting, Claim(4242))[1:] == [Busy(os.getpid())]
-    assert said_to(lasting)[0].holder == os.getpid()  # type: ignore[union-attr]
-
-
-@pytest.mark.parametrize(
-    "order", [Shutdown(), Lease(0.0), Adopt({"rank 0": 1})], ids=lambda order: type(order).__name__
-)
-def test_who_does_not_hold_it_gives_no_orders(lasting: Served, order: Order) -> None:
-    assert len(said_to(lasting, order)) == 1
-    assert lasting.engine_that_waits("unharmed").is_running()
-
-
 def test_the_next_notebook_takes_over_and_hears_what_ended_meanwhile(served: Served) -> None:
-    stays, goes = served.engine_that_waits("stays"), served.engine_that_waits("goes")
+    stays, goes = served.engine("stays"), served.engine("goes")
+    start = served.client.processes["goes"].start
     served.client.set_lease(1e12)  # more than the system waits at once
     served.client.release()
-    while said_to(served)[0].holder:  # type: ignore[union-attr]
-        pass
+    await_that(lambda: not said_by_a_stranger(served.home).holder, "it does not notice that the notebook left")
     os.kill(goes.pid, signal.SIGKILL)
-    assert psutil.wait_procs([goes], PATIENCE) is not None
-    heard: queue.Queue[Exited] = queue.Queue()
-    second = ForkServerClient(served.home, running=True)
-    second.report_to(heard.put, lambda _: None)
+    await_that(lambda: not goes.is_running(), "it is not reaped")
+    second = served.attach()
     assert second.wait_ready(PATIENCE).forks
-    assert second.pids["stays"] == stays.pid
-    assert heard.get(timeout=PATIENCE) == Exited("goes", goes.pid, -signal.SIGKILL)
+    assert second.processes["stays"].pid == stays.pid
+    assert second.exits.get(timeout=PATIENCE) == Exited(start, "goes", goes.pid, -signal.SIGKILL)
     second.shutdown()
-    assert not stays.is_running()
+    assert has_ended(stays)
     served.await_end()
     assert not served.home.path.exists()
 
 
-def test_ends_that_nobody_was_told_of_are_told_to_the_next_who_asks(light: Served) -> None:
-    heard: list[object] = []
-    second = ForkServerClient(light.home, running=True)  # nobody is told of anything yet
-    with contextlib.suppress(StateError):
-        second.wait_ready(PATIENCE)
-    second._hear(Exited("rank 0", 1, 0))
-    second.report_to(heard.append, heard.append)
-    second._hear(Exited("rank 1", 2, 0))
-    assert heard == [Exited("rank 0", 1, 0), Exited("rank 1", 2, 0)]
-    second.release()
+def test_what_a_key_was_used_for_again_is_all_that_the_next_notebook_hears(served: Served) -> None:
+    served.begin("rank 0", "--fail")
+    assert served.exits.get(timeout=PATIENCE).status == 1
+    present = served.engine("rank 0")
+    second = served.attach()
+    assert second.processes["rank 0"].pid == present.pid
+    assert second.exits.empty()
 
 
-def test_what_is_not_understood_ends_no_listening(light: Served, capfd: pytest.CaptureFixture[str]) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        theirs.sendall(b"nonsense\n" + msgspec.json.encode(Exited("rank 7", 1, 0)) + b"\n")
-        theirs.shutdown(socket.SHUT_WR)
-        light.client._hear_all(ours)
-    assert light.exits.get(timeout=PATIENCE) == Exited("rank 7", 1, 0)
-    assert "JSON is malformed" in capfd.readouterr().err
-
-
-def test_who_fails_over_an_end_is_told_of_the_next(light: Served, capfd: pytest.CaptureFixture[str]) -> None:
-    heard: queue.Queue[Exited] = queue.Queue()
-
-    def failing(ended: Exited) -> None:
-        heard.put(ended)
-        raise RuntimeError("on purpose")
-
-    light.client.report_to(failing, lambda _: None)
-    light.client.watch("first", failing)  # type: ignore[arg-type]
-    for key in ("first", "second"):
-        os.kill(light.engine_that_waits(key).pid, signal.SIGKILL)
-        while (ended := heard.get(timeout=PATIENCE)) == -signal.SIGKILL:
-            pass
-        assert ended.key == key
-    assert "on purpose" in capfd.readouterr().err
-    assert not light.client.gone
-    light.client.report_to(light.exits.put, lambda _: None)
-
-
-def test_a_notebook_that_comes_too_early_is_told_who_is_there(lasting: Served) -> None:
-    second = ForkServerClient(lasting.home, running=True)
-    with pytest.raises(StateError, match=f"in use by the notebook of process {os.getpid()}"):
-        second.wait_ready(PATIENCE)
-    second.release()
-
-
-def test_what_outlives_its_fork_server_ends_with_the_world(light: Served) -> None:
-    child = light.engine_that_waits()  # it hears no notebook, as a rank in C code does not
-    deadline = time.monotonic() + PATIENCE
-    while HOME_VARIABLE not in child.environ():  # until it has become what it is to be, nothing can be read of it
-        assert time.monotonic() < deadline
-    stranger = subprocess.Popen(["sleep", "600"])
-    light.client.pids["rank 9"] = stranger.pid  # that rank has ended, and its number was used again
-    light.process.kill()
-    light.await_end()
-    while not light.client.gone:
-        assert time.monotonic() < deadline
-    assert child.is_running()
-    light.client.shutdown()
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-    assert stranger.poll() is None
-    stranger.kill()
-    stranger.wait()
-
-
-def test_what_cannot_be_started_is_refused_in_words(light: Served) -> None:
-    with pytest.raises(StartError, match=r"Lost could not be started: .*nowhere"):
-        light.begin("lost", cwd="/nowhere")
-    assert light.engine_that_waits("after").is_running()
-
-
-@pytest.fixture(scope="module")
-def stumbling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Served, Path]]:
-    """One with steps that fail once a file is put into a folder under their name, and that folder."""
-    folder = tmp_path_factory.mktemp("stumbles")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in lies.told(folder / "lies", STUMBLES).items():
-            patch.setenv(name, value, prepend=os.pathsep)
-        patch.setenv("STUMBLES", str(folder))
-        made = Served()
-        yield made, folder
-        made.client.shutdown()
-
-
-def test_a_fork_that_fails_is_refused_in_words_and_harms_nobody(stumbling: tuple[Served, Path]) -> None:
-    served, folder = stumbling
-    survivor = served.engine_that_waits("survivor")
-    (folder / "fork").touch()
-    with pytest.raises(
-        StartError, match=r"^Rank 1 could not be started: \[Errno 11\] Resource temporarily unavailable\.$"
-    ):
-        served.engine_that_waits("rank 1")
-    assert not (folder / "fork").exists()
-    assert survivor.is_running()
-    assert served.engine_that_waits("rank 1").is_running()
-
-
-@pytest.mark.parametrize("step", ["kills", "waitpid"])
-def test_an_end_is_told_whatever_fails_in_telling_it(stumbling: tuple[Served, Path], step: str) -> None:
-    served, folder = stumbling
-    survivor, goes = served.engine_that_waits("survivor of it"), served.engine_that_waits("goes")
-    (folder / step).touch()
-    goes.kill()
-    assert served.exits.get(timeout=PATIENCE) == Exited("goes", goes.pid, -signal.SIGKILL)
-    assert not (folder / step).exists()
-    assert survivor.is_running()
-    assert "on purpose" in served.home.forkserver_log.read_text()
-
-
-def test_a_start_does_not_fail_where_kills_cannot_be_counted(stumbling: tuple[Served, Path]) -> None:
-    served, folder = stumbling
-    (folder / "kills").touch()
-    assert served.engine_that_waits("uncounted").is_running()
-    assert not (folder / "kills").exists()
-
-
-def test_a_process_that_cannot_be_watched_over_is_told_with_the_reason(stumbling: tuple[Served, Path]) -> None:
-    served, folder = stumbling
-    one, two = served.engine_that_waits("one"), served.engine_that_waits("two")
-    (folder / "pidfd_open").touch()
-    assert served.client.adopt({"rank 1": one.pid, "rank 2": two.pid}) == {"rank 1": "[Errno 24] Too many open files"}
-    assert one.is_running()
-    assert served.exits.empty(), "it lives"
-    two.kill()
-    ends = {served.exits.get(timeout=PATIENCE).key for _ in range(2)}
-    assert ends == {"two", "rank 2"}
+def test_a_fork_server_that_does_not_answer_is_ended_with_all_that_it_has_started(served: Served) -> None:
+    child, agent = served.engine(), served.agent
+    served.forkserver.suspend()
+    served.client.shutdown(timeout=0.1)
+    await_that(lambda: has_ended(child), "the rank lives on")
+    await_that(lambda: has_ended(agent), "the agent lives on")
+    served.await_end()
+    assert not served.home.path.exists()
 
 
 def test_a_start_that_is_given_up_ends_at_once_and_leaves_nothing(served: Served) -> None:
-    survivor = served.engine_that_waits("survivor")
-    served.process.suspend()
+    survivor, agent = served.engine("survivor"), served.agent
+    served.forkserver.suspend()
     failed: queue.Queue[BaseException] = queue.Queue()
 
     def begin() -> None:
         try:
-            served.begin("rank 1", f"--profile-dir={served.home.profile}", "--IPEngine.wait_for_url_file=300")
+            served.begin("rank 1")
         except StartError as error:
             failed.put(error)
 
@@ -433,52 +883,11 @@ def test_a_start_that_is_given_up_ends_at_once_and_leaves_nothing(served: Served
         assert time.monotonic() - began < 10
         served.client.give_up()  # it may only now begin to wait
     starter.join()
-    served.process.resume()
-    again = served.engine_that_waits("rank 1")
-    assert served.client.pids["rank 1"] == again.pid
-    gone_by = time.monotonic() + PATIENCE
-    while {child.pid for child in served.process.children()} != {survivor.pid, again.pid}:
-        assert time.monotonic() < gone_by, served.process.children()
+    served.forkserver.resume()
+    again = served.engine("rank 1")
+    assert served.client.processes["rank 1"].pid == again.pid
+    expected = {agent.pid, survivor.pid, again.pid}
+    await_that(lambda: {child.pid for child in served.forkserver.children()} == expected, "more or fewer are left")
+    served.client.wait_for_ends(PATIENCE)
     assert served.exits.empty()
-    assert "rank 1" not in served.client.exited
-
-
-def test_a_fork_server_that_does_not_answer_is_ended_with_all_that_it_has_started(served: Served) -> None:
-    child = served.engine_that_waits("rank 0")
-    served.process.suspend()
-    served.client.shutdown(timeout=0.1)
-    psutil.wait_procs([child], PATIENCE)
-    assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
-    assert not served.home.path.exists()
-
-
-def test_processes_of_another_fork_server_are_watched_over(served: Served) -> None:
-    served.client.set_lease(60.0)
-    orphan = served.engine_that_waits("rank 0")
-    served.process.kill()
-    served.await_end()
-    heard: queue.Queue[Exited] = queue.Queue()
-    successor = ForkServerClient(served.home)
-    successor.report_to(heard.put, lambda _: None)
-    successor.wait_ready(PATIENCE)
-    successor.adopt({"rank 0": orphan.pid, "rank 1": os.getpid()})  # this test is none of the world's processes
-    assert heard.get(timeout=PATIENCE) == Exited("rank 1", os.getpid(), None)
-    os.kill(orphan.pid, signal.SIGKILL)
-    assert heard.get(timeout=PATIENCE) == Exited("rank 0", orphan.pid, None)
-    successor.shutdown()
-
-
-def test_a_second_fork_server_that_cannot_import_leaves_a_living_world_its_directory(
-    light: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    light.home.write_world(WorldInfo("1 rank on cpu", [], [], 0, 60.0, 0.0, "/"))
-    light.process.kill()
-    light.await_end()
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "ipyparallel.py").write_text("raise ImportError('broken on purpose')")
-    monkeypatch.delenv("NBCOMM_START")
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "broken"), prepend=os.pathsep)
-    successor = ForkServerClient(light.home)
-    with pytest.raises(StartError, match="broken on purpose"):
-        successor.wait_ready(PATIENCE)
-    assert light.home.read_world().title == "1 rank on cpu"
+    assert served.client.processes["rank 1"].exited is None

@@ -27,7 +27,7 @@ DOING = protocol.CollectiveState(
 )
 
 TO_RANK: list[ToRank] = [
-    protocol.FormGroups(1, PLACE, "store0.sock", True, 2, "127.0.0.1", 29500, 1800.0, "board", "3", "1"),
+    protocol.FormGroups(1, PLACE, "store0.sock", 2, "127.0.0.1", 29500, 1800.0, "board", "3", "1"),
     protocol.Run(2, "x = 1\n", "0,1", 7),
     protocol.Push(3, BLOB),
     protocol.Pull(4, ["x", "ünïcode"]),
@@ -40,13 +40,13 @@ TO_RANK: list[ToRank] = [
     protocol.CompareVariable(8, "grads[0]", BLOB, 1e-6),
     protocol.Interrupt(2),
     protocol.Abort(2, 1, "HangError", "all_reduce can never complete."),
-    protocol.StatusRequest(9, 3),
+    protocol.StatusRequest(3),
+    protocol.Greet(asks=True),
     protocol.Stop(),
 ]
 FROM_RANK: list[FromRank] = [
     protocol.Hello(1, 4242, "node-a", 2, "2.13.0"),
-    protocol.Attached(1),
-    protocol.Resume(2, "0,1"),
+    protocol.Hello(1, 4242, "node-a", 2, "2.13.0", attached=True, run=2, ranks="0,1", asks=False),
     protocol.Output(
         2,
         [

@@ -28,7 +28,7 @@ class Boundary:
 
     Attributes:
         guard: the words with which the code catches it; what differs from time to time is {}.
-        side: where: "rank", "notebook" or "fork server".
+        side: where: "rank", "notebook", "agent" or "fork server".
         spoiled: what fails: module:Class.method, or module:function.
         costs: what the user loses.
         how: it "raises", raises an error of 30 MB ("huge"), gives "None", is "slow", or, as a thread, "ends".
@@ -53,12 +53,15 @@ class Boundary:
 
 _ITSELF = "nbcomm itself failed on rank 2"
 
+_TRIED = "test_a_step_that_fails_is_tried_again_or_costs_one_message"
+_SENT_AGAIN = "test_a_letter_that_is_lost_in_the_agent_is_sent_again"
+_PASSED_ON = "test_a_report_that_the_agent_does_not_understand_is_passed_on"
+
 TABLE = (
     # What the main thread of a rank does.
     Boundary(
         "a duty failed", "rank", "nbcomm.rank.collectives.journal:Journal.begin", CELL, thread="main", told=_ITSELF
     ),
-    Boundary("", "rank", "nbcomm.rank.replay:Replay.begin", CELL, thread="main", told="spoiled"),
     Boundary("", "rank", "nbcomm.rank.groups.world:World.begin", CELL, thread="main", told="spoiled"),
     Boundary("", "rank", "nbcomm.rank.cells.runner:CellRunner.run", CELL, thread="main", told="spoiled"),
     Boundary("its end could not be noted", "rank", "nbcomm.rank.groups.world:World.end", SENTENCE, thread="main"),
@@ -102,7 +105,13 @@ TABLE = (
     ),
     Boundary("some of its output is lost", "rank", "nbcomm.rank.output.capture:Capture.take", SENTENCE, thread="main"),
     Boundary(
-        "an answer could not be sent", "rank", "nbcomm.rank.link:encode", CELL, of="Done", thread="main", told=_ITSELF
+        "an answer could not be sent",
+        "rank",
+        "nbcomm.rank.link:to_frames",
+        CELL,
+        of="Done",
+        thread="main",
+        told=_ITSELF,
     ),
     Boundary(
         "its end could not be noted", "rank", "nbcomm.rank.groups.world:World.end", SENTENCE, how="huge", thread="main"
@@ -117,7 +126,7 @@ TABLE = (
             ("collectives.journal:size_of", "tracing"),
         )
     ),
-    # What its agent's thread does.
+    # What its link's thread does.
     Boundary("a {} failed", "rank", "nbcomm.rank.main_loop:MainLoop.put", CELL, of="Run", told=_ITSELF),
     Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._snapshot", NOTHING),
     Boundary("a {} failed", "rank", "nbcomm.rank.cells.completion_thread:CompletionThread.ask", NOTHING, action="ask"),
@@ -147,20 +156,20 @@ TABLE = (
         NOTHING,
     ),
     Boundary(
-        "output could not be sent", "rank", "nbcomm.rank.link:RankLink._send_output", NOTHING, thread="nbcomm-agent"
+        "output could not be sent", "rank", "nbcomm.rank.link:RankLink._send_output", NOTHING, thread="nbcomm-link"
     ),
-    Boundary("what the notebook has heard could not be forgotten", "rank", "nbcomm.rank.replay:Replay.seen", NOTHING),
     # What the notebook's threads do.
-    Boundary("the link failed", "notebook", "nbcomm.notebook.cluster.link:Link._send_waiting", NOTHING),
-    Boundary("the link failed", "notebook", "nbcomm.notebook.cluster.link:Link._take_arrived", NOTHING),
+    Boundary("the link failed", "notebook", "nbcomm.launch.link:Link._send_waiting", NOTHING),
+    Boundary("the link failed", "notebook", "nbcomm.launch.link:Link._take_arrived", NOTHING),
     Boundary(
-        "a message could not be read",
+        "a {} could not be taken",
         "notebook",
-        "nbcomm.notebook.cluster.link:decode_from_rank",
+        "nbcomm.launch.link:decode_from_rank",
         CELL,
         of="Done",
         told="its answer was lost in transit",
     ),
+    Boundary("a parcel could not be read", "notebook", "nbcomm.launch.link:unpack", NOTHING),
     Boundary(
         "its run time could not be shown",
         "notebook",
@@ -174,9 +183,9 @@ TABLE = (
     Boundary(
         "the last words could not be sent",
         "notebook",
-        "nbcomm.notebook.cluster.link:Link._send_waiting",
+        "nbcomm.launch.link:Link._send_waiting",
         NOTHING,
-        elsewhere="tests/notebook/cluster/test_link.py::test_a_link_whose_last_words_fail_is_closed_all_the_same",
+        elsewhere="tests/launch/test_link.py::test_a_link_whose_last_words_fail_is_closed_all_the_same",
     ),
     Boundary(
         "a {} could not be taken",
@@ -204,7 +213,7 @@ TABLE = (
     Boundary(
         "the ranks' processes could not be looked at",
         "notebook",
-        "nbcomm.launch.forkserver_client:ForkServerClient.gone",
+        "nbcomm.launch.node_client:NodeClient.look",
         NOTHING,
         thread="nbcomm-watch",
     ),
@@ -269,7 +278,6 @@ TABLE = (
             ("notebook", "link", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
             ("notebook", "watch", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
             ("notebook", "cluster", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
-            ("notebook", "forkserver", NOTHING, "tests/world/test_threads.py::test_the_fork_server_is_heard_again"),
             (
                 "notebook",
                 "widgets",
@@ -282,8 +290,8 @@ TABLE = (
                 NOTHING,
                 "tests/panel/test_panel.py::test_a_burst_whose_end_cannot_be_sent_is_sent_a_moment_later",
             ),
-            ("rank", "agent", NOTHING, "tests/world/test_threads.py::test_a_rank_that_has_lost_its_link_makes_another"),
-            ("rank", "store", NOTHING, "tests/world/test_threads.py::test_the_store_serves_on"),
+            ("rank", "link", NOTHING, "tests/world/test_threads.py::test_a_rank_that_has_lost_its_link_makes_another"),
+            ("agent", "store", NOTHING, "tests/node/test_store.py::test_a_thread_that_ends_is_started_again"),
             (
                 "rank",
                 "lane",
@@ -332,45 +340,92 @@ TABLE = (
     ),
     # What hears of processes, and starts them.
     *(
-        Boundary(guard, side, spoiled, costs, elsewhere=f"tests/node/test_forkserver.py::{test}")
+        Boundary(guard, side, spoiled, costs, elsewhere=f"tests/{test}")
         for guard, side, spoiled, costs, test in (
-            (
-                "what the fork server said was not understood",
-                "notebook",
-                "nbcomm.launch.forkserver_client:ForkServerClient._hear",
-                NOTHING,
-                "test_what_is_not_understood_ends_no_listening",
-            ),
             (
                 "an end was not noted",
                 "notebook",
                 "nbcomm.notebook.cluster.processes:Processes._ended",
                 NOTHING,
-                "test_who_fails_over_an_end_is_told_of_the_next",
+                "launch/test_node_client.py::test_who_fails_over_an_end_is_told_of_the_next",
+            ),
+            (
+                "another agent could not be noted",
+                "notebook",
+                "nbcomm.notebook.cluster.generations:Generations.look_for_store",
+                NOTHING,
+                "launch/test_node_client.py::test_who_fails_over_another_agent_does_not_keep_the_client_from_it",
             ),
             (
                 "a {}",
                 "fork server",
                 "os:fork",
                 "the start",
-                "test_a_fork_that_fails_is_refused_in_words_and_harms_nobody",
+                "node/test_forkserver.py::test_a_fork_that_fails_is_refused_in_words_and_harms_nobody",
             ),
             (
-                "a process could not be taken care of",
+                "a process could not be watched",
                 "fork server",
                 "os:pidfd_open",
                 SENTENCE,
-                "test_a_process_that_cannot_be_watched_over_is_told_with_the_reason",
+                "node/test_forkserver.py::test_a_process_that_cannot_be_watched_is_told_with_the_reason_and_looked_at",
             ),
-            ("a turn", "fork server", "os:waitpid", NOTHING, "test_an_end_is_told_whatever_fails_in_telling_it"),
-            ("an event", "fork server", "os:waitpid", NOTHING, "test_an_end_is_told_whatever_fails_in_telling_it"),
-            ("an end", "fork server", "os:waitpid", NOTHING, "test_an_end_is_told_whatever_fails_in_telling_it"),
+            *(
+                (
+                    guard,
+                    "fork server",
+                    "os:waitpid",
+                    NOTHING,
+                    "node/test_forkserver.py::test_an_end_is_told_whatever_fails_in_telling_it",
+                )
+                for guard in ("a turn", "an event", "an end could not be handled", "the last words of the agent")
+            ),
             (
-                "the count of kills for lack of memory",
+                "the agent's end",
+                "fork server",
+                "os:fork",
+                NOTHING,
+                "node/test_forkserver.py::test_an_agent_that_cannot_be_forked_is_tried_again",
+            ),
+            (
+                "the kills for lack of memory could not be counted",
                 "fork server",
                 "nbcomm.node.oom:kills",
                 NOTHING,
-                "test_a_start_does_not_fail_where_kills_cannot_be_counted",
+                "node/test_forkserver.py::test_a_start_does_not_fail_where_kills_cannot_be_counted",
+            ),
+            *(
+                (guard, "fork server", spoiled, NOTHING, f"node/test_children.py::{test}")
+                for guard, spoiled, test in (
+                    (
+                        "the processes could not be written down",
+                        "nbcomm.world_dir:WorldDir.write_children",
+                        "test_where_nothing_can_be_written_processes_are_started_and_ended_all_the_same",
+                    ),
+                    (
+                        "a process could not be taken over",
+                        "nbcomm.node.children:lives",
+                        "test_one_that_cannot_be_taken_over_does_not_keep_the_others_from_it",
+                    ),
+                    (
+                        "the processes of an earlier fork server",
+                        "nbcomm.world_dir:WorldDir.read_children",
+                        "test_without_an_earlier_one_there_is_nothing_to_take_over",
+                    ),
+                )
+            ),
+            *(
+                (guard, "agent", f"nbcomm.node.{spoiled}", costs, f"node/test_agent_faults.py::{test}")
+                for guard, spoiled, costs, test in (
+                    ("what the link's monitor told", "notebook_end:NotebookEnd.looks_up", NOTHING, _TRIED),
+                    ("what the notebook sent", "notebook_end:NotebookEnd.receive", NOTHING, _TRIED),
+                    ("a letter of the notebook", "agent:NodeAgent._deliver", NOTHING, _SENT_AGAIN),
+                    ("what the fork server sent", "agent:NodeAgent._hear_fork_server", NOTHING, _TRIED),
+                    ("a report of the fork server", "agent:NodeAgent._learn", NOTHING, _PASSED_ON),
+                    ("what a rank sent", "agent:NodeAgent._attend", NOTHING, _TRIED),
+                    ("a connection", "rank_ends:RankEnds.accept", NOTHING, _TRIED),
+                    ("a look at the processes", "agent:NodeAgent._stand_in", NOTHING, _TRIED),
+                )
             ),
         )
     ),

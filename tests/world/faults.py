@@ -9,6 +9,7 @@ person has to do, and must work with all that was kept.
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,7 @@ from pathlib import Path
 from nbcomm.rank_spec import named
 
 from .notebook import Cell, Notebook
+from .processes import FIND
 
 RANKS = 4
 
@@ -49,6 +51,17 @@ PLACES = {
 
 
 @dataclass(frozen=True)
+class World:
+    """The processes of a world: those of the ranks, and those that serve them, by name."""
+
+    ranks: list[int]
+    helpers: dict[str, int]
+
+
+Strike = Callable[[Notebook, World], None]
+
+
+@dataclass(frozen=True)
 class Fault:
     """One row.
 
@@ -60,15 +73,17 @@ class Fault:
         sees: what the error or the status says.
         then: what the user types: "", "heal" or "attach".
         lost: ranks whose variables are gone.
+        quiet: nothing is to be seen of it: the cell goes on, and ■ ends it.
     """
 
     what: str
     where: str
     code: str
     sees: str
-    strike: Callable[[Notebook, list[int]], None] | None = None
+    strike: Strike | None = None
     then: str = ""
     lost: tuple[int, ...] = ()
+    quiet: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}, {self.where}"
@@ -83,35 +98,35 @@ class Outcome:
     until_good: float
 
 
-def _press(notebook: Notebook, _: list[int]) -> None:
+def _press(notebook: Notebook, _: World) -> None:
     notebook.interrupt()
 
 
-def _kill(*ranks: int) -> Callable[[Notebook, list[int]], None]:
-    def strike(_: Notebook, pids: list[int]) -> None:
+def _kill(*ranks: int) -> Strike:
+    def strike(_: Notebook, world: World) -> None:
         for rank in ranks:
-            os.kill(pids[rank], signal.SIGKILL)
+            os.kill(world.ranks[rank], signal.SIGKILL)
 
     return strike
 
 
-def _kill_helper(which: int) -> Callable[[Notebook, list[int]], None]:
-    def strike(_: Notebook, pids: list[int]) -> None:
-        os.kill(pids[RANKS + which], signal.SIGKILL)
+def _signal_helper(which: str, number: int = signal.SIGKILL) -> Strike:
+    def strike(_: Notebook, world: World) -> None:
+        os.kill(world.helpers[which], number)
 
     return strike
 
 
-def _restart(notebook: Notebook, _: list[int]) -> None:
+def _restart(notebook: Notebook, _: World) -> None:
     notebook.restart()
 
 
-def _kill_kernel(notebook: Notebook, _: list[int]) -> None:
+def _kill_kernel(notebook: Notebook, _: World) -> None:
     os.kill(notebook.pid, signal.SIGKILL)
     notebook.begin_again()
 
 
-def _everywhere(what: str, sees: str, strike: Callable[[Notebook, list[int]], None], **more: object) -> list[Fault]:
+def _everywhere(what: str, sees: str, strike: Strike, **more: object) -> list[Fault]:
     rows = [Fault(what, "idle", "", sees, strike, **more)]  # type: ignore[arg-type]
     return rows + [Fault(what, place, code, sees, strike, **more) for place, code in PLACES.items()]  # type: ignore[arg-type]
 
@@ -137,8 +152,11 @@ FAULTS = [
           "does not react", _press, "heal 1", (1,)),
     *_everywhere("the kernel is restarted", "Attached to 4 ranks", _restart, then="attach"),
     *_everywhere("kill -9 of the kernel", "Attached to 4 ranks", _kill_kernel, then="attach"),
-    Fault("kill -9 of ipyparallel's controller", "idle", "", "controller was killed", _kill_helper(1), "heal"),
-    Fault("kill -9 of the fork server", "idle", "", "The fork server", _kill_helper(0), "heal"),
+    Fault("kill -9 of ipyparallel's controller", "idle", "", "controller was killed",
+          _signal_helper("controller"), "heal"),
+    Fault("kill -9 of the fork server", "idle", "", "The fork server", _signal_helper("fork server"), "heal"),
+    *_everywhere("kill -9 of the node's agent", "", _signal_helper("agent"), quiet=True),
+    *_everywhere("the node's agent is stopped (SIGSTOP)", "", _signal_helper("agent", signal.SIGSTOP), quiet=True),
 ]  # fmt: skip
 
 
@@ -151,7 +169,7 @@ def prepare(notebook: Notebook) -> None:
 
 def run(notebook: Notebook, fault: Fault) -> Outcome:
     """Let one fault happen and see that it is told, mended and survived; the world is as before then."""
-    pids = [int(word) for word in notebook.run(_PIDS).text.split()]
+    ranks, helpers = json.loads(notebook.run(_PIDS).text)
     began = time.monotonic()
     cell = None
     if fault.code:
@@ -160,7 +178,7 @@ def run(notebook: Notebook, fault: Fault) -> Outcome:
             notebook.until(lambda: "on" in cell.text, 30, "it did not begin", cell)
             began = time.monotonic()
     if fault.strike is not None:
-        fault.strike(notebook, pids)
+        fault.strike(notebook, World(ranks, helpers))
     shown = _told(notebook, fault, cell)
     told = time.monotonic() - began
     assert fault.sees in shown, shown
@@ -179,12 +197,7 @@ def run(notebook: Notebook, fault: Fault) -> Outcome:
     return Outcome(_sentence(shown, fault), told, _mended + good)
 
 
-_PIDS = """\
-from nbcomm.notebook.session import registry
-s = registry.current()
-p = s._processes.forkserver
-print(*[view.pid for view in s.status()], p.pid, p.pids['controller'])
-"""
+_PIDS = f"{FIND}import json\nprint(json.dumps([[view.pid for view in registry.current().status()], helpers()]))"
 
 _mended = 0.0
 
@@ -193,6 +206,8 @@ def _told(notebook: Notebook, fault: Fault, cell: Cell | None) -> str:
     """What the notebook shows of it."""
     if fault.then == "attach":
         return "Attached to 4 ranks"  # said by the mending, and checked there
+    if fault.quiet:
+        return _unseen(notebook, cell)
     if cell is not None and "SIGKILL" in fault.sees and fault.where == "Python":
         # The others go on with what they do: it is told while the cell runs, and a person decides.
         notebook.until(lambda: fault.sees in cell.text, 30, "nothing was said", cell)
@@ -210,6 +225,17 @@ def _told(notebook: Notebook, fault: Fault, cell: Cell | None) -> str:
     while fault.sees not in (text := notebook.run("%distributed").text):
         assert time.monotonic() < deadline, text
     return text
+
+
+def _unseen(notebook: Notebook, cell: Cell | None) -> str:
+    """See that the ranks can be reached, and that a cell that runs goes on until it is ended."""
+    if cell is not None:
+        assert not cell.idle
+        notebook.interrupt()
+        notebook.finish(cell, 30)
+        assert "KeyboardInterrupt" in cell.error_text
+    assert "dead" not in notebook.run("%distributed").text
+    return "nothing"
 
 
 def _mend(notebook: Notebook, fault: Fault) -> None:

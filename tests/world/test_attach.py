@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from .notebook import Notebook
+from .processes import FIND
 
 Open = Callable[..., Notebook]
 
@@ -81,14 +82,13 @@ def test_a_killed_kernel_finds_its_world_and_the_cell_that_runs_with_all_its_out
 def test_a_cell_that_ended_unseen_is_shown_with_its_error(notebook: Notebook, tmp_path: Path) -> None:
     code = """\
 %%distributed
-import gc, os, time
+import os, time
 from pathlib import Path
-from nbcomm.rank.link import RankLink
-(agent,) = [each for each in gc.get_objects() if isinstance(each, RankLink)]
+from nbcomm.launch.discovery import _ask
+from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 print('on', flush=True)
-while agent._connected: time.sleep(0.05)
+while _ask(WorldDir(os.environ[HOME_VARIABLE])).holder: time.sleep(0.05)
 for i in range(20): print(i, flush=True); time.sleep(0.1)
-print("kept for nobody:", len(agent._outbox) // 10)
 all_gather(0)
 if rank == 0: Path("over").touch()
 if rank == 1: 1 / 0
@@ -101,8 +101,8 @@ if rank == 1: 1 / 0
         time.sleep(0.05)
     notebook.run("%load_ext nbcomm")
     shown = notebook.run("%distributed attach", fails=True)
-    lines = ["on", *range(20), "kept for nobody: 0"]  # all of it, which the ranks have kept once
-    assert [f"[0-2] {line}" for line in lines] == shown.lines[-len(lines) :]
+    lines = [f"[0-2] {line}" for line in ("on", *range(20))]  # all of it, once
+    assert [line for line in shown.lines if line.startswith("[0-2]")] == lines
     assert "[1] ZeroDivisionError" in shown.error_text
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
 
@@ -243,13 +243,9 @@ def test_of_several_worlds_of_others_that_of_the_folder_is_taken_or_one_must_be_
 
 
 def test_a_killed_controller_and_a_killed_fork_server_are_named_and_replaced(notebook: Notebook) -> None:
-    notebook.run("import os, time\nfrom nbcomm.notebook.session import registry")
-    notebook.run("s = registry.current()\np = s._processes")
-    for kill, said in (
-        ("p.forkserver.pids['controller']", "controller was killed by SIGKILL"),
-        ("p.forkserver.pid", "The fork server"),
-    ):
-        notebook.run(f"os.kill({kill}, 9)\nwhile not s.troubles: time.sleep(0.01)")
+    notebook.run(f"import os, time\n{FIND}s = registry.current()")
+    for which, said in (("controller", "controller was killed by SIGKILL"), ("fork server", "The fork server")):
+        notebook.run(f"os.kill(helpers()[{which!r}], 9)\nwhile not s.troubles: time.sleep(0.01)")
         assert said in notebook.run("%distributed").text
         assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n", "cells run on"
         assert "back after" in notebook.run("%distributed heal").text

@@ -14,6 +14,7 @@ import pytest
 
 from . import lies
 from .notebook import Notebook
+from .processes import FIND, pid_of
 
 MAKE = """\
 %%distributed
@@ -140,11 +141,8 @@ def test_a_heal_that_is_interrupted_can_be_repeated(prepared: Notebook, pause: f
     prepared.run("%%distributed\nall_reduce(1, group=pair if rank < 2 else rest)")
 
 
-FORKSERVER = "from nbcomm.notebook.session import registry\nregistry.current()._processes.forkserver.pid"
-
-
 def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(prepared: Notebook) -> None:
-    server = psutil.Process(int(prepared.run(FORKSERVER).text))
+    server = psutil.Process(pid_of(prepared, "fork server"))
     before = len(server.children())
     prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
     server.suspend()
@@ -167,7 +165,7 @@ def test_a_start_whose_fork_server_does_not_answer_can_be_interrupted_and_repeat
     open_notebook: Callable[..., Notebook],
 ) -> None:
     notebook = open_notebook("from nbcomm.notebook.session import registry\nregistry.warm_up(); warm = registry._warm")
-    server = psutil.Process(int(notebook.run("warm.wait_ready(60); warm.pid").text))
+    server = psutil.Process(int(notebook.run(f"warm.wait_ready(60)\n{FIND}print(helpers(warm)['fork server'])").text))
     home = notebook.run("print(warm.home.path)").text.strip()
     server.suspend()
     cell = notebook.submit("print('on', flush=True)\n%distributed start -n 2")
@@ -200,7 +198,7 @@ before = sockets(), threading.active_count()
 @pytest.mark.parametrize("busy", ["engines", "controller"])
 def test_a_client_that_is_interrupted_while_it_connects_is_closed(prepared: Notebook, busy: str) -> None:
     prepared.run(CONNECT)
-    controller = psutil.Process(int(prepared.run("registry.current()._processes.forkserver.pids['controller']").text))
+    controller = psutil.Process(pid_of(prepared, "controller"))
     if busy == "controller":
         controller.suspend()
     else:
@@ -342,7 +340,7 @@ def test_a_rank_that_the_new_fork_server_cannot_watch_over_is_named_and_lives_on
 ) -> None:
     file, lie = tmp_path / "unwatched", lies.told(tmp_path / "lies", UNWATCHED)
     notebook = open_notebook("%distributed start -n 2", "%%distributed\nkept = rank * 10", **lie, UNWATCHED=str(file))
-    server, pids = int(notebook.run(FORKSERVER).text), _pids(notebook)
+    server, pids = pid_of(notebook, "fork server"), _pids(notebook)
     file.touch()
     os.kill(server, signal.SIGKILL)
     until = time.monotonic() + 20

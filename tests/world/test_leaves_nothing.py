@@ -15,11 +15,11 @@ import psutil
 import pytest
 
 from .notebook import Notebook
+from .processes import FIND
 
 _WHERE = (
-    "from nbcomm.notebook.session import registry\n"
-    "s = registry.current()\n"
-    "print(s.home.path, s.home.bulk, s._processes.forkserver.pid, *[v.pid for v in s.status()])"
+    f"{FIND}s = registry.current()\n"
+    "print(s.home.path, s.home.bulk, helpers()['fork server'], *[v.pid for v in s.status()])"
 )
 
 
@@ -33,7 +33,7 @@ class _Traces:
         server = psutil.Process(int(pids[0]))
         self.processes = [server, *server.children(recursive=True)]
         assert {int(pid) for pid in pids} <= {process.pid for process in self.processes}
-        assert len(self.processes) >= 8, "fork server, controller, 3 ranks, 3 children"
+        assert len(self.processes) >= 9, "fork server, agent, controller, 3 ranks, 3 children"
         assert self.paths[0].exists()
 
     def left(self) -> list[str]:
@@ -78,7 +78,8 @@ def pressed(step):
         return step(*args, **options)
     return press
 usual = session.Panel
-session.Link.close = pressed(session.Link.close)
+from nbcomm.launch.link import Link
+Link.close = pressed(Link.close)
 session.Panel = pressed(usual)""")
     stopped = notebook.run("%distributed stop", fails=True)
     assert "KeyboardInterrupt" in stopped.error_text
@@ -165,8 +166,8 @@ def test_kill_of_the_fork_server_and_the_kernel(notebook: Notebook) -> None:
 
 def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignore[no-untyped-def]
     notebook = open_notebook()
-    notebook.run("from nbcomm.notebook.session import registry")
-    where = notebook.run("print(registry._warm.pid, registry._warm.home.path)")
+    notebook.run("from nbcomm.notebook.session import registry\nregistry._warm.wait_ready(60)")
+    where = notebook.run(f"{FIND}print(helpers(registry._warm)['fork server'], registry._warm.home.path)")
     pid, home = where.text.split()
     server = psutil.Process(int(pid))
     os.kill(notebook.pid, signal.SIGKILL)

@@ -12,6 +12,7 @@ import os
 import pickle
 import random
 import re
+import signal
 import socket
 import stat
 import struct
@@ -29,8 +30,11 @@ import pytest
 import zmq
 from jupyter_client.session import Session
 
-from nbcomm.protocol import Hello, Output, Text
-from nbcomm.protocol.codec import encode
+from nbcomm.node.peers import listener_at
+from nbcomm.protocol import Claim, Exited, Hello, Output, Shutdown, Start, Text
+from nbcomm.protocol.codec import decode_status, encode
+from nbcomm.protocol.parcels import NODE, Letter, pack
+from nbcomm.protocol.streams import Header
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Notebook
@@ -121,7 +125,7 @@ class World:
 
     @property
     def processes(self) -> list[psutil.Process]:
-        """The fork server, ipyparallel's controller and its heart monitor, and the ranks."""
+        """The fork server, the agent, ipyparallel's controller and its heart monitor, and the ranks."""
         return self.kernel.children(recursive=True)
 
     @property
@@ -132,7 +136,7 @@ class World:
     @property
     def houses(self) -> dict[str, Door]:
         """One door for each address, by the language spoken behind it and a number."""
-        ours = {"link": "curve", "forkserver": "json", "store": "store"}
+        ours = {"link": "curve", "agent": "framed", "store": "store"}
         found: dict[str, Door] = {}
         seen = set()
         for door in sorted(self.doors):
@@ -200,15 +204,15 @@ def test_every_listening_socket_is_on_loopback_or_in_a_private_directory(world: 
     # What must be there, or the list has missed something:
     paths = [Path(door.address) for door in doors if door.kind == "Unix"]
     assert {path.parent for path in paths} == {world.home.path}
-    assert {re.sub(r"\d+\.part", ".sock", path.name) for path in paths} == {
+    assert {re.sub(r"\d*\.part", ".sock", path.name) for path in paths} == {
         "link.sock",
-        "forkserver.sock",
+        "agent.sock",
         "store.sock",
     }
     assert set(world.ports.values()) <= {door.port for door in doors}
     gloo = {door.pid for door in doors if door.kind == "TCP" and not world._is_controllers(door)}
     assert gloo == set(world.pids())
-    assert len(world.processes) == 7
+    assert len(world.processes) == 8
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "::", "192.0.2.1", "2001:db8::1"])  # noqa: S104 - nobody binds it
@@ -327,6 +331,12 @@ def _store(*request: Any) -> bytes:
     return struct.pack("!I", len(body)) + body
 
 
+def _framed(*frames: bytes, kind: int = 0) -> bytes:
+    """What a message is on the wire between a rank and the node's agent."""
+    lengths = b"".join(struct.pack("<Q", len(frame)) for frame in frames)
+    return struct.pack("<II", kind, len(frames)) + lengths + b"".join(frames)
+
+
 _SHORT_WORD = b"\x04\0who" + b"\x05\0word"
 """A name and a message of one part, in ZMQ's first protocol, which asks for no handshake."""
 
@@ -340,11 +350,11 @@ def _said(language: str) -> dict[str, bytes]:
             b"\x06" + struct.pack("!Q", 1 << 32),
             b"\x06" + struct.pack("!Q", 1 << 62),
         ),
-        "json": (
+        "framed": (
             b"",
-            b'{"type":"Claim","pid":1}\n',
-            b'{"type":"' + b"x" * (4 << 20),
-            b'{"type":"Claim","pid":1,"x":' + b"[" * _NESTED + b"]" * _NESTED + b"}\n",
+            _framed(encode(Claim(1, 1, 0.0))),
+            struct.pack("<IIQ", 0, 1, 1 << 32),
+            _framed(*[b""] * _NESTED),
         ),
         "store": (
             b"",
@@ -394,7 +404,7 @@ def _threads(process: psutil.Process) -> list[str]:
 
 def test_strangers_at_every_door_disturb_nothing_while_they_stay_and_after(world: World) -> None:
     languages = {name.split()[0] for name in world.houses}
-    assert languages == {"curve", "json", "store", "gloo"}
+    assert languages == {"curve", "framed", "store", "gloo"}
     world.works()
     everybody = [world.kernel, *world.processes]
     before = {process: (process.memory_info(), len(_threads(process))) for process in everybody}
@@ -415,35 +425,46 @@ def test_strangers_at_every_door_disturb_nothing_while_they_stay_and_after(world
     assert not [name for name, log in logs.items() if "Exception in thread" in log]
 
 
-def _hears(door: Door, said: bytes) -> bytes:
-    """Say something, and hear all of the answer until the other end hangs up."""
+def _hears(door: Door, said: bytes, *, leaves: bool = False) -> bytes:
+    """Say something, and hear all of the answer until the other end hangs up; it does so at once on one who leaves."""
     heard = b""
     with door.connect() as connection, suppress(ConnectionError):
         connection.sendall(said)
+        if leaves:
+            connection.shutdown(socket.SHUT_WR)
         while data := connection.recv(1 << 16):
             heard += data
     return heard
 
 
+_HELLO = [encode(Header(0, 7, 0, 0, 0)), encode(Hello(1, 1, "stranger", 0, "0"))]
+
+
 @pytest.mark.parametrize(
     "said",
     [
-        b'{"type":"Shutdown"}\n',
-        b'{"type":"Lease","seconds":0}\n',
-        b'{"type":"Start","key":"x","what":"engine","argv":[],"env":{},"cwd":"/","log":"/dev/null"}\n',
-        b'{"type":"Adopt","children":{"x":1}}\n',
-        b'{"type":"Adopt","children":{"\xff":1}}\n',
-        b'{"type":"Claim","pid":1}\n{"type":"Shutdown"}\n',
-        b'{"type":"Claim","pid":1}\n{"type":"Claim","pid":1,"x":' + b"[" * _NESTED + b"]" * _NESTED + b"}\n",
-        b'{"type":"' + b"x" * (4 << 20),
+        _framed(encode(Shutdown(1))),
+        _framed(encode(Claim(1, 1, 0.0)), kind=2),
+        _framed(encode(Start(1, "x", "engine", [], {}, "/", "/dev/null"))),
+        _framed(*_HELLO),
+        _framed(*_HELLO) * 1000,
+        _framed(encode(Exited(1, "rank 1", 1, 0))),
+        _framed(b"x" * (4 << 20)),
+        struct.pack("<IIQ", 0, 1, 1 << 60),
+        struct.pack("<II", 0, 1 << 31),
     ],
-    ids=["end", "lease", "start", "adopt", "no text", "claimed", "too deep", "too long"],
+    ids=["end", "claim", "start", "a rank's", "a thousand", "report", "too long", "far too long", "too many"],
 )
-def test_the_fork_server_takes_no_orders_from_a_stranger_while_a_notebook_holds_it(world: World, said: bytes) -> None:
-    heard = _hears(world.houses["json"], said)
-    assert b"Claimed" not in heard
-    assert b"Started" not in heard
+def test_the_agent_takes_neither_orders_nor_a_ranks_words_from_a_stranger(world: World, said: bytes) -> None:
+    assert _hears(world.houses["framed"], said, leaves=True) == b""
+    assert "stranger" not in world.run("%distributed")
     world.works()
+
+
+def test_a_stranger_is_told_the_status_and_no_more(world: World) -> None:
+    heard = _hears(world.houses["framed"], _framed(b"status", kind=2), leaves=True)
+    status = decode_status(heard[16:])
+    assert (status.holder, status.alone) == (world.kernel.pid, 0.0)
 
 
 @pytest.mark.parametrize("body", [b"\xc1", b"\x01", b"\x90", b"\xa1\xff", msgspec.msgpack.encode(["no_such", 1])])
@@ -457,20 +478,20 @@ _REFUSED |= zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
 
 @pytest.mark.parametrize("who", ["without keys", "with keys of its own", "who takes another for the notebook"])
-def test_a_stranger_on_the_link_is_refused_even_under_a_ranks_name(world: World, who: str) -> None:
+def test_a_stranger_on_the_link_is_refused_even_under_the_nodes_name(world: World, who: str) -> None:
     info = world.home.read_link()
     public, secret = zmq.curve_keypair()
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.linger = 0
-        dealer.routing_id = b"rank1"
+        dealer.routing_id = NODE
         if who != "without keys":
             dealer.curve_serverkey = info.server_public.encode() if who == "with keys of its own" else public
             dealer.curve_publickey = public if who == "with keys of its own" else info.client_public.encode()
             dealer.curve_secretkey = secret if who == "with keys of its own" else info.client_secret.encode()
         with dealer.get_monitor_socket(_REFUSED) as fate:
             dealer.connect(info.address)
-            dealer.send(encode(Hello(1, 1, "stranger", 0, "0")))
-            dealer.send(encode(Output(1, [Text("stdout", "forged\n")])))
+            said = (Hello(1, 1, "stranger", 0, "0"), Output(1, [Text("stdout", "forged\n")]))
+            dealer.send_multipart(pack([Letter(1, encode(Header(0, 7, 0, 0, 0)), [encode(word)]) for word in said]))
             assert fate.poll(PATIENCE * 1000), "the link neither took nor refused it"
             dealer.disable_monitor()
     assert "stranger" not in world.run("%distributed")
@@ -536,13 +557,16 @@ def test_what_was_recorded_on_the_link_is_worth_nothing_played_back(world: World
         listener.bind(door.address)
         tap = Wiretap(listener, door._replace(address=str(behind)))
         try:
-            world.run("%distributed heal 2")
+            agent = listener_at(world.home.agent_socket)
+            os.kill(agent, signal.SIGKILL)  # the next one connects through it
+            world.until(lambda: listener_at(world.home.agent_socket) not in (0, agent), "there is no other agent")
+            world.until(lambda: len(world.processes) == 8, "it has not ended")
             world.works()
             recorded = bytes(tap.recorded)
         finally:
             path.unlink()
             behind.rename(path)
-            world.taps.append(tap)  # the rank goes on through it
+            world.taps.append(tap)  # the agent goes on through it
     world.works()
     shown = world.told()
     _is_worth_nothing(recorded, door, b"Hello")
@@ -675,7 +699,7 @@ def test_nothing_is_unpickled_from_a_stranger(world: World, tmp_path: Path) -> N
     frames = b"\1" + bytes([0]) + b"\0" + bytes([len(bomb)]) + bomb
     framed = {
         "curve": [_greeting(b"CURVE") + frames, _greeting(b"NULL") + frames, frames, frames[2:]],
-        "json": [bomb + b"\n", json.dumps({"type": "Start", "key": bomb.decode("latin1")}).encode() + b"\n"],
+        "framed": [_framed(bomb), _framed(bomb, bomb, bomb), _framed(bomb, kind=2)],
         "store": [struct.pack("!I", len(bomb)) + bomb, _store("set", "bomb", bomb), _store(bomb), _store("set", bomb)],
         # Eight bytes say which connection of a group this is: not one that the next groups will make, and lack then.
         "gloo": [bytes(8) + bomb, struct.pack("<Q", 1 << 40) + bomb],

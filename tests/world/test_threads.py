@@ -56,36 +56,7 @@ def test_a_thread_of_the_notebook_goes_on(world: Notebook, name: str) -> None:
     assert f"nbcomm-{name}" in world.run("print(*running())").text
 
 
-def test_the_fork_server_is_heard_again(world: Notebook) -> None:
-    world.run(
-        "import socket\nend('nbcomm-forkserver')\nsession._processes.forkserver._socket.shutdown(socket.SHUT_RDWR)"
-    )
-    _is_well(world)
-    died = world.run("%%distributed -r 3\nos._exit(3)", fails=True, timeout=30)
-    assert "Rank 3 ended with exit code 3" in died.error_text
-    world.run("%distributed heal", timeout=60)
-    assert world.run(GOOD, timeout=30).text == RIGHT
-    world.run(f"%%distributed -r 3\n{_apart(END)}\nimport os\npid = os.getpid()")
-
-
 def test_a_rank_that_has_lost_its_link_makes_another(world: Notebook) -> None:
-    world.run("%%distributed -r 2\nprint('before'); end('nbcomm-agent')")
+    world.run("%%distributed -r 2\nprint('before'); end('nbcomm-link')")
     _is_well(world)
-    assert "nbcomm-agent" in world.run("%%distributed -r 2\nprint(*running())").text
-
-
-def test_the_store_serves_on(world: Notebook) -> None:
-    world.run(
-        "%%distributed -r 0\n"
-        + _apart(
-            "import gc, os, socket\nfrom nbcomm.rank.groups.rendezvous import StoreServer\n"
-            "server, = [it for it in gc.get_objects() if isinstance(it, StoreServer) and not it._closed]\n"
-            "def knock():\n"
-            "    with socket.socket(socket.AF_UNIX) as visitor: visitor.connect(os.fspath(server._path))\n"
-        )
-    )
-    world.run("%%distributed -r 0\nend('nbcomm-store')\nknock()")
-    assert (
-        world.run("%%distributed\nimport torch.distributed as dist\ndist.new_group([0, 1]);", timeout=30).error is None
-    )
-    _is_well(world)
+    assert "nbcomm-link" in world.run("%%distributed -r 2\nprint(*running())").text

@@ -30,7 +30,8 @@ from .pending import PendingRequest
 from .roster import Roster
 
 if TYPE_CHECKING:
-    from .link import Link
+    from ...launch.link import Link
+    from ...launch.node_client import NodeClient
 
 GROUP_TIMEOUT = 1800.0
 """Seconds that a collective waits for its ranks; torch's own default for gloo."""
@@ -44,6 +45,9 @@ _END = 2.0
 _SILENCE = 1.5
 """Seconds after which a rank that sends nothing at all counts as unable to form groups."""
 
+_TRIES = 3
+"""How many times the groups are formed once more, if the agent that serves their store ends meanwhile."""
+
 _TICK = 0.1
 
 
@@ -53,6 +57,7 @@ class Generations:
     Args:
         home: the world's directory: stores and board.
         roster: the places and states of the ranks.
+        node: serves the stores.
         link: to send by.
         expect: makes a request to some ranks, which collects their answers.
     """
@@ -61,7 +66,8 @@ class Generations:
         self,
         home: WorldDir,
         roster: Roster,
-        link: Callable[[], Link],
+        node: NodeClient,
+        link: Link,
         expect: Callable[[Iterable[int]], PendingRequest],
     ) -> None:
         self.number = 0
@@ -78,6 +84,7 @@ class Generations:
         self._aborted_at = 0.0
         self._home = home
         self._roster = roster
+        self._node = node
         self._link = link
         self._expect = expect
 
@@ -91,26 +98,31 @@ class Generations:
         self.stale = len(lives) > 1 or bool(self._roster.dead)  # it was forming them when it ended
         # Or a cell had just failed, and its answer told another notebook what it left unfinished.
         self.stale |= not plain and any(snapshot.state in {"failed", "interrupted"} for snapshot in snapshots)
+        self.look_for_store()  # the agent that served it may have ended meanwhile
 
     def order(self) -> PendingRequest:
-        """Tell every living rank to form the next generation; return the request, unanswered."""
+        """Tell every living rank to form the next generation; return the request, unanswered.
+
+        Raises:
+            StateError: the node does not serve their store.
+        """
         self.number += 1
         roster = self._roster
+        self._node.serve_store(str(self._home.store_socket(self.number)))
         living = [place for place in roster.places if place.rank not in roster.dead]
         request = self._expect([place.rank for place in living])
         form = self._form(request.id, living[0])
         for place in living:
-            self._link().send([place.rank], structs.replace(form, place=place, serves=place is form.place))
+            self._link.send([place.rank], structs.replace(form, place=place))
         request.note_sent(roster.question)
         return request
 
-    def _form(self, request: int, serving: RankPlacement) -> FormGroups:
-        """Return the order for the rank that serves the store; the others' differ in the place only."""
+    def _form(self, request: int, place: RankPlacement) -> FormGroups:
+        """Return the order for one rank; the others' differ in the place only."""
         return FormGroups(
             id=request,
-            place=serving,
+            place=place,
             store=str(self._home.store_socket(self.number)),
-            serves=True,
             generation=self.number,
             master_addr="127.0.0.1",
             master_port=self.port,
@@ -121,13 +133,25 @@ class Generations:
             plain=self.plain,
         )
 
+    def formed(self) -> None:
+        """Note that all ranks have formed the groups."""
+        self.stale = False
+        self.look_for_store()
+
+    def look_for_store(self) -> None:
+        """See whether the node has another agent: the store of the present generation is gone with the last one."""
+        self.stale |= self.number > 0 and not self._is_stored()
+
+    def _is_stored(self) -> bool:
+        return self._node.store == str(self._home.store_socket(self.number))
+
     def abort(self, request: PendingRequest, error: str, text: str) -> None:
         """End the current generation: every rank that has not answered the request fails with this error."""
         self.stale = request.aborted = True
         if (self.number, request.id) == self._aborted:  # all ranks get the first reason
             return
         self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
-        self._link().send(request.waiting_for(), Abort(request.id, self.number, error, text))
+        self._link.send(request.waiting_for(), Abort(request.id, self.number, error, text))
 
     def ending_for(self, request: PendingRequest) -> float:
         """Return the seconds since a request was aborted; 0 if it was not."""
@@ -159,10 +183,19 @@ class Generations:
             Interrupted: it was given up; the groups stay stale.
             StateError: a rank could not form them; they stay stale.
         """
-        if not self.due or not self._roster.living:
-            return
-        self.stale = True
-        request = self.order()
+        for last in [False] * _TRIES + [True]:
+            if not self.due or not self._roster.living:
+                return
+            self.stale = True
+            request = self.order()
+            try:
+                self._await(request, given_up)
+            except StateError:
+                self._node.wait_for_ends(_END)
+                if last or self._is_stored():
+                    raise  # else the ranks have lost the store in which they met, with the agent that served it
+
+    def _await(self, request: PendingRequest, given_up: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE
         while not (request.wait(_TICK) or request.failures() or self.over or time.monotonic() > deadline):
             if given_up():
@@ -183,7 +216,7 @@ class Generations:
                 f"The process groups could not be re-formed: {said}. The ranks keep their variables; "
                 "the next cell tries again, and %distributed restart starts a new world."
             )
-        self.stale = False
+        self.formed()
         self.newcomers.clear()
         self._home.store_socket(self.number - 1).unlink(missing_ok=True)
 
@@ -195,7 +228,7 @@ class Generations:
             pass
         # A rank that has not begun yet does not know what was ended, and would wait for the others for ever.
         if waiting := request.waiting_for():
-            self._link().send(waiting, Interrupt(request.id))
+            self._link.send(waiting, Interrupt(request.id))
 
 
 def left_over(doings: Mapping[int, CollectiveState]) -> bool:

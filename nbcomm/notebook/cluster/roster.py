@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from msgspec import structs
@@ -12,9 +12,8 @@ from msgspec import structs
 from ...analysis.verdict import plural
 from ...node.exit_status import how_it_ended
 from ...panel import RankView
-from ...protocol import Attached, CollectiveState, Failure, FromRank, Hello, RankPlacement, StatusReply
+from ...protocol import CollectiveState, Failure, FromRank, Hello, RankPlacement, StatusReply
 from ...rank_spec import named, together
-from ...world_dir import WorldDir, tail
 from ..output.failures import first_line
 
 
@@ -51,16 +50,16 @@ class Roster:
     """The ranks of one world, filled in from other threads as they report.
 
     Args:
-        home: the world's directory, where the logs are.
+        log_tail: returns the end of a rank's log, of at most so many lines.
     """
 
-    def __init__(self, home: WorldDir) -> None:
+    def __init__(self, log_tail: Callable[[int, int], str]) -> None:
         self.places: list[RankPlacement] = []
         self.hellos: dict[int, Hello] = {}
         self.attached: set[int] = set()
         self.dead: dict[int, str] = {}
         """Ranks whose process has ended by itself, and how: "was killed by SIGKILL"."""
-        self._home = home
+        self._log_tail = log_tail
         self._snapshots: dict[int, StatusReply] = {}
         self._doings: dict[int, tuple[int, CollectiveState]] = {}
         self._heard: dict[int, float] = {}
@@ -98,19 +97,13 @@ class Roster:
             self.note(rank, message)
         elif isinstance(message, Hello):
             self.greet(message)
-        elif isinstance(message, Attached):
-            self.attach(rank)
 
     def greet(self, hello: Hello) -> None:
-        """Record a rank's place: its agent is connected."""
+        """Record a rank's process: it is connected, and perhaps it can run cells."""
         with self._changed:
             self.hellos[hello.rank] = hello
-            self._changed.notify_all()
-
-    def attach(self, rank: int) -> None:
-        """Record that a rank can run cells."""
-        with self._changed:
-            self.attached.add(rank)
+            if hello.attached:
+                self.attached.add(hello.rank)
             self._changed.notify_all()
 
     @property
@@ -241,8 +234,7 @@ class Roster:
 
     def log(self, rank: int, lines: int = 40) -> str:
         """Return the end of a rank's log: what its engine logged, and what it last wrote to descriptor 2."""
-        parts = [tail(self._home.log(rank), lines), tail(self._home.captured(rank, "stderr"), lines)]
-        return "\n".join(part for part in parts if part.strip("\0\n ")) or "(nothing)"
+        return self._log_tail(rank, lines)
 
 
 def _since(snapshot: StatusReply | None, state: str) -> float:

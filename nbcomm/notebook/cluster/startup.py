@@ -60,7 +60,7 @@ class Startup:
         self._progress("importing torch", 0, self._wishes.n or 0)
         import ipyparallel  # noqa: F401 - while the fork server imports torch: it takes long, too
 
-        self._ready = self._processes.forkserver.wait_ready(self._wishes.timeout)
+        self._ready = self._processes.node.wait_ready(self._wishes.timeout)
         self._n = placement.choose_size(self._wishes.n, self._ready.gpus)
         self._device, backend, self.notice = placement.choose_device(self._wishes.device, self._n, self._ready.gpus)
         self._backend = self._wishes.backend or backend
@@ -102,7 +102,7 @@ class Startup:
             failed = self._form(generations)
         for rank, failure in failed.items():
             raise StartError(f"Rank {rank} could not join the process group:\n{failure.traceback}")
-        generations.stale = False
+        generations.formed()
         if generations.plain:
             self._notice(f"{TORCHS_OWN_GROUPS} The reason: {generations.plain.rstrip('.')}.")
         self._notice(untested(self._roster.hellos[0].torch))

@@ -20,8 +20,8 @@ from .input_prompts import InputPrompts
 from .interrupts import InterruptCounter
 
 if TYPE_CHECKING:
+    from ...launch.link import Link
     from ...protocol import MainLoopRequest as Order
-    from ..cluster.link import Link
     from ..cluster.roster import Roster
 
 TICK = 0.05
@@ -46,12 +46,8 @@ class Dispatcher:
         addressed: adds this world's name to the remedies in a text.
     """
 
-    def __init__(
-        self, link: Callable[[], Link], roster: Roster, addressed: Callable[[str], str] = lambda text: text
-    ) -> None:
+    def __init__(self, link: Link, roster: Roster, addressed: Callable[[str], str] = lambda text: text) -> None:
         self._addressed = addressed
-        self.seen = 0
-        """The last request that was received completely; ranks need not keep their messages about it."""
         self.questions = InputPrompts(link, roster)
         """The ranks' requests for input."""
         self._link = link
@@ -74,7 +70,7 @@ class Dispatcher:
     def ask(self, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> PendingRequest:
         """Send a request that is already registered."""
         try:
-            self._link().send(request.ranks, message, buffers)
+            self._link.send(request.ranks, message, buffers)
         except BaseException:
             self._open.pop(request.id, None)  # no rank has received it, so none will answer
             raise
@@ -88,7 +84,7 @@ class Dispatcher:
     def interrupt(self) -> None:
         """Pass an interrupt on to all ranks that have not answered; it is harmless if nothing runs."""
         for request in self.open():
-            self._link().send(request.waiting_for(), Interrupt(request.id))
+            self._link.send(request.waiting_for(), Interrupt(request.id))
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -105,7 +101,7 @@ class Dispatcher:
         request = self._open.get(done.id)
         if request is not None and request.answer(rank, done, frames):
             self._open.pop(request.id, None)
-            self.seen = max(self.seen, request.id)
+            self._link.settled = max(self._link.settled, request.id)
 
     def miss(self, rank: int, identity: int, what: str = "its answer") -> None:
         """Fail a rank's part of a request: the rank reports that it, or its answer, was lost or not understood."""
@@ -146,12 +142,12 @@ class Dispatcher:
         self, request: PendingRequest, tick: Callable[[], None], interrupts: InterruptCounter
     ) -> None:
         request.interrupted = True
-        self._link().send(request.waiting_for(), Interrupt(request.id))
+        self._link.send(request.waiting_for(), Interrupt(request.id))
         began = time.monotonic()
         while not request.wait(TICK):
             tick()
             if interrupts.again():
-                self._link().send(request.waiting_for(), Interrupt(request.id))
+                self._link.send(request.waiting_for(), Interrupt(request.id))
             stuck, waited = request.waiting_for(), time.monotonic() - began
             deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
             if waited > _INTERRUPT_PATIENCE or (deaf and deaf == stuck):

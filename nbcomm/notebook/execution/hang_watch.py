@@ -22,8 +22,8 @@ from ..output.failures import first_line
 
 if TYPE_CHECKING:
     from ...analysis.collective_log import CollectiveLog
+    from ...launch.link import Link
     from ..cluster.generations import Generations
-    from ..cluster.link import Link
     from ..cluster.pending import PendingRequest
     from ..cluster.roster import Roster
     from ..output.cell_output import CellOutput
@@ -39,7 +39,7 @@ _SHOW_AFTER = 5.0
 
 
 class HangWatch:
-    """Polls the agents of a world until closed.
+    """Polls the ranks of a world until closed.
 
     Args:
         link: to ask by.
@@ -48,7 +48,6 @@ class HangWatch:
         cell: the cell that runs, and its output; None between cells.
         tell_panel: tells the panel how things stand.
         collective_log: told what the ranks of the running cell do together.
-        seen: the last request of which all has been heard.
         open_requests: those that lack an answer.
         lose: answers a request in place of a rank, where the answer, or the request itself, is lost; told which.
         look: sees whether the ranks' processes live, where nobody else tells.
@@ -67,7 +66,6 @@ class HangWatch:
         cell: Callable[[], tuple[PendingRequest, CellOutput | None] | None],
         tell_panel: Callable[[], None],
         collective_log: CollectiveLog,
-        seen: Callable[[], int],
         look: Callable[[], None],
         open_requests: Callable[[], list[PendingRequest]],
         lose: Callable[[int, int, str], None],
@@ -75,7 +73,6 @@ class HangWatch:
     ) -> None:
         self._addressed = addressed
         self.waiting = ""
-        self._seen = seen
         self._open = open_requests
         self._lose = lose
         self._faults = Faults()
@@ -121,7 +118,7 @@ class HangWatch:
 
     def _ask(self) -> None:
         with self._roster.asking() as question:
-            self._link.send(question.ranks, StatusRequest(self._seen(), question.number))
+            self._link.send(question.ranks, StatusRequest(question.number))
             question.wait(_ANSWER)
 
     def _say(self, note: str) -> None:

@@ -21,7 +21,7 @@ from ...threads import keep
 from ..display.displays import label
 
 if TYPE_CHECKING:
-    from ..cluster.link import Link
+    from ...launch.link import Link
     from ..cluster.pending import PendingRequest
     from ..cluster.roster import Roster
     from ..output.cell_output import CellOutput
@@ -72,7 +72,7 @@ class InputPrompts:
         clock: the time in seconds, for tests.
     """
 
-    def __init__(self, link: Callable[[], Link], roster: Roster, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, link: Link, roster: Roster, clock: Callable[[], float] = time.monotonic) -> None:
         self._link = link
         self._roster = roster
         self._clock = clock
@@ -109,7 +109,7 @@ class InputPrompts:
                 self._open[key] = _Question(rank, message, place, self._clock())
             elif message.run != self._run:
                 text = "The notebook no longer waits for this cell, so it cannot ask for input."
-                self._link().send([rank], InputReply(message.run, message.number, text, "EOFError"))
+                self._link.send([rank], InputReply(message.run, message.number, text, "EOFError"))
 
     # ── the thread that waits for the cell ──────────────────────────────────────────────────────────
 
@@ -135,7 +135,7 @@ class InputPrompts:
                 self._open.pop((question.rank, question.asking.number), None)
             with self._faults.beside("output could not be shown after an input box"):
                 output.cut()
-            self._link().send([question.rank], reply)
+            self._link.send([question.rank], reply)
             dialogue = _Dialogue(question.rank, self._clock(), self._roster.question)
             self._talking = dialogue if question.asking.dialogue else None
 

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any
 
 from ...protocol import IntrospectReply, IntrospectRequest
 
 if TYPE_CHECKING:
-    from ..cluster.link import Link
+    from ...launch.link import Link
 
 PATIENCE = 0.5
 """Seconds to wait for an answer: a user who types waits no longer."""
@@ -33,7 +32,7 @@ class Introspections:
         link: to send by.
     """
 
-    def __init__(self, link: Callable[[], Link]) -> None:
+    def __init__(self, link: Link) -> None:
         self._link = link
         # A rank may answer a notebook's question when another notebook has taken its place: no number comes twice.
         self._ids = itertools.count(time.time_ns())
@@ -46,7 +45,7 @@ class Introspections:
         self._open[question.id] = rank, answer
         while len(self._open) > _KEPT:
             self._settle(min(self._open, default=0), None)
-        self._link().send([rank], question)
+        self._link.send([rank], question)
         return answer
 
     def hear(self, rank: int, told: IntrospectReply) -> None:

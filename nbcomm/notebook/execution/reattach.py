@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 from ...protocol import (
     Done,
     FromRank,
+    Hello,
     InputCancelled,
     InputRequest,
     Output,
-    Resume,
     StatusReply,
     StatusRequest,
     rank_lists,
 )
 
 if TYPE_CHECKING:
-    from ..cluster.link import Link
+    from ...launch.link import Link
     from ..cluster.pending import PendingRequest
     from ..cluster.roster import Roster
 
@@ -32,7 +32,7 @@ _AGAIN = 0.2
 
 
 class Reattachment:
-    """The messages that the ranks repeat, kept until there is a cell to show them in."""
+    """What the ranks repeat about a cell, kept until it is shown here: no notebook has received all of it."""
 
     def __init__(self) -> None:
         self.run = 0
@@ -49,15 +49,15 @@ class Reattachment:
     def take(self, rank: int, message: FromRank, frames: Sequence[Any]) -> bool:
         """Keep a message if it is about a cell; on the link's thread. Return whether no other code may see it now."""
         with self._lock:
-            if self._over or not isinstance(message, Resume | Output | InputRequest | InputCancelled | Done):
+            if self._over or not isinstance(message, Hello | Output | InputRequest | InputCancelled | Done):
                 return False
-            if isinstance(message, Resume):
+            if isinstance(message, Hello):
                 if message.run > self.run:
                     self.run, self.ranks = message.run, [*rank_lists.read(message.ranks)]
                     self._repeating.clear()
                 if message.run == self.run:
                     self._repeating.add(rank)
-                return True
+                return False  # the roster hears it, too
             if (message.id if isinstance(message, Done) else message.run) != self.run:
                 return False
             self._kept.append((rank, message, frames))

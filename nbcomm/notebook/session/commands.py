@@ -27,8 +27,8 @@ from . import script_cells
 from .cell_log import CellLog
 
 if TYPE_CHECKING:
+    from ...launch.link import Link
     from ...world_dir import WorldDir
-    from ..cluster.link import Link
     from ..cluster.roster import Roster
     from ..execution.cell_run import CellExecutor
     from ..execution.dispatcher import Dispatcher
@@ -41,20 +41,24 @@ class Commands:
 
     Args:
         home: the world's directory.
+        link: to the ranks.
         roster: the ranks, and which of them are dead.
         dispatcher: sends requests, and waits for answers.
         executor: one cell at a time.
         attached: another notebook has started the world, and may have run cells that are unknown here.
-
-    Attributes:
-        link: to the ranks.
     """
 
-    link: Link
     _stopped: bool
 
-    def __init__(
-        self, home: WorldDir, roster: Roster, dispatcher: Dispatcher, executor: CellExecutor, *, attached: bool
+    def __init__(  # noqa: PLR0913 - one of them by keyword
+        self,
+        home: WorldDir,
+        link: Link,
+        roster: Roster,
+        dispatcher: Dispatcher,
+        executor: CellExecutor,
+        *,
+        attached: bool,
     ) -> None:
         self._roster = roster
         self._dispatcher = dispatcher
@@ -62,7 +66,7 @@ class Commands:
         self._numbers = itertools.count(1)
         self._transfers = Transfers(dispatcher, executor, home.bulk)
         self._queries = VariableQueries(dispatcher, executor)
-        self._inquiries = Introspections(lambda: self.link)
+        self._inquiries = Introspections(link)
         self._cell_log = CellLog(attached=attached)
 
     @property

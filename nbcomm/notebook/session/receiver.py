@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from ...protocol import Done, FromRank, InputCancelled, InputRequest, IntrospectReply, Mismatch, Output
 
 if TYPE_CHECKING:
+    from ...launch.link import Link
     from ..cluster.generations import Generations
     from ..cluster.roster import Roster
     from ..execution.cell_run import CellExecutor
@@ -25,6 +26,7 @@ class Receiver:
         executor: shows output.
         generations: end the calls of a cell in which the ranks call different things.
         inquiries: wait for what a person typing wants to know.
+        link: forgets what was sent to a rank that has ended.
         resumption: keeps what is about a cell that another notebook has begun.
         hurry: called when something has happened that the watch should look at soon.
 
@@ -40,11 +42,13 @@ class Receiver:
         generations: Generations,
         inquiries: Introspections,
         *,
+        link: Link,
         resumption: Reattachment | None,
         hurry: Callable[[], None],
     ) -> None:
         self.resumption = resumption
         self._roster = roster
+        self._link = link
         self._dispatcher = dispatcher
         self._executor = executor
         self._generations = generations
@@ -77,6 +81,7 @@ class Receiver:
     def process_ended(self, rank: int, cause: str) -> None:
         """Note that a rank has died, and answers no more."""
         self._generations.stale = True  # groups without it can go on
+        self._link.lose(rank)
         self._dispatcher.lose(rank, cause)
         self._inquiries.lose(rank)
         self._hurry()

@@ -17,7 +17,6 @@ from ...panel.headline import headline
 from ...protocol import StatusRequest, Stop
 from ...world_dir import WorldInfo
 from ..cluster.generations import Generations
-from ..cluster.link import Link
 from ..cluster.processes import Processes
 from ..cluster.roster import Roster
 from ..cluster.startup import Startup
@@ -38,7 +37,7 @@ from .world_names import addressed
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
-    from ...launch.forkserver_client import ForkServerClient
+    from ...launch.node_client import NodeClient
 
 Actions = Callable[["Session"], dict[str, Callable[[], str]]]
 """What each button of the panel does; it returns a sentence."""
@@ -64,40 +63,42 @@ class Session(Commands):
         panel: its panel, from the moment that its ranks are up.
     """
 
-    def __init__(self, forkserver: ForkServerClient, wishes: Wishes, *, attached: bool) -> None:
+    def __init__(self, node: NodeClient, wishes: Wishes, *, attached: bool) -> None:
         """Put the parts together: no process is started here, and none is spoken to. See `start` and `attach`."""
         self.name = wishes.name
         self.wishes = wishes
         self.notice = ""
-        self.home = forkserver.home
+        self.home = node.home
+        self.link = node.link
         self.panel: Panel | None = None
-        self._roster = Roster(self.home)
-        self._dispatcher = Dispatcher(lambda: self.link, self._roster, self.addressed)
+        self._roster = Roster(node.log_tail)
+        self._dispatcher = Dispatcher(self.link, self._roster, self.addressed)
         self._stopped = False
         self._folder = ""
         self._watch: HangWatch | None = None
-        self._generations = Generations(self.home, self._roster, lambda: self.link, self._dispatcher.expect)
+        self._generations = Generations(self.home, self._roster, node, self.link, self._dispatcher.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._executor = CellExecutor(
             self._dispatcher, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
         )
-        super().__init__(self.home, self._roster, self._dispatcher, self._executor, attached=attached)
+        super().__init__(self.home, self.link, self._roster, self._dispatcher, self._executor, attached=attached)
         self._receiver = Receiver(
             self._roster,
             self._dispatcher,
             self._executor,
             self._generations,
             self._inquiries,
+            link=self.link,
             resumption=Reattachment() if attached else None,
             hurry=self._hurry,
         )
         # Behind all that it tells: a process may have ended already.
-        self._processes = Processes(forkserver, self._roster, self._receiver.process_ended)
+        self._processes = Processes(node, self._roster, self._receiver.process_ended, self._generations.look_for_store)
 
     @classmethod
     def start(
         cls,
-        forkserver: ForkServerClient,
+        node: NodeClient,
         wishes: Wishes,
         progress: Progress = lambda *_: None,
         actions: Actions = lambda _: {},
@@ -105,7 +106,7 @@ class Session(Commands):
         """Start a world; returns when its ranks can run cells.
 
         Args:
-            forkserver: starts the processes; it may still be importing torch.
+            node: starts the processes; its fork server may still be importing torch.
             wishes: how many ranks, on what.
             progress: told how the start comes along.
             actions: what the panel's buttons do.
@@ -113,8 +114,8 @@ class Session(Commands):
         Raises:
             StartError: the world did not start; nothing of it is left.
         """
-        self = cls(forkserver, wishes, attached=False)
-        self._listen(self._processes.shutdown)
+        self = cls(node, wishes, attached=False)
+        self._listen()
         try:
             startup = Startup(wishes, self._processes, self._roster, progress)
             startup.launch()
@@ -130,23 +131,21 @@ class Session(Commands):
         return self
 
     @classmethod
-    def attach(
-        cls, forkserver: ForkServerClient, info: WorldInfo, name: str = "", actions: Actions = lambda _: {}
-    ) -> Self:
+    def attach(cls, node: NodeClient, info: WorldInfo, name: str = "", actions: Actions = lambda _: {}) -> Self:
         """Steer a world that another notebook has started, and left.
 
         Args:
-            forkserver: the world's own.
+            node: the world's own.
             info: what the other notebook has written down of it.
             name: what this notebook calls it; by default what the other one did.
             actions: what the panel's buttons do.
 
         Raises:
-            StateError: another notebook steers it.
+            StartError: its node does not answer.
         """
-        self = cls(forkserver, Wishes(name=name or info.name, grace=info.grace), attached=True)
-        self._processes.claim()  # before anything is touched: the link's address may be another notebook's
-        self._listen(self._processes.release)
+        self = cls(node, Wishes(name=name or info.name, grace=info.grace), attached=True)
+        self._processes.claim()
+        self._listen()
         try:
             self._take_up(info)
             self._look_after(actions)
@@ -155,13 +154,9 @@ class Session(Commands):
             raise
         return self
 
-    def _listen(self, otherwise: Callable[[], None]) -> None:
+    def _listen(self) -> None:
         """Let ranks reach this notebook, and end the world, or leave it, when this process ends."""
-        try:
-            self.link = Link(self.home, self.wishes.grace, self._receiver.receive)
-        except BaseException:
-            otherwise()
-            raise
+        self.link.deliver_to(self._receiver.receive)
         atexit.register(self._leave_or_stop)
 
     def _look_after(self, actions: Actions) -> None:
@@ -174,7 +169,6 @@ class Session(Commands):
             cell=lambda: self._executor.cell,
             tell_panel=self._tell_panel,
             collective_log=self._executor.collective_log,
-            seen=lambda: self._dispatcher.seen,
             look=self._processes.look,
             # What resumption holds back has come, and is not lost.
             open_requests=lambda: self._dispatcher.open() if self._receiver.resumption is None else [],
@@ -188,7 +182,7 @@ class Session(Commands):
         first = self._roster.places[0]
         device = first.device.partition(":")[0]
         self.wishes = Wishes(len(info.places), device, first.backend, grace=info.grace, name=self.name)
-        self.link.send(self._roster.living, StatusRequest())
+        self.link.meet(self._roster.living)
         resumption = self._receiver.resumption
         assert resumption is not None  # noqa: S101 - for mypy
         snapshots = resumption.await_ranks(self._roster, self.link)
@@ -268,7 +262,7 @@ class Session(Commands):
             self.link.send(self._roster.hellos, last)
         else:
             self._ask(_FAREWELL)  # who has heard what was seen does not tell it to the next notebook once more
-        self.link.close()
+        self.link.deliver_to(None)
         self._widgets.close()
         self._dispatcher.close("was stopped" if last is not None else "was left")
         if self.panel is not None:
@@ -426,7 +420,7 @@ class Session(Commands):
     def _ask(self, patience: float) -> None:
         """Hear from every living rank, if it answers within so many seconds."""
         with self._roster.asking() as question:
-            self.link.send(question.ranks, StatusRequest(self._dispatcher.seen, question.number))
+            self.link.send(question.ranks, StatusRequest(question.number))
             question.wait(patience)
 
     def _begun(self) -> None:

@@ -1,7 +1,7 @@
 """Answers to requests made while a user types, on a thread of its own, also while the main thread is busy.
 
 An answer may run a user's code: ``__dir__``, ``__getattr__``, a property, ``__repr__``. That may print, wait, or never
-end. So neither the main thread nor the agent's does it. What such code prints is dropped, its collectives are refused,
+end. So neither the main thread nor the link's does it. What such code prints is dropped, its collectives are refused,
 and what takes too long is ended. C code that never returns cannot be ended: its thread is abandoned and replaced, a few
 times.
 """
@@ -58,7 +58,7 @@ class CompletionThread:
         self._lost: list[_Worker] = []
 
     def ask(self, question: IntrospectRequest) -> None:
-        """Take a question, on the agent's thread; never wait."""
+        """Take a question, on the link's thread; never wait."""
         if self._worker is None or not self._worker.alive:
             self._worker = self._begin()
         if self._worker.spent > PATIENCE:
@@ -67,7 +67,7 @@ class CompletionThread:
             self._worker.ask(question)
 
     def look(self) -> None:
-        """End an answer that takes too long; must be called on the agent's thread, a few times a second."""
+        """End an answer that takes too long; must be called on the link's thread, a few times a second."""
         if self._worker is None:
             return
         self._lost = [worker for worker in self._lost if worker.alive]

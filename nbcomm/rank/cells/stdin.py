@@ -1,6 +1,6 @@
 """Input on a rank: `input`, `getpass` and `sys.stdin`, answered in the notebook's own input box.
 
-The thread that asks waits for an `InputReply`. The agent's thread sends the question, after all earlier output, and
+The thread that asks waits for an `InputReply`. The link's thread sends the question, after all earlier output, and
 hands over the answer. The main thread waits in a way that a signal ends, as an interrupt and a verdict do.
 
 Code that belongs to no cell of nbcomm (ipyparallel's own cells) asks as before. A child that a cell has forked has no
@@ -39,7 +39,7 @@ class InputPrompter:
         capture: knows which cell asks, and whether it runs.
         record: learns that the main thread waits for user input, and for no rank.
         to_end: the exception that the running cell is to end with, if any.
-        rouse: wakes the agent's thread, which then calls `take`.
+        rouse: wakes the link's thread, which then calls `take`.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class InputPrompter:
             elif (reason := self._to_end()) is not None:  # in a task beside the cell's the signal raises nothing
                 raise reason
 
-    # ── the agent's thread ──────────────────────────────────────────────────────────────────────────
+    # ── the link's thread ──────────────────────────────────────────────────────────────────────────
 
     def take(self) -> list[InputRequest | InputCancelled]:
         """Return what is to be sent now; output shown before must be sent first."""

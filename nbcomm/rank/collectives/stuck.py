@@ -1,4 +1,4 @@
-"""Whether this rank waits for the others, and in which call: the agent's thread reads it from what is recorded.
+"""Whether this rank waits for the others, and in which call: the link's thread reads it from what is recorded.
 
 The main thread may be stuck in C++ meanwhile, and writes to the flight recorder without a lock. What is read here is
 replaced, or changed in one step, and may be a moment old.

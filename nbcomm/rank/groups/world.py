@@ -32,7 +32,7 @@ from .environment import seed_differently, torchrun_environment
 from .generation import PATIENCE, Generation
 from .membership import Groups, hold, without
 from .process_group import RankGroup
-from .rendezvous import StoreServer, UnixStore
+from .rendezvous import UnixStore
 
 _WORLD = "0"
 """Torch's name of the first group that is made; after it was destroyed, it is made again."""
@@ -53,7 +53,6 @@ class World(Generation):
         scope: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         super().__init__(tell, scope)
-        self._server: StoreServer | None = None
         self._absent: tuple[int, ...] = ()
         self._environment: dict[str, str] = {}
         self._inits = 0
@@ -108,8 +107,6 @@ class World(Generation):
         self.plain = order.plain
         if not self.plain and (why := self_check()):
             raise errors.SelfTestError(why)
-        if order.serves:
-            self._server = StoreServer(path)
         self._store = UnixStore(path, order.timeout)
         if order.board:
             self.board = FingerprintBoard(Path(order.board), place.rank)
@@ -136,9 +133,7 @@ class World(Generation):
             self._groups.clear()
             self.gloo.forget()
             self.record.forget()
-            if self._server is not None:
-                self._server.close()
-            self._server = self._store = self._broken = None
+            self._store = self._broken = None
             self.record.aborted = 0.0
 
     def _test(self, order: FormGroups) -> None:
@@ -198,19 +193,20 @@ class World(Generation):
 
         ::
 
-            rank 0, which serves the store    rank 1                        rank 2, a new process: `form`
+            rank 0                            rank 1                        rank 2, a new process: `form`
             ends its generation               ends its generation
-            serves a store on a new socket    connects to it                connects to it
+            connects to a new store           connects to it                connects to it
             census: tells its groups          census: tells its groups
             ──────────────────────── they meet in the world's group ────────────────────────
             forms its further groups,         forms its further groups,     hears the census, and joins those
             in the order of their making      in the same order             that the dead rank 2 was in
             ────────── they look at each other's pages, and try the world with an all_reduce ──────────
         """
+        assert self._store is not None  # noqa: S101 - for mypy: a first generation has one
         self._end_generation(order)
         self._absent = rank_lists.read(order.absent)
         self._inits = 0
-        self._move_store(order)
+        self._store.retarget(Path(order.store))
         self.record.forget()
         if self.replaced or (self.plain and dist.is_initialized()):
             lending.destroy_world()
@@ -229,7 +225,7 @@ class World(Generation):
                 self._broken = errors.CollectiveError(_ANEW)
             self._free()
         # What is still under way must end before its group is let go. That may take seconds: it is waited for without
-        # the lock, which the agent's thread takes. Calls are refused meanwhile, as the generation has ended.
+        # the lock, which the link's thread takes. Calls are refused meanwhile, as the generation has ended.
         self.record.await_ends()
         self.comm.lanes.end(_ANEW, PATIENCE)
         with self._lock:
@@ -237,13 +233,6 @@ class World(Generation):
             self.gloo.forget()
             self._broken = None
             self.record.aborted = 0.0
-
-    def _move_store(self, order: FormGroups) -> None:
-        assert self._store is not None  # noqa: S101 - for mypy: a first generation has one
-        if self._server is not None:
-            self._server.close()
-        self._server = StoreServer(Path(order.store)) if order.serves else None
-        self._store.retarget(Path(order.store))
 
     def _form_groups_again(self, order: FormGroups) -> None:
         """Give each group a new inside: all let go of the old ones before the first is formed."""

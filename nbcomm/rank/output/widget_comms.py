@@ -96,7 +96,7 @@ class Comms:
     # ── messages from the page ──────────────────────────────────────────────────────────────────────────
 
     def put(self, heard: CommToRank) -> bool:
-        """Queue a message of the page; on the agent's thread.
+        """Queue a message of the page; on the link's thread.
 
         A slider that is dragged while the rank is busy sends many messages: of consecutive ones for one widget, only
         the last values count.
@@ -266,7 +266,7 @@ class _WidgetOutlet(Outlet):
 
     def close(self) -> None:
         super().close()
-        with self._capture.lock, suppress(ValueError):  # what it sends on the agent's thread must not come last
+        with self._capture.lock, suppress(ValueError):  # what it sends on the link's thread must not come last
             self._capture.followers.remove(self._show)
         if self.changes:
             # Through the trait, so that the program, too, finds its output there.

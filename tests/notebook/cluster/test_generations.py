@@ -31,6 +31,7 @@ class Link:
     """Notes what is sent, and lets a test play the ranks."""
 
     def __init__(self) -> None:
+        self.settled = 0
         self.sent: list[tuple[list[int], Any]] = []
         self.answer: Any = lambda _rank, _message: None
 
@@ -40,18 +41,44 @@ class Link:
             self.answer(ranks[0], message)
 
 
+class Node:
+    """Notes which stores it was to serve."""
+
+    def __init__(self) -> None:
+        self.stores: list[str] = []
+        self.fails = False
+        self.store = ""
+        self.replaced = False
+
+    def serve_store(self, path: str) -> None:
+        if self.fails:
+            raise StateError("no store")
+        self.stores.append(path)
+        self.store = path
+
+    def wait_for_ends(self, _timeout: float) -> None:
+        if self.replaced:
+            self.store, self.replaced = "", False
+
+
 class Played:
     """Three ranks that form groups whenever they are told to."""
 
     def __init__(self, home: WorldDir) -> None:
-        self.roster = Roster(home)
+        self.home = home
+        self.roster = Roster(home.log_tail)
+        self.node = Node()
         for rank in range(3):
             self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
         self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0)
         self.link = Link()
-        self.dispatcher = Dispatcher(lambda: self.link, self.roster)  # type: ignore[arg-type, return-value]
-        self.generations = Generations(home, self.roster, lambda: self.link, self.dispatcher.expect)  # type: ignore[arg-type, return-value]
+        self.dispatcher = Dispatcher(self.link, self.roster)  # type: ignore[arg-type]
+        self.generations = Generations(home, self.roster, self.node, self.link, self.dispatcher.expect)  # type: ignore[arg-type]
         self.link.answer = lambda rank, form: self.dispatcher.hear(rank, Done(form.id))
+
+    def serve(self, number: int) -> None:
+        """Let the node serve the store of a generation."""
+        self.node.store = str(self.home.store_socket(number))
 
     def forms(self) -> list[FormGroups]:
         return [message for _, message in self.link.sent if isinstance(message, FormGroups)]
@@ -73,10 +100,48 @@ def test_stale_groups_are_formed_anew_by_all_living(played: Played) -> None:
     played.generations.renew()
     forms = played.forms()
     assert [form.place.rank for form in forms] == [1, 2]
-    assert [form.serves for form in forms] == [True, False]
+    assert played.node.stores == [forms[0].store]
     assert {(form.generation, form.absent) for form in forms} == {(1, "0")}
     assert len({form.store for form in forms}) == 1
     assert not played.generations.stale
+
+
+def test_a_store_that_is_not_served_leaves_the_groups_stale(played: Played) -> None:
+    played.generations.stale = True
+    played.node.fails = True
+    with pytest.raises(StateError, match="no store"):
+        played.generations.renew()
+    assert played.link.sent == []
+    assert played.generations.stale
+    played.node.fails = False
+    played.generations.renew()
+    assert not played.generations.stale
+
+
+def test_groups_whose_store_is_lost_while_they_form_are_formed_once_more(played: Played) -> None:
+    played.generations.stale = True
+    played.node.replaced = True
+
+    def lost(rank: int, form: FormGroups) -> None:
+        failure = Failure("DistNetworkError", "the store is gone", "") if form.generation == 1 else None
+        played.dispatcher.hear(rank, Done(form.id, failure=failure))
+
+    played.link.answer = lost
+    played.generations.renew()
+    assert [form.generation for form in played.forms()] == [1] * 3 + [2] * 3
+    assert not played.generations.stale
+
+
+def test_the_store_is_lost_with_the_agent(played: Played) -> None:
+    played.generations.look_for_store()
+    assert not played.generations.stale  # there was none yet
+    played.generations.stale = True
+    played.generations.renew()
+    played.generations.look_for_store()
+    assert not played.generations.stale
+    played.node.store = ""
+    played.generations.look_for_store()
+    assert played.generations.stale
 
 
 def test_a_newcomer_is_announced(played: Played) -> None:
@@ -176,6 +241,7 @@ def test_another_notebook_goes_on_where_the_ranks_are(
     if dead:
         played.roster.note_death(2, None)
     snapshots = [StatusReply(rank, 1, "idle", 0.0, None, 0, 0, 0, life) for rank, life in enumerate(lives)]
+    played.serve(max(lives))
     played.generations.take_up(snapshots, 29500)
     assert (played.generations.number, played.generations.port) == (max(lives), 29500)
     assert played.generations.stale is stale
@@ -188,8 +254,15 @@ def test_another_notebook_takes_nothing_over_that_a_failed_cell_has_left(
     played: Played, state: str, plain: str, stale: bool
 ) -> None:
     snapshots = [StatusReply(rank, 1, "idle" if rank else state, 0.0, None, 0, 0, 0, 3) for rank in range(3)]
+    played.serve(3)
     played.generations.take_up(snapshots, 29500, plain)
     assert played.generations.stale is stale
+
+
+def test_another_notebook_forms_the_groups_again_if_their_store_is_gone(played: Played) -> None:
+    played.serve(2)
+    played.generations.take_up([StatusReply(rank, 1, "idle", 0.0, None, 0, 0, 0, 3) for rank in range(3)], 29500)
+    assert played.generations.stale
 
 
 def sent(to: int, number: int = 1, tag: int = 0) -> CollectiveState:

@@ -19,7 +19,7 @@ def roster(tmp_path: Path) -> Roster:
     """Four ranks that have told nothing yet, each with a log."""
     for rank in range(4):
         (tmp_path / f"rank{rank}.log").write_text(f"words of {rank}\n")
-    return Roster(WorldDir(tmp_path))
+    return Roster(WorldDir(tmp_path).log_tail)
 
 
 def refused(roster: Roster, ranks: range = range(4)) -> str:

@@ -17,10 +17,9 @@ from nbcomm.world_dir import WorldDir
 
 @pytest.fixture
 def roster(tmp_path: Path) -> Roster:
-    made = Roster(WorldDir(tmp_path))
+    made = Roster(WorldDir(tmp_path).log_tail)
     for rank in range(3):
-        made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
-        made.attach(rank)
+        made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0", attached=True))
     made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0)
     return made
 

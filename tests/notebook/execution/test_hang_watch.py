@@ -38,7 +38,6 @@ class World:
             cell=lambda: (self.request, anything),
             tell_panel=lambda: None,
             collective_log=anything,
-            seen=lambda: 0,
             look=lambda: None,
             open_requests=list,
             lose=lambda *_: None,

@@ -76,7 +76,7 @@ class Cell:
         self.ranks = Ranks()
         self.output = Output()
         self.request = PendingRequest(RUN, range(4))
-        self.questions = InputPrompts(lambda: self.ranks, self.ranks, lambda: self.ranks.now)  # type: ignore[arg-type, return-value]
+        self.questions = InputPrompts(self.ranks, self.ranks, lambda: self.ranks.now)  # type: ignore[arg-type]
         self.questions.begin(RUN)
         self.boxes: list[str] = []
         self.answers: list[Any] = []

@@ -14,7 +14,7 @@ def made() -> tuple[Introspections, list[tuple[list[int], IntrospectRequest]]]:
     """Inquiries, and what was sent."""
     sent: list[tuple[list[int], IntrospectRequest]] = []
     link: Any = SimpleNamespace(send=lambda ranks, message: sent.append((ranks, message)))
-    return Introspections(lambda: link), sent
+    return Introspections(link), sent
 
 
 def test_an_answer_goes_to_who_has_asked() -> None:

@@ -10,7 +10,7 @@ import pytest
 from nbcomm.launch.placement import assign_places
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.reattach import Reattachment
-from nbcomm.protocol import Done, Hello, Output, Resume, StatusReply, StatusRequest, Text
+from nbcomm.protocol import Done, Hello, Output, StatusReply, StatusRequest, Text
 from nbcomm.world_dir import WorldDir
 
 
@@ -32,11 +32,16 @@ class Link:
 
 @pytest.fixture
 def roster(tmp_path: Path) -> Roster:
-    made = Roster(WorldDir(tmp_path))
+    made = Roster(WorldDir(tmp_path).log_tail)
     for rank in range(3):
         made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
     made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0)
     return made
+
+
+def said(rank: int, run: int, ranks: list[int]) -> Hello:
+    """What a rank says that keeps messages about a cell."""
+    return Hello(rank, 100 + rank, "host", 0, "2.13.0", attached=True, run=run, ranks=ranks)
 
 
 def shown(text: str, run: int = 7) -> Output:
@@ -46,7 +51,7 @@ def shown(text: str, run: int = 7) -> Output:
 def test_a_cell_that_runs_is_found_with_its_ranks_and_output(roster: Roster) -> None:
     resumption, delivered = Reattachment(), []
     for rank in (0, 2):
-        assert resumption.take(rank, Resume(7, "0,2"), [])
+        assert not resumption.take(rank, said(rank, 7, "0,2"), [])  # the roster hears it, too
         assert resumption.take(rank, shown(f"from {rank}"), [])
     snapshots = resumption.await_ranks(roster, Link(roster, {0: 7, 1: None, 2: 7}))  # type: ignore[arg-type]
     assert [snapshot.rank for snapshot in snapshots] == [0, 1, 2]
@@ -59,7 +64,7 @@ def test_a_cell_that_runs_is_found_with_its_ranks_and_output(roster: Roster) -> 
 def test_a_cell_that_has_ended_unheard_is_found_too(roster: Roster) -> None:
     resumption, answers = Reattachment(), []
     for rank in range(3):
-        resumption.take(rank, Resume(7, "0-2"), [])
+        resumption.take(rank, said(rank, 7, "0-2"), [])
         assert not resumption.take(rank, Done(7), [])  # it counts at once
     resumption.await_ranks(roster, Link(roster, dict.fromkeys(range(3))))  # type: ignore[arg-type]
     assert resumption.run == 7
@@ -69,7 +74,7 @@ def test_a_cell_that_has_ended_unheard_is_found_too(roster: Roster) -> None:
 
 def test_who_was_told_that_all_was_heard_repeats_nothing(roster: Roster) -> None:
     resumption = Reattachment()
-    resumption.take(0, Resume(7, "0,1"), [])  # the word had not reached it
+    resumption.take(0, said(0, 7, "0,1"), [])  # the word had not reached it
     resumption.await_ranks(roster, Link(roster, dict.fromkeys(range(3))))  # type: ignore[arg-type]
     assert resumption.run == 0
 
@@ -82,9 +87,9 @@ def test_an_idle_world_has_nothing_to_take_up(roster: Roster) -> None:
 
 def test_the_latest_request_counts(roster: Roster) -> None:
     resumption, delivered = Reattachment(), []
-    resumption.take(0, Resume(6, "0"), [])
+    resumption.take(0, said(0, 6, "0"), [])
     resumption.take(0, shown("old", 6), [])
-    resumption.take(1, Resume(7, "1"), [])
+    resumption.take(1, said(1, 7, "1"), [])
     resumption.take(1, shown("new"), [])
     resumption.await_ranks(roster, Link(roster, {0: None, 1: 7, 2: None}))  # type: ignore[arg-type]
     assert (resumption.run, resumption.ranks) == (7, [1])
@@ -97,7 +102,7 @@ def test_a_dead_rank_has_no_part_in_what_has_ended(roster: Roster) -> None:
     resumption = Reattachment()
     roster.note_death(2, -9)
     for rank in (0, 1):
-        resumption.take(rank, Resume(7, "0-2"), [])
+        resumption.take(rank, said(rank, 7, "0-2"), [])
     resumption.await_ranks(roster, Link(roster, {0: None, 1: None}))  # type: ignore[arg-type]
     assert resumption.ranks == [0, 1]
 
@@ -105,7 +110,7 @@ def test_a_dead_rank_has_no_part_in_what_has_ended(roster: Roster) -> None:
 def test_a_rank_that_is_deaf_is_not_waited_for_for_ever(roster: Roster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("nbcomm.notebook.execution.reattach._PATIENCE", 0.3)
     resumption = Reattachment()
-    resumption.take(0, Resume(7, "0-2"), [])
+    resumption.take(0, said(0, 7, "0-2"), [])
     snapshots = resumption.await_ranks(roster, Link(roster, {0: 7, 1: None}))  # type: ignore[arg-type]
     assert [snapshot.rank for snapshot in snapshots] == [0, 1]
 

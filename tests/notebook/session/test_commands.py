@@ -21,7 +21,7 @@ SIGKILL = -signal.SIGKILL
 
 @pytest.fixture
 def roster(tmp_path: Path) -> Roster:
-    made = Roster(WorldDir(tmp_path))
+    made = Roster(WorldDir(tmp_path).log_tail)
     for rank in range(4):
         made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
     made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0)
@@ -31,7 +31,7 @@ def roster(tmp_path: Path) -> Roster:
 @pytest.fixture
 def commands(roster: Roster, tmp_path: Path) -> Commands:
     nobody: Any = None
-    made = Commands(WorldDir(tmp_path), roster, Dispatcher(lambda: nobody, roster), nobody, attached=False)
+    made = Commands(WorldDir(tmp_path), nobody, roster, Dispatcher(nobody, roster), nobody, attached=False)
     made._stopped = False
     return made
 

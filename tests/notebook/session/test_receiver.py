@@ -45,7 +45,7 @@ def told() -> Told:
 
 
 def receiver(told: Any, resumption: Any = None) -> Receiver:
-    return Receiver(told, told, told, told, told, resumption=resumption, hurry=told.hurry)
+    return Receiver(told, told, told, told, told, link=told, resumption=resumption, hurry=told.hurry)
 
 
 def test_a_part_of_a_cell_that_ends_is_noted_and_answered(told: Told) -> None:
@@ -90,7 +90,7 @@ def test_what_is_of_another_notebooks_cell_is_kept(told: Told, *, kept: bool) ->
 
 def test_a_process_that_ends_leaves_nobody_waiting(told: Told) -> None:
     receiver(told).process_ended(1, "was killed by SIGKILL")
-    assert told.calls == [("lose", 1, "was killed by SIGKILL"), ("lose", 1), ("hurry",)]
+    assert told.calls == [("lose", 1), ("lose", 1, "was killed by SIGKILL"), ("lose", 1), ("hurry",)]
     assert told.stale
 
 

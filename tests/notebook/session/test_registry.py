@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 
-import msgspec
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.node.forkserver_protocol import Lease
 from nbcomm.notebook.cluster.wishes import Wishes
 from nbcomm.notebook.session import registry
+from nbcomm.protocol import Claim
+from nbcomm.protocol.codec import decode_order, encode
 
 
 def test_a_world_may_live_for_ever_which_is_a_long_time() -> None:
     sound = registry._sound(Wishes(grace=math.inf, timeout=math.inf))
     assert sound.timeout < math.inf
-    assert msgspec.json.decode(msgspec.json.encode(Lease(sound.grace)), type=Lease).seconds > 1e6
+    claim = decode_order(encode(Claim(1, 2, sound.grace)))
+    assert isinstance(claim, Claim)
+    assert claim.lease > 1e6
 
 
 def test_nothing_is_warmed_up_for_times_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:

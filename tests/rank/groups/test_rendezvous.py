@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import socket
 import threading
 import time
@@ -18,8 +17,9 @@ import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nbcomm.rank.groups import rendezvous
-from nbcomm.rank.groups.rendezvous import StoreServer, UnixStore
+from nbcomm.node import store as server_module
+from nbcomm.node.store import StoreServer
+from nbcomm.rank.groups.rendezvous import UnixStore
 from nbcomm.torch_internals import process_groups
 from nbcomm.torch_internals.gloo_sockets import GlooSockets
 
@@ -120,7 +120,7 @@ class LooksAt(set[str]):
 def test_a_change_of_a_key_costs_those_who_wait_for_it_one_look_and_the_others_none(
     store: UnixStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    plain, clients, looks = rendezvous._Waiting, 8, list[str]()
+    plain, clients, looks = server_module._Waiting, 8, list[str]()
     came = threading.Semaphore(0)
 
     def waiting(lacks: set[str]) -> Any:
@@ -128,7 +128,7 @@ def test_a_change_of_a_key_costs_those_who_wait_for_it_one_look_and_the_others_n
         came.release()
         return made
 
-    monkeypatch.setattr(rendezvous, "_Waiting", waiting)
+    monkeypatch.setattr(server_module, "_Waiting", waiting)
     monkeypatch.setattr(LooksAt, "looks", looks)
     keys, got = [f"key {number}" for number in range(32)], list[list[bytes]]()
     store.set(keys[0], b"0")
@@ -254,8 +254,7 @@ def test_a_group_with_a_limit_of_its_own_keeps_to_it_while_it_forms(store: UnixS
         process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=0.05), GlooSockets(), "g", [0, 1])
 
 
-def test_a_server_that_closes_frees_who_waits(path: Path) -> None:
-    before = set(threading.enumerate())
+def test_who_waits_is_told_when_the_server_closes(path: Path) -> None:
     server, failed = ServerThatSaysWhenItWaits(path), threading.Event()
     client = UnixStore(path, 600.0)
 
@@ -267,13 +266,8 @@ def test_a_server_that_closes_frees_who_waits(path: Path) -> None:
 
     threading.Thread(target=wait).start()
     assert server.waited_for.wait(30)
-    started = set(threading.enumerate()) - before
     server.close()
     assert failed.wait(30)
-    assert not path.exists()
-    for thread in started:  # the one that waited in the server is among them
-        thread.join(30)
-    assert not [thread for thread in started if thread.is_alive()]
 
 
 def test_a_server_may_come_after_its_clients(path: Path) -> None:
@@ -288,35 +282,6 @@ def test_a_server_may_come_after_its_clients(path: Path) -> None:
 def test_a_server_that_never_comes_is_not_awaited_for_ever(path: Path) -> None:
     with pytest.raises(dist.DistStoreError, match="No store started"):
         UnixStore(path, 0.05).set("key", "value")
-
-
-def test_garbage_ends_its_own_connection_only(store: UnixStore, path: Path) -> None:
-    for garbage in (b"\0\0\0\1\xc1", b"\0\0\0\4oops", b"\0\0\0\7\x92\xa4evil\1"):
-        with socket.socket(socket.AF_UNIX) as stranger:
-            stranger.settimeout(30)
-            stranger.connect(str(path))
-            stranger.sendall(garbage)
-            assert stranger.recv(100) == b""
-    store.set("still", "there")
-    assert store.get("still") == b"there"
-
-
-def test_a_server_that_has_no_descriptor_left_serves_later(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    plain, left = socket.socket.accept, [3]
-
-    def accept(listener: socket.socket) -> Any:
-        if left[0]:
-            left[0] -= 1
-            raise OSError(errno.EMFILE, "Too many open files")
-        return plain(listener)
-
-    monkeypatch.setattr(socket.socket, "accept", accept)
-    server, client = StoreServer(path), UnixStore(path, 30.0)
-    client.set("late", "bird")
-    assert client.get("late") == b"bird"
-    assert left == [0]
-    client.close()
-    server.close()
 
 
 def _sockets() -> int:

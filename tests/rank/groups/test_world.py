@@ -291,18 +291,16 @@ def test_a_message_and_a_group_may_come_later_than_connections(worlds):
 @pytest.mark.parametrize("size", [2, 8])
 def test_what_forming_again_asks_of_the_store_grows_with_the_ranks_and_not_with_their_square(worlds, size):
     def check(comm, folder):
-        from nbcomm.rank.groups import world as module
-
         asked = []
 
-        class Counting(module.StoreServer):
+        class Counting(ranks.StoreServer):
             def __getattribute__(self, name):
                 if name.startswith("_do_"):
                     asked.append(name)
                 return super().__getattribute__(name)
 
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(module, "StoreServer", Counting)
+            patch.setattr(ranks, "StoreServer", Counting)
             here = ranks.here
             here.form(ranks.form_order(comm.rank, size, folder, here.generation + 1))
         return comm.all_reduce(1), len(asked)

@@ -1,0 +1,473 @@
+"""The notebook's client of a node: its orders, and what is reported of the node's processes.
+
+Orders go over the link to the node's agent, which passes most of them on to the fork server. Either may die, and be
+replaced; so an order that is not answered is given again to the next agent, and each agent reports all that is known of
+the processes when the world is claimed from it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from ..errors import Interrupted, StartError, StateError
+from ..faults import Faults
+from ..node.exit_status import how_it_ended
+from ..node.liveness import lives
+from ..protocol import (
+    Claim,
+    Exited,
+    Failed,
+    ForkServerEnded,
+    LogTail,
+    Look,
+    NodeHello,
+    Obeyed,
+    Order,
+    ReadLog,
+    Ready,
+    Report,
+    ServeStore,
+    Shutdown,
+    Signal,
+    Start,
+    Started,
+    Unwatched,
+)
+from ..protocol.nodes import key_of, wired
+from ..rank_spec import capital
+from ..world_dir import HOME_VARIABLE, WorldDir
+from .link import Link
+from .working_folder import to_start_in
+
+_GONE = "The fork server of this world has ended; type %distributed heal to start another, or %distributed restart."
+
+_TICK, _MOMENT = 0.05, 1.0
+"""Seconds between two checks, and seconds in which a process that was told to end must do so."""
+
+_ANSWER = 10.0
+"""Seconds that a node has to answer a short order; an agent that has just ended is replaced in tenths."""
+
+_START = 30.0
+"""Seconds that a start may take."""
+
+_SILENCE = 15.0
+"""Seconds after which an agent that does not answer counts as gone, with the fork server: nobody replaces it."""
+
+
+@dataclass
+class Process:
+    """A process of the world: the number of its start, its pid, and its end, if it has ended."""
+
+    start: int
+    pid: int
+    exited: Exited | None = None
+
+
+class NodeClient:
+    """The notebook's client of the only node.
+
+    Args:
+        home: the world's directory, which must exist.
+        running: the node's processes run already, started by another notebook.
+
+    Raises:
+        StateError: another notebook holds the world, or it has ended.
+
+    Attributes:
+        link: to the node's agent and its ranks.
+        ready: what the fork server reported when it was ready; None before.
+        processes: by key ("rank 3", "controller"), the process that was started last.
+        unwatched: by key, why the fork server does not notice its end.
+        agents: how many agents have been connected.
+        store: the socket at which the present one serves a store; empty if it serves none.
+    """
+
+    def __init__(self, home: WorldDir, *, running: bool = False) -> None:
+        self.home = home
+        self.ready: Ready | None = None
+        self.processes: dict[str, Process] = {}
+        self.unwatched: dict[str, str] = {}
+        self.agents = 0
+        self.store = ""
+        self._agent = 0
+        self._lease = home.read_lease()
+        self._claim = 0
+        self._claimed = self._gone = self._leaving = self._given_up = False
+        self._asked = 0.0
+        self._open: dict[int, Order] = {}
+        self._answers: dict[int, Report | None] = {}  # to those who wait for one
+        self._abandoned: set[int] = set()
+        self._watchers: dict[int, Callable[[int | None], None]] = {}
+        self._news: deque[Exited] = deque()  # ends that are not reported yet
+        self._on_exit: Callable[[Exited], None] | None = None
+        self._on_agent: Callable[[], None] = lambda: None
+        self._faults = Faults()
+        self._changed = threading.Condition()
+        self._process: subprocess.Popen[bytes] | None = None
+        try:
+            self._hold()
+            self._log: IO[bytes] = (home.forkserver_log if running else Path(os.devnull)).open("rb")
+            self._numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
+            self.link = Link(home, self._hear, self._is_present)
+            if not running:
+                try:
+                    self.launch()
+                except BaseException:
+                    self.link.close()
+                    raise
+        except BaseException as error:
+            home.let_go()
+            if not running:
+                home.remove()
+            elif isinstance(error, FileNotFoundError):
+                raise StateError(f"The world {home.id} has ended.") from None
+            raise
+
+    def _hold(self) -> None:
+        if not self.home.hold():
+            raise StateError(f"This world is in use by the notebook of process {self.home.holder()}.")
+
+    def launch(self) -> None:
+        """Start a fork server; it starts an agent, and takes over what an earlier one has started."""
+        home = self.home
+        # One thread per pool in the parent: a fork must not inherit a thread pool, and each rank sets its own size.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        # Kept open: a fork server that fails removes the directory, and the end of its log must still be read.
+        self._log.close()
+        log = os.open(home.forkserver_log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._log = os.fdopen(log, "w+b")
+        with self._changed:
+            self.ready, self._gone, self._claimed = None, False, False
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "nbcomm.node.forkserver", str(home.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env={**environment, HOME_VARIABLE: str(home.path)},
+            cwd=to_start_in(home),
+            start_new_session=True,  # so that it does not get the notebook's Ctrl-C
+        )
+
+    @property
+    def gone(self) -> bool:
+        """Whether the fork server has ended."""
+        if self._process is not None:
+            return self._process.poll() is not None
+        return self._gone or (self._unanswered and time.monotonic() - self._asked > _SILENCE)
+
+    @property
+    def _unanswered(self) -> bool:
+        return self._asked > self.link.heard
+
+    @property
+    def how(self) -> str:
+        """How the fork server has ended, in words."""
+        status = None
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):  # its agent noticed first
+                status = self._process.wait(_MOMENT)
+        return "has ended" if status is None else how_it_ended(status)
+
+    # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
+
+    def wait_ready(self, timeout: float, given_up: Callable[[], bool] = lambda: False) -> Ready:
+        """Wait until the fork server has finished its imports and this notebook has claimed the world.
+
+        Args:
+            timeout: seconds.
+            given_up: whether the caller has given up; checked all the time.
+
+        Returns:
+            The fork server's report.
+
+        Raises:
+            Interrupted: it was given up.
+            StartError: it failed, or took longer than ``timeout`` seconds; the message contains its log.
+        """
+        with self._changed:
+            self._await(lambda: (self.ready is not None and self._claimed) or self.gone, timeout, given_up)
+            if self.ready is not None and self._claimed:
+                return self.ready
+        how = "ended" if self.gone else f"did not start within {timeout:g} s"
+        raise StartError(f"The process that starts the ranks {how}. Its log ends:\n{self._last_words()}")
+
+    def wait_claimed(self, timeout: float) -> None:
+        """Wait until the agent has reported all that is known of the processes, with or without a fork server.
+
+        Raises:
+            StartError: it has not.
+        """
+        with self._changed:
+            self._await(lambda: self._claimed, timeout)
+            if not self._claimed:
+                raise StartError(f"The node of this world did not answer within {timeout:g} s.")
+
+    def _await(
+        self, condition: Callable[[], bool], timeout: float, given_up: Callable[[], bool] = lambda: False
+    ) -> None:
+        """Wait until a condition holds or the time is over. The caller holds ``_changed``."""
+        deadline = time.monotonic() + timeout
+        while not condition() and time.monotonic() < deadline:
+            if given_up():
+                raise Interrupted
+            self._changed.wait(_TICK)
+
+    # ── orders ──────────────────────────────────────────────────────────────────────────────────────
+
+    def _order(self, order: Order) -> None:
+        with self._changed:
+            self._open[order.number] = order
+        self.link.order(order)
+
+    def _ask(self, order: Order, timeout: float, over: Callable[[], bool] = lambda: False) -> Report | None:
+        """Give an order, and return its answer; None if there is none in time, or it is over."""
+        with self._changed:
+            self._answers[order.number] = None
+        self._order(order)
+        with self._changed:
+            self._await(lambda: self._answers[order.number] is not None or over(), timeout)
+            self._open.pop(order.number, None)
+            return self._answers.pop(order.number)
+
+    def start(self, key: str, what: str, argv: list[str], *, environment: dict[str, str], log: str) -> Process:
+        """Let the node start a process.
+
+        Raises:
+            StartError: it was not started, or the start was abandoned (`give_up`); if it still starts, it is killed.
+        """
+        if self.gone:
+            raise StartError(_GONE)
+        self._given_up = False
+        environment = {wired(name): wired(value) for name, value in environment.items()}
+        order = Start(next(self._numbers), key, what, argv, environment, wired(to_start_in(self.home)), log)
+        answer = self._ask(order, _START, lambda: self._given_up or self.gone)
+        if isinstance(answer, Failed):
+            raise StartError(f"{capital(key)} could not be started: {answer.why.rstrip('.')}.")
+        with self._changed:
+            process = self.processes.get(key)
+            if process is not None and process.start == order.number:
+                if answer is not None and not self._given_up:
+                    return process
+                del self.processes[key]
+            self._abandoned.add(order.number)
+        self._order(Signal(next(self._numbers), order.number, signal.SIGKILL))
+        raise StartError(f"The fork server did not start {key}. Its log ends:\n{self._last_words()}")
+
+    def give_up(self) -> None:
+        """Abandon the start that is in progress; call this from any thread."""
+        with self._changed:
+            self._given_up = True
+            self._changed.notify_all()
+
+    def signal(self, key: str, number: int) -> None:
+        """Signal the process of a key, if it has not ended."""
+        process = self.processes.get(key)
+        if process is not None and process.exited is None:
+            self._order(Signal(next(self._numbers), process.start, number))
+
+    def look(self) -> None:
+        """Ask a silent node for a word, which `gone` waits for: nobody tells that fork server and agent were killed."""
+        now = time.monotonic()
+        if self.ready is not None and not self._unanswered and now - self.link.heard > _MOMENT:
+            self._asked = now
+            self.link.order(Look(next(self._numbers)))
+
+    def wait_for_ends(self, timeout: float) -> None:
+        """Wait until all ends that the node can see now are reported."""
+        self._ask(Look(next(self._numbers)), timeout)
+
+    def log_tail(self, rank: int, lines: int = 40) -> str:
+        """Return the end of a rank's log."""
+        answer = self._ask(ReadLog(next(self._numbers), rank, lines), _ANSWER)
+        return answer.text if isinstance(answer, LogTail) else "(the node does not answer)"
+
+    def serve_store(self, path: str) -> None:
+        """Let the node serve the rendezvous of the next generation.
+
+        Raises:
+            StateError: it does not.
+        """
+        answer = self._ask(ServeStore(next(self._numbers), path), _ANSWER)
+        if not isinstance(answer, Obeyed):
+            why = answer.why if isinstance(answer, Failed) else f"no answer within {_ANSWER:g} s"
+            raise StateError(f"The node could not serve the ranks' store: {why}. Type %distributed heal to mend it.")
+
+    def set_lease(self, seconds: float) -> None:
+        """Set how long the world lives without a notebook."""
+        self._lease = seconds
+        self.home.write_lease(seconds)
+        if self._agent:
+            self._send_claim()
+
+    def _send_claim(self) -> None:
+        self._claim = next(self._numbers)
+        self.link.order(Claim(self._claim, os.getpid(), self._lease))
+
+    # ── those who want to know ──────────────────────────────────────────────────────────────────────
+
+    def report_to(self, on_exit: Callable[[Exited], None], on_agent: Callable[[], None] = lambda: None) -> None:
+        """Set the functions that get reports; pending ones are delivered at once.
+
+        Args:
+            on_exit: called when a process ends; mostly on the link's thread.
+            on_agent: called there when another agent is connected: what only the last one had is lost.
+        """
+        self._on_agent = on_agent
+        self._on_exit = on_exit
+        self._pass_on()
+
+    def watch(self, process: Process, on_exit: Callable[[int | None], None]) -> None:
+        """Call a function with the exit status when a process ends, or now if it has ended."""
+        with self._changed:
+            if process.exited is None:
+                self._watchers[process.start] = on_exit
+                return
+        on_exit(process.exited.status)
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────
+
+    def release(self) -> None:
+        """Release the world without ending it; its lease runs from now on."""
+        self._leaving = True
+        self.link.close()
+        self.home.let_go()
+        self._log.close()
+
+    def shutdown(self, timeout: float = 10.0) -> None:
+        """End every process of the world, and wait until its directory is removed."""
+        self._leaving = True
+        if self.ready is None and self._process is not None and not self.processes:
+            self._process.kill()  # it is importing and hears nothing; its agent ends with it
+            self._process.wait()
+            self.home.remove()
+        else:
+            self._end_world(timeout)
+        self.link.close()
+        self.home.let_go()
+        self._log.close()
+        self.home.remove()  # the node did this, unless it was killed
+
+    def _end_world(self, timeout: float) -> None:
+        self._order(Shutdown(next(self._numbers)))
+        # A fork server that has not answered a start will not answer within ten seconds, and an agent alone is quick.
+        if not self._has_ended(_MOMENT if self._abandoned or self.gone else timeout) and self._process is not None:
+            self._process.kill()
+            self._process.wait()
+            self._order(Shutdown(next(self._numbers)))  # the agent does it now
+            self._has_ended(_MOMENT)
+        for process in self.processes.values():  # neither could: they were killed, too
+            if process.exited is None and lives(self.home, process.pid):
+                with suppress(ProcessLookupError, PermissionError):
+                    os.killpg(process.pid, signal.SIGKILL)  # with its child processes: each leads a process group
+
+    def _has_ended(self, timeout: float) -> bool:
+        """Wait until the node has removed the directory, and its fork server has ended."""
+        deadline = time.monotonic() + timeout
+        while time.monotonic() < deadline:
+            if not self.home.path.exists() and (self._process is None or self._process.poll() is not None):
+                return True
+            time.sleep(_TICK / 5)
+        return False
+
+    def _last_words(self, lines: int = 20) -> str:
+        # pread: the fork server writes through the same open file, and a changed position would overwrite its log.
+        said = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
+        return "\n".join(said.rstrip().splitlines()[-lines:])
+
+    # ── on the link's thread ────────────────────────────────────────────────────────────────────────
+
+    def _hear(self, report: Report) -> None:
+        if isinstance(report, NodeHello):
+            self._meet(report)
+        elif isinstance(report, Exited):
+            self._hear_end(report)
+        else:
+            with self._changed:
+                self._note(report)
+                self._changed.notify_all()
+
+    def _meet(self, hello: NodeHello) -> None:
+        """Claim the world from an agent, and give it the orders that are not answered."""
+        with self._changed:
+            is_new, self._agent = hello.agent != self._agent, hello.agent
+            self.agents += is_new
+            self.store = hello.store
+            self._claimed = False
+            orders = list(self._open.values())
+        if self._leaving and not orders:
+            return
+        self._send_claim()
+        for order in orders:
+            self.link.order(order)
+        self.link.greet()
+        if is_new and self.agents > 1:
+            with self._faults.beside("another agent could not be noted"):
+                self._on_agent()
+
+    def _note(self, report: Report) -> None:
+        if isinstance(report, Ready):
+            self.ready, self._gone = report, False
+        elif isinstance(report, ForkServerEnded):
+            self._gone = True
+        elif isinstance(report, Started):
+            self._note_start(report)
+        elif isinstance(report, Unwatched):
+            self.unwatched[report.key] = report.why
+        elif isinstance(report, Obeyed | Failed | LogTail):
+            if report.number == self._claim:
+                self._claimed = True
+            elif order := self._open.pop(report.number, None):
+                if report.number in self._answers:
+                    self._answers[report.number] = report
+                if isinstance(order, ServeStore):
+                    self.store = order.path if isinstance(report, Obeyed) else ""  # the last one was ended before
+
+    def _is_present(self, rank: int, pid: int) -> bool:
+        """Return whether this is the present process of a rank, and not one whose start was abandoned."""
+        process = self.processes.get(key_of(rank))
+        return process is not None and process.pid == pid and process.exited is None
+
+    def _note_start(self, report: Started) -> None:
+        if report.start in self._abandoned:
+            return  # it is killed: the order to do so has followed that to start it
+        known = self.processes.get(report.key)
+        if known is None or known.start < report.start:
+            self.processes[report.key] = Process(report.start, report.pid)
+            self.unwatched.pop(report.key, None)
+
+    def _hear_end(self, report: Exited) -> None:
+        with self._changed:
+            process = self.processes.get(report.key)
+            if process is None or process.start != report.start or process.exited is not None:
+                return  # of an abandoned start, or reported before
+            process.exited = report
+            self.unwatched.pop(report.key, None)
+            self._news.append(report)
+            watcher = self._watchers.pop(report.start, None)
+            self._changed.notify_all()
+        if watcher is not None:
+            with self._faults.beside("an end was not noted"):
+                watcher(report.status)
+        self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Deliver pending reports, on the thread on which it first becomes possible."""
+        while self._on_exit is not None:
+            try:
+                ended = self._news.popleft()
+            except IndexError:
+                return
+            with self._faults.beside("an end was not noted"):
+                self._on_exit(ended)

@@ -1,0 +1,101 @@
+"""The node's end of the link to the notebook: parcels, and whether a notebook is there.
+
+The connection is made again by itself, whenever a notebook binds the world's address. What is sent while there is none
+is dropped: ranks and notebook repeat what the other has not heard. Each connection has a socket of its own, so that
+nothing for one notebook waits for the next one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+
+import msgspec
+import zmq
+from zmq.utils.monitor import parse_monitor_message
+
+from ..protocol.parcels import NODE, Letter, pack, unpack
+from ..world_dir import LinkInfo
+
+_MOST = 100
+"""Parcels that are read in one turn: what the ranks say must not wait behind them."""
+
+
+class NotebookEnd:
+    """The socket of the agent, which is replaced after each connection.
+
+    Args:
+        context: for its sockets.
+        info: where the notebook is, and the keys.
+        poller: is told which sockets to watch.
+
+    Attributes:
+        link: the socket.
+        monitor: tells when it is connected, and when not.
+        connected: whether a notebook is there.
+    """
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], info: LinkInfo, poller: zmq.Poller) -> None:
+        self.connected = False
+        self._context = context
+        self._info = info
+        self._poller = poller
+        self._open()
+
+    def _open(self) -> None:
+        self.link = self._context.socket(zmq.DEALER)
+        _configure(self.link, self._info)
+        self.monitor = self.link.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        self.link.connect(self._info.address)
+        self._poller.register(self.link, zmq.POLLIN)
+        self._poller.register(self.monitor, zmq.POLLIN)
+
+    def _close(self) -> None:
+        self._poller.unregister(self.link)
+        self._poller.unregister(self.monitor)
+        self.link.disable_monitor()
+        self.monitor.close()
+        self.link.close()
+
+    def looks_up(self) -> Iterator[bool]:
+        """Read what the monitor tells: True for a new connection, False for the loss of one.
+
+        What the lost one has brought can be received until the next step.
+        """
+        while True:
+            try:
+                frames = self.monitor.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self.connected = parse_monitor_message(frames)["event"] != zmq.EVENT_DISCONNECTED
+            yield self.connected
+            if not self.connected:
+                self._close()
+                self._open()
+
+    def receive(self) -> Iterator[Letter]:
+        """Read the letters that have come."""
+        for _ in range(_MOST):
+            try:
+                parcel = self.link.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            with suppress(msgspec.DecodeError):  # CURVE let only the notebook in; a newer one may send other things
+                yield from unpack([frame.buffer for frame in parcel])
+
+    def send(self, letters: list[Letter]) -> None:
+        """Send letters in one parcel; drop them if no notebook is there."""
+        if self.connected:
+            self.link.send_multipart(pack(letters), zmq.NOBLOCK, copy=False)
+
+
+def _configure(link: zmq.Socket[bytes], info: LinkInfo) -> None:
+    link.setsockopt(zmq.ROUTING_ID, NODE)
+    link.setsockopt_string(zmq.CURVE_SERVERKEY, info.server_public)
+    link.setsockopt_string(zmq.CURVE_PUBLICKEY, info.client_public)
+    link.setsockopt_string(zmq.CURVE_SECRETKEY, info.client_secret)
+    link.setsockopt(zmq.LINGER, 0)
+    link.setsockopt(zmq.SNDHWM, 0)  # nothing that a cell prints is dropped
+    link.setsockopt(zmq.RCVHWM, 0)
+    link.setsockopt(zmq.RECONNECT_IVL, 50)
+    link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)

@@ -1,0 +1,183 @@
+"""The node's ends of the connections to its ranks.
+
+A rank is known by its process: the system says which process is at the other end of a Unix socket, and the fork server
+which process it has started for which rank. So no rank can speak as another. Any other process of this user may only
+ask for the status of the world.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import zmq
+
+from ..protocol import NodeStatus
+from ..protocol.codec import encode
+from ..protocol.framing import ANSWER, ASK, LARGEST, OTHER, FramedSocket
+from ..protocol.parcels import Letter
+from .peers import pid_of
+
+STATUS = b"status"
+"""What a process sends to be told the status of the world."""
+
+_STRANGERS_LARGEST = 1 << 16
+"""Bytes of the largest frame from a process that is not known yet; a rank says Hello first."""
+
+_STRANGERS_MOST = 16
+"""Messages that are kept of it."""
+
+
+class _End:
+    def __init__(self, connection: socket.socket, pid: int) -> None:
+        self.framed = FramedSocket(connection, _STRANGERS_LARGEST)
+        self.pid = pid
+        self.rank: int | None = None
+        self.early: list[tuple[int, Sequence[Any]]] = []
+
+
+class RankEnds:
+    """The connections of one node's ranks.
+
+    Args:
+        path: of the socket on which they are accepted; one that is there is replaced.
+        poller: is told which descriptors to watch.
+        status: returns the status of the world.
+    """
+
+    def __init__(self, path: Path, poller: zmq.Poller, status: Callable[[], NodeStatus]) -> None:
+        self._poller = poller
+        self._status = status
+        self._ranks: dict[int, int] = {}  # by the pid of its living process
+        self._ends: dict[int, _End] = {}  # by descriptor
+        self._of_rank: dict[int, _End] = {}
+        self.listener = socket.socket(socket.AF_UNIX)
+        unfinished = path.with_suffix(".part")  # nobody finds it before it listens
+        unfinished.unlink(missing_ok=True)
+        self.listener.bind(os.fspath(unfinished))
+        self.listener.listen(512)
+        self.listener.setblocking(False)  # noqa: FBT003 - positional only
+        unfinished.replace(path)
+        poller.register(self.listener, zmq.POLLIN)
+
+    def __contains__(self, descriptor: object) -> bool:
+        return descriptor in self._ends
+
+    @property
+    def connected(self) -> set[int]:
+        """The ranks that are connected."""
+        return set(self._of_rank)
+
+    def know(self, rank: int, pid: int) -> list[Letter]:
+        """Note that this process is a rank; return what it has sent already."""
+        self._ranks[pid] = rank
+        return [letter for end in list(self._ends.values()) if end.pid == pid for letter in self._admit(end)]
+
+    def part(self, pid: int) -> list[Letter]:
+        """Note that a process has ended; return what it had still sent."""
+        letters = []
+        for descriptor, end in list(self._ends.items()):
+            if end.pid == pid:
+                while descriptor in self._ends and (heard := self._read(end)) is not None:
+                    letters += heard
+                self._close(end)  # its children may hold it open
+        self._ranks.pop(pid, None)
+        return letters
+
+    # ── events ──────────────────────────────────────────────────────────────────────────────────────
+
+    def accept(self) -> None:
+        """Accept a connection, if one waits."""
+        with suppress(BlockingIOError):
+            connection, _ = self.listener.accept()
+            try:
+                end = _End(connection, pid_of(connection))
+            except OSError:
+                connection.close()
+                return
+            self._ends[connection.fileno()] = end
+            self._poller.register(connection.fileno(), zmq.POLLIN)
+            self._admit(end)
+
+    def _admit(self, end: _End) -> list[Letter]:
+        """Let a connection speak as its rank, if it is one's; return what it has said already."""
+        rank = self._ranks.get(end.pid)
+        if rank is None or end.rank is not None:
+            return []
+        earlier = self._of_rank.get(rank)
+        if earlier is not None:
+            self._close(earlier)  # the rank has given that up
+        end.rank, end.framed.largest = rank, LARGEST
+        self._of_rank[rank] = end
+        early, end.early = end.early, []
+        return [letter for kind, frames in early for letter in self._letters(end, kind, frames)]
+
+    def read(self, descriptor: int) -> list[Letter]:
+        """Read from a connection; return the letters that are complete."""
+        return self._read(self._ends[descriptor]) or []
+
+    def _read(self, end: _End) -> list[Letter] | None:
+        """Read once; return None if there was nothing, or nothing will ever be."""
+        try:
+            messages = end.framed.receive()
+        except (EOFError, OSError, MemoryError):
+            self._close(end)
+            return None
+        if messages is None:
+            return None
+        return [letter for kind, frames in messages for letter in self._letters(end, kind, frames)]
+
+    def _letters(self, end: _End, kind: int, frames: Sequence[Any]) -> list[Letter]:
+        if kind == ASK and [bytes(frame) for frame in frames[:1]] == [STATUS]:
+            with suppress(OSError):
+                end.framed.send([encode(self._status())], ANSWER)
+            return []
+        if end.rank is None:
+            if len(end.early) < _STRANGERS_MOST:
+                end.early.append((kind, frames))  # its process may have been started just now
+            return []
+        if len(frames) < 2:
+            return []
+        return [Letter(end.rank, bytes(frames[0]), frames[1:], kind == ANSWER)]
+
+    def write(self, descriptor: int) -> None:
+        """Write on, now that a connection takes more."""
+        end = self._ends[descriptor]
+        try:
+            end.framed.flush()
+        except OSError:
+            self._close(end)
+        else:
+            self._watch(end)
+
+    def send(self, letter: Letter) -> bool:
+        """Send a letter to its rank; return False if that is not connected."""
+        end = self._of_rank.get(letter.rank)
+        if end is None:
+            return False
+        try:
+            end.framed.send([letter.header, *letter.frames], ASK if letter.asks else OTHER)
+        except OSError:
+            self._close(end)
+            return False
+        self._watch(end)
+        return True
+
+    def _watch(self, end: _End) -> None:
+        flags = zmq.POLLIN | zmq.POLLOUT if end.framed.waits else zmq.POLLIN
+        self._poller.register(end.framed.fileno(), flags)
+
+    def _close(self, end: _End) -> None:
+        descriptor = end.framed.fileno()
+        if self._ends.get(descriptor) is not end:
+            return  # it was closed before
+        del self._ends[descriptor]
+        with suppress(KeyError):
+            self._poller.unregister(descriptor)
+        if end.rank is not None and self._of_rank.get(end.rank) is end:
+            del self._of_rank[end.rank]
+        end.framed.close()

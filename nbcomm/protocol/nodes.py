@@ -1,0 +1,207 @@
+"""The messages between the notebook and a node: orders to its agent and fork server, and their reports."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import msgspec
+
+from .common import Message
+
+Pid = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+"""A valid process id; other numbers are refused."""
+
+
+def wired(text: str) -> str:
+    """Encode a text of the system for a message, which does not allow bytes that are not UTF-8."""
+    return os.fsencode(text).decode("latin-1")
+
+
+def unwired(text: str) -> str:
+    """Decode a text that `wired` encoded."""
+    return os.fsdecode(text.encode("latin-1"))
+
+
+def key_of(rank: int) -> str:
+    """Return the key of a rank's process."""
+    return f"rank {rank}"
+
+
+def rank_of(key: str) -> int | None:
+    """Return the rank that a process is, by its key; None for the controller.
+
+    >>> rank_of(key_of(3)), rank_of("controller")
+    (3, None)
+    """
+    return int(key.removeprefix("rank ")) if key.startswith("rank ") else None
+
+
+# ── orders ──────────────────────────────────────────────────────────────────────────────────────────
+# Each has a number that no other order of this world has. An order that is not answered is given again to another
+# agent, and one with a number that was obeyed before is answered, but not done again.
+
+
+class Claim(Message):
+    """This notebook steers the world now. Answered by all that is known of the processes, and then `Obeyed`.
+
+    ``pid`` is the process of the notebook, ``lease`` the seconds that the world lives without a notebook.
+    """
+
+    number: int
+    pid: Pid
+    lease: float
+
+
+class Start(Message):
+    """Start a process; its output goes to ``log``. Answered by `Started` or `Failed`.
+
+    ``key`` is "rank 3" or "controller". The order's number is the process's name in reports and further orders.
+    """
+
+    number: int
+    key: str
+    what: str
+    argv: list[str]
+    env: dict[str, str]
+    cwd: str
+    log: str
+
+
+class Signal(Message):
+    """Signal the process that the order ``start`` has started, unless it has ended. Answered by `Obeyed`."""
+
+    number: int
+    start: int
+    signal: int
+
+
+class Look(Message):
+    """Report the processes that have ended, now. Answered by `Obeyed`, after the reports."""
+
+    number: int
+
+
+class ReadLog(Message):
+    """Send the end of a rank's log. Answered by `LogTail`."""
+
+    number: int
+    rank: int
+    lines: int
+
+
+class ServeStore(Message):
+    """Serve the rendezvous of the next generation at this socket; end that of the last one. Answered by `Obeyed`."""
+
+    number: int
+    path: str
+
+
+class Shutdown(Message):
+    """End everything."""
+
+    number: int
+
+
+Order = Claim | Start | Signal | Look | ReadLog | ServeStore | Shutdown
+
+
+class Left(Message):
+    """To the fork server from its agent: no notebook is connected any more."""
+
+
+# ── reports ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class NodeHello(Message):
+    """The agent is connected. ``agent`` is the number of this process among the node's agents.
+
+    ``store``: the socket at which it serves a store; empty if it serves none.
+    """
+
+    agent: int
+    store: str
+
+
+class Ready(Message):
+    """The imports are done. ``forks`` tells how children start; ``gpus`` is the number of CUDA devices they would see.
+
+    ``why``: why they are not forked.
+    """
+
+    forks: bool
+    gpus: int
+    why: str
+
+
+class Started(Message):
+    """The process runs, or ran: an `Exited` follows if it has ended. ``start`` is the number of its order."""
+
+    start: int
+    key: str
+    pid: int
+
+
+class Failed(Message):
+    """An order was not obeyed."""
+
+    number: int
+    why: str
+
+
+class Obeyed(Message):
+    """An order was obeyed."""
+
+    number: int
+
+
+class LogTail(Message):
+    """The end of a rank's log."""
+
+    number: int
+    text: str
+
+
+class Exited(Message):
+    """The process has ended.
+
+    ``status`` is minus the signal, or the exit code; None if another process was its parent. ``oom`` tells
+    whether the system has killed processes for lack of memory since this process was started.
+    """
+
+    start: int
+    key: str
+    pid: int
+    status: int | None
+    oom: bool = False
+
+
+class Unwatched(Message):
+    """The process lives, but the fork server, which did not start it, cannot wait for its end; ``why`` is in words."""
+
+    start: int
+    key: str
+    why: str
+
+
+class ForkServerEnded(Message):
+    """The fork server has ended; its agent and the ranks go on."""
+
+
+Report = NodeHello | Ready | Started | Failed | Obeyed | LogTail | Exited | Unwatched | ForkServerEnded
+
+
+class NodeStatus(Message):
+    """What the agent tells any process of this user that asks: which notebook steers the world.
+
+    Attributes:
+        pid: the agent's.
+        holder: the process of the notebook that holds the world; 0 if none does.
+        alone: seconds since the last notebook left.
+        lease: seconds that the world lives without a notebook.
+    """
+
+    pid: int
+    holder: int
+    alone: float
+    lease: float

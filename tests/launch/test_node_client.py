@@ -1,0 +1,619 @@
+"""The notebook's client of a node: with a real node, and with a fake agent that says what the test wants."""
+
+from __future__ import annotations
+
+import gc
+import os
+import queue
+import signal
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nbcomm.errors import Interrupted, StartError, StateError
+from nbcomm.launch import node_client
+from nbcomm.launch.node_client import NodeClient, Process
+from nbcomm.protocol import (
+    Claim,
+    Exited,
+    Failed,
+    ForkServerEnded,
+    LogTail,
+    Look,
+    NodeHello,
+    Obeyed,
+    Order,
+    ReadLog,
+    Ready,
+    Report,
+    ServeStore,
+    Shutdown,
+    Signal,
+    Start,
+    Started,
+    Unwatched,
+)
+from nbcomm.world_dir import WorldDir
+
+from ..node.fake_agent import FakeAgent
+from ..node.served import PATIENCE, Client, Served, agent_of, await_that, has_ended, quickly
+
+READY = Ready(forks=True, gpus=0, why="")
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
+    """A real node."""
+    quickly(monkeypatch, tmp_path)
+    made = Served()
+    yield made
+    made.close()
+
+
+class Scripted:
+    """A client that has taken a world, whose agent is the test."""
+
+    def __init__(self) -> None:
+        self.home = WorldDir.create()
+        self.home.forkserver_log.write_text("what the fork server said\n")
+        self.client = Client(self.home, running=True)
+        self.agents = [FakeAgent(self.home)]
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def agent(self) -> FakeAgent:
+        return self.agents[-1]
+
+    def take(self, kind: type[Order]) -> Order:
+        """The next order, which is of this kind."""
+        order = self.agent.order()
+        assert isinstance(order, kind), order
+        return order
+
+    def greet(self, number: int = 1, *known: Report, store: str = "") -> Claim:
+        """Say hello as an agent, and let the client claim the world."""
+        self.agent.report(NodeHello(number, store))
+        while not isinstance(claim := self.agent.order(), Claim):
+            assert number == 1, claim  # it may have been connected before it said hello
+        self.tell(*known, Obeyed(claim.number))
+        return claim
+
+    def replace(self) -> None:
+        """Let another agent take the place of the present one."""
+        self.agents.append(FakeAgent(self.home))
+
+    def tell(self, *reports: Report) -> None:
+        """Report, and wait until it is heard."""
+        before = len(self.client.heard)
+        for report in reports:
+            self.agent.report(report)
+        await_that(lambda: len(self.client.heard) >= before + len(reports), "it does not hear")
+
+    def later(self, work: Callable[[], object]) -> queue.Queue[object]:
+        """Do something on a thread; return where its result, or error, will be."""
+        result: queue.Queue[object] = queue.Queue()
+
+        def run() -> None:
+            try:
+                result.put(work())
+            except Exception as error:  # noqa: BLE001 - the test judges it
+                result.put(error)
+
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
+        return result
+
+    def start(self, key: str = "rank 0") -> queue.Queue[object]:
+        return self.later(lambda: self.client.start(key, "engine", ["--x"], environment={"A": "b"}, log="log"))
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.close()
+        self.client.release()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        self.home.remove()
+
+
+@pytest.fixture
+def scripted() -> Iterator[Scripted]:
+    made = Scripted()
+    yield made
+    made.close()
+
+
+# ── claims ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_each_agent_that_greets_is_claimed_with_the_lease(scripted: Scripted) -> None:
+    scripted.client.set_lease(77.0)
+    first = scripted.greet()
+    assert (first.pid, first.lease) == (os.getpid(), 77.0)
+    scripted.client.wait_claimed(PATIENCE)
+    scripted.client.set_lease(88.0)
+    second = scripted.take(Claim)
+    assert isinstance(second, Claim)
+    assert second.lease == 88.0
+    assert scripted.home.read_lease() == 88.0
+    scripted.replace()
+    third = scripted.greet(2)
+    assert third.lease == 88.0
+    assert first.number < second.number < third.number
+    assert scripted.client.agents == 2
+
+
+def test_an_agent_that_greets_anew_is_no_other(scripted: Scripted) -> None:
+    for _ in range(2):
+        scripted.greet(5)
+    assert scripted.client.agents == 1
+    assert not scripted.client.replaced.is_set()
+    scripted.greet(6)
+    assert scripted.client.agents == 2
+    assert scripted.client.replaced.wait(PATIENCE)
+
+
+def test_who_fails_over_another_agent_does_not_keep_the_client_from_it(
+    scripted: Scripted, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        raise RuntimeError("on purpose")
+
+    scripted.client.report_to(scripted.client.exits.put, fail)
+    scripted.greet(1)
+    scripted.greet(2)
+    scripted.greet(3)
+    assert "on purpose" in capsys.readouterr().err
+
+
+def test_a_claim_that_is_answered_late_is_not_taken_for_the_present_one(scripted: Scripted) -> None:
+    scripted.agent.report(NodeHello(1, ""))
+    first = scripted.take(Claim)
+    scripted.agent.report(NodeHello(2, ""))
+    second = scripted.take(Claim)
+    scripted.tell(Obeyed(first.number))
+    with pytest.raises(StartError, match=r"The node of this world did not answer within 0\.1 s\."):
+        scripted.client.wait_claimed(0.1)
+    scripted.tell(Obeyed(second.number))
+    scripted.client.wait_claimed(PATIENCE)
+
+
+def test_it_is_ready_when_the_fork_server_is_and_the_world_is_claimed(scripted: Scripted) -> None:
+    with pytest.raises(StartError, match=r"did not start within 0\.1 s\. Its log ends:\nwhat the fork server said"):
+        scripted.client.wait_ready(0.1)
+    scripted.agent.report(NodeHello(1, ""))
+    claim = scripted.take(Claim)
+    scripted.tell(READY)
+    with pytest.raises(StartError, match=r"did not start within 0\.1 s"):
+        scripted.client.wait_ready(0.1)
+    scripted.tell(Obeyed(claim.number))
+    assert scripted.client.wait_ready(PATIENCE) == READY
+    scripted.tell(ForkServerEnded())
+    assert scripted.client.gone
+
+
+def test_who_waits_may_give_up(scripted: Scripted) -> None:
+    with pytest.raises(Interrupted):
+        scripted.client.wait_ready(PATIENCE, lambda: True)
+
+
+def test_a_world_that_is_held_cannot_be_taken_and_is_not_disturbed(served: Served) -> None:
+    child = served.engine()
+    heard = len(served.client.heard)
+    with pytest.raises(StateError, match=rf"^This world is in use by the notebook of process {os.getpid()}\.$"):
+        NodeClient(WorldDir(served.home.path), running=True)
+    assert child.is_running()
+    served.client.wait_for_ends(PATIENCE)
+    assert [type(report) for report in served.client.heard[heard:]] == [Obeyed]
+    assert served.engine("rank 1").is_running()
+
+
+def test_a_world_that_has_ended_cannot_be_taken(tmp_path: Path) -> None:
+    with pytest.raises(StateError, match=r"^The world nowhere has ended\.$"):
+        NodeClient(WorldDir(tmp_path / "nowhere"), running=True)
+
+
+def test_one_that_cannot_start_its_fork_server_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise BlockingIOError("no process is left")
+
+    home, before = WorldDir.create(), set(threading.enumerate())
+    descriptors = psutil.Process().num_fds()
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "Popen", fail)
+        with pytest.raises(BlockingIOError, match="no process is left"):
+            NodeClient(home)
+    assert not set(threading.enumerate()) - before
+    assert not home.path.exists()
+    gc.collect()  # the error's traceback held the client
+    await_that(lambda: psutil.Process().num_fds() <= descriptors, "descriptors are left")
+
+
+def test_who_releases_a_world_lets_another_take_it(served: Served) -> None:
+    child = served.engine()
+    epoch = served.client.link._epoch
+    served.client.release()
+    served.client.release()
+    second = served.attach()
+    assert second.processes["rank 0"].pid == child.pid
+    assert second.link._epoch > epoch
+    assert served.engine("rank 1").is_running()
+    served.client.signal("rank 0", signal.SIGKILL)
+    assert second.exits.get(timeout=PATIENCE).pid == child.pid
+
+
+# ── orders ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_process_is_started_and_known(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    result = scripted.start()
+    order = scripted.take(Start)
+    assert isinstance(order, Start)
+    assert (order.key, order.what, order.argv, order.env, order.log) == ("rank 0", "engine", ["--x"], {"A": "b"}, "log")
+    assert order.cwd == os.fspath(Path.cwd())
+    scripted.tell(Started(order.number, "rank 0", 4242))
+    assert result.empty(), "the order is not answered"
+    scripted.tell(Obeyed(order.number))
+    assert result.get(timeout=PATIENCE) == Process(order.number, 4242)
+    assert scripted.client.processes == {"rank 0": Process(order.number, 4242)}
+
+
+def test_a_start_that_fails_is_told_in_words(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    result = scripted.start()
+    scripted.tell(Failed(scripted.take(Start).number, "no memory."))
+    error = result.get(timeout=PATIENCE)
+    assert isinstance(error, StartError)
+    assert str(error) == "Rank 0 could not be started: no memory."
+    assert scripted.client.processes == {}
+
+
+def test_orders_that_are_not_answered_are_given_to_the_next_agent_and_no_others(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    started, tail = scripted.start(), scripted.later(lambda: scripted.client.log_tail(3, 7))
+    orders = {type(order): order for order in (scripted.agent.order(), scripted.agent.order())}
+    scripted.tell(LogTail(orders[ReadLog].number, "the end"))  # type: ignore[union-attr]
+    assert tail.get(timeout=PATIENCE) == "the end"
+    scripted.replace()
+    scripted.greet(2, READY)
+    again = scripted.take(Start)
+    assert again == orders[Start]
+    scripted.tell(Started(again.number, "rank 0", 7), Obeyed(again.number))
+    assert started.get(timeout=PATIENCE) == Process(again.number, 7)
+    scripted.replace()
+    scripted.greet(3, READY)
+    scripted.client.signal("rank 0", signal.SIGTERM)
+    assert isinstance(scripted.agent.order(), Signal), "all others are answered"
+
+
+def test_a_start_is_given_up_at_once_and_killed_if_it_comes_nevertheless(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    result = scripted.start()
+    order = scripted.take(Start)
+    scripted.client.give_up()
+    error = result.get(timeout=PATIENCE)
+    assert isinstance(error, StartError)
+    assert str(error) == "The fork server did not start rank 0. Its log ends:\nwhat the fork server said"
+    kill = scripted.take(Signal)
+    assert isinstance(kill, Signal)
+    assert (kill.start, kill.signal) == (order.number, signal.SIGKILL)
+    scripted.tell(Started(order.number, "rank 0", 4242), Obeyed(order.number))
+    assert "rank 0" not in scripted.client.processes
+    scripted.tell(Exited(order.number, "rank 0", 4242, -9))
+    assert scripted.client.exits.empty()
+    scripted.replace()
+    scripted.greet(2, READY)
+    assert scripted.take(Signal) == kill, "it was not answered"
+
+
+def test_a_start_that_is_given_up_when_it_has_come_is_killed(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    result = scripted.start()
+    order = scripted.take(Start)
+    scripted.tell(Started(order.number, "rank 0", 4242))
+    scripted.client.give_up()
+    assert isinstance(result.get(timeout=PATIENCE), StartError)
+    kill = scripted.take(Signal)
+    assert isinstance(kill, Signal)
+    assert (kill.start, kill.signal) == (order.number, signal.SIGKILL)
+    assert "rank 0" not in scripted.client.processes
+
+
+def test_a_start_that_takes_too_long_is_given_up(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_client, "_START", 0.1)
+    scripted.greet(1, READY)
+    assert isinstance(scripted.start().get(timeout=PATIENCE), StartError)
+    assert isinstance(scripted.take(Start), Start)
+    assert isinstance(scripted.take(Signal), Signal)
+
+
+def test_a_start_ends_when_the_fork_server_does(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    result = scripted.start()
+    scripted.take(Start)
+    scripted.tell(ForkServerEnded())
+    assert isinstance(result.get(timeout=PATIENCE), StartError)
+    with pytest.raises(StartError, match="The fork server of this world has ended"):
+        scripted.client.start("rank 0", "engine", [], environment={}, log="")
+    scripted.tell(READY)
+    result = scripted.start()
+    assert isinstance(scripted.take(Signal), Signal), "for the first one"
+    order = scripted.take(Start)
+    scripted.tell(Started(order.number, "rank 0", 1), Obeyed(order.number))
+    assert isinstance(result.get(timeout=PATIENCE), Process)
+
+
+def test_names_and_values_that_are_no_text_reach_the_process(served: Served) -> None:
+    odd = {os.fsdecode(b"ODD\xff"): os.fsdecode(b"\xfe=\n\xc3")}
+    log = os.fspath(served.home.path / "odd.log")
+    process = served.client.start("rank 0", "engine", ["--tell"], environment={**os.environ, **odd}, log=log)
+    assert served.exits.get(timeout=PATIENCE) == Exited(process.start, "rank 0", process.pid, 0)
+    assert repr({b"ODD\xff": b"\xfe=\n\xc3"}) in Path(log).read_text()
+
+
+def test_signals_go_to_the_present_process_while_it_lives(scripted: Scripted) -> None:
+    scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 0", 60))
+    scripted.client.signal("rank 0", signal.SIGINT)
+    order = scripted.take(Signal)
+    assert isinstance(order, Signal)
+    assert (order.start, order.signal) == (6, signal.SIGINT)
+    scripted.tell(Obeyed(order.number), Exited(6, "rank 0", 60, 0))
+    assert not scripted.client._answers, "nobody waits for this one"
+    scripted.client.signal("rank 0", signal.SIGINT)
+    scripted.client.signal("rank 1", signal.SIGINT)
+    scripted.later(lambda: scripted.client.wait_for_ends(0.1))
+    assert isinstance(scripted.agent.order(), Look), "there was none to signal"
+
+
+def test_who_waits_for_ends_is_told_those_that_come_before_the_answer(scripted: Scripted) -> None:
+    scripted.greet(1, READY, Started(5, "rank 0", 50))
+    waiting = scripted.later(lambda: scripted.client.wait_for_ends(PATIENCE))
+    look = scripted.take(Look)
+    assert waiting.empty()
+    scripted.tell(Exited(5, "rank 0", 50, 3), Obeyed(look.number))
+    waiting.get(timeout=PATIENCE)
+    assert scripted.client.exits.get_nowait() == Exited(5, "rank 0", 50, 3)
+
+
+def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_client, "_ANSWER", 0.1)
+    scripted.client.wait_for_ends(0.1)
+    assert scripted.client.log_tail(0) == "(the node does not answer)"
+    with pytest.raises(StateError, match=r"could not serve the ranks' store: no answer within 0\.1 s\."):
+        scripted.client.serve_store("/path")
+    scripted.greet(1, READY)
+    scripted.tell(Obeyed(1), Failed(2, "late"), LogTail(3, "late"))
+    assert not scripted.client._open, "nobody waits for them any more"
+    assert not scripted.client._answers
+
+
+def test_the_end_of_a_log_is_read_by_the_node(served: Served) -> None:
+    served.home.log(3).write_text("one\ntwo\nthree\n")
+    assert served.client.log_tail(3, 2) == "two\nthree"
+    assert served.client.log_tail(4) == "(nothing)"
+
+
+def test_the_node_serves_the_store(served: Served) -> None:
+    path = served.home.store_socket(1)
+    assert served.client.store == ""
+    served.client.serve_store(os.fspath(path))
+    assert path.is_socket()
+    assert served.client.store == os.fspath(path)
+    served.engine()
+    served.agent.kill()
+    await_that(lambda: served.client.agents == 2, "no other agent comes")
+    assert served.client.store == "", "it went with the agent"
+    served.client.serve_store(os.fspath(path))
+    with pytest.raises(StateError, match=r"could not serve the ranks' store: .*No such file.*%distributed heal"):
+        served.client.serve_store("/nowhere/store.sock")
+    assert served.client.store == ""
+
+
+def test_a_refused_store_is_not_taken_for_served(scripted: Scripted) -> None:
+    scripted.greet(1, READY, store="/first")
+    assert scripted.client.store == "/first"
+    result = scripted.later(lambda: scripted.client.serve_store("/second"))
+    order = scripted.take(ServeStore)
+    scripted.tell(Failed(order.number, "no room"))
+    error = result.get(timeout=PATIENCE)
+    assert isinstance(error, StateError)
+    assert "no room" in str(error)
+    assert scripted.client.store == "", "the first one was ended before"
+
+
+# ── reports ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_ends_wait_for_who_wants_to_know(scripted: Scripted) -> None:
+    scripted.client._on_exit = None
+    first, second = Exited(5, "rank 0", 50, 0), Exited(6, "rank 1", 60, 0)
+    scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60), first)
+    heard: list[Exited] = []
+    scripted.client.report_to(heard.append)
+    assert heard == [first]
+    scripted.tell(second)
+    assert heard == [first, second]
+
+
+def test_an_end_is_told_once(scripted: Scripted) -> None:
+    started, ended = Started(5, "rank 0", 50), Exited(5, "rank 0", 50, 0)
+    scripted.greet(1, READY, started, ended)
+    scripted.greet(2, READY, started, ended)
+    assert scripted.client.exits.get_nowait() == ended
+    assert scripted.client.exits.empty()
+
+
+def test_the_end_of_an_earlier_process_is_none_of_the_present_one(scripted: Scripted) -> None:
+    scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 0", 60), Started(5, "rank 0", 50))
+    scripted.tell(Exited(5, "rank 0", 50, 0))
+    assert scripted.client.exits.empty()
+    assert scripted.client.processes["rank 0"] == Process(6, 60)
+
+
+def test_who_watches_a_process_is_told_its_end_even_afterwards(scripted: Scripted) -> None:
+    scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60))
+    heard: list[int | None] = []
+    process = scripted.client.processes["rank 0"]
+    scripted.client.watch(process, heard.append)
+    scripted.client.watch(scripted.client.processes["rank 1"], heard.append)
+    assert heard == []
+    scripted.tell(Exited(5, "rank 0", 50, 3))
+    await_that(lambda: heard == [3], "it is not told")
+    scripted.client.watch(process, heard.append)
+    assert heard == [3, 3]
+
+
+def test_who_fails_over_an_end_is_told_of_the_next(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+    heard: queue.Queue[object] = queue.Queue()
+
+    def failing(ended: object) -> None:
+        heard.put(ended)
+        raise RuntimeError("on purpose")
+
+    scripted.client.report_to(failing)
+    scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60))
+    scripted.client.watch(scripted.client.processes["rank 0"], failing)
+    first, second = Exited(5, "rank 0", 50, 3), Exited(6, "rank 1", 60, 4)
+    scripted.tell(first, second)
+    assert [heard.get(timeout=PATIENCE) for _ in range(3)] == [3, first, second]
+    assert "on purpose" in capsys.readouterr().err
+
+
+def test_it_is_known_what_nobody_watches_until_it_ends_or_is_another(scripted: Scripted) -> None:
+    whys = [Unwatched(n, f"rank {n}", "why") for n in range(3)]
+    scripted.greet(1, READY, *(Started(n, f"rank {n}", n) for n in range(3)), *whys)
+    assert scripted.client.unwatched == {"rank 0": "why", "rank 1": "why", "rank 2": "why"}
+    scripted.tell(Exited(0, "rank 0", 0, None), Started(9, "rank 1", 9))
+    await_that(lambda: scripted.client.unwatched == {"rank 2": "why"}, "it is not known")
+
+
+def test_only_the_present_process_of_a_rank_may_speak(scripted: Scripted) -> None:
+    scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60), Started(7, "rank 1", 70))
+    scripted.tell(Exited(5, "rank 0", 50, 0))
+    present = scripted.client._is_present
+    assert not present(0, 50), "it has ended"
+    assert not present(1, 60), "it was replaced"
+    assert present(1, 70)
+    assert not present(2, 80), "nobody has started it"
+
+
+# ── a fork server that has ended ────────────────────────────────────────────────────────────────────
+
+
+def test_the_present_fork_server_has_not_ended_whatever_the_last_ones_agent_tells(served: Served) -> None:
+    """Its word may be on its way when the next one is launched already."""
+    served.engine()
+    agent = served.agent
+    served.kill_forkserver()
+    agent.suspend()
+    served.client.launch()
+    agent.resume()
+    assert served.client.wait_ready(PATIENCE).forks
+    served.client._hear(ForkServerEnded())
+    assert not served.client.gone
+    assert served.engine("rank 1").is_running()
+
+
+def test_a_notebook_that_was_stopped_does_not_take_the_node_for_gone(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_client, "_SILENCE", 0.2)
+    monkeypatch.setattr(node_client, "_MOMENT", 0.0)
+    scripted.greet(1, READY)
+    time.sleep(0.3)
+    assert not scripted.client.gone, "nobody has asked it"
+    scripted.client.look()
+    look = scripted.take(Look)
+    assert not scripted.client.gone
+    await_that(lambda: scripted.client.gone, "it is silent")
+    scripted.client.look()
+    scripted.tell(Obeyed(look.number))
+    assert not scripted.client.gone, "it has spoken"
+
+
+def test_who_hears_the_node_asks_nothing(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    for _ in range(10):
+        scripted.client.look()
+    scripted.later(lambda: scripted.client.log_tail(0))
+    order = scripted.take(ReadLog)
+    scripted.tell(LogTail(order.number, ""))
+
+
+def test_how_it_has_ended_is_told(served: Served, scripted: Scripted) -> None:
+    served.forkserver.send_signal(signal.SIGKILL)
+    assert served.client.how == "was killed by SIGKILL"
+    scripted.greet(1, ForkServerEnded())
+    assert scripted.client.how == "has ended"
+
+
+# ── the end ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_shutdown_tells_the_node_and_waits_until_it_is_done(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    done = scripted.later(lambda: scripted.client.shutdown(timeout=PATIENCE))
+    assert isinstance(scripted.take(Shutdown), Shutdown)
+    assert done.empty()
+    scripted.home.remove()
+    done.get(timeout=PATIENCE)
+    assert not scripted.client.link._thread.is_alive()
+
+
+def test_a_shutdown_is_repeated_to_the_next_agent(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    done = scripted.later(lambda: scripted.client.shutdown(timeout=PATIENCE))
+    first = scripted.take(Shutdown)
+    scripted.replace()
+    scripted.agent.report(NodeHello(2, ""))
+    assert isinstance(scripted.take(Claim), Claim)
+    assert scripted.take(Shutdown) == first
+    scripted.home.remove()
+    done.get(timeout=PATIENCE)
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_where_both_were_killed_shutdown_ends_what_they_left(served: Served, attached: bool) -> None:
+    child = served.engine()
+    client = served.attach() if attached else served.client
+    agent = served.agent
+    served.forkserver.suspend()
+    agent.kill()
+    served.forkserver.kill()
+    served.await_end()
+    assert child.is_running()
+    began = time.monotonic()
+    client.shutdown(timeout=3.0)
+    assert time.monotonic() - began < 6.0
+    assert has_ended(child)
+    assert not served.home.path.exists()
+    assert agent_of(served.home) is None
+
+
+def test_shutdown_harms_no_process_that_has_the_pid_of_a_rank(scripted: Scripted) -> None:
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            scripted.greet(1, READY, Started(9, "rank 9", stranger.pid))
+            scripted.client.shutdown(timeout=0.1)
+            assert stranger.poll() is None
+        finally:
+            stranger.kill()
+
+
+def test_what_is_released_is_held_by_nobody_and_heard_no_more(served: Served) -> None:
+    child, _ = served.engine("rank 0"), served.engine("rank 1")
+    client = served.client
+    client.release()
+    assert not client.link._thread.is_alive()
+    other = WorldDir(served.home.path)
+    assert other.hold()
+    other.let_go()
+    child.kill()
+    assert client.exits.empty()

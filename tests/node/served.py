@@ -1,0 +1,201 @@
+"""A client with its node: a fork server, its agent, and processes that take part in nothing."""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from nbcomm.errors import StartError, StateError
+from nbcomm.launch.node_client import NodeClient, Process
+from nbcomm.node.peers import listener_at
+from nbcomm.protocol import Exited, Report
+from nbcomm.world_dir import HOME_VARIABLE, WorldDir
+
+from ..autopsy import OutOfTimeError
+from ..world import lies
+
+PATIENCE = 60.0
+
+_ENGINE = """
+import os, sys, time
+
+def main(argv):
+    if "--tell" in argv:
+        print({name: value for name, value in os.environb.items() if name.startswith(b"ODD")})
+        sys.exit(0)
+    if "--fail" in argv:
+        sys.exit("failed on purpose")
+    time.sleep(600)
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
+"""
+
+_LIE = (
+    "nbcomm.node.child",
+    """
+import errno, os
+
+def stumbles(step, error):
+    # Fails once for each time that a file with its name was put where this looks.
+    def stumbling(*args):
+        try:
+            os.unlink(os.path.join(os.environ["STUMBLES"], step.__name__))
+        except FileNotFoundError:
+            return step(*args)
+        raise error
+    return stumbling
+
+def lie(module):
+    import nbcomm.node.warmup as warmup
+    warmup._ALSO = ()
+    module.MODULES = {"engine": "quick_engine"}
+    module._stay_here = lambda: None
+    os.fork = stumbles(os.fork, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
+    os.pidfd_open = stumbles(os.pidfd_open, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
+    os.waitpid = stumbles(os.waitpid, RuntimeError("on purpose"))
+    module.oom.kills = stumbles(module.oom.kills, RuntimeError("on purpose"))
+""",
+)
+"""A fork server whose engines only wait, and whose steps fail when the test wants it."""
+
+
+def quickly(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Let fork servers be there soon: they import no torch, and no engine."""
+    stubs = folder / "stubs"
+    stubs.mkdir()
+    for name in ("torch", "sympy", "stack_data"):
+        (stubs / f"{name}.py").write_text("raise ImportError('left out to save time')")
+    (stubs / "torch.py").write_text(
+        "class backends:\n  class cuda:\n    is_built = staticmethod(lambda: False)\n"
+        "class cuda:\n  device_count = staticmethod(lambda: 0)"
+    )
+    (stubs / "quick_engine.py").write_text(_ENGINE)
+    patch.setenv("PYTHONPATH", os.fspath(stubs), prepend=os.pathsep)
+    for name, value in lies.told(folder / "lies", _LIE).items():
+        patch.setenv(name, value)
+    (folder / "stumbles").mkdir()
+    patch.setenv("STUMBLES", os.fspath(folder / "stumbles"))
+
+
+def await_that(condition: Callable[[], Any], what: str, patience: float = PATIENCE) -> None:
+    """Wait until a condition holds."""
+    deadline = time.monotonic() + patience
+    while not condition():
+        if time.monotonic() > deadline:
+            raise OutOfTimeError(what)
+        time.sleep(0.005)
+
+
+def has_ended(process: psutil.Process) -> bool:
+    """Whether nothing of a process is left but what its parent may want to know."""
+    try:
+        return not process.is_running() or bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def agent_of(home: WorldDir) -> psutil.Process | None:
+    """The node's present agent; None while there is none."""
+    pid = listener_at(home.agent_socket)
+    try:
+        agent = psutil.Process(pid) if pid else None
+    except psutil.NoSuchProcess:
+        return None
+    return None if agent is None or has_ended(agent) else agent
+
+
+class Client(NodeClient):
+    """A client that remembers what it heard."""
+
+    def __init__(self, home: WorldDir, *, running: bool = False) -> None:
+        self.heard: list[Report] = []
+        self.left = False
+        self.exits: queue.Queue[Exited] = queue.Queue()
+        self.replaced = threading.Event()
+        super().__init__(home, running=running)
+        self.report_to(self.exits.put, self.replaced.set)
+
+    def _hear(self, report: Report) -> None:
+        self.heard.append(report)
+        super()._hear(report)
+
+    def release(self) -> None:
+        self.left = True
+        super().release()
+
+
+class Served:
+    """A client with its node."""
+
+    def __init__(self) -> None:
+        self.home = WorldDir.create()
+        self.client = Client(self.home)
+        self.clients = [self.client]
+        self.ready = self.client.wait_ready(PATIENCE)
+
+    @property
+    def exits(self) -> queue.Queue[Exited]:
+        return self.client.exits
+
+    @property
+    def forkserver(self) -> psutil.Process:
+        """The process that the first client has started last."""
+        started = self.clients[0]._process
+        assert started is not None
+        return psutil.Process(started.pid)
+
+    @property
+    def agent(self) -> psutil.Process:
+        """The present agent; waits until there is one."""
+        await_that(lambda: agent_of(self.home), "there is no agent")
+        agent = agent_of(self.home)
+        assert agent is not None
+        return agent
+
+    def begin(self, key: str, *argv: str, what: str = "engine", pythonpath: str | None = None) -> Process:
+        """Start a process that may have ended before anybody looks at it."""
+        environment = {**os.environ, HOME_VARIABLE: str(self.home.path)}
+        if pythonpath is not None:
+            environment["PYTHONPATH"] = pythonpath
+        log = os.fspath(self.home.path / f"{key}.log")
+        return self.client.start(key, what, list(argv), environment=environment, log=log)
+
+    def engine(self, key: str = "rank 0", **options: Any) -> psutil.Process:
+        """Start an engine that waits long for a controller which never comes."""
+        argv = (f"--profile-dir={self.home.profile}", "--IPEngine.wait_for_url_file=300")
+        return psutil.Process(self.begin(key, *argv, **options).pid)
+
+    def attach(self) -> Client:
+        """Let the present client go, and another one take the world."""
+        if not self.client.left:
+            self.client.release()
+        self.client = Client(WorldDir(self.home.path), running=True)
+        self.clients.append(self.client)
+        self.client.wait_claimed(PATIENCE)
+        return self.client
+
+    def kill_forkserver(self) -> None:
+        self.forkserver.kill()
+        self.await_end()
+
+    def await_end(self) -> None:
+        """Wait for the end of the fork server, whose parent is this process."""
+        started = self.clients[0]._process
+        assert started is not None
+        await_that(lambda: started.poll() is not None, "the fork server lives on")
+
+    def close(self) -> None:
+        if self.client.left:
+            with suppress(StateError, StartError):  # it has ended already, or does so now
+                self.attach()
+        self.client.shutdown()

@@ -1,0 +1,1114 @@
+"""Exactly once: each rule of a stream by itself, and all of them on a way between a notebook and ranks that breaks."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from nbcomm.protocol.codec import decode_header, encode
+from nbcomm.protocol.streams import Frames, Header, Incoming, NotebookStream, Outgoing, RankStream, Sent
+
+EPOCH, LATER, LIFE, ANOTHER = 1000, 2000, 77, 88
+
+
+def gap(run: int) -> Frames:
+    return [b"gap %d" % run]
+
+
+def bounded(most: int = 10) -> Outgoing:
+    return Outgoing(most, gap)
+
+
+def words(taken: list[Sent]) -> list[bytes]:
+    return [sent.frames[0] for sent in taken]
+
+
+def kept(out: Outgoing) -> list[bytes]:
+    """What would be passed on if nothing had been heard."""
+    before = out.last
+    out.rewind(0)
+    again = words(out.take())
+    out.rewind(before)
+    return again
+
+
+def nothing_is_left(out: Outgoing) -> bool:
+    return not (out._kept or out._passing or out._gaps or out._output)
+
+
+def say(out: Outgoing, *texts: str, run: int = 0, output: bool = False) -> None:
+    for text in texts:
+        out.add([text.encode()], run, output=output)
+
+
+# ── what is heard ───────────────────────────────────────────────────────────────────────────────────
+
+
+def header(number: int = 0, after: int | None = None, **rest: int) -> Header:
+    before = (number - 1 if number else 0) if after is None else after
+    return Header(**{"epoch": EPOCH, "life": LIFE, "number": number, "after": before, "heard": 0, **rest})
+
+
+def test_messages_are_heard_in_order_and_once() -> None:
+    into = Incoming()
+    assert [into.accepts(header(number)) for number in (1, 2, 2, 1, 3)] == [True, True, False, False, True]
+    assert (into.heard, into.lacking) == (3, False)
+
+
+def test_a_message_behind_a_gap_is_refused_until_the_gap_is_filled() -> None:
+    into = Incoming()
+    assert into.accepts(header(1))
+    assert not into.accepts(header(3))
+    assert (into.heard, into.lacking) == (1, True)
+    assert not into.accepts(header(1))
+    assert into.lacking  # what came before shows nothing
+    assert into.accepts(header(2))
+    assert (into.heard, into.lacking) == (2, False)
+    assert into.accepts(header(3))
+
+
+def test_numbers_may_be_left_out_by_the_sender() -> None:
+    into = Incoming()
+    assert into.accepts(header(4, after=0))
+    assert into.accepts(header(9, after=4))
+    assert into.heard == 9
+
+
+def test_a_message_without_a_number_counts_for_nothing_but_shows_what_is_missing() -> None:
+    into = Incoming()
+    assert into.accepts(header(after=0))
+    assert into.accepts(header(after=0))
+    assert not into.accepts(header(after=1))
+    assert (into.heard, into.lacking) == (0, True)
+    assert into.accepts(header(1))
+    assert into.accepts(header(after=1))
+    assert (into.heard, into.lacking) == (1, False)
+
+
+# ── what is sent ────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_messages_are_numbered_and_passed_on_once() -> None:
+    out = Outgoing()
+    assert out.take() == []
+    out.add([b"a"])
+    out.add([b"b", b"raw"], asks=True)
+    assert out.take() == [Sent(1, 0, [b"a"], asks=False), Sent(2, 1, [b"b", b"raw"], asks=True)]
+    assert (out.take(), out.last) == ([], 2)
+    out.add([b"c"], run=5)
+    assert out.take() == [Sent(3, 2, [b"c"], asks=False)]
+
+
+def test_what_was_not_heard_is_passed_on_again_with_its_numbers() -> None:
+    out = Outgoing()
+    say(out, "a", "b", "c")
+    first = out.take()
+    out.hear(1)
+    out.rewind(1)
+    assert out.take() == first[1:]
+    out.rewind(2)
+    say(out, "d")
+    assert [(sent.number, sent.after) for sent in out.take()] == [(3, 2), (4, 3)]
+
+
+def test_a_word_from_long_ago_repeats_more_and_breaks_nothing() -> None:
+    out = Outgoing()
+    say(out, "a", "b", "c")
+    out.take()
+    out.hear(2)
+    out.rewind(0)  # it was said when nothing was heard
+    into = Incoming()
+    into.heard = 2
+    (again,) = out.take()
+    assert (again.number, again.after) == (3, 0)
+    assert into.accepts(header(again.number, after=again.after))
+
+
+def test_what_is_heard_is_forgotten_unless_it_is_about_a_cell() -> None:
+    out = Outgoing()
+    say(out, "a")
+    say(out, "b", run=5)
+    say(out, "c")
+    out.take()
+    out.hear(2)
+    assert kept(out) == [b"b", b"c"]
+    out.hear(3, settled=4)
+    assert kept(out) == [b"b"]
+    out.hear(3, settled=5)
+    assert nothing_is_left(out)
+
+
+def test_what_is_settled_is_kept_until_it_is_heard() -> None:
+    out = Outgoing()
+    say(out, "a", "b", run=5)
+    out.take()
+    out.hear(1, settled=5)
+    assert kept(out) == [b"b"]
+    out.hear(2, settled=5)
+    assert nothing_is_left(out)
+
+
+def test_what_comes_behind_a_cell_that_is_not_settled_is_freed_with_it() -> None:
+    out = Outgoing()
+    say(out, "a", run=6)
+    say(out, "late", run=5)
+    out.take()
+    out.hear(2, settled=5)
+    assert kept(out) == [b"a", b"late"]
+    out.hear(2, settled=6)
+    assert nothing_is_left(out)
+
+
+def test_another_notebook_is_told_of_cells_and_of_nothing_else() -> None:
+    out = Outgoing()
+    say(out, "answer")
+    say(out, "a", run=5)
+    say(out, "b", run=6)
+    say(out, "a question")
+    say(out, "c", run=6)
+    out.take()
+    out.hear(1)
+    out.begin_again()
+    assert out.last == 0
+    assert [(sent.number, sent.after) for sent in out.take()] == [(2, 0), (3, 2), (5, 3)]
+    out.hear(5, settled=6)
+    assert nothing_is_left(out)
+
+
+def test_another_notebook_is_not_told_what_was_settled_and_heard() -> None:
+    out = Outgoing()
+    say(out, "a", run=6)
+    say(out, "late", "later", run=5)
+    out.take()
+    out.hear(2, settled=5)
+    out.hear(1, settled=3)  # an older word takes nothing back
+    out.begin_again()
+    assert words(out.take()) == [b"a", b"later"]  # nobody has heard the last
+
+
+def test_the_newest_is_the_last_that_is_kept_passed_on_or_not() -> None:
+    out = Outgoing()
+    assert out.newest == 0
+    say(out, "a", "b")
+    assert (out.last, out.newest) == (0, 2)
+    out.take()
+    assert (out.last, out.newest) == (2, 2)
+    out.begin_again()
+    assert out.newest == 0  # another notebook lacks nothing
+    say(out, "c", run=5)
+    say(out, "d")
+    out.begin_again()
+    assert out.newest == 3
+
+
+# ── what is dropped for lack of room ────────────────────────────────────────────────────────────────
+
+
+def test_the_oldest_output_makes_room_and_a_gap_stands_in_its_place() -> None:
+    out = bounded()
+    say(out, "1111", "2222", run=5, output=True)
+    say(out, "done", run=5)
+    out.take()
+    assert kept(out) == [b"1111", b"2222", b"done"]
+    say(out, "3333", run=6, output=True)
+    assert kept(out) == [b"gap 5", b"2222", b"done", b"3333"]
+    say(out, "44444", run=6, output=True)
+    assert kept(out) == [b"gap 5", b"done", b"3333", b"44444"]  # one gap for each cell, where the last was dropped
+    out.hear(3, settled=5)
+    say(out, "5", run=6, output=True)
+    assert kept(out) == [b"3333", b"44444", b"5"]
+
+
+def test_exactly_as_much_as_there_is_room_for_is_kept() -> None:
+    out = bounded()
+    say(out, "11111", "22222", run=5, output=True)
+    out.live = False
+    assert kept(out) == [b"11111", b"22222"]
+    say(out, "3", run=5, output=True)
+    assert kept(out) == [b"gap 5", b"22222", b"3"]
+    say(out, "4444", run=5, output=True)
+    assert kept(out) == [b"gap 5", b"22222", b"3", b"4444"]
+
+
+def test_only_output_is_counted_and_dropped() -> None:
+    out = bounded()
+    out.live = False
+    say(out, "an answer that is long", run=5)
+    out.add([b"111", memoryview(b"222")], 5, output=True)
+    out.add([b"4444"], 5, output=True)
+    assert kept(out) == [b"an answer that is long", b"111", b"4444"]
+    out.add([b"5"], 5, output=True)
+    assert kept(out) == [b"an answer that is long", b"gap 5", b"4444", b"5"]
+
+
+def test_the_newest_output_is_kept_however_large_it_is() -> None:
+    out = bounded()
+    out.live = False
+    say(out, "1", "2" * 50, run=5, output=True)
+    assert kept(out) == [b"gap 5", b"2" * 50]
+    say(out, "3", run=5, output=True)
+    assert kept(out) == [b"gap 5", b"3"]
+
+
+def test_what_a_notebook_waits_for_is_not_dropped() -> None:
+    out = bounded()
+    say(out, "1111", run=5, output=True)
+    out.take()
+    say(out, "2222", "3333", "4444", run=5, output=True)
+    assert kept(out) == [b"gap 5", b"2222", b"3333", b"4444"]
+    assert words(out.take()) == [b"2222", b"3333", b"4444"]
+    say(out, "5", run=5, output=True)
+    assert kept(out) == [b"gap 5", b"3333", b"4444", b"5"]
+    out.rewind(1)  # it lacks them, and so they wait again
+    say(out, "666666", run=5, output=True)
+    assert words(out.take()) == [b"gap 5", b"3333", b"4444", b"5", b"666666"]
+
+
+def test_without_a_notebook_what_was_never_passed_on_is_dropped_too() -> None:
+    out = bounded()
+    out.live = False
+    say(out, "1111", "2222", "3333", "4444", run=5, output=True)
+    assert [(sent.number, sent.after, sent.frames) for sent in out.take()] == [
+        (2, 0, [b"gap 5"]),
+        (3, 2, [b"3333"]),
+        (4, 3, [b"4444"]),
+    ]
+
+
+def test_a_gap_that_was_heard_gives_way_to_a_later_one() -> None:
+    out = bounded()
+    out.live = False
+    say(out, "1111", "2222", "3333", run=5, output=True)
+    assert words(out.take()) == [b"gap 5", b"2222", b"3333"]
+    out.hear(1)
+    say(out, "4444", run=5, output=True)
+    out.rewind(1)
+    assert [(sent.number, sent.after) for sent in out.take()] == [(2, 1), (3, 2), (4, 3)]
+    out.hear(4, settled=5)
+    assert nothing_is_left(out)
+
+
+def test_output_of_no_cell_makes_room_and_is_forgotten_like_any_other() -> None:
+    out = bounded()
+    out.live = False
+    for number in range(100):
+        say(out, f"{number:04}", output=True)
+    assert kept(out) == [b"gap 0", b"0098", b"0099"]
+    assert len(out._passing) == 3  # nothing is kept of the rest
+    out.take()
+    out.hear(100)
+    assert nothing_is_left(out)
+
+
+def test_room_is_freed_by_what_is_forgotten() -> None:
+    out = bounded()
+    say(out, "11111", output=True)
+    say(out, "22222", run=5, output=True)
+    out.take()
+    out.hear(2)
+    say(out, "33333", run=5, output=True)
+    assert kept(out) == [b"22222", b"33333"]
+    out.begin_again()
+    out.take()
+    out.hear(3, settled=5)
+    say(out, "4444444444", run=6, output=True)
+    assert kept(out) == [b"4444444444"]
+
+
+def test_without_a_word_for_gaps_there_are_none() -> None:
+    out = Outgoing(10)
+    out.live = False
+    say(out, "1111", "2222", "3333", run=5, output=True)
+    assert kept(out) == [b"2222", b"3333"]
+    out.hear(3, settled=5)
+    assert nothing_is_left(out)
+
+
+_TURNS = st.lists(
+    st.one_of(
+        st.tuples(st.just("say"), st.integers(0, 3), st.integers(0, 12)),
+        st.tuples(st.just("answer"), st.integers(0, 3), st.just(0)),
+        st.tuples(st.just("pass on"), st.just(0), st.just(0)),
+        st.tuples(st.just("hear"), st.integers(0, 40), st.integers(0, 3)),
+        st.tuples(st.just("rewind"), st.integers(0, 40), st.just(0)),
+        st.tuples(st.just("begin again"), st.just(0), st.just(0)),
+        st.tuples(st.just("live"), st.integers(0, 1), st.just(0)),
+    ),
+    max_size=40,
+)
+
+
+@settings(max_examples=200)
+@given(_TURNS)
+def test_whatever_is_dropped_the_order_holds_and_there_is_room(turns: list[tuple[str, int, int]]) -> None:
+    out, said, passed = Outgoing(20, gap), 0, 0
+    for what, one, other in turns:
+        if what in {"say", "answer"}:
+            said += 1
+            out.add([b"x" * other], one, output=what == "say")
+        elif what == "pass on":
+            for sent in out.take():
+                assert passed == sent.after < sent.number <= said
+                passed = sent.number
+        elif what == "hear":
+            out.hear(min(one, out.last), other)
+        elif what == "rewind":
+            passed = min(one, out.last)
+            out.rewind(passed)
+        elif what == "begin again":
+            out.begin_again()
+            passed = 0
+        else:
+            out.live = bool(one)
+        droppable = {number: each.size for number, each in out._kept.items() if each.droppable}
+        assert out._output == sum(droppable.values())
+        assert set(out._passing) == {number for number, each in out._kept.items() if not each.run}
+        assert {out._kept[number].frames[0] for number in out._gaps.values()} == {gap(run)[0] for run in out._gaps}
+        if what == "say" and out._output > 20:
+            assert all(number == said or (out.live and number > out.last) for number in droppable)
+
+
+def test_several_threads_may_send() -> None:
+    out = Outgoing()
+    threads = [threading.Thread(target=say, args=(out, *"abcdefgh" * 100)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    heard: list[int] = []
+    while any(thread.is_alive() for thread in threads):
+        heard += [sent.number for sent in out.take()]
+    heard += [sent.number for sent in out.take()]
+    assert heard == list(range(1, 3201))
+
+
+# ── the ends ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def met(epoch: int = EPOCH) -> tuple[NotebookStream, RankStream]:
+    """Both ends, which know each other."""
+    notebook, rank = NotebookStream(epoch), RankStream(LIFE, Outgoing())
+    assert notebook.meet(rank.header())
+    assert rank.is_new(notebook.header())
+    assert rank.greet(notebook.header())
+    return notebook, rank
+
+
+def pass_on(notebook: NotebookStream, rank: RankStream) -> list[bytes]:
+    """Pass all on that the notebook has to say; return what the rank accepts."""
+    return [sent.frames[0] for sent in notebook.out.take() if rank.accepts(notebook.header(sent))]
+
+
+def report(rank: RankStream, notebook: NotebookStream) -> list[bytes]:
+    """Pass all on that the rank has to say; return what the notebook accepts."""
+    return [sent.frames[0] for sent in rank.out.take() if notebook.accepts(rank.header(sent))]
+
+
+def test_both_ends_number_what_they_say_and_tell_what_they_have_heard() -> None:
+    notebook, rank = met()
+    say(notebook.out, "do")
+    assert pass_on(notebook, rank) == [b"do"]
+    say(rank.out, "done", "and more", run=5)
+    (first, second) = rank.out.take()
+    assert rank.header(first) == Header(EPOCH, LIFE, 1, 0, heard=1)
+    assert rank.header(second) == Header(EPOCH, LIFE, 2, 1, heard=1)
+    assert rank.header() == Header(EPOCH, LIFE, 0, 2, heard=1)
+    assert notebook.accepts(rank.header(first))
+    assert notebook.header(settled=4) == Header(EPOCH, LIFE, 0, 0, heard=1, settled=4)  # all of its own is heard
+    say(notebook.out, "next")
+    (sent,) = notebook.out.take()
+    assert notebook.header(sent, 5) == Header(EPOCH, LIFE, 2, 1, heard=1, settled=5)
+    assert notebook.header() == Header(EPOCH, LIFE, 0, 2, heard=1, settled=0)
+
+
+def test_a_header_travels_in_few_bytes() -> None:
+    told = Header(EPOCH, LIFE, 3, 2, 1, 4)
+    assert decode_header(encode(told)) == told
+    assert decode_header(msgspec.msgpack.encode([EPOCH, LIFE, 0, 2, 1])) == Header(EPOCH, LIFE, 0, 2, 1, 0)
+    assert len(encode(told)) < 20
+
+
+def test_what_is_heard_frees_memory_on_both_sides() -> None:
+    notebook, rank = met()
+    say(notebook.out, "do")
+    pass_on(notebook, rank)
+    say(rank.out, "answer")
+    say(rank.out, "done", run=5)
+    assert report(rank, notebook) == [b"answer", b"done"]
+    assert nothing_is_left(notebook.out)
+    assert kept(rank.out) == [b"answer", b"done"]
+    assert rank.accepts(notebook.header(settled=4))
+    assert kept(rank.out) == [b"done"]
+    assert rank.accepts(notebook.header(settled=5))
+    assert nothing_is_left(rank.out)
+
+
+def test_a_refused_message_tells_what_was_heard_all_the_same() -> None:
+    notebook, rank = met()
+    say(rank.out, "answer")
+    report(rank, notebook)
+    say(notebook.out, "lost")
+    notebook.out.take()
+    assert not rank.accepts(notebook.header(settled=7))
+    assert nothing_is_left(rank.out)
+    assert rank.settled == 7
+    say(rank.out, "lost")
+    rank.out.take()
+    assert rank.greet(notebook.header())
+    assert notebook.meet(rank.header())
+    pass_on(notebook, rank)
+    assert not notebook.accepts(rank.header())
+    assert nothing_is_left(notebook.out)
+
+
+def test_what_is_settled_stays_so() -> None:
+    notebook, rank = met()
+    rank.accepts(notebook.header(settled=7))
+    rank.accepts(notebook.header(settled=5))
+    assert rank.settled == 7
+
+
+def test_a_greeting_frees_and_repeats() -> None:
+    notebook, rank = met()
+    say(rank.out, "a", "b")
+    first, _ = rank.out.take()
+    assert notebook.accepts(rank.header(first))
+    assert rank.greet(notebook.header(settled=3))
+    assert kept(rank.out) == [b"b"]
+    assert rank.settled == 3
+    assert report(rank, notebook) == [b"b"]
+
+
+def test_a_loss_is_repaired_by_a_question_and_its_answer() -> None:
+    notebook, rank = met()
+    say(notebook.out, "do", "and this")
+    notebook.out.take()
+    assert not rank.lacking
+    assert not rank.accepts(notebook.header())
+    assert rank.lacking
+    assert notebook.meet(rank.header())
+    assert pass_on(notebook, rank) == [b"do", b"and this"]
+    assert not rank.lacking
+    say(rank.out, "done")
+    rank.out.take()
+    assert not notebook.lacking
+    assert not notebook.accepts(rank.header())
+    assert notebook.lacking
+    assert rank.greet(notebook.header())
+    assert report(rank, notebook) == [b"done"]
+    assert not notebook.lacking
+
+
+def test_an_answer_shows_what_waits_for_a_greeting_that_was_lost() -> None:
+    notebook, rank = met()
+    say(rank.out, "done")  # the rank believes that nobody listens, and passes nothing on
+    assert not notebook.accepts(rank.header())
+    assert notebook.lacking
+
+
+def test_a_question_of_one_that_does_not_know_this_process_shows_that() -> None:
+    notebook, rank = NotebookStream(EPOCH), RankStream(LIFE, Outgoing())
+    assert rank.is_new(notebook.header())
+    assert rank.accepts(notebook.header())
+    assert rank.lacking
+    assert not rank.greet(notebook.header())  # before Hello, no greeting counts
+    assert not notebook.accepts(rank.header())
+    assert not notebook.known
+    assert notebook.meet(rank.header())
+    assert notebook.known
+    assert rank.accepts(notebook.header())
+    assert not rank.lacking
+    assert not rank.accepts(Header(EPOCH, ANOTHER, 0, 0, 0))  # it takes this for an earlier process
+    assert rank.lacking
+    rank.accepts(Header(EPOCH - 1, ANOTHER, 0, 0, 0))
+    assert rank.accepts(notebook.header())
+    assert not rank.accepts(Header(LATER, ANOTHER, 0, 0, 0))
+    assert rank.lacking
+
+
+def test_what_is_said_to_an_earlier_process_was_not_heard_of_this_one() -> None:
+    _, rank = met()
+    say(rank.out, "a", run=5)
+    rank.out.take()
+    assert not rank.accepts(Header(EPOCH, ANOTHER, 0, 0, heard=1, settled=5))
+    assert not rank.greet(Header(EPOCH, ANOTHER, 0, 0, heard=1, settled=5))
+    assert rank.settled == 0
+    assert kept(rank.out) == [b"a"]
+
+
+# ── those who are replaced ──────────────────────────────────────────────────────────────────────────
+
+
+def test_a_new_notebook_hears_what_is_not_settled_from_its_beginning() -> None:
+    notebook, rank = met()
+    say(rank.out, "settled", run=4)
+    say(rank.out, "a", "b", run=5)
+    say(rank.out, "an answer")
+    assert report(rank, notebook) == [b"settled", b"a", b"b", b"an answer"]
+    rank.accepts(notebook.header(settled=4))
+    later = NotebookStream(LATER)
+    assert rank.is_new(later.header())
+    assert not rank.is_new(later.header())
+    assert rank.epoch == LATER
+    assert later.meet(rank.header())
+    assert rank.greet(later.header())
+    assert report(rank, later) == [b"a", b"b"]
+
+
+def test_numbers_from_before_mean_nothing_to_a_new_notebook() -> None:
+    notebook, rank = met()
+    say(notebook.out, "one", "two")
+    pass_on(notebook, rank)
+    later = NotebookStream(LATER)
+    say(later.out, "three")
+    assert later.meet(rank.header())  # the rank has not heard it, and speaks of the one before
+    (sent,) = later.out.take()
+    assert later.header(sent) == Header(LATER, LIFE, 1, 0, heard=0)
+    assert rank.is_new(later.header(sent))
+    assert rank.accepts(later.header(sent))
+    assert rank.header() == Header(LATER, LIFE, 0, 0, heard=1)
+
+
+def test_an_earlier_notebook_is_heard_no_more() -> None:
+    notebook, rank = met()
+    say(notebook.out, "do")
+    (sent,) = notebook.out.take()
+    later = NotebookStream(LATER)
+    assert rank.is_new(later.header())
+    assert not rank.is_new(notebook.header(sent))
+    assert not rank.accepts(notebook.header(sent))
+    assert not rank.greet(notebook.header())
+    assert (rank.epoch, rank.lacking) == (LATER, False)
+
+
+def test_a_notebook_hears_nothing_that_was_said_to_an_earlier_one() -> None:
+    _, rank = met()
+    say(rank.out, "a", run=5)
+    (sent,) = rank.out.take()
+    old = rank.header(sent)
+    later = NotebookStream(LATER)
+    assert later.meet(rank.header())
+    assert not later.accepts(old)
+    assert not later.lacking
+
+
+def test_a_process_hears_nothing_that_was_said_to_an_earlier_one() -> None:
+    notebook, _ = met()
+    say(notebook.out, "do")
+    (sent,) = notebook.out.take()
+    for epoch in (EPOCH, 0):
+        successor = RankStream(ANOTHER, Outgoing())
+        successor.epoch = epoch
+        assert not successor.is_new(notebook.header(sent))
+        assert not successor.accepts(notebook.header(sent))
+        assert not successor.greet(notebook.header())
+        assert successor.epoch == epoch
+
+
+def test_a_process_that_was_replaced_never_comes_back() -> None:
+    notebook, rank = met()
+    say(rank.out, "last words")
+    (sent,) = rank.out.take()
+    assert notebook.meet(Header(0, ANOTHER, 0, 0, 0))
+    assert not notebook.meet(rank.header())
+    assert not notebook.accepts(rank.header(sent))
+    assert notebook.header().life == ANOTHER
+    assert notebook.meet(Header(0, ANOTHER, 0, 0, 0))  # as often as it likes
+
+
+def test_with_a_process_goes_what_was_sent_to_it() -> None:
+    notebook, rank = met()
+    say(notebook.out, "do")
+    pass_on(notebook, rank)
+    say(rank.out, "a")
+    report(rank, notebook)
+    assert notebook.meet(Header(0, ANOTHER, 0, 0, 0))
+    say(notebook.out, "this")
+    (sent,) = notebook.out.take()
+    assert notebook.header(sent) == Header(EPOCH, ANOTHER, 1, 0, heard=0)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_was_sent_to_a_process_that_has_ended_is_forgotten(*, known: bool) -> None:
+    notebook = NotebookStream(EPOCH)
+    if known:
+        assert notebook.meet(Header(0, LIFE, 0, 0, 0))
+    say(notebook.out, "stop")
+    notebook.end()
+    assert not notebook.known
+    say(notebook.out, "do")
+    assert notebook.meet(Header(0, ANOTHER, 0, 0, 0))
+    assert words(notebook.out.take()) == [b"do"]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_only_a_process_that_was_known_is_known_to_have_ended(*, known: bool) -> None:
+    notebook = NotebookStream(EPOCH)
+    if known:
+        assert notebook.meet(Header(0, LIFE, 0, 0, 0))
+    notebook.end()
+    assert notebook.meet(Header(0, LIFE, 0, 0, 0)) is not known
+    assert notebook.known is not known
+
+
+def test_what_is_said_before_a_process_introduces_itself_waits_for_it() -> None:
+    notebook, rank = NotebookStream(EPOCH), RankStream(LIFE, Outgoing())
+    say(notebook.out, "do", "that")
+    assert notebook.header() == Header(EPOCH, 0, 0, 2, 0)
+    assert notebook.meet(rank.header())
+    rank.is_new(notebook.header())
+    assert pass_on(notebook, rank) == [b"do", b"that"]
+
+
+def test_hello_says_again_only_what_was_not_heard() -> None:
+    notebook, rank = met()
+    say(notebook.out, "do", "that", "and this")
+    first, *_ = notebook.out.take()
+    assert rank.accepts(notebook.header(first))
+    assert notebook.meet(rank.header())
+    assert [(sent.number, sent.after) for sent in notebook.out.take()] == [(2, 1), (3, 2)]
+    assert notebook.meet(Header(EPOCH - 1, LIFE, 0, 0, heard=2))  # it is older than this notebook
+    assert [sent.number for sent in notebook.out.take()] == [1, 2, 3]
+
+
+# ── all of it, on a way that breaks ─────────────────────────────────────────────────────────────────
+
+RANKS = (0, 1, 2)
+
+
+class Letter(NamedTuple):
+    """What is under way; a report of the agent has no header. ``behind``: so many were said before it."""
+
+    rank: int
+    what: str
+    header: Header | None = None
+    text: Any = None
+    behind: int = 0
+
+
+Way = deque[Letter]
+
+
+class Notebook:
+    """It uses its streams as `launch.link` does, and notes what it says to each process and hears of it.
+
+    Attributes:
+        sent: what was said to each process that it has met, by life; so is ``heard``.
+        to: what was said to the present process of each rank, or to its first if there is none yet.
+        lives: the present processes, as the agent tells.
+    """
+
+    def __init__(self, epoch: int, owed: Callable[[int, int], list[int]]) -> None:
+        self.epoch = epoch
+        self.settled = 0
+        self.streams = {rank: NotebookStream(epoch) for rank in RANKS}
+        self.sent: dict[int, list[int]] = {}
+        self.heard: dict[int, list[int]] = {}
+        self._owed = owed
+        self.to: dict[int, list[int]] = {rank: [] for rank in RANKS}
+        self.lives: dict[int, int] = {}
+        self._words: list[tuple[int, str]] = []
+        self._due: set[int] = set()
+        self._count = itertools.count(epoch * 1000)
+
+    def send(self, rank: int) -> None:
+        text = next(self._count)
+        self.streams[rank].out.add([text])
+        self.to[rank].append(text)
+        self._due.add(rank)
+
+    @property
+    def wants_to_speak(self) -> bool:
+        return bool(self._words or self._due)
+
+    def ask(self) -> None:
+        self._words += [(rank, "question") for rank in RANKS]
+
+    def turn(self) -> Iterator[Letter]:
+        due, self._due = self._due, set()
+        for rank in sorted(due):
+            stream = self.streams[rank]
+            for sent in stream.out.take() if stream.known else ():
+                yield Letter(rank, "message", stream.header(sent, self.settled), sent.frames[0])
+        words, self._words = self._words, []
+        for rank, what in words:
+            yield Letter(rank, what, self.streams[rank].header(settled=self.settled), behind=len(self.to[rank]))
+
+    def hear(self, letter: Letter) -> None:
+        rank, header = letter.rank, letter.header
+        if header is None:
+            self._hear_agent(rank, letter.what, letter.text)
+            return
+        stream = self.streams[rank]
+        if letter.what.startswith("hello"):
+            out = stream.out
+            if stream.meet(header):
+                self.to[rank] = self.to[rank] if stream.out is out else []
+                self.sent[header.life] = self.to[rank]
+                self._due.add(rank)
+                if letter.what == "hello, greet me" or header.epoch != self.epoch:
+                    self._words.append((rank, "greet"))
+            return
+        lacked = stream.lacking
+        accepted = stream.accepts(header)
+        if stream.lacking and not (lacked and header.number):
+            self._words.append((rank, "greet"))
+        if accepted:
+            heard, owed = self.heard.setdefault(header.life, []), self._owed(header.life, self.epoch)
+            if header.number:
+                heard.append(letter.text)
+            assert heard == owed[: len(heard)]  # in order, once, and nothing that was not for this notebook
+            assert heard[-1:] >= [number for number in owed if number <= letter.behind][-1:]
+
+    def _hear_agent(self, rank: int, what: str, life: int) -> None:
+        if what == "agent":
+            self._words += [(each, "greet, say hello") for each in RANKS]
+        elif what == "started":
+            self.lives[rank] = life
+        elif self.lives.get(rank) == life:
+            del self.lives[rank]
+            self.streams[rank].end()
+            self.to[rank] = []
+
+
+class Process:
+    """It uses its stream as `rank.link` does, and notes what it says, and hears of each notebook, by epoch."""
+
+    def __init__(self, rank: int, life: int, sent: Callable[[int, int], list[int]]) -> None:
+        self.rank = rank
+        self.life = life
+        self.lives = True
+        self.stream = RankStream(life, Outgoing())
+        self.heard: dict[int, list[int]] = {}
+        self._sent = sent
+        self._said: list[int] = []  # of each message the cell, or 0
+        self._past: dict[int, tuple[list[int], int]] = {}  # what a notebook must hear from before it came
+        self._noted = 0
+        self._words: list[str] = []
+        self._greeted = False
+
+    def say(self, run: int) -> None:
+        self._said.append(run)
+        self.stream.out.add([len(self._said)], run)
+
+    def owed(self, epoch: int) -> list[int]:
+        """Return the numbers of all that this notebook must hear."""
+        past, since = self._past.get(epoch, ([], len(self._said)))
+        return past + list(range(since + 1, len(self._said) + 1))
+
+    @property
+    def wants_to_speak(self) -> bool:
+        return bool(self._words or (self._greeted and self.stream.out.newest > self.stream.out.last))
+
+    def connect(self) -> None:
+        self._greeted = False
+        self._words.append("hello, greet me")
+
+    def turn(self, *, connected: bool) -> Iterator[Letter]:
+        self.stream.out.live = self._greeted and connected
+        if self._greeted and connected:
+            for sent in self.stream.out.take():
+                yield Letter(self.rank, "message", self.stream.header(sent), sent.frames[0])
+        words, self._words = self._words, []
+        for what in words if connected else ():
+            yield Letter(self.rank, what, self.stream.header(), behind=len(self._said))
+
+    def hear(self, letter: Letter) -> None:
+        header, stream = letter.header, self.stream
+        assert header is not None
+        past = [n for n, run in enumerate(self._said, 1) if run > stream.settled or (run and n > self._noted)]
+        is_new = stream.is_new(header)
+        lacked = stream.lacking
+        if is_new:
+            self._past[header.epoch] = past, len(self._said)
+            self._greeted = False
+        if letter.what.startswith("greet"):
+            self._greeted = stream.greet(header) or self._greeted
+            if letter.what == "greet, say hello" or not self._greeted:
+                self._words.append("hello" if self._greeted else "hello, greet me")
+        else:
+            accepted = stream.accepts(header)
+            if is_new:
+                self._words.append("hello, greet me")
+            elif stream.lacking and not (lacked and header.number):
+                self._words.append("hello")
+            if accepted:
+                self._take(letter, header)
+        if (header.epoch, header.life) == (stream.epoch, self.life):
+            self._noted = max(self._noted, header.heard)
+
+    def _take(self, letter: Letter, header: Header) -> None:
+        heard, sent = self.heard.setdefault(header.epoch, []), self._sent(header.epoch, self.life)
+        if letter.what == "question":
+            self._words.append("answer")
+            assert not header.life or len(heard) >= letter.behind
+        else:
+            heard.append(letter.text)
+        assert heard == sent[: len(heard)]  # in order, once, and nothing that was for another process
+
+
+SOME = st.sets(st.sampled_from(RANKS), min_size=1)
+
+
+class Ways(RuleBasedStateMachine):
+    """A notebook, three ranks and an agent that loses, repeats and delays; all of them may be replaced at any time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._notebooks: dict[int, Notebook] = {}
+        self._by_life: dict[int, Process] = {}
+        self._ranks: dict[int, Process] = {}
+        self._link: tuple[Way, Way] | None = None  # to the notebook, and from it
+        self._ends: dict[int, tuple[Way, Way]] = {}  # from the rank, and to it
+        self._late: list[tuple[bool, Letter]] = []  # of connections that are gone, and whether it is for the notebook
+        self._run = 1
+
+    @initialize()
+    def begin(self) -> None:
+        self.another_notebook_comes()
+        for rank in RANKS:
+            self._start(rank)
+        self._come_to_rest()
+
+    # ── what is said ──
+
+    @rule(ranks=SOME, times=st.integers(1, 3))
+    def notebook_says(self, ranks: set[int], times: int) -> None:
+        for rank in sorted(ranks) * times:
+            self._notebook.send(rank)
+        self._turn()
+
+    @rule(ranks=SOME, runs=st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=4))
+    def ranks_say(self, ranks: set[int], runs: list[int | None]) -> None:
+        for rank in sorted(ranks):
+            if self._ranks[rank].lives:
+                for back in runs:
+                    self._ranks[rank].say(0 if back is None else max(1, self._run - back))
+                self._rank_turns(rank)
+
+    @rule(back=st.integers(0, 2))
+    def next_cell_begins_and_an_earlier_is_settled(self, back: int) -> None:
+        self._notebook.settled = max(self._notebook.settled, self._run - back)
+        self._run += 1
+
+    @rule()
+    def notebook_asks(self) -> None:
+        self._notebook.ask()
+        self._turn()
+
+    # ── what moves ──
+
+    @rule(moves=st.lists(st.integers(0, 100), min_size=1, max_size=15))
+    def some_of_it_moves(self, moves: list[int]) -> None:
+        for move in moves:
+            places = self._places()
+            if places:
+                places[move % len(places)]()
+
+    @rule()
+    def all_of_it_moves(self) -> None:
+        self._come_to_rest()
+
+    def _places(self) -> list[Callable[[], None]]:
+        """Return what could happen next if nothing broke."""
+        places: list[Callable[[], None]] = []
+        if self._link is None:
+            places.append(self._make_link)
+        else:
+            if self._notebook.wants_to_speak:
+                places.append(self._turn)
+            if self._link[0]:
+                places.append(self._arrive)
+            if self._link[1]:
+                places.append(self._relay)
+        for rank, process in self._ranks.items():
+            if not process.lives:
+                places.append(partial(self._start, rank))
+            elif rank not in self._ends:
+                places.append(partial(self._connect, rank))
+            else:
+                if process.wants_to_speak:
+                    places.append(partial(self._rank_turns, rank))
+                places += [partial(self._up, rank)] * bool(self._ends[rank][0])
+                places += [partial(self._down, rank)] * bool(self._ends[rank][1])
+        return places
+
+    def _come_to_rest(self) -> None:
+        for _ in range(2000):
+            places = self._places()
+            if not places:
+                return
+            places[0]()
+        raise AssertionError("They never stop to talk.")
+
+    def _make_link(self) -> None:
+        self._link = deque(), deque()
+        self._report(Letter(-1, "agent"))
+        for rank, process in self._ranks.items():
+            self._report(Letter(rank, "started", text=process.life))
+            if not process.lives:
+                self._report(Letter(rank, "ended", text=process.life))
+
+    def _turn(self) -> None:
+        letters = list(self._notebook.turn())
+        if self._link is not None:
+            self._link[1].extend(letters)
+
+    def _arrive(self) -> None:
+        if self._link is not None:
+            self._notebook.hear(self._link[0].popleft())
+
+    def _relay(self) -> None:
+        if self._link is not None:
+            letter = self._link[1].popleft()
+            if letter.rank in self._ends:
+                self._ends[letter.rank][1].append(letter)
+
+    def _report(self, letter: Letter) -> None:
+        if self._link is not None:
+            self._link[0].append(letter)
+
+    def _connect(self, rank: int) -> None:
+        self._ends[rank] = deque(), deque()
+        self._ranks[rank].connect()
+
+    def _rank_turns(self, rank: int) -> None:
+        letters = list(self._ranks[rank].turn(connected=rank in self._ends))
+        if rank in self._ends:
+            self._ends[rank][0].extend(letters)
+
+    def _up(self, rank: int) -> None:
+        self._report(self._ends[rank][0].popleft())
+
+    def _down(self, rank: int) -> None:
+        self._ranks[rank].hear(self._ends[rank][1].popleft())
+
+    # ── what breaks ──
+
+    @rule(which=st.integers(0, 1000), repeats=st.booleans())
+    def one_is_lost_or_comes_again_later(self, which: int, *, repeats: bool) -> None:
+        ways = [(True, up) for up, _ in self._ends.values()] + [(False, down) for _, down in self._ends.values()]
+        ways += [] if self._link is None else [(True, self._link[0]), (False, self._link[1])]
+        there = [(up, way, at) for up, way in ways for at, letter in enumerate(way) if letter.header is not None]
+        if there:
+            up, way, at = there[which % len(there)]
+            if repeats:
+                self._late.append((up, way[at]))
+            else:
+                del way[at]
+
+    @precondition(lambda self: self._late)
+    @rule(those=st.lists(st.integers(0, 1000), min_size=1, max_size=10))
+    def some_come_late(self, those: list[int]) -> None:
+        for which in those[: len(self._late)]:
+            up, letter = self._late.pop(which % len(self._late))
+            process = self._ranks[letter.rank]
+            assert letter.header is not None
+            if not up and process.lives:
+                process.hear(letter)
+            elif up and letter.header.life in {self._notebook.lives.get(letter.rank), *self._notebook.sent}:
+                # What a process says comes behind its start, and its last words before its end, whatever the way.
+                self._notebook.hear(letter)
+
+    @rule(ranks=SOME, link=st.booleans())
+    def connections_break(self, ranks: set[int], *, link: bool) -> None:
+        if link:
+            self._break_link()
+        for rank in ranks:
+            self._break_end(rank)
+
+    def _break_link(self) -> None:
+        if self._link is not None:
+            self._late += [(True, letter) for letter in self._link[0] if letter.header is not None]
+            self._late += [(False, letter) for letter in self._link[1]]
+            self._link = None
+
+    def _break_end(self, rank: int) -> None:
+        up, down = self._ends.pop(rank, ((), ()))
+        self._late += [(True, letter) for letter in up] + [(False, letter) for letter in down]
+        for _ in up:  # while it is not connected, the rank forgets what may be lost
+            list(self._ranks[rank].turn(connected=False))
+
+    @rule()
+    def agent_dies(self) -> None:
+        self.connections_break(set(RANKS), link=True)
+
+    @rule(ranks=SOME, replaced=st.booleans())
+    def ranks_die(self, ranks: set[int], *, replaced: bool) -> None:
+        for rank in sorted(ranks):
+            if self._ranks[rank].lives:
+                while rank in self._ends and self._ends[rank][0]:
+                    self._up(rank)
+                self._break_end(rank)
+                self._ranks[rank].lives = False
+                self._report(Letter(rank, "ended", text=self._ranks[rank].life))
+                if replaced:
+                    self._start(rank)
+
+    @rule()
+    def another_notebook_comes(self) -> None:
+        self._break_link()
+        epoch = len(self._notebooks) + 1
+        self._notebooks[epoch] = Notebook(epoch, lambda life, epoch: self._by_life[life].owed(epoch))
+
+    @property
+    def _notebook(self) -> Notebook:
+        return self._notebooks[len(self._notebooks)]
+
+    def _start(self, rank: int) -> None:
+        life = len(self._by_life) + 1
+        process = Process(rank, life, lambda epoch, life: self._notebooks[epoch].sent.get(life, []))
+        self._ranks[rank] = self._by_life[life] = process
+        self._report(Letter(rank, "started", text=life))
+
+    # ── what is left in the end ──
+
+    @rule()
+    def nothing_breaks_any_more(self) -> None:
+        """A loss without a break needs a question to be noticed; one behind it needs another to be answered."""
+        self._come_to_rest()
+        for _ in range(2):
+            self._notebook.ask()
+            self._come_to_rest()
+        self._all_is_heard()
+        self._all_is_forgotten()
+
+    @rule()
+    def nothing_breaks_after_the_agent(self) -> None:
+        """After a break, no question is needed."""
+        self.agent_dies()
+        self._come_to_rest()
+        self._all_is_heard()
+
+    def _all_is_heard(self) -> None:
+        notebook = self._notebook
+        for rank, process in self._ranks.items():
+            assert process.heard.get(notebook.epoch, []) == notebook.sent[process.life]
+            assert notebook.sent[process.life] is notebook.to[rank]
+            assert notebook.heard.get(process.life, []) == process.owed(notebook.epoch)
+
+    def _all_is_forgotten(self) -> None:
+        notebook = self._notebook
+        notebook.settled = self._run
+        notebook.ask()
+        self._come_to_rest()
+        for rank, process in self._ranks.items():
+            for stream in (notebook.streams[rank], process.stream):
+                assert nothing_is_left(stream.out)
+                assert not stream.lacking
+
+    def teardown(self) -> None:
+        if self._notebooks:
+            self.nothing_breaks_any_more()
+
+
+TestWays = Ways.TestCase
+TestWays.settings = settings(max_examples=400, stateful_step_count=50)
