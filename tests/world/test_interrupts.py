@@ -263,7 +263,7 @@ def test_a_rank_that_gives_up_while_gloo_connects_holds_no_other(prepared: Noteb
                 pathlib.Path({str(connecting)!r}).touch()
                 time.sleep(60)
             get = wait
-        def connect_to_nobody(ended, backend):
+        def connect_to_nobody(ended, backend, seconds):
             process_groups._unless = connect
             backend.func(TellsItsAddress(backend.args[0]), *backend.args[1:])
         process_groups._unless = connect_to_nobody"""
