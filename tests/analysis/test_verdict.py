@@ -460,6 +460,7 @@ WAITING = {
 def test_a_wait_in_vain_is_told_why(ranks, expected, words):
     verdict = judge(world(*ranks))
     assert verdict.stuck == expected
+    assert set(expected) <= {wait.rank for wait in verdict.waits}
     assert verdict.hopeless
     assert words in verdict.text
     assert verdict.text.endswith(".")
@@ -527,6 +528,9 @@ def test_what_a_rank_said_before_its_part_ended_is_no_wait():
 def test_messages_that_are_counted_in_parts_are_added_up():
     parts = CollectiveState(sent=[MessageCount("world", 0, 0, 1), MessageCount("world", 0, 0, 1)])
     ranks = world(stuck(recv(2, 1)), finished())
+    assert judge(ranks).hopeless
+    assert not judge({**ranks, 1: RankReport(1, "finished", doing=parts)}).hopeless
+    ranks = world(stuck(recv(1, None), did=[recv(1, 1)]), finished())
     assert judge(ranks).hopeless
     assert not judge({**ranks, 1: RankReport(1, "finished", doing=parts)}).hopeless
 

@@ -106,20 +106,20 @@ def check(reports: Reports) -> int:
 def test_who_may_continue_is_as_the_rules_say() -> None:
     found = 0
 
-    @settings(max_examples=2000)
+    @settings(max_examples=500)
     @given(TAPES)
     def law(tape: Tape) -> None:
         nonlocal found
         found += check(any_reports(tape))
 
     law()
-    assert found > 1000  # or the law is empty
+    assert found > 500  # or the law is empty
 
 
 def test_in_programs_that_are_played_too() -> None:
     found = 0
 
-    @settings(max_examples=300)
+    @settings(max_examples=100)
     @given(TAPES)
     def law(tape: Tape) -> None:
         nonlocal found
@@ -127,7 +127,7 @@ def test_in_programs_that_are_played_too() -> None:
             found += check({rank: report.report for rank, report in enumerate(reports)})
 
     law()
-    assert found > 200
+    assert found > 100
 
 
 # ── the order in which calls are explained ──────────────────────────────────────────────────────────
@@ -168,7 +168,7 @@ def test_calls_are_explained_each_by_earlier_ones_in_the_order_of_their_ranks() 
 
     stories_of = verdict._stories
 
-    @settings(max_examples=2000)
+    @settings(max_examples=500)
     @given(TAPES)
     def law(tape: Tape) -> None:
         world = WorldReport(any_reports(tape))
@@ -180,4 +180,4 @@ def test_calls_are_explained_each_by_earlier_ones_in_the_order_of_their_ranks() 
         law()
     finally:
         verdict._stories = stories_of
-    assert of_cycles > 50
+    assert of_cycles > 20
