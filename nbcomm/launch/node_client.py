@@ -66,6 +66,16 @@ _SILENCE = 15.0
 """Seconds after which an agent that does not answer counts as gone, with the fork server: nobody replaces it."""
 
 
+def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
+    """Wait for what nobody tells of; return whether it came about."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() >= deadline:
+            return False
+        time.sleep(_TICK / 5)
+    return True
+
+
 @dataclass
 class Process:
     """A process of the world: the number of its start, its pid, and its end, if it has ended."""
@@ -120,7 +130,8 @@ class NodeClient:
             self._hold()
             self._log: IO[bytes] = (home.forkserver_log if running else Path(os.devnull)).open("rb")
             self._numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
-            self.link = Link(home, self._hear, self._is_present)
+            with self._changed:  # an agent may greet at once, and is heard when there is a link to answer on
+                self.link = Link(home, self._hear, self._is_present)
             if not running:
                 try:
                     self.launch()
@@ -367,19 +378,21 @@ class NodeClient:
             self._process.wait()
             self._order(Shutdown(next(self._numbers)))  # the agent does it now
             self._has_ended(_MOMENT)
-        for process in self.processes.values():  # neither could: they were killed, too
-            if process.exited is None and lives(self.home, process.pid):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(process.pid, signal.SIGKILL)  # with its child processes: each leads a process group
+        left = [process.pid for process in self.processes.values() if process.exited is None]
+        for pid in filter(self._lives, left):  # neither could: they were killed, too
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)  # with its child processes: each leads a process group
+        _wait_until(lambda: not any(map(self._lives, left)), _MOMENT)
+
+    def _lives(self, pid: int) -> bool:
+        return lives(self.home, pid)
 
     def _has_ended(self, timeout: float) -> bool:
         """Wait until the node has removed the directory, and its fork server has ended."""
-        deadline = time.monotonic() + timeout
-        while time.monotonic() < deadline:
-            if not self.home.path.exists() and (self._process is None or self._process.poll() is not None):
-                return True
-            time.sleep(_TICK / 5)
-        return False
+        server = self._process
+        return _wait_until(
+            lambda: not self.home.path.exists() and (server is None or server.poll() is not None), timeout
+        )
 
     def _last_words(self, lines: int = 20) -> str:
         # pread: the fork server writes through the same open file, and a changed position would overwrite its log.

@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 import os
+import time
 
 import psutil
 
 from ..world_dir import HOME_VARIABLE, WorldDir
 
+_PATIENCE = 1.0
+"""Seconds for which a process may have no environment: it has one a moment after its `exec`."""
+
 
 def lives(home: WorldDir, pid: int) -> bool:
     """Return whether a process lives and belongs to this world: its pid may have been given to another since."""
+    deadline = time.monotonic() + _PATIENCE
     try:
         process = psutil.Process(pid)
-        ours = process.environ().get(HOME_VARIABLE) == os.fspath(home.path)
-        return bool(ours and process.status() != psutil.STATUS_ZOMBIE)
+        while process.status() != psutil.STATUS_ZOMBIE:
+            environment = process.environ()
+            if environment or time.monotonic() > deadline:
+                return bool(environment.get(HOME_VARIABLE) == os.fspath(home.path))
+            time.sleep(0.001)
     except (psutil.Error, OSError):
-        return False
+        pass
+    return False

@@ -11,12 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from nbcomm.errors import Interrupted, StartError, StateError
 from nbcomm.launch import node_client
+from nbcomm.launch.link import Link
 from nbcomm.launch.node_client import NodeClient, Process
 from nbcomm.protocol import (
     Claim,
@@ -244,6 +246,23 @@ def test_who_releases_a_world_lets_another_take_it(served: Served) -> None:
     assert served.engine("rank 1").is_running()
     served.client.signal("rank 0", signal.SIGKILL)
     assert second.exits.get(timeout=PATIENCE).pid == child.pid
+
+
+def test_an_agent_that_greets_while_the_link_is_made_is_claimed(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class SlowLink(Link):
+        """One that has been greeted before its maker has it."""
+
+        def __init__(self, *args: Any) -> None:
+            began = time.monotonic()
+            super().__init__(*args)
+            await_that(lambda: self.heard > began, "nobody greets")
+            time.sleep(0.1)  # the report is on its way
+
+    served.engine()
+    monkeypatch.setattr(node_client, "Link", SlowLink)
+    assert served.attach().agents == 1
 
 
 # ── orders ──────────────────────────────────────────────────────────────────────────────────────────
@@ -592,7 +611,7 @@ def test_where_both_were_killed_shutdown_ends_what_they_left(served: Served, att
     began = time.monotonic()
     client.shutdown(timeout=3.0)
     assert time.monotonic() - began < 6.0
-    assert has_ended(child)
+    await_that(lambda: has_ended(child), "it lives on")  # its memory is gone, the rest follows
     assert not served.home.path.exists()
     assert agent_of(served.home) is None
 

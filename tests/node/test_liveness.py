@@ -1,0 +1,59 @@
+"""Who is told to live."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nbcomm.node.liveness import lives
+from nbcomm.world_dir import HOME_VARIABLE, WorldDir
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@contextmanager
+def sleeper(environment: dict[str, str]) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["/bin/sleep", "60"], env=environment) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> WorldDir:
+    return WorldDir(tmp_path)
+
+
+def test_a_process_of_the_world_lives_until_it_has_ended(home: WorldDir) -> None:
+    with sleeper({HOME_VARIABLE: str(home.path)}) as process:
+        assert lives(home, process.pid)
+        process.kill()
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        assert psutil.Process(process.pid).status() == psutil.STATUS_ZOMBIE
+        assert not lives(home, process.pid)
+        process.wait()
+        assert not lives(home, process.pid)
+
+
+def test_a_process_of_another_world_does_not_count(home: WorldDir, tmp_path_factory: pytest.TempPathFactory) -> None:
+    with sleeper({HOME_VARIABLE: str(tmp_path_factory.mktemp("other"))}) as process:
+        assert not lives(home, process.pid)
+
+
+def test_a_process_without_an_environment_is_none_of_the_world(home: WorldDir) -> None:
+    with sleeper({}) as process:
+        assert not lives(home, process.pid)
+
+
+def test_a_process_that_is_about_to_have_its_environment_lives(home: WorldDir, monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[dict[str, str]] = [{}, {}, {HOME_VARIABLE: str(home.path)}]
+    monkeypatch.setattr(psutil.Process, "environ", lambda _: found.pop(0))
+    assert lives(home, os.getpid())
+    assert found == []
