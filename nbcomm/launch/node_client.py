@@ -14,10 +14,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -45,10 +43,11 @@ from ..protocol import (
     Started,
     Unwatched,
 )
-from ..protocol.nodes import key_of, wired
+from ..protocol.nodes import wired
 from ..rank_spec import capital
 from ..world_dir import HOME_VARIABLE, WorldDir
 from .link import Link
+from .process_table import Process, ProcessTable
 from .working_folder import to_start_in
 
 _GONE = "The fork server of this world has ended; type %distributed heal to start another, or %distributed restart."
@@ -76,15 +75,6 @@ def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
     return True
 
 
-@dataclass
-class Process:
-    """A process of the world: the number of its start, its pid, and its end, if it has ended."""
-
-    start: int
-    pid: int
-    exited: Exited | None = None
-
-
 class NodeClient:
     """The notebook's client of the only node.
 
@@ -107,8 +97,6 @@ class NodeClient:
     def __init__(self, home: WorldDir, *, running: bool = False) -> None:
         self.home = home
         self.ready: Ready | None = None
-        self.processes: dict[str, Process] = {}
-        self.unwatched: dict[str, str] = {}
         self.agents = 0
         self.store = ""
         self._agent = 0
@@ -118,20 +106,18 @@ class NodeClient:
         self._asked = 0.0
         self._open: dict[int, Order] = {}
         self._answers: dict[int, Report | None] = {}  # to those who wait for one
-        self._abandoned: set[int] = set()
-        self._watchers: dict[int, Callable[[int | None], None]] = {}
-        self._news: deque[Exited] = deque()  # ends that are not reported yet
-        self._on_exit: Callable[[Exited], None] | None = None
         self._on_agent: Callable[[], None] = lambda: None
         self._faults = Faults()
         self._changed = threading.Condition()
+        self._table = ProcessTable(self._changed, self._faults)
+        self.processes, self.unwatched, self.watch = self._table.last, self._table.unwatched, self._table.watch
         self._process: subprocess.Popen[bytes] | None = None
         try:
             self._hold()
             self._log: IO[bytes] = (home.forkserver_log if running else Path(os.devnull)).open("rb")
             self._numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
             with self._changed:  # an agent may greet at once, and is heard when there is a link to answer on
-                self.link = Link(home, self._hear, self._is_present)
+                self.link = Link(home, self._hear, self._table.is_present)
             if not running:
                 try:
                     self.launch()
@@ -267,12 +253,10 @@ class NodeClient:
         if isinstance(answer, Failed):
             raise StartError(f"{capital(key)} could not be started: {answer.why.rstrip('.')}.")
         with self._changed:
-            process = self.processes.get(key)
-            if process is not None and process.start == order.number:
-                if answer is not None and not self._given_up:
-                    return process
-                del self.processes[key]
-            self._abandoned.add(order.number)
+            process = self._table.started(order.number, key)
+            if process is not None and answer is not None and not self._given_up:
+                return process
+            self._table.abandon(order.number, key)
         self._order(Signal(next(self._numbers), order.number, signal.SIGKILL))
         raise StartError(f"The fork server did not start {key}. Its log ends:\n{self._last_words()}")
 
@@ -336,16 +320,7 @@ class NodeClient:
             on_agent: called there when another agent is connected: what only the last one had is lost.
         """
         self._on_agent = on_agent
-        self._on_exit = on_exit
-        self._pass_on()
-
-    def watch(self, process: Process, on_exit: Callable[[int | None], None]) -> None:
-        """Call a function with the exit status when a process ends, or now if it has ended."""
-        with self._changed:
-            if process.exited is None:
-                self._watchers[process.start] = on_exit
-                return
-        on_exit(process.exited.status)
+        self._table.report_to(on_exit)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -373,12 +348,15 @@ class NodeClient:
     def _end_world(self, timeout: float) -> None:
         self._order(Shutdown(next(self._numbers)))
         # A fork server that has not answered a start will not answer within ten seconds, and an agent alone is quick.
-        if not self._has_ended(_MOMENT if self._abandoned or self.gone else timeout) and self._process is not None:
+        if (
+            not self._has_ended(_MOMENT if self._table.abandoned or self.gone else timeout)
+            and self._process is not None
+        ):
             self._process.kill()
             self._process.wait()
             self._order(Shutdown(next(self._numbers)))  # the agent does it now
             self._has_ended(_MOMENT)
-        left = [process.pid for process in self.processes.values() if process.exited is None]
+        left = self._table.living
         for pid in filter(self._lives, left):  # neither could: they were killed, too
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)  # with its child processes: each leads a process group
@@ -405,7 +383,7 @@ class NodeClient:
         if isinstance(report, NodeHello):
             self._meet(report)
         elif isinstance(report, Exited):
-            self._hear_end(report)
+            self._table.note_end(report)
         else:
             with self._changed:
                 self._note(report)
@@ -435,9 +413,9 @@ class NodeClient:
         elif isinstance(report, ForkServerEnded):
             self._gone = True
         elif isinstance(report, Started):
-            self._note_start(report)
+            self._table.note_start(report)
         elif isinstance(report, Unwatched):
-            self.unwatched[report.key] = report.why
+            self._table.note_unwatched(report)
         elif isinstance(report, Obeyed | Failed | LogTail):
             if report.number == self._claim:
                 self._claimed = True
@@ -446,41 +424,3 @@ class NodeClient:
                     self._answers[report.number] = report
                 if isinstance(order, ServeStore):
                     self.store = order.path if isinstance(report, Obeyed) else ""  # the last one was ended before
-
-    def _is_present(self, rank: int, pid: int) -> bool:
-        """Return whether this is the present process of a rank, and not one whose start was abandoned."""
-        process = self.processes.get(key_of(rank))
-        return process is not None and process.pid == pid and process.exited is None
-
-    def _note_start(self, report: Started) -> None:
-        if report.start in self._abandoned:
-            return  # it is killed: the order to do so has followed that to start it
-        known = self.processes.get(report.key)
-        if known is None or known.start < report.start:
-            self.processes[report.key] = Process(report.start, report.pid)
-            self.unwatched.pop(report.key, None)
-
-    def _hear_end(self, report: Exited) -> None:
-        with self._changed:
-            process = self.processes.get(report.key)
-            if process is None or process.start != report.start or process.exited is not None:
-                return  # of an abandoned start, or reported before
-            process.exited = report
-            self.unwatched.pop(report.key, None)
-            self._news.append(report)
-            watcher = self._watchers.pop(report.start, None)
-            self._changed.notify_all()
-        if watcher is not None:
-            with self._faults.beside("an end was not noted"):
-                watcher(report.status)
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        """Deliver pending reports, on the thread on which it first becomes possible."""
-        while self._on_exit is not None:
-            try:
-                ended = self._news.popleft()
-            except IndexError:
-                return
-            with self._faults.beside("an end was not noted"):
-                self._on_exit(ended)

@@ -19,7 +19,8 @@ import pytest
 from nbcomm.errors import Interrupted, StartError, StateError
 from nbcomm.launch import node_client
 from nbcomm.launch.link import Link
-from nbcomm.launch.node_client import NodeClient, Process
+from nbcomm.launch.node_client import NodeClient
+from nbcomm.launch.process_table import Process
 from nbcomm.protocol import (
     Claim,
     Exited,
@@ -451,7 +452,7 @@ def test_a_refused_store_is_not_taken_for_served(scripted: Scripted) -> None:
 
 
 def test_ends_wait_for_who_wants_to_know(scripted: Scripted) -> None:
-    scripted.client._on_exit = None
+    scripted.client._table._on_exit = None
     first, second = Exited(5, "rank 0", 50, 0), Exited(6, "rank 1", 60, 0)
     scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60), first)
     heard: list[Exited] = []
@@ -516,7 +517,7 @@ def test_it_is_known_what_nobody_watches_until_it_ends_or_is_another(scripted: S
 def test_only_the_present_process_of_a_rank_may_speak(scripted: Scripted) -> None:
     scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60), Started(7, "rank 1", 70))
     scripted.tell(Exited(5, "rank 0", 50, 0))
-    present = scripted.client._is_present
+    present = scripted.client._table.is_present
     assert not present(0, 50), "it has ended"
     assert not present(1, 60), "it was replaced"
     assert present(1, 70)
