@@ -61,6 +61,7 @@ def header(number: int = 0, after: int | None = None, **rest: int) -> Header:
 
 def test_messages_are_heard_in_order_and_once() -> None:
     into = Incoming()
+    assert (into.heard, into.lacking) == (0, False)
     assert [into.accepts(header(number)) for number in (1, 2, 2, 1, 3)] == [True, True, False, False, True]
     assert (into.heard, into.lacking) == (3, False)
 
@@ -146,6 +147,14 @@ def test_what_is_heard_is_forgotten_unless_it_is_about_a_cell() -> None:
     assert kept(out) == [b"b"]
     out.hear(3, settled=5)
     assert nothing_is_left(out)
+
+
+def test_without_a_word_about_it_no_cell_is_settled() -> None:
+    out = Outgoing()
+    say(out, "a", run=1)
+    out.take()
+    out.hear(1)
+    assert kept(out) == [b"a"]
 
 
 def test_what_is_settled_is_kept_until_it_is_heard() -> None:
@@ -258,6 +267,17 @@ def test_the_newest_output_is_kept_however_large_it_is() -> None:
     assert kept(out) == [b"gap 5", b"2" * 50]
     say(out, "3", run=5, output=True)
     assert kept(out) == [b"gap 5", b"3"]
+
+
+@pytest.mark.parametrize("filler", [gap, None])
+def test_as_much_is_dropped_as_there_must_be_room(filler: Callable[[int], Frames] | None) -> None:
+    out = Outgoing(10, filler)
+    out.live = False
+    say(out, "11", "22", "33", "44", "55", "666666", run=5, output=True)
+    stands = [b"gap 5"] if filler else []
+    assert kept(out) == [*stands, b"44", b"55", b"666666"]
+    say(out, "7" * 11, run=5, output=True)
+    assert kept(out) == [*stands, b"7" * 11]
 
 
 def test_what_a_notebook_waits_for_is_not_dropped() -> None:
