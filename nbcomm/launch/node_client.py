@@ -55,6 +55,9 @@ _GONE = "The fork server of this world has ended; type %distributed heal to star
 _TICK, _MOMENT = 0.05, 1.0
 """Seconds between two checks, and seconds in which a process that was told to end must do so."""
 
+_SHORT = 0.3
+"""Seconds in which an agent without a fork server must answer: who replaces one that is only slow loses nothing."""
+
 _ANSWER = 10.0
 """Seconds that a node has to answer a short order; an agent that has just ended is replaced in tenths."""
 
@@ -109,6 +112,7 @@ class NodeClient:
         self._on_agent: Callable[[], None] = lambda: None
         self._faults = Faults()
         self._changed = threading.Condition()
+        self._launching = threading.Lock()
         self._table = ProcessTable(self._changed, self._faults)
         self.processes, self.unwatched, self.watch = self._table.last, self._table.unwatched, self._table.watch
         self._process: subprocess.Popen[bytes] | None = None
@@ -156,6 +160,12 @@ class NodeClient:
             cwd=to_start_in(home),
             start_new_session=True,  # so that it does not get the notebook's Ctrl-C
         )
+
+    def replace_forkserver(self) -> None:
+        """Start another fork server if there is none; call this from any thread."""
+        with self._launching:
+            if self.gone and not self._leaving:
+                self.launch()
 
     @property
     def gone(self) -> bool:
@@ -273,11 +283,19 @@ class NodeClient:
             self._order(Signal(next(self._numbers), process.start, number))
 
     def look(self) -> None:
-        """Ask a silent node for a word, which `gone` waits for: nobody tells that fork server and agent were killed."""
-        now = time.monotonic()
-        if self.ready is not None and not self._unanswered and now - self.link.heard > _MOMENT:
+        """Ask a silent node for a word; where nobody is left to give it, start another fork server.
+
+        Nobody tells that fork server and agent were killed. The next fork server takes over the ranks, which have kept
+        what they have to say.
+        """
+        now, patience = time.monotonic(), _SHORT if self.gone else _MOMENT
+        if self.ready is None or now - self.link.heard < patience:
+            return
+        if not self._unanswered:
             self._asked = now
             self.link.order(Look(next(self._numbers)))
+        elif now - self._asked > patience:
+            self.replace_forkserver()
 
     def wait_for_ends(self, timeout: float) -> None:
         """Wait until all ends that the node can see now are reported."""
@@ -324,16 +342,20 @@ class NodeClient:
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────
 
+    def _leave(self) -> None:
+        with self._launching:  # no fork server is started from now on
+            self._leaving = True
+
     def release(self) -> None:
         """Release the world without ending it; its lease runs from now on."""
-        self._leaving = True
+        self._leave()
         self.link.close()
         self.home.let_go()
         self._log.close()
 
     def shutdown(self, timeout: float = 10.0) -> None:
         """End every process of the world, and wait until its directory is removed."""
-        self._leaving = True
+        self._leave()
         if self.ready is None and self._process is not None and not self.processes:
             self._process.kill()  # it is importing and hears nothing; its agent ends with it
             self._process.wait()

@@ -567,6 +567,58 @@ def test_who_hears_the_node_asks_nothing(scripted: Scripted) -> None:
     scripted.tell(LogTail(order.number, ""))
 
 
+def kill_both(served: Served) -> None:
+    agent = served.agent
+    served.forkserver.suspend()  # or it might start another agent in between
+    agent.kill()
+    served.forkserver.kill()
+    served.await_end()
+
+
+@pytest.mark.parametrize("attached", [False, True])
+def test_where_both_were_killed_another_fork_server_takes_over(
+    served: Served, monkeypatch: pytest.MonkeyPatch, attached: bool
+) -> None:
+    monkeypatch.setattr(node_client, "_SILENCE", 2.0)
+    child = served.engine()
+    client = served.attach() if attached else served.client
+    kill_both(served)
+
+    def looks_until_it_is_back() -> bool:
+        client.look()
+        return client.ready is not None and client.agents == 2 and not client.gone
+
+    await_that(looks_until_it_is_back, "nobody takes over")
+    assert child.is_running()
+    assert client.wait_ready(PATIENCE).forks
+    assert client.processes["rank 0"].pid == child.pid
+    assert served.engine("rank 1").is_running()
+    child.kill()
+    assert client.exits.get(timeout=PATIENCE).pid == child.pid
+
+
+def test_one_fork_server_is_started_whoever_asks(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = []
+    launch = served.client.launch
+    monkeypatch.setattr(served.client, "launch", lambda: (launched.append(1), launch()))
+    kill_both(served)
+    threads = [threading.Thread(target=served.client.replace_forkserver) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert launched == [1]
+    served.client.wait_ready(PATIENCE)
+
+
+def test_who_leaves_starts_no_fork_server(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(served.client, "launch", lambda: pytest.fail("it was started"))
+    kill_both(served)
+    served.client.shutdown(timeout=1.0)
+    assert served.client.gone
+    served.client.replace_forkserver()
+
+
 def test_how_it_has_ended_is_told(served: Served, scripted: Scripted) -> None:
     served.forkserver.send_signal(signal.SIGKILL)
     assert served.client.how == "was killed by SIGKILL"
@@ -603,11 +655,7 @@ def test_a_shutdown_is_repeated_to_the_next_agent(scripted: Scripted) -> None:
 def test_where_both_were_killed_shutdown_ends_what_they_left(served: Served, attached: bool) -> None:
     child = served.engine()
     client = served.attach() if attached else served.client
-    agent = served.agent
-    served.forkserver.suspend()
-    agent.kill()
-    served.forkserver.kill()
-    served.await_end()
+    kill_both(served)
     assert child.is_running()
     began = time.monotonic()
     client.shutdown(timeout=3.0)

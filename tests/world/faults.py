@@ -73,7 +73,7 @@ class Fault:
         sees: what the error or the status says.
         then: what the user types: "", "heal" or "attach".
         lost: ranks whose variables are gone.
-        quiet: nothing is to be seen of it: the cell goes on, and ■ ends it.
+        quiet: a cell sees nothing of it: it goes on, and ■ ends it.
     """
 
     what: str
@@ -117,6 +117,12 @@ def _signal_helper(which: str, number: int = signal.SIGKILL) -> Strike:
     return strike
 
 
+def _kill_node(_: Notebook, world: World) -> None:
+    os.kill(world.helpers["fork server"], signal.SIGSTOP)  # or it might start another agent in between
+    os.kill(world.helpers["agent"], signal.SIGKILL)
+    os.kill(world.helpers["fork server"], signal.SIGKILL)
+
+
 def _restart(notebook: Notebook, _: World) -> None:
     notebook.restart()
 
@@ -157,6 +163,7 @@ FAULTS = [
     Fault("kill -9 of the fork server", "idle", "", "The fork server", _signal_helper("fork server"), "heal"),
     *_everywhere("kill -9 of the node's agent", "", _signal_helper("agent"), quiet=True),
     *_everywhere("the node's agent is stopped (SIGSTOP)", "", _signal_helper("agent", signal.SIGSTOP), quiet=True),
+    *_everywhere("kill -9 of the agent and the fork server", "", _kill_node, then="heal", quiet=True),
 ]  # fmt: skip
 
 
@@ -234,7 +241,7 @@ def _unseen(notebook: Notebook, cell: Cell | None) -> str:
         notebook.interrupt()
         notebook.finish(cell, 30)
         assert "KeyboardInterrupt" in cell.error_text
-    assert "dead" not in notebook.run("%distributed").text
+    assert "died" not in notebook.run("%distributed").text
     return "nothing"
 
 

@@ -181,7 +181,7 @@ class Processes:
 
     def _replace_forkserver(self, given_up: Callable[[], bool]) -> None:
         """Start another fork server; it takes over the ranks, and reports those that have ended."""
-        self.node.launch()
+        self.node.replace_forkserver()
         self.node.wait_ready(_PATIENCE, given_up)
         self._controller_end = self._controller_end or "has ended"  # with the fork server that started it
 
@@ -200,7 +200,7 @@ class Processes:
             self._roster.wait(_TICK)
 
     def look(self) -> None:
-        """Notice if nobody is there who would report a death."""
+        """Notice if nobody is there who would report a death, and start who does."""
         self.node.look()
 
     def dead(self) -> list[int]:
