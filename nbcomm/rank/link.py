@@ -299,7 +299,7 @@ class RankLink:
             self._waiting.clear()
             self._main_loop.put(message, frames)
         elif isinstance(message, MainLoopRequest):
-            # The shell is not ready yet. The notebook waits for Attached; this is a safeguard.
+            # The shell is not ready yet; the notebook waits until a Hello says that it is, so this is a safeguard.
             self._waiting.append((message, frames))
 
     def _hear_probe(self, message: StatusRequest) -> None:
