@@ -666,37 +666,6 @@ def test_a_process_that_cannot_be_watched_is_told_with_the_reason_and_looked_at(
     assert served.exits.get(timeout=PATIENCE).key == "rank 2"
 
 
-def test_of_both_killed_the_silence_tells_and_another_pair_takes_over(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    child = served.engine()
-    client = served.attach()
-    client.look()
-    assert not client.gone
-    monkeypatch.setattr(node_client, "_SILENCE", 0.3)
-    agent = served.agent
-    served.forkserver.suspend()  # or it would replace the agent
-    agent.kill()
-    served.forkserver.kill()
-    served.await_end()
-
-    def gone() -> bool:
-        client.look()
-        return client.gone
-
-    await_that(gone, "it does not notice the silence")
-    assert child.is_running()
-    monkeypatch.undo()
-    client.launch()
-    served.clients.insert(0, client)
-    assert client.wait_ready(PATIENCE).forks
-    assert not client.gone
-    assert client.processes["rank 0"].pid == child.pid
-    assert served.engine("rank 1").is_running()
-    child.kill()
-    assert served.exits.get(timeout=PATIENCE).pid == child.pid
-
-
 # ── its agent ───────────────────────────────────────────────────────────────────────────────────────
 
 
