@@ -43,7 +43,9 @@ def test_ranks():
     from tests.worlds import World
     def hang(comm):
         time.sleep(600)
-    World(2).run(hang, deadline=3)
+    world = World(2)
+    world.run(lambda comm: None)  # they are there: only their function has a deadline
+    world.run(hang, deadline=3)
 
 def test_program():
     subprocess.run([sys.executable, "-c", "import time\\ntime.sleep(600)"], timeout=3)
@@ -122,10 +124,12 @@ def test_a_failure_that_is_no_time_out_is_reported_as_ever(tmp_path: Path) -> No
 
 @pytest.mark.usefixtures("_in_sight", "no_processes_left")
 @pytest.mark.parametrize(
-    ("test", "frame"), [("ranks", "hang (test_hanging.py:32)"), ("program", "<module> (<string>:2)")]
+    ("test", "frame"),
+    # cloudpickle 3.1.3 no longer says in which file a function stands.
+    [("ranks", r"hang \((test_hanging\.py|<dynamic-code>):32\)"), ("program", r"<module> \(<string>:2\)")],
 )
 def test_ranks_and_programs_are_looked_at_before_they_are_ended(tmp_path: Path, test: str, frame: str) -> None:
-    assert frame in _report(tmp_path, test)
+    assert re.search(frame, _report(tmp_path, test))
 
 
 def test_without_py_spy_the_report_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
