@@ -129,7 +129,7 @@ class Node:
                 [*command, str(theirs.fileno()), "7"],
                 pass_fds=[theirs.fileno()],
                 stderr=log,
-                # glibc keeps freed memory for itself, unless it takes each large block from the system: tests measure it.
+                # glibc keeps freed memory for itself unless it takes each large block from the system; tests measure it.
                 env={**os.environ, HOME_VARIABLE: os.fspath(self.home.path), "MALLOC_MMAP_THRESHOLD_": "131072"},
             )
         self.pid = self._popen.pid

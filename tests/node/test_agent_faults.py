@@ -92,6 +92,10 @@ def _end_of_the_fork_server(node: Node, _: FakeRank) -> None:
     node.notebook.reported(ForkServerEnded)
 
 
+_REPEATED = {_order, _report, _letter_of_a_rank}
+"""What is done until the step has failed: the agent may still read in one that began before it was to fail."""
+
+
 @pytest.mark.parametrize(
     ("step", "action"),
     [
@@ -114,7 +118,13 @@ def test_a_step_that_fails_is_tried_again_or_costs_one_message(
     rank = node.rank(0)
     (stumbles / step).touch()
     action(node, rank)
-    await_that(lambda: not (stumbles / step).exists(), "the step was not done")
+
+    def done() -> bool:
+        if action in _REPEATED:
+            action(node, rank)
+        return not (stumbles / step).exists()
+
+    await_that(done, "the step was not done")
     # The order may have been lost with the step; one that is given to it now is obeyed.
     for number in range(10):
         node.notebook.link.order(ReadLog(100 + number, 0, 1))
