@@ -24,7 +24,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from ..faults import Faults
-from ..protocol import FromRank, Greet, Hello, Order, Report, StatusRequest, ToRank
+from ..protocol import FromRank, Greet, Hello, Order, Poll, Report, StatusRequest, ToRank
 from ..protocol.codec import decode_from_rank, decode_header, decode_report, encode, from_frames
 from ..protocol.parcels import ITSELF, NO_HEADER, NODE, Letter, pack, unpack
 from ..protocol.requests import MainLoopRequest
@@ -70,7 +70,9 @@ class Link:
         self._streams: dict[int, NotebookStream] = {}
         self._due: set[int] = set()  # ranks with messages that are not passed on
         self._decoded: dict[int, FromRank] = {}  # of the parcel that is read, whose frames live as long
-        self._words: deque[Letter | tuple[int, ToRank]] = deque()  # orders, and messages without a number
+        self._words: deque[Letter | tuple[int, ToRank | None]] = deque()  # orders, and messages without a number
+        self._unsaid: set[int] = set()  # ranks that do not know how far they were heard
+        self._settled_said = 0
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
         self._closed = False
@@ -127,6 +129,17 @@ class Link:
     def order(self, order: Order) -> None:
         """Send an order to the node; it is lost if no agent is connected."""
         self._words.append(Letter(ITSELF, NO_HEADER, [encode(order)]))
+        self._rouse()
+
+    def poll(self, question: int) -> None:
+        """Let the node ask all its ranks what they do; each rank that it knows answers with a `StatusReply`."""
+        with self._lock:
+            if self._settled_said != self.settled:
+                self._settled_said = self.settled
+                self._unsaid.update(self._streams)
+            unsaid, self._unsaid = self._unsaid, set()
+        self._words.extend((rank, None) for rank in sorted(unsaid))
+        self._words.append(Letter(ITSELF, NO_HEADER, [encode(Poll(question))]))
         self._rouse()
 
     def greet(self) -> None:
@@ -205,6 +218,9 @@ class Link:
                     continue
                 rank, message = word
                 header = encode(self._stream(rank).header(settled=self.settled))
+                if message is None:  # the agent asks with this header
+                    letters.append(Letter(rank, header, []))
+                    continue
                 frame = encoded.get(id(message)) or encoded.setdefault(id(message), encode(message))
                 letters.append(Letter(rank, header, [frame], isinstance(message, StatusRequest)))
         if letters:
@@ -262,6 +278,8 @@ class Link:
                 return True
             lacked = stream.lacking
             accepted = stream.accepts(header)
+            if accepted and header.number:
+                self._unsaid.add(letter.rank)
             if stream.lacking and not (lacked and header.number):
                 self._words.append((letter.rank, Greet()))
                 self._rouse()

@@ -1,7 +1,7 @@
 """The agent of a node: the one process through which the node's ranks speak with the notebook.
 
 One thread waits for all of them: the notebook, the ranks, and the fork server whose child the agent is. It passes
-letters on without reading them. What several ranks say within a millisecond goes to the notebook in one parcel; if all
+letters on without reading them, and asks all ranks what they do when the notebook wants to know. What several ranks say within a millisecond goes to the notebook in one parcel; if all
 ranks that were asked have answered, at once.
 
 The agent keeps nothing that cannot be lost. If it dies, the fork server starts another one; ranks and notebook connect
@@ -36,6 +36,7 @@ from ..protocol import (
     NodeStatus,
     Obeyed,
     Order,
+    Poll,
     ReadLog,
     Ready,
     Report,
@@ -53,6 +54,7 @@ from ..world_dir import WorldDir
 from . import parenthood
 from .liveness import lives
 from .notebook_end import NotebookEnd
+from .polls import Polls
 from .rank_ends import RankEnds
 from .store import StoreServer
 
@@ -93,6 +95,7 @@ class NodeAgent:
         self._batch: list[Letter] = []
         self._batch_since = 0.0
         self._asked: set[int] = set()
+        self._polls = Polls()
         self._next_look = 0.0
         self._failures, self._stumbled = 0, False
         self._poller = zmq.Poller()
@@ -152,6 +155,7 @@ class NodeAgent:
 
     def _greet(self) -> None:
         self._asked.clear()
+        self._polls.clear()
         self._report(NodeHello(self._number, self._store_path))
 
     def _part(self) -> None:
@@ -175,19 +179,27 @@ class NodeAgent:
 
     def _deliver(self, letter: Letter) -> None:
         if letter.rank != ITSELF:
-            if self._ranks.send(letter) and letter.asks:
-                self._asked.add(letter.rank)
+            self._polls.note(letter)
+            if letter.frames:
+                self._send(letter)
             return
         frame = bytes(letter.frames[0])
-        order: Order | Left | None = None
+        order: Order | Left | Poll | None = None
         with suppress(msgspec.DecodeError):  # a newer notebook may give orders unknown to this version
             order = decode_order(frame)
-        if order is not None and not isinstance(order, Left):
+        if isinstance(order, Poll):
+            for question in self._polls.letters(order, self._ranks.connected):
+                self._send(question)
+        elif order is not None and not isinstance(order, Left):
             try:
                 self._obey(order, frame)
             except Exception as error:
                 self._report(Failed(order.number, str(error) or type(error).__name__))
                 raise
+
+    def _send(self, letter: Letter) -> None:
+        if self._ranks.send(letter) and letter.asks:
+            self._asked.add(letter.rank)
 
     def _obey(self, order: Order, frame: bytes) -> None:
         if isinstance(order, ReadLog):
@@ -323,6 +335,9 @@ class NodeAgent:
         self._living.pop(report.start, None)
         self._collect(self._ranks.part(report.pid))  # its last words come before its end
         self._asked &= self._ranks.connected
+        rank = rank_of(report.key)
+        if rank is not None:
+            self._polls.forget(rank)
 
     def _lose_fork_server(self) -> None:
         assert self._channel is not None  # noqa: S101 - for mypy

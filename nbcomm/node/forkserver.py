@@ -34,7 +34,7 @@ from typing import Any
 import msgspec
 
 from ..faults import Faults
-from ..protocol import Claim, Failed, Left, Look, Obeyed, Order, Ready, Report, Shutdown, Signal, Start
+from ..protocol import Claim, Failed, Left, Look, Obeyed, Order, Poll, Ready, Report, Shutdown, Signal, Start
 from ..protocol.codec import decode_order, encode
 from ..world_dir import HOME_VARIABLE, WorldDir
 from . import child
@@ -251,7 +251,7 @@ class ForkServer:
             order = decode_order(bytes(frame))
             if isinstance(order, Left):
                 self._leave()
-            else:
+            elif not isinstance(order, Poll):  # the agent does not pass those on
                 with self._going_on(f"a {type(order).__name__}"):
                     self._obey(order)
         return messages is not None

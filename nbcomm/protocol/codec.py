@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import structs
 
-from .nodes import Left, NodeStatus, Order, Report
+from .nodes import Left, NodeStatus, Order, Poll, Report
 from .reports import Done, FromRank
 from .requests import ToRank
 from .streams import Header
@@ -29,13 +29,13 @@ _TIMES = struct.Struct("<dd")
 _encoder = msgspec.msgpack.Encoder()
 _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
-_order: msgspec.msgpack.Decoder[Order | Left] = msgspec.msgpack.Decoder(Order | Left)
+_order: msgspec.msgpack.Decoder[Order | Left | Poll] = msgspec.msgpack.Decoder(Order | Left | Poll)
 _report: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 _status: msgspec.msgpack.Decoder[NodeStatus] = msgspec.msgpack.Decoder(NodeStatus)
 _header: msgspec.msgpack.Decoder[Header] = msgspec.msgpack.Decoder(Header)
 
 
-def encode(message: ToRank | FromRank | Order | Left | Report | NodeStatus | Header) -> bytes:
+def encode(message: ToRank | FromRank | Order | Left | Poll | Report | NodeStatus | Header) -> bytes:
     """Encode one message's first frame.
 
     All that a user's program prints, raises or displays can be encoded: values that msgpack lacks are replaced.
@@ -106,7 +106,7 @@ def decode_from_rank(frame: bytes | memoryview) -> FromRank:
     return _decoded(_from_rank, frame)
 
 
-def decode_order(frame: bytes | memoryview) -> Order | Left:
+def decode_order(frame: bytes | memoryview) -> Order | Left | Poll:
     """Decode an order to a node; raise `msgspec.DecodeError` for anything else."""
     return _decoded(_order, frame)
 

@@ -106,6 +106,12 @@ class Shutdown(Message):
 Order = Claim | Start | Signal | Look | ReadLog | ServeStore | Shutdown
 
 
+class Poll(Message):
+    """Send a `StatusRequest` with this question to each rank of the node; only the ranks answer."""
+
+    question: int
+
+
 class Left(Message):
     """To the fork server from its agent: no notebook is connected any more."""
 

@@ -30,6 +30,7 @@ from nbcomm.protocol import (
     Obeyed,
     Output,
     Payload,
+    Poll,
     Pull,
     Push,
     Report,
@@ -37,7 +38,7 @@ from nbcomm.protocol import (
     StatusRequest,
     Text,
 )
-from nbcomm.protocol.codec import decode_order, decode_to_rank, encode
+from nbcomm.protocol.codec import decode_header, decode_order, decode_to_rank, encode
 from nbcomm.protocol.framing import ANSWER
 from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, unpack
 from nbcomm.protocol.streams import Header
@@ -403,6 +404,54 @@ def test_it_is_known_when_the_agent_was_heard_last(world: World) -> None:
     rank.say(Done(1))
     world.next()
     assert before < world.link.heard <= time.monotonic()
+
+
+# ── polls ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def polled(world: World, question: int) -> dict[int, Header]:
+    """Let the link poll; return the headers that it gives the agent for that."""
+    world.link.poll(question)
+    assert world.agent.order() == Poll(question)
+    parcel = next(parcel for parcel in reversed(world.agent.parcels) if parcel[-1].rank == ITSELF)
+    assert all(not letter.frames for letter in parcel[:-1])
+    return {letter.rank: decode_header(letter.header) for letter in parcel[:-1]}
+
+
+def test_a_poll_is_one_order_however_many_ranks_there_are(world: World) -> None:
+    for rank in range(8):
+        world.greeted(rank)
+    assert polled(world, 1) == {}
+    assert polled(world, 2) == {}
+
+
+def test_before_a_poll_the_ranks_that_have_said_something_are_told_that_it_was_heard(world: World) -> None:
+    ranks = [world.greeted(number) for number in range(3)]
+    ranks[1].say(Done(1))
+    ranks[1].say(Done(2))
+    ranks[2].say(Done(1))
+    for _ in range(3):
+        world.next()
+    assert {rank: header.heard for rank, header in polled(world, 1).items()} == {1: 2, 2: 1}
+    assert polled(world, 2) == {}
+
+
+def test_before_a_poll_all_ranks_are_told_what_is_settled_now(world: World) -> None:
+    for rank in range(3):
+        world.greeted(rank)
+    world.link.settled = 7
+    assert {rank: header.settled for rank, header in polled(world, 1).items()} == dict.fromkeys(range(3), 7)
+    assert polled(world, 2) == {}
+
+
+def test_a_poll_comes_behind_what_was_sent_before(world: World) -> None:
+    world.greeted(0)
+    world.link.send([0], Pull(1, ["x"]))
+    world.link.poll(1)
+    assert world.agent.order() == Poll(1)
+    letters = [letter for parcel in world.agent.parcels for letter in parcel]
+    kinds = [letter.rank == ITSELF or type(decode_to_rank(letter.frames[0])) for letter in letters]
+    assert kinds[-2:] == [Pull, True]
 
 
 # ── the streams ─────────────────────────────────────────────────────────────────────────────────────

@@ -8,7 +8,7 @@ import zmq
 
 from nbcomm.protocol import Order, Report
 from nbcomm.protocol.codec import decode_order, encode
-from nbcomm.protocol.nodes import Left
+from nbcomm.protocol.nodes import Left, Poll
 from nbcomm.protocol.parcels import ITSELF, NO_HEADER, NODE, Letter, pack, unpack
 from nbcomm.world_dir import WorldDir
 
@@ -58,7 +58,7 @@ class FakeAgent:
                 self._ranks.setdefault(letter.rank, deque()).append(letter)
         return mine.popleft()
 
-    def order(self) -> Order | Left:
+    def order(self) -> Order | Left | Poll:
         """The next order."""
         return decode_order(self.next(ITSELF).frames[0])
 

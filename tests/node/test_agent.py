@@ -129,7 +129,7 @@ class Node:
                 [*command, str(theirs.fileno()), "7"],
                 pass_fds=[theirs.fileno()],
                 stderr=log,
-                # glibc keeps freed memory for itself unless it takes each large block from the system; tests measure it.
+                # glibc keeps freed memory, unless it takes each large block from the system; tests measure it.
                 env={**os.environ, HOME_VARIABLE: os.fspath(self.home.path), "MALLOC_MMAP_THRESHOLD_": "131072"},
             )
         self.pid = self._popen.pid
@@ -1097,3 +1097,78 @@ def test_a_snapshot_is_an_answer(node: Node) -> None:
     reply = StatusReply(0, rank.pid, "idle", 0.0, None, 1, 0, 0, question=3)
     rank.tell(reply)
     assert node.notebook.said()[:2] == (0, reply)
+
+
+# ── polls ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_it_asks_all_its_ranks_and_their_answers_travel_together(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks, got = node.ranks(0, 1, 2), parcels(monkeypatch)
+    node.notebook.link.poll(3)
+    assert [rank.hear()[0] for rank in ranks] == [StatusRequest(3)] * 3
+    node.pause()
+    for rank in ranks:
+        rank.tell(StatusReply(rank.rank, rank.pid, "idle", 0.0, None, 1, 0, 0, question=3))
+    node.process.resume()
+    assert {node.notebook.said()[0] for _ in ranks} == {0, 1, 2}
+    assert len(got) == 1
+
+
+def test_a_rank_that_lacks_a_letter_learns_it_from_a_poll_and_gets_it(node: Node) -> None:
+    rank = node.rank(0)
+    stream = node.notebook.link._streams[0]
+    with node.notebook.link._lock:
+        stream.out.add([encode(Pull(1, ["x"]))])
+        stream.out.take()  # and it is lost on the way
+        node.notebook.link._unsaid.add(0)
+    node.notebook.link.poll(3)
+    assert rank.hear()[0] == Pull(1, ["x"])
+    node.notebook.link.poll(4)
+    assert rank.hear()[0] == StatusRequest(4)
+
+
+def test_by_a_poll_a_rank_learns_what_was_heard_of_it(node: Node) -> None:
+    rank = node.rank(0)
+    rank.say(Done(1))
+    node.notebook.said()
+    assert rank.stream.out._kept
+    node.notebook.link.poll(1)
+    assert rank.hear()[0] == StatusRequest(1)
+    assert not rank.stream.out._kept
+
+
+def test_a_letter_that_is_only_a_header_is_not_passed_on(node: Node) -> None:
+    rank = node.rank(0)
+    node.notebook.put(Letter(0, b"header", []), Letter(0, b"header", [b"frame"]))
+    assert rank.wire.next() == (OTHER, [b"header", b"frame"])
+
+
+def test_a_process_in_the_place_of_one_that_has_ended_is_not_asked_with_what_that_had_heard(node: Node) -> None:
+    first, friend = node.ranks(0, 1)
+    first.process.kill()
+    node.tell(Exited(0, "rank 0", first.pid, -9))
+    node.notebook.reported(Exited)
+    node.notebook.link.lose(0)
+    second = node.process_of_rank()
+    node.tell(Started(5, "rank 0", second.pid))
+    rank = FakeRank(0, second)
+    node.status(rank.wire)
+    node.notebook.link.poll(1)
+    assert friend.hear()[0] == StatusRequest(1)
+    assert rank.wire.silent()
+    rank.meet()
+    node.notebook.link.poll(2)
+    assert rank.hear()[0] == StatusRequest(2)
+
+
+def test_another_notebook_asks_with_headers_of_its_own(node: Node) -> None:
+    rank = node.rank(0)
+    node.notebook.link.close()
+    node.notebook = Notebook(node.home)
+    node.notebook.reported(NodeHello)
+    node.notebook.link.poll(1)
+    assert node.goes_on()
+    node.notebook.link.meet([0])
+    rank.hello()
+    node.notebook.link.poll(2)
+    assert rank.hear()[0] == StatusRequest(2)

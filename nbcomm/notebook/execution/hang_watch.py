@@ -15,7 +15,7 @@ from ... import rank_spec as rank_specs
 from ...analysis.verdict import Verdict, judge, of_threads
 from ...analysis.wait_graph import RankReport
 from ...faults import Faults
-from ...protocol import CollectiveState, Done, PendingCall, StatusRequest
+from ...protocol import CollectiveState, Done, PendingCall
 from ...threads import keep
 from ..cluster.roster import ends_of
 from ..output.failures import first_line
@@ -118,7 +118,7 @@ class HangWatch:
 
     def _ask(self) -> None:
         with self._roster.asking() as question:
-            self._link.send(question.ranks, StatusRequest(question.number))
+            self._link.poll(question.number)
             question.wait(_ANSWER)
 
     def _say(self, note: str) -> None:

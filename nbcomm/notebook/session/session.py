@@ -14,7 +14,7 @@ from ...errors import Interrupted
 from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
-from ...protocol import StatusRequest, Stop
+from ...protocol import Stop
 from ...world_dir import WorldInfo
 from ..cluster.generations import Generations
 from ..cluster.processes import Processes
@@ -420,7 +420,7 @@ class Session(Commands):
     def _ask(self, patience: float) -> None:
         """Hear from every living rank, if it answers within so many seconds."""
         with self._roster.asking() as question:
-            self.link.send(question.ranks, StatusRequest(question.number))
+            self.link.poll(question.number)
             question.wait(patience)
 
     def _begun(self) -> None:
