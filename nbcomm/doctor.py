@@ -18,13 +18,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-import psutil
 import zmq
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from .errors import CellError, StartError
-from .launch.placement import choose_size, usable_cores
+from .launch.placement import choose_size
+from .node.facts import free_memory, usable_cores
 from .notebook.cluster.startup import TORCHS_OWN_GROUPS
 from .torch_versions import NEWEST, OLDEST, untested
 from .world_dir import WorldDir
@@ -53,7 +53,7 @@ def findings() -> Iterator[tuple[str, CheckResult]]:
         yield "gloo", _guarded(lambda: gloo(torch.distributed))
         yield "GPUs", _guarded(lambda: gpus(torch.cuda.device_count()))
         yield "NCCL", _guarded(lambda: nccl(torch.cuda.device_count(), torch.distributed))
-        yield "cores, memory", _guarded(lambda: room(choose_size(None, torch.cuda.device_count())))
+        yield "cores, memory", _guarded(lambda: room(_default_size(torch.cuda.device_count())))
     yield "fork", _guarded(fork)
     yield "private directory", _guarded(private_directory)
     yield "loopback", _guarded(loopback)
@@ -174,10 +174,14 @@ def nccl(count: int, distributed: Any) -> CheckResult:
     return CheckResult("warn", "This torch is built without NCCL; start worlds with --backend gloo, which is slower.")
 
 
+def _default_size(gpus: int) -> int:
+    return choose_size(None, gpus, cores=usable_cores(), memory=free_memory())
+
+
 def room(ranks: int, cores: int | None = None, memory: int | None = None) -> CheckResult:
     """Check that there are cores and memory (bytes, available now) for the ranks of a default world."""
     cores = usable_cores() if cores is None else cores
-    memory = int(psutil.virtual_memory().available) if memory is None else memory
+    memory = free_memory() if memory is None else memory
     each = memory / ranks
     facts = f"{cores} core{'s' if cores > 1 else ''} and {each / _GB:.1f} GB of free memory for each of {ranks} ranks"
     if each < 256 * _MB:

@@ -30,9 +30,11 @@ from ..protocol import (
     ForkServerEnded,
     LogTail,
     Look,
+    NodeFacts,
     NodeHello,
     Obeyed,
     Order,
+    ReadFacts,
     ReadLog,
     Ready,
     Report,
@@ -306,6 +308,18 @@ class NodeClient:
         answer = self._ask(ReadLog(next(self._numbers), rank, lines), _ANSWER)
         return answer.text if isinstance(answer, LogTail) else "(the node does not answer)"
 
+    def facts(self) -> NodeFacts:
+        """Return what the node offers to ranks now.
+
+        Raises:
+            StartError: it does not answer.
+        """
+        answer = self._ask(ReadFacts(next(self._numbers)), _ANSWER)
+        if not isinstance(answer, NodeFacts):
+            why = answer.why if isinstance(answer, Failed) else f"no answer within {_ANSWER:g} s"
+            raise StartError(f"The node could not tell its cores and memory: {why}. Type %distributed restart.")
+        return answer
+
     def serve_store(self, path: str) -> None:
         """Let the node serve the rendezvous of the next generation.
 
@@ -438,7 +452,7 @@ class NodeClient:
             self._table.note_start(report)
         elif isinstance(report, Unwatched):
             self._table.note_unwatched(report)
-        elif isinstance(report, Obeyed | Failed | LogTail):
+        elif isinstance(report, Obeyed | Failed | LogTail | NodeFacts):
             if report.number == self._claim:
                 self._claimed = True
             elif order := self._open.pop(report.number, None):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
-
-import psutil
 
 from ..errors import StartError
 from ..protocol import Hello, RankPlacement
@@ -14,22 +11,22 @@ _PER_RANK = 96 << 20
 """A generous estimate of the bytes of memory that a rank takes without tensors."""
 
 
-def usable_cores() -> int:
-    """Count the cores that this process may run on."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def choose_size(asked: int | None, gpus: int) -> int:
+def choose_size(asked: int | None, gpus: int, *, cores: int, memory: int) -> int:
     """Decide how many ranks to start: the requested number, one per GPU, or 4 on the CPU (2 on one core).
+
+    Args:
+        asked: the requested number; None if there is none.
+        gpus: the number of GPUs that the ranks would see.
+        cores: the number of cores that they may run on.
+        memory: bytes of memory that are free.
 
     Raises:
         StartError: fewer than one was requested, or more than fit into the machine's memory.
     """
     if asked is None:
-        return gpus or (4 if usable_cores() > 1 else 2)
+        return gpus or (4 if cores > 1 else 2)
     if asked < 1:
         raise StartError(f"A world needs at least 1 rank, not {asked}; write for example -n 4.")
-    memory = psutil.virtual_memory().available
     holds = max(1, memory // _PER_RANK)
     if asked > holds:
         raise StartError(
@@ -77,7 +74,7 @@ def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
     )
 
 
-def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int) -> list[RankPlacement]:
+def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int, *, cores: int) -> list[RankPlacement]:
     """Assign each rank of a world on one machine its place.
 
     Args:
@@ -85,13 +82,14 @@ def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int)
         device: "cpu" or "cuda".
         backend: as `torch.distributed.init_process_group` takes it.
         gpus: the number of GPUs that the ranks see; rank i takes GPU i modulo this number.
+        cores: the number of cores that they may run on.
 
     Returns:
         The places in rank order.
     """
     ranks = sorted(hello.rank for hello in hellos)
     n = len(ranks)
-    threads = max(1, usable_cores() // n)
+    threads = max(1, cores // n)
     return [
         RankPlacement(
             rank=rank,

@@ -1,8 +1,8 @@
 """The agent of a node: the one process through which the node's ranks speak with the notebook.
 
 One thread waits for all of them: the notebook, the ranks, and the fork server whose child the agent is. It passes
-letters on without reading them, and asks all ranks what they do when the notebook wants to know. What several ranks say within a millisecond goes to the notebook in one parcel; if all
-ranks that were asked have answered, at once.
+letters on without reading them, and asks all ranks what they do when the notebook wants to know. What several ranks say
+within a millisecond goes to the notebook in one parcel; if all ranks that were asked have answered, at once.
 
 The agent keeps nothing that cannot be lost. If it dies, the fork server starts another one; ranks and notebook connect
 to that, and repeat what the other has not heard. If the fork server dies, the agent stands in: it notices which ranks
@@ -32,11 +32,13 @@ from ..protocol import (
     Left,
     LogTail,
     Look,
+    NodeFacts,
     NodeHello,
     NodeStatus,
     Obeyed,
     Order,
     Poll,
+    ReadFacts,
     ReadLog,
     Ready,
     Report,
@@ -51,7 +53,7 @@ from ..protocol.framing import FramedSocket
 from ..protocol.nodes import rank_of
 from ..protocol.parcels import ITSELF, NO_HEADER, Letter
 from ..world_dir import WorldDir
-from . import parenthood
+from . import facts, parenthood
 from .liveness import lives
 from .notebook_end import NotebookEnd
 from .polls import Polls
@@ -204,6 +206,8 @@ class NodeAgent:
     def _obey(self, order: Order, frame: bytes) -> None:
         if isinstance(order, ReadLog):
             self._report(LogTail(order.number, self._home.log_tail(order.rank, order.lines)))
+        elif isinstance(order, ReadFacts):
+            self._report(NodeFacts(order.number, facts.usable_cores(), facts.free_memory()))
         elif isinstance(order, ServeStore):
             self._serve_store(order)
             self._report(Obeyed(order.number))

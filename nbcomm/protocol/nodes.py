@@ -90,6 +90,12 @@ class ReadLog(Message):
     lines: int
 
 
+class ReadFacts(Message):
+    """Tell what the node offers to ranks now. Answered by `NodeFacts`."""
+
+    number: int
+
+
 class ServeStore(Message):
     """Serve the rendezvous of the next generation at this socket; end that of the last one. Answered by `Obeyed`."""
 
@@ -103,7 +109,7 @@ class Shutdown(Message):
     number: int
 
 
-Order = Claim | Start | Signal | Look | ReadLog | ServeStore | Shutdown
+Order = Claim | Start | Signal | Look | ReadLog | ReadFacts | ServeStore | Shutdown
 
 
 class Poll(Message):
@@ -168,6 +174,14 @@ class LogTail(Message):
     text: str
 
 
+class NodeFacts(Message):
+    """What the node offers to ranks: the cores that they may run on, and the bytes of memory that are free."""
+
+    number: int
+    cores: int
+    memory: int
+
+
 class Exited(Message):
     """The process has ended.
 
@@ -194,7 +208,7 @@ class ForkServerEnded(Message):
     """The fork server has ended; its agent and the ranks go on."""
 
 
-Report = NodeHello | Ready | Started | Failed | Obeyed | LogTail | Exited | Unwatched | ForkServerEnded
+Report = NodeHello | Ready | Started | Failed | Obeyed | LogTail | NodeFacts | Exited | Unwatched | ForkServerEnded
 
 
 class NodeStatus(Message):

@@ -198,7 +198,7 @@ def test_the_work_grows_as_the_ranks_do(kind: str, what: str, tmp_path: Path) ->
         log.end(answers)
         if what == "story":
             return lines_run(lambda: log.story(size))
-        places = assign_places([Hello(rank, 1, "host", 0, "2.13.0") for rank in range(size)], "cpu", "gloo", 0)
+        places = assign_places([Hello(rank, 1, "host", 0, "2.13.0") for rank in range(size)], "cpu", "gloo", 0, cores=4)
         return lines_run(lambda: perfetto.write(tmp_path / "trace.json", places, 1, "", answers))
 
     assert work(256) < 6 * work(64), "4 times the ranks; a square law would be 16"

@@ -21,6 +21,7 @@ from nbcomm.launch import node_client
 from nbcomm.launch.link import Link
 from nbcomm.launch.node_client import NodeClient
 from nbcomm.launch.process_table import Process
+from nbcomm.node.facts import usable_cores
 from nbcomm.protocol import (
     Claim,
     Exited,
@@ -31,6 +32,7 @@ from nbcomm.protocol import (
     NodeHello,
     Obeyed,
     Order,
+    ReadFacts,
     ReadLog,
     Ready,
     Report,
@@ -412,6 +414,22 @@ def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(
     scripted.tell(Obeyed(1), Failed(2, "late"), LogTail(3, "late"))
     assert not scripted.client._open, "nobody waits for them any more"
     assert not scripted.client._answers
+
+
+def test_the_node_tells_its_cores_and_memory(served: Served) -> None:
+    told = served.client.facts()
+    assert told.cores == usable_cores()
+    assert 0 < told.memory < psutil.virtual_memory().total
+
+
+def test_facts_that_nobody_tells_are_a_sentence(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_client, "_ANSWER", 0.1)
+    with pytest.raises(StartError, match=r"^The node could not tell its cores and memory: no answer within 0\.1 s\. "):
+        scripted.client.facts()
+    scripted.greet(1, READY)
+    result = scripted.later(scripted.client.facts)
+    scripted.tell(Failed(scripted.take(ReadFacts).number, "on purpose"))
+    assert "memory: on purpose. Type %distributed restart." in str(result.get(timeout=PATIENCE))
 
 
 def test_the_end_of_a_log_is_read_by_the_node(served: Served) -> None:

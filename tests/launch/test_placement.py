@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from types import SimpleNamespace
-
 import pytest
 
 from nbcomm.errors import StartError
@@ -16,19 +13,21 @@ def hellos(n: int) -> list[Hello]:
     return [Hello(rank, 100 + rank, "host", 0, "2.13.0") for rank in reversed(range(n))]
 
 
+PLENTY = 64 << 30
+
+
 @pytest.mark.parametrize(
     ("asked", "gpus", "cores", "size"),
     [(None, 8, 4, 8), (None, 0, 4, 4), (None, 0, 2, 4), (None, 0, 1, 2), (3, 8, 1, 3), (1, 0, 1, 1)],
 )
-def test_the_size(monkeypatch: pytest.MonkeyPatch, asked: int | None, gpus: int, cores: int, size: int) -> None:
-    monkeypatch.setattr(placement, "usable_cores", lambda: cores)
-    assert placement.choose_size(asked, gpus) == size
+def test_the_size(asked: int | None, gpus: int, cores: int, size: int) -> None:
+    assert placement.choose_size(asked, gpus, cores=cores, memory=PLENTY) == size
 
 
 @pytest.mark.parametrize("asked", [0, -1])
 def test_a_world_has_a_rank(asked: int) -> None:
     with pytest.raises(StartError) as refused:
-        placement.choose_size(asked, 0)
+        placement.choose_size(asked, 0, cores=4, memory=PLENTY)
     assert str(refused.value) == f"A world needs at least 1 rank, not {asked}; write for example -n 4."
 
 
@@ -36,28 +35,14 @@ def test_a_world_has_a_rank(asked: int) -> None:
     ("mebibytes", "most", "gibibytes"),
     [(10 * 96, 10, "0.9"), (10 * 96 - 1, 9, "0.9"), (2048, 21, "2.0"), (5, 1, "0.0")],
 )
-def test_a_size_that_the_memory_does_not_hold(
-    monkeypatch: pytest.MonkeyPatch, mebibytes: int, most: int, gibibytes: str
-) -> None:
-    free = SimpleNamespace(available=mebibytes << 20)
-    monkeypatch.setattr(placement.psutil, "virtual_memory", lambda: free)
-    assert placement.choose_size(most, 0) == most
+def test_a_size_that_the_memory_does_not_hold(mebibytes: int, most: int, gibibytes: str) -> None:
+    assert placement.choose_size(most, 0, cores=4, memory=mebibytes << 20) == most
     with pytest.raises(StartError) as refused:
-        placement.choose_size(most + 1, 0)
+        placement.choose_size(most + 1, 0, cores=4, memory=mebibytes << 20)
     assert str(refused.value) == (
         f"{most + 1} ranks do not fit into this machine: "
         f"its {gibibytes} GiB of free memory are enough for about {most}."
     )
-
-
-def test_the_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 5}, raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert placement.usable_cores() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")  # macOS has none
-    assert placement.usable_cores() == 8
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert placement.usable_cores() == 1
 
 
 ON_CPU = "the ranks run on the CPU; with --device cuda they share the"
@@ -95,9 +80,8 @@ def test_a_device_that_is_not_there(asked: str, said: str) -> None:
     assert str(refused.value) == said
 
 
-def test_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "usable_cores", lambda: 8)
-    assert placement.assign_places(hellos(3), "cpu", "gloo", 0) == [
+def test_the_places() -> None:
+    assert placement.assign_places(hellos(3), "cpu", "gloo", 0, cores=8) == [
         RankPlacement(
             rank=rank,
             world_size=3,
@@ -111,5 +95,6 @@ def test_the_places(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         for rank in range(3)
     ]
-    assert [p.device for p in placement.assign_places(hellos(3), "cuda", "gloo", 2)] == ["cuda:0", "cuda:1", "cuda:0"]
-    assert placement.assign_places(hellos(16), "cpu", "gloo", 0)[0].threads == 1
+    on_gpus = placement.assign_places(hellos(3), "cuda", "gloo", 2, cores=8)
+    assert [place.device for place in on_gpus] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert placement.assign_places(hellos(16), "cpu", "gloo", 0, cores=8)[0].threads == 1

@@ -61,7 +61,9 @@ class Startup:
         import ipyparallel  # noqa: F401 - while the fork server imports torch: it takes long, too
 
         self._ready = self._processes.node.wait_ready(self._wishes.timeout)
-        self._n = placement.choose_size(self._wishes.n, self._ready.gpus)
+        facts = self._processes.node.facts()
+        self._cores = facts.cores
+        self._n = placement.choose_size(self._wishes.n, self._ready.gpus, cores=facts.cores, memory=facts.memory)
         self._device, backend, self.notice = placement.choose_device(self._wishes.device, self._n, self._ready.gpus)
         self._backend = self._wishes.backend or backend
         if not self._ready.forks:
@@ -84,7 +86,7 @@ class Startup:
             progress=lambda ready: self._progress("starting engines", ready, self._n),
         )
         self._roster.places = placement.assign_places(
-            self._roster.hellos.values(), self._device, self._backend, self._ready.gpus
+            self._roster.hellos.values(), self._device, self._backend, self._ready.gpus, cores=self._cores
         )
 
     def form_group(self, generations: Generations) -> None:

@@ -70,7 +70,7 @@ class Played:
         self.node = Node()
         for rank in range(3):
             self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
-        self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0)
+        self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0, cores=4)
         self.link = Link()
         self.dispatcher = Dispatcher(self.link, self.roster)  # type: ignore[arg-type]
         self.generations = Generations(home, self.roster, self.node, self.link, self.dispatcher.expect)  # type: ignore[arg-type]

@@ -20,7 +20,7 @@ def roster(tmp_path: Path) -> Roster:
     made = Roster(WorldDir(tmp_path).log_tail)
     for rank in range(3):
         made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0", attached=True))
-    made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0)
+    made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0, cores=4)
     return made
 
 
