@@ -16,8 +16,8 @@ from ..protocol.framing import FramedSocket
 from ..world_dir import WorldDir
 from . import parenthood
 from .agent import NodeAgent
-from .liveness import lives
-from .peers import listener_at
+from .peers import pid_of
+from .seat import Seat
 
 _AGAIN = 0.2
 """Seconds between two starts: agents that end at once must not occupy a core, or fill the disk."""
@@ -47,11 +47,16 @@ class AgentProcess:
         self._due = 0.0
 
     def end_earlier(self) -> None:
-        """End the agent of an earlier fork server."""
-        pid = listener_at(self._home.agent_socket)
-        if pid and pid != os.getpid() and lives(self._home, pid):
-            with suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
+        """End the agent of an earlier fork server, which must have ended; no agent of it comes after this.
+
+        Raises:
+            TimeoutError: it does not end.
+        """
+        seat = _seat(self._home)
+        try:
+            seat.vacate()
+        finally:
+            seat.close()
 
     def start(self) -> None:
         """Start an agent.
@@ -130,6 +135,10 @@ class AgentProcess:
                 os.waitpid(self._pid, 0)
 
 
+def _seat(home: WorldDir) -> Seat:
+    return Seat(home.path / "agent")
+
+
 def _become(home: WorldDir, channel: socket.socket, number: int) -> None:
     """Turn this process into the agent; it does not return."""
     try:
@@ -139,6 +148,10 @@ def _become(home: WorldDir, channel: socket.socket, number: int) -> None:
         for signal_number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
+        seat = _seat(home)
+        seat.take()
+        if os.getppid() != pid_of(channel):  # its fork server was ended before it sat here, where the next one looks
+            os._exit(1)
         NodeAgent(home, channel, number).serve()
     except BaseException:  # noqa: BLE001 - nothing may return into the fork server's own loop
         traceback.print_exc()

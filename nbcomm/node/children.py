@@ -190,6 +190,11 @@ class Children:
         os.close(descriptor)
         self._end(started, None)
 
+    def let_go(self) -> None:
+        """Close the descriptors of adopted processes; in a child, which would hold them for ever."""
+        for descriptor in self._adopted:
+            os.close(descriptor)
+
     def look(self) -> None:
         """See which of the processes have ended that nothing tells of."""
         for pid, (started, _) in list(self._unwatched.items()):

@@ -13,6 +13,9 @@ another agent when that one ends. While the agent has a notebook, the world live
 the lease, or `Shutdown` is ordered, it ends every process that it started, removes the directory, and ends. It does
 this without the notebook, because a killed notebook cannot.
 
+One fork server serves a directory. Another one that starts there, because a notebook has heard nothing from the first,
+ends it, whether it was stopped or was only slow, and takes over its ranks.
+
 Nothing else ends it, because its end is the end of every rank. A failed order is answered with the reason. If a step
 of its own fails, that is logged, and the step is tried again.
 """
@@ -40,6 +43,7 @@ from ..world_dir import HOME_VARIABLE, WorldDir
 from . import child
 from .agent_process import AgentProcess
 from .children import Children
+from .seat import Seat
 from .warmup import count_gpus, freeze, warm_up
 
 _SPARE_TIME = (
@@ -81,10 +85,12 @@ class ForkServer:
         home: the world's directory.
         ready: what is reported to a notebook that claims the world.
         agent: the node's agent.
+        seat: this process has it as the only fork server of the directory.
     """
 
-    def __init__(self, home: WorldDir, ready: Ready, agent: AgentProcess) -> None:
+    def __init__(self, home: WorldDir, ready: Ready, agent: AgentProcess, seat: Seat) -> None:
         self._home = home
+        self._seat = seat
         self._ready = ready
         self._agent = agent
         self._lease = 0.0
@@ -306,6 +312,8 @@ class ForkServer:
 
     def _let_go_for_agent(self) -> None:
         self._selector.close()
+        self._children.let_go()
+        self._seat.close()
         for connection in (self._woken, self._wake):
             connection.close()
 
@@ -329,7 +337,9 @@ def main() -> None:
     """Serve the world whose directory is the first argument."""
     home = WorldDir(sys.argv[1])
     os.environ[HOME_VARIABLE] = str(home.path)
-    agent = AgentProcess(home)
+    seat = Seat(home.path / "forkserver")
+    seat.take_over()
+    agent = AgentProcess(home, seat.close)
     try:
         agent.end_earlier()
         agent.start()
@@ -343,7 +353,7 @@ def main() -> None:
             home.remove()
         agent.end()
         raise SystemExit(1) from None
-    ForkServer(home, ready, agent).serve()
+    ForkServer(home, ready, agent, seat).serve()
 
 
 if __name__ == "__main__":

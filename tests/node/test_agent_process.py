@@ -18,13 +18,14 @@ from nbcomm.launch.link import Link
 from nbcomm.node import agent_process
 from nbcomm.node.agent_process import AgentProcess
 from nbcomm.node.peers import listener_at, pid_of
+from nbcomm.node.seat import Seat
 from nbcomm.protocol import Look, NodeHello, Report
 from nbcomm.protocol.codec import decode_order
 from nbcomm.protocol.framing import Message
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
 from .ranks import PATIENCE
-from .served import await_that
+from .served import await_that, has_ended
 
 _LISTENS = """
 import socket, sys, time
@@ -35,6 +36,22 @@ listener.listen()
 print(flush=True)
 time.sleep(600)
 """
+
+_STARTS = """
+import os, sys
+from pathlib import Path
+from nbcomm.node import parenthood
+from nbcomm.node.agent_process import AgentProcess
+from nbcomm.world_dir import WorldDir
+
+parenthood.die_with_parent = lambda: None  # a system that knows nothing like it, or an end before that was said
+agent = AgentProcess(WorldDir(sys.argv[1]))
+agent.forks = True
+agent.start()
+Path(sys.argv[1], "late").write_text(str(agent._pid))
+os._exit(0)
+"""
+"""A fork server that ends when it has just forked its agent."""
 
 
 @pytest.fixture
@@ -151,14 +168,31 @@ def test_one_that_cannot_be_started_leaves_nothing_and_is_tried_again_later(
     assert agent.channel is not None
 
 
-def test_the_agent_of_an_earlier_fork_server_is_ended(home: WorldDir) -> None:
-    with _listener(home, home) as earlier:
-        AgentProcess(home).end_earlier()
-        assert earlier.wait(PATIENCE) == -9
+def test_the_agent_of_an_earlier_fork_server_is_ended(heard: list[Report], agent: AgentProcess, home: WorldDir) -> None:
+    agent.start()
+    await_that(lambda: heard, "nobody greets")
+    earlier = psutil.Process(agent._pid)
+    earlier.suspend()
+    AgentProcess(home).end_earlier()
+    await_that(lambda: has_ended(earlier), "it lives on")
 
 
-def test_no_other_process_is_ended_whoever_listens_there(home: WorldDir, tmp_path: Path) -> None:
-    with _listener(home, WorldDir(tmp_path)) as stranger:
+def test_an_agent_whose_fork_server_was_ended_at_its_start_does_not_serve(home: WorldDir, tmp_path: Path) -> None:
+    # The seat is taken, so the agent waits; meanwhile its fork server ends, and another one finds no agent to end.
+    other = Seat(home.path / "agent")
+    other.take()
+    environment = {**os.environ, HOME_VARIABLE: os.fspath(home.path)}
+    with subprocess.Popen([sys.executable, "-c", _STARTS, os.fspath(home.path)], env=environment) as parent:
+        assert parent.wait(PATIENCE) == 0
+    late = psutil.Process(int((home.path / "late").read_text()))
+    assert late.is_running()
+    other.close()
+    await_that(lambda: has_ended(late), "it serves")
+    assert listener_at(home.agent_socket) == 0
+
+
+def test_no_other_process_is_ended_whoever_listens_there(home: WorldDir) -> None:
+    with _listener(home, home) as stranger:
         try:
             AgentProcess(home).end_earlier()
             with pytest.raises(subprocess.TimeoutExpired):

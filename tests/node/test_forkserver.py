@@ -666,6 +666,71 @@ def test_a_process_that_cannot_be_watched_is_told_with_the_reason_and_looked_at(
     assert served.exits.get(timeout=PATIENCE).key == "rank 2"
 
 
+# ── another one while the first one lives ───────────────────────────────────────────────────────────
+
+
+def launched(served: Served) -> subprocess.Popen[bytes]:
+    """Let the client take the fork server for gone; return the earlier one, a child of this process."""
+    earlier = served.client._process
+    assert earlier is not None
+    served.client.launch()
+    return earlier
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_another_fork_server_ends_a_living_one_and_its_agent_and_takes_over(served: Served, stopped: bool) -> None:
+    stays, goes = served.engine("rank 0"), served.engine("rank 1")
+    agent, first = served.agent, served.forkserver
+    if stopped:
+        first.suspend()
+        agent.suspend()
+    earlier = launched(served)
+    assert served.client.wait_ready(PATIENCE).forks
+    assert earlier.wait(PATIENCE) == -signal.SIGKILL
+    await_that(lambda: has_ended(agent), "the earlier agent lives on")
+    assert served.agent.ppid() == served.forkserver.pid
+    assert stays.is_running()
+    goes.kill()
+    assert served.exits.get(timeout=PATIENCE).pid == goes.pid
+    assert served.engine("rank 1").is_running()
+    assert served.home.path.exists()
+    served.client.shutdown()
+    assert has_ended(stays)
+
+
+def test_of_two_fork_servers_that_start_at_one_moment_one_serves(served: Served) -> None:
+    stays = served.engine("rank 0")
+    earliest = launched(served)
+    other = launched(served)
+    started = [other, served.client._process]
+    assert earliest.wait(PATIENCE) == -signal.SIGKILL
+    await_that(lambda: any(one.poll() is not None for one in started if one is not None), "both serve")
+    (left,) = [one for one in started if one is not None and one.poll() is None]
+    await_that(lambda: served.client.ready is not None and served.client._claimed, "neither serves")
+    assert served.agent.ppid() == left.pid
+    assert stays.is_running()
+    assert served.client.processes["rank 0"].pid == stays.pid
+    served.client._process = left  # whichever it is
+    stays.kill()
+    assert served.exits.get(timeout=PATIENCE).pid == stays.pid
+
+
+def test_a_rank_holds_no_descriptor_of_an_adopted_one(served: Served) -> None:
+    stays = served.engine("rank 0")
+    served.kill_forkserver()
+    served.client.launch()
+    served.client.wait_ready(PATIENCE)
+    another = served.engine("rank 1")
+
+    def open_there(process: psutil.Process) -> set[str]:
+        return {os.fspath(one.readlink()) for one in Path(f"/proc/{process.pid}/fd").iterdir()}
+
+    assert any("pidfd" in one for one in open_there(served.forkserver))
+    await_that(lambda: not any("pidfd" in one for one in open_there(another)), "it sees when the other one ends")
+    assert os.fspath(served.home.path / "forkserver") not in open_there(another)
+    assert stays.is_running()
+
+
 # ── its agent ───────────────────────────────────────────────────────────────────────────────────────
 
 
