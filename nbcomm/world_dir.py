@@ -173,6 +173,16 @@ class WorldDir:
         return self.path / "agent.sock"
 
     @property
+    def forkserver_seat(self) -> Path:
+        """The file whose lock only the present fork server has."""
+        return self.path / "forkserver"
+
+    @property
+    def agent_seat(self) -> Path:
+        """The file whose lock only the present agent of the node has."""
+        return self.path / "agent"
+
+    @property
     def forkserver_log(self) -> Path:
         """The file with what the fork server and the node's agent printed."""
         return self.path / "forkserver.log"

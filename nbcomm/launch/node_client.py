@@ -22,7 +22,6 @@ from typing import IO
 from ..errors import Interrupted, StartError, StateError
 from ..faults import Faults
 from ..node.exit_status import how_it_ended
-from ..node.liveness import lives
 from ..protocol import (
     Claim,
     Exited,
@@ -62,6 +61,9 @@ _SHORT = 0.3
 
 _ANSWER = 10.0
 """Seconds that a node has to answer a short order; an agent that has just ended is replaced in tenths."""
+
+_FENCE = 30.0
+"""Seconds in which a program on the node must have ended what is left there."""
 
 _START = 30.0
 """Seconds that a start may take."""
@@ -384,22 +386,16 @@ class NodeClient:
     def _end_world(self, timeout: float) -> None:
         self._order(Shutdown(next(self._numbers)))
         # A fork server that has not answered a start will not answer within ten seconds, and an agent alone is quick.
-        if (
-            not self._has_ended(_MOMENT if self._table.abandoned or self.gone else timeout)
-            and self._process is not None
-        ):
+        ended = self._has_ended(_MOMENT if self._table.abandoned or self.gone else timeout)
+        if not ended and self._process is not None:
             self._process.kill()
             self._process.wait()
             self._order(Shutdown(next(self._numbers)))  # the agent does it now
-            self._has_ended(_MOMENT)
-        left = self._table.living
-        for pid in filter(self._lives, left):  # neither could: they were killed, too
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)  # with its child processes: each leads a process group
-        _wait_until(lambda: not any(map(self._lives, left)), _MOMENT)
-
-    def _lives(self, pid: int) -> bool:
-        return lives(self.home, pid)
+            ended = self._has_ended(_MOMENT)
+        if not ended:  # neither can: they were killed, or do not react
+            with self._faults.beside("what the node has left could not be ended"):
+                command = [sys.executable, "-m", "nbcomm.node.fence", str(self.home.path)]
+                subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_FENCE, check=True)  # noqa: S603
 
     def _has_ended(self, timeout: float) -> bool:
         """Wait until the node has removed the directory, and its fork server has ended."""

@@ -44,11 +44,6 @@ class ProcessTable:
         self._news: deque[Exited] = deque()  # ends that are not reported yet
         self._on_exit: Callable[[Exited], None] | None = None
 
-    @property
-    def living(self) -> list[int]:
-        """The pids of those whose end was not reported."""
-        return [process.pid for process in self.last.values() if process.exited is None]
-
     def is_present(self, rank: int, pid: int) -> bool:
         """Return whether this is the present process of a rank, and not one whose start was abandoned."""
         process = self.last.get(key_of(rank))

@@ -52,7 +52,7 @@ class AgentProcess:
         Raises:
             TimeoutError: it does not end.
         """
-        seat = _seat(self._home)
+        seat = Seat(self._home.agent_seat)
         try:
             seat.vacate()
         finally:
@@ -135,10 +135,6 @@ class AgentProcess:
                 os.waitpid(self._pid, 0)
 
 
-def _seat(home: WorldDir) -> Seat:
-    return Seat(home.path / "agent")
-
-
 def _become(home: WorldDir, channel: socket.socket, number: int) -> None:
     """Turn this process into the agent; it does not return."""
     try:
@@ -148,7 +144,7 @@ def _become(home: WorldDir, channel: socket.socket, number: int) -> None:
         for signal_number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
             signal.signal(signal_number, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        seat = _seat(home)
+        seat = Seat(home.agent_seat)
         seat.take()
         if os.getppid() != pid_of(channel):  # its fork server was ended before it sat here, where the next one looks
             os._exit(1)

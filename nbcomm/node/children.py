@@ -22,6 +22,15 @@ _Known = list[tuple[int, str, int]]
 """What is written down for the next fork server: start, key and pid of each process that lives."""
 
 
+def written_down(home: WorldDir) -> list[Started]:
+    """Return the processes that a fork server of this world has started; some may have ended."""
+    try:
+        known = msgspec.json.decode(home.read_children(), type=_Known)
+    except (OSError, msgspec.DecodeError):
+        return []  # there was none
+    return [Started(start, key, pid) for start, key, pid in known]
+
+
 class Children:
     """The processes of one world on this node.
 
@@ -155,13 +164,9 @@ class Children:
 
     def adopt_all(self) -> None:
         """Watch the processes that an earlier fork server of this world has started."""
-        try:
-            known = msgspec.json.decode(self._home.read_children(), type=_Known)
-        except (OSError, msgspec.DecodeError):
-            return  # there was none
-        for start, key, pid in known:
+        for started in written_down(self._home):
             with self._faults.beside("a process could not be taken over"):
-                self._adopt(Started(start, key, pid))
+                self._adopt(started)
         self._write_down()
 
     def _adopt(self, started: Started) -> None:

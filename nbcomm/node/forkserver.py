@@ -337,7 +337,7 @@ def main() -> None:
     """Serve the world whose directory is the first argument."""
     home = WorldDir(sys.argv[1])
     os.environ[HOME_VARIABLE] = str(home.path)
-    seat = Seat(home.path / "forkserver")
+    seat = Seat(home.forkserver_seat)
     seat.take_over()
     agent = AgentProcess(home, seat.close)
     try:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 import pytest
 
@@ -686,6 +687,7 @@ def test_where_both_were_killed_shutdown_ends_what_they_left(served: Served, att
 def test_shutdown_harms_no_process_that_has_the_pid_of_a_rank(scripted: Scripted) -> None:
     with subprocess.Popen(["sleep", "600"]) as stranger:
         try:
+            scripted.home.write_children(msgspec.json.encode([(9, "rank 9", stranger.pid)]))
             scripted.greet(1, READY, Started(9, "rank 9", stranger.pid))
             scripted.client.shutdown(timeout=0.1)
             assert stranger.poll() is None

@@ -22,7 +22,6 @@ def test_the_last_start_of_a_key_counts(table: ProcessTable) -> None:
     table.note_end(Exited(5, "rank 0", 50, 0))
     assert table.last == {"rank 0": Process(7, 70)}
     assert (table.started(7, "rank 0"), table.started(5, "rank 0")) == (Process(7, 70), None)
-    assert table.living == [70]
     assert [table.is_present(0, pid) for pid in (50, 70)] == [False, True]
     assert not table.is_present(1, 70)
 
@@ -56,7 +55,7 @@ def test_ends_wait_for_who_wants_to_know_and_are_told_once(table: ProcessTable) 
     after: list[int | None] = []
     table.watch(process, after.append)
     assert (heard, before, after) == ([ended], [3], [3])
-    assert (process.exited, table.living, table.is_present(0, 50)) == (ended, [], False)
+    assert (process.exited, table.is_present(0, 50)) == (ended, False)
 
 
 def test_an_end_that_nobody_would_notice_is_known_until_it_comes(table: ProcessTable) -> None:

@@ -26,7 +26,7 @@ seat = Seat(Path(sys.argv[1]))
 getattr(seat, sys.argv[2])()
 if sys.argv[3:] and os.fork() == 0:
     seat.close()  # as each fork of a fork server
-print(os.getpid(), flush=True)
+os.write(1, f"{os.getpid()}\\n".encode())  # at once: its fork writes, too
 time.sleep(600)
 """
 

@@ -1,0 +1,44 @@
+"""The end of what a node has left behind: ``python -m nbcomm.node.fence HOME``.
+
+If fork server and agent were killed, or do not react, nobody obeys an order to end the world. This program ends it by
+itself. It runs on the node, because only there can be seen whether a pid still is that of a process of the world.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+
+from ..world_dir import WorldDir
+from .children import written_down
+from .liveness import lives
+from .seat import Seat
+
+_PATIENCE = 1.0
+"""Seconds in which killed processes must end."""
+
+_TICK = 0.002
+
+
+def fence(home: WorldDir) -> None:
+    """End the fork server, the agent and all processes of a world on this node, and remove its directory."""
+    for path in (home.forkserver_seat, home.agent_seat):
+        with suppress(OSError):  # it does not end, or the directory is removed just now
+            Seat(path).vacate()
+    left = [started.pid for started in written_down(home) if lives(home, started.pid)]
+    for pid in left:
+        with suppress(ProcessLookupError, PermissionError):
+            os.killpg(pid, signal.SIGKILL)  # with its child processes: each leads a process group
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)  # it may have been forked just now, and lead no group yet
+    deadline = time.monotonic() + _PATIENCE
+    while any(lives(home, pid) for pid in left) and time.monotonic() < deadline:
+        time.sleep(_TICK)
+    home.remove()
+
+
+if __name__ == "__main__":
+    fence(WorldDir(sys.argv[1]))

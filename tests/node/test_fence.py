@@ -1,0 +1,72 @@
+"""What a node has left is ended by a program of its own, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from nbcomm.world_dir import WorldDir
+
+from .served import PATIENCE, Served, await_that, has_ended, quickly
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
+    quickly(monkeypatch, tmp_path)
+    made = Served()
+    yield made
+    made.close()
+
+
+def fence(home: WorldDir) -> None:
+    command = [sys.executable, "-m", "nbcomm.node.fence", os.fspath(home.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def _killed(process: psutil.Process) -> None:
+    process.kill()
+
+
+def _stopped(process: psutil.Process) -> None:
+    process.suspend()
+
+
+def _well(_: psutil.Process) -> None:
+    pass
+
+
+@pytest.mark.parametrize("fate", [_killed, _stopped, _well])
+def test_it_ends_all_of_a_node_and_removes_the_directory(
+    served: Served, fate: Callable[[psutil.Process], None]
+) -> None:
+    ranks = [served.engine(f"rank {rank}") for rank in range(2)]
+    agent, forkserver = served.agent, psutil.Process(served.forkserver.pid)
+    if fate is not _well:
+        forkserver.suspend()  # or it might start another agent in between
+    fate(agent)
+    fate(forkserver)
+    fence(served.home)
+    for process in (*ranks, agent, forkserver):
+        await_that(lambda process=process: has_ended(process), "it lives on")  # type: ignore[misc]
+    assert not served.home.path.exists()
+    fence(served.home)  # where nothing is left, nothing is done
+
+
+def test_it_harms_no_process_that_has_the_pid_of_a_rank() -> None:
+    home = WorldDir.create()
+    with subprocess.Popen(["sleep", "600"]) as stranger:
+        try:
+            home.write_children(msgspec.json.encode([(9, "rank 9", stranger.pid)]))
+            fence(home)
+            assert stranger.poll() is None
+            assert not home.path.exists()
+        finally:
+            stranger.kill()
