@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import array
+import gc
+import resource
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nbcomm.protocol import framing
-from nbcomm.protocol.framing import ANSWER, ASK, LARGEST, OTHER, FramedSocket
+from nbcomm.protocol.framing import ANSWER, ASK, LARGEST, OTHER, FramedSocket, Lost
 
 CHUNK = 1 << 18  # bytes that are read at once
 PATIENCE = 60.0
@@ -54,6 +59,10 @@ def wire(frames: Sequence[bytes], kind: int = OTHER) -> bytes:
 
 def arrived(sender: FramedSocket, receiver: FramedSocket) -> list[tuple[int, list[bytes]]]:
     """Write and read by turns until nothing is under way."""
+    return [(kind, [bytes(frame) for frame in frames]) for kind, frames in arrived_as_they_are(sender, receiver)]
+
+
+def arrived_as_they_are(sender: FramedSocket, receiver: FramedSocket) -> list[Any]:
     messages: list[Any] = []
     deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
@@ -61,7 +70,7 @@ def arrived(sender: FramedSocket, receiver: FramedSocket) -> list[tuple[int, lis
         come = receiver.receive()
         messages += come or []
         if come is None and not sender.waits:
-            return [(kind, [bytes(frame) for frame in frames]) for kind, frames in messages]
+            return messages
     raise AssertionError("It never arrives.")
 
 
@@ -274,7 +283,7 @@ def test_others_have_their_turn_before_a_large_message_is_complete(few_at_once: 
     while (come := receiver.receive()) == []:
         turns += 1
     assert come == [(OTHER, [bytes(size)] * count)]
-    assert turns >= (100 << 10) // ((1 << 12) + size) - 1
+    assert turns >= (100 << 10) // ((1 << 12) + (1 << 10)) - 1
 
 
 def test_a_turn_ends_when_as_much_as_it_may_take_was_read(few_at_once: None, pair: Pair) -> None:
@@ -283,7 +292,80 @@ def test_a_turn_ends_when_as_much_as_it_may_take_was_read(few_at_once: None, pai
     sender.send(frames)
     assert receiver.receive() == []  # the head and the first 1000 bytes, then as much as is read in one turn
     assert len(receiver.socket.recv(1 << 16, socket.MSG_PEEK)) == 5000
+    assert receiver.receive() == []
+    assert len(receiver.socket.recv(1 << 16, socket.MSG_PEEK)) == 5000 - (1 << 12)
     assert receiver.receive() == [(OTHER, frames)]
+
+
+def test_a_turn_ends_when_as_much_as_it_may_take_was_written(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else would have a turn while a quick reader takes all of a large message."""
+    monkeypatch.setattr(framing, "_MOST_WRITTEN", 1 << 12)
+    sender, receiver = pair
+    frames = [patterned(100), patterned(CHUNK), patterned(5000)]
+    sender.send(frames)
+    turns, heard = 1, receiver.receive() or []
+    while sender.waits:
+        sender.flush()
+        assert len(receiver.socket.recv(CHUNK, socket.MSG_PEEK)) <= 1 << 12
+        heard += receiver.receive() or []
+        turns += 1
+    assert heard == [(OTHER, frames)]
+    assert turns >= CHUNK >> 12
+
+
+def memory() -> int:
+    """Return how much of this process lies in memory, in bytes."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Only Linux tells the memory so easily.")
+def test_a_large_frame_costs_nothing_before_it_comes(raw: tuple[socket.socket, FramedSocket]) -> None:
+    """To clear a gigabyte takes long, and no other thread of Python runs meanwhile."""
+    plain, framed = raw
+    before = memory()
+    plain.sendall(head(5, 1 << 30) + b"small" + b"x" * 1000)
+    assert framed.receive() == []
+    assert framed.receive() is None
+    plain.sendall(b"y" * 1000)
+    assert framed.receive() == []
+    assert memory() - before < 64 << 20
+
+
+def test_a_large_frame_under_way_holds_up_no_other_connection(
+    pair: Pair, raw: tuple[socket.socket, FramedSocket]
+) -> None:
+    """A reader of both hears the small messages of one between any two parts of the other."""
+    sender, receiver = pair
+    plain, other = raw
+    sender.send([patterned(16 << 20)])
+    heard: list[Any] = []
+    turns = 0
+    while not heard:
+        plain.sendall(wire([b"small"]))
+        assert other.receive() == [(OTHER, [b"small"])]
+        heard = receiver.receive() or []
+        sender.flush()
+        turns += 1
+    assert heard == [(OTHER, [patterned(16 << 20)])]
+    assert turns > 3
+
+
+def test_a_large_frame_is_writable_and_lives_as_long_as_a_view_of_it(pair: Pair) -> None:
+    sender, receiver = pair
+    sent = [patterned(size, size) for size in (2 * CHUNK, (1 << 20) - 1, 1 << 20, 5 << 20)]
+    arrays = []
+    for each in sent:
+        sender.send([each])
+        ((_, (frame,)),) = arrived_as_they_are(*pair)
+        arrays.append(np.frombuffer(frame, np.uint8)[CHUNK:])
+        assert arrays[-1].flags.writeable
+        del frame
+    receiver.close()
+    gc.collect()
+    for array_, each in zip(arrays, sent, strict=True):
+        assert array_.tobytes() == each[CHUNK:]
+    arrays[0][:] = 1
+    assert arrays[1].tobytes() == sent[1][CHUNK:]
 
 
 def test_many_small_messages_are_read_as_far_as_one_look_reaches(pair: Pair) -> None:
@@ -316,6 +398,98 @@ def test_a_stream_from_another_thread_arrives_in_order(pair: Pair) -> None:
         heard += receiver.receive() or []
     writer.join(PATIENCE)
     assert heard == sent
+
+
+# ── for which there is not enough memory ────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def no_room(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """There is no memory for frames as large as CHUNK + 1 or more; the list tells for which it was asked."""
+    asked: list[int] = []
+
+    def refuse(size: int) -> None:
+        asked.append(size)
+
+    monkeypatch.setattr(framing, "_make_room", refuse)
+    return asked
+
+
+def test_a_small_frame_for_which_there_is_no_memory_is_lost_too(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    def scarce(view: Any) -> bytes:
+        if isinstance(view, memoryview) and len(view) > 100:
+            raise MemoryError
+        return bytes(view)
+
+    monkeypatch.setattr(framing, "bytes", scarce, raising=False)
+    sent = patterned(101)
+    pair[0].send([b"before", sent, b"behind"])
+    assert arrived_as_they_are(*pair) == [(OTHER, [b"before", Lost(101, sent[:64]), b"behind"])]
+
+
+@pytest.mark.parametrize("size", [CHUNK + 1, 2 * CHUNK, 5 << 20])
+@pytest.mark.parametrize("before", [0, 1, 50, 1000, CHUNK - 40, CHUNK - 24, CHUNK - 20])
+def test_a_frame_for_which_there_is_no_memory_is_lost_and_nothing_else(
+    pair: Pair, no_room: list[int], size: int, before: int
+) -> None:
+    sender, _ = pair
+    sender.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * CHUNK)
+    large = patterned(size)
+    sender.send([bytes(before), large, b"behind"], ASK)
+    sender.send([b"the next"])
+    lost = Lost(size, large[:64])
+    assert arrived_as_they_are(*pair) == [(ASK, [bytes(before), lost, b"behind"]), (OTHER, [b"the next"])]
+    assert no_room == [size]
+
+
+def test_no_more_memory_is_asked_for_a_message_that_has_lost_a_frame(pair: Pair, no_room: list[int]) -> None:
+    sender, _ = pair
+    large = [patterned(CHUNK + 1 + salt, salt) for salt in range(3)]
+    for _ in range(2):
+        sender.send(large)
+    lost = [Lost(len(each), each[:64]) for each in large]
+    assert arrived_as_they_are(*pair) == [(OTHER, lost)] * 2
+    assert no_room == [CHUNK + 1] * 2
+
+
+def test_a_lost_frame_that_ends_in_the_middle_is_an_end(
+    raw: tuple[socket.socket, FramedSocket], no_room: list[int]
+) -> None:
+    plain, framed = raw
+    plain.sendall(head(2 * CHUNK) + bytes(1000))
+    plain.close()
+    assert until_it_ends(framed) == []
+    assert no_room == [2 * CHUNK]
+
+
+_SCARCE = """
+import resource, socket, sys
+from nbcomm.protocol.framing import FramedSocket, Lost
+
+ours, theirs = (FramedSocket(end) for end in socket.socketpair())
+_, hard = resource.getrlimit(resource.RLIMIT_AS)
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (64 << 20), hard))
+large = bytes(32 << 20)
+heard = []
+for frames in ([b"a", large, large], [b"b", large[: 1 << 20]]):
+    ours.send(frames)
+    while ours.waits:
+        heard += theirs.receive() or []
+        ours.flush()
+    heard += theirs.receive() or []
+(_, (a, one, two)), (_, (b, small)) = heard
+assert (a, b, small) == (b"a", b"b", large[: 1 << 20]), heard
+assert two == Lost(32 << 20, bytes(64)), two
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Other systems do not keep to such a limit.")
+def test_under_a_limit_of_the_system_a_message_is_lost_and_the_next_is_heard() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _SCARCE], capture_output=True, text=True, timeout=PATIENCE, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 # ── the end, and nonsense ───────────────────────────────────────────────────────────────────────────
