@@ -19,6 +19,7 @@ import zmq
 from ..protocol import NodeStatus
 from ..protocol.codec import encode
 from ..protocol.framing import ANSWER, ASK, LARGEST, OTHER, FramedSocket
+from ..protocol.losses import bytes_lost, instead
 from ..protocol.parcels import Letter
 from .peers import pid_of
 
@@ -132,7 +133,7 @@ class RankEnds:
         return [letter for kind, frames in messages for letter in self._letters(end, kind, frames)]
 
     def _letters(self, end: _End, kind: int, frames: Sequence[Any]) -> list[Letter]:
-        if kind == ASK and [bytes(frame) for frame in frames[:1]] == [STATUS]:
+        if kind == ASK and [*frames[:1]] == [STATUS]:
             with suppress(OSError):
                 end.framed.send([encode(self._status())], ANSWER)
             return []
@@ -140,9 +141,10 @@ class RankEnds:
             if len(end.early) < _STRANGERS_MOST:
                 end.early.append((kind, frames))  # its process may have been started just now
             return []
-        if len(frames) < 2:
+        if len(frames) < 2 or bytes_lost(frames[:1]):
             return []
-        return [Letter(end.rank, bytes(frames[0]), frames[1:], kind == ANSWER)]
+        body = instead(end.rank, frames[1:]) if bytes_lost(frames) else frames[1:]
+        return [Letter(end.rank, bytes(frames[0]), body, kind == ANSWER)]
 
     def write(self, descriptor: int) -> None:
         """Write on, now that a connection takes more."""

@@ -82,6 +82,6 @@ class AgentEnd:
         try:
             self._framed.flush()
             return self._framed.receive() or []
-        except (EOFError, OSError):
+        except (EOFError, OSError, MemoryError):  # the next connection repeats what did not come
             self.close()
             return []

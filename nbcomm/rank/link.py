@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
@@ -43,6 +43,7 @@ from ..protocol import (
 )
 from ..protocol.codec import decode_header, decode_to_rank, encode, to_frames
 from ..protocol.framing import ANSWER, OTHER
+from ..protocol.losses import begins_with, bytes_lost, request_lost
 from ..protocol.streams import Frames, Header, Outgoing, RankStream
 from ..threads import keep
 from ..world_dir import WorldDir
@@ -74,6 +75,8 @@ _FLUSH_IDLE = 250
 
 _MOST = 64 << 20
 """Bytes of a cell's output that are kept for another notebook."""
+
+_REQUESTS = frozenset(kind.__name__ for kind in get_args(MainLoopRequest))
 
 
 def _gap(run: int) -> Frames:
@@ -245,9 +248,14 @@ class RankLink:
         """Take a message, if it is the next one in the stream."""
         header: Header | None = None
         message: ToRank | None = None
+        lost = bytes_lost(frames)
         with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError, IndexError):
             header = decode_header(frames[0])
-            message = decode_to_rank(frames[1])  # a newer notebook may have messages unknown to this version
+            try:
+                # A newer notebook may have messages unknown to this version.
+                message = decode_to_rank(frames[1]) if not lost else None
+            except MemoryError:
+                lost = len(frames[1])
         if header is None:
             return
         is_new, lacked = self._stream.is_new(header), self._stream.lacking
@@ -265,6 +273,8 @@ class RankLink:
             self._tell(self._hello(asks=False))
         if accepted and message is not None:
             self._take(message, frames[2:])
+        elif accepted and lost:
+            self._miss(*begins_with(frames[1]), lost)
 
     def _meet(self) -> None:
         """Tell a notebook that is new here what only the one before it knew."""
@@ -289,6 +299,17 @@ class RankLink:
             elif isinstance(message, InputReply):  # the typed text is lost, and the cell waits for it
                 reason = errors.InternalError(failure(self.rank, error).message)
                 self._termination = Termination(message.run, 0, reason)
+
+    def _miss(self, name: str, identity: int, size: int) -> None:
+        """Answer a message for which there was not enough memory; most that are so large are requests."""
+        lost = request_lost(self.rank, size)
+        if name in _REQUESTS:
+            self._main_thread.heard = identity
+            self._send(Done(identity, failure=lost))
+        elif name == IntrospectRequest.__name__:
+            self._send(IntrospectReply(identity, {}))
+        elif name == InputReply.__name__:  # the typed text is lost, and the cell waits for it
+            self._termination = Termination(identity, 0, errors.TransferError(lost.message))
 
     def _dispatch(self, message: ToRank, frames: Sequence[Any]) -> None:
         if not isinstance(message, MainLoopRequest | CommToRank):

@@ -58,6 +58,7 @@ from nbcomm.protocol import (
 )
 from nbcomm.protocol.codec import decode_order, decode_status, encode
 from nbcomm.protocol.framing import ANSWER, ASK, OTHER
+from nbcomm.protocol.losses import answer_lost
 from nbcomm.protocol.nodes import rank_of
 from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, unpack
 from nbcomm.world_dir import HOME_VARIABLE, LinkInfo, WorldDir
@@ -407,6 +408,32 @@ def test_a_rank_that_writes_slowly_holds_nobody_up(node: Node) -> None:
     threading.Thread(target=say_slowly).start()
     assert node.notebook.said() == (0, Done(1), [bytes(whole)])
     assert sent.wait(PATIENCE)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Other systems do not keep to such a limit.")
+def test_an_answer_for_which_the_agent_has_no_memory_becomes_a_failure(node: Node) -> None:
+    rank, another = node.ranks(0, 1)
+    large = bytes(192 << 20)
+    free, hard = node.process.rlimit(psutil.RLIMIT_AS)
+    node.process.rlimit(psutil.RLIMIT_AS, (node.process.memory_info().vms + (96 << 20), hard))
+    rank.say(Done(1, 0.5), large)
+    number, done, buffers = node.notebook.said()
+    assert (number, done, buffers) == (0, Done(1, 0.5, failure=answer_lost(0, len(large))), [])
+    rank.say(Done(2, blob=Payload(large)))
+    (_, lost, _) = node.notebook.said()
+    assert isinstance(lost, Done)
+    assert (lost.id, lost.broken) == (2, True)
+    rank.say(Output(3, [Text("stdout", large.decode())]))
+    (_, told, _) = node.notebook.said()
+    assert isinstance(told, Output)
+    assert "bytes of output are lost" in str(told.items)
+    rank.say(Done(3), b"small")  # on the same connection, and nothing is asked for again
+    assert node.notebook.said() == (0, Done(3), [b"small"])
+    assert rank.wire.silent()
+    node.process.rlimit(psutil.RLIMIT_AS, (free, hard))
+    for each in (rank, another):
+        each.say(Done(4), large)
+        assert node.notebook.said() == (each.rank, Done(4), [large])
 
 
 # ── who is a rank ───────────────────────────────────────────────────────────────────────────────────

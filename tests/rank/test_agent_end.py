@@ -326,3 +326,23 @@ def test_an_agent_that_reads_nothing_is_heard_all_the_same(end: AgentEnd, start:
         heard = end.receive()
         theirs.flush()
     assert heard == [(OTHER, [b"do", large])]
+
+
+@pytest.mark.parametrize("error", [MemoryError, ConnectionResetError])
+def test_a_fault_of_the_connection_costs_the_connection_only(
+    end: AgentEnd, start: Callable[..., Agent], monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    agent = start()
+    end.connect()
+    agent.accept().send([b"do"])
+
+    def fail(_: FramedSocket) -> list[Any]:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FramedSocket, "receive", fail)
+        assert end.receive() == []
+    assert not end.connected
+    assert end.connect()
+    agent.accept().send([b"do"])
+    assert end.receive() == [(OTHER, [b"do"])]

@@ -345,3 +345,30 @@ def test_broken_groups_a_lost_rank_a_lost_notebook_and_a_world_of_one(
     alone = notebook.run("%distributed who").lines
     assert alone == ["1 variable on rank 0", "name  type   size  value", "x     float  8 B   1.5"]
     assert "nothing to compare it with" in notebook.run("%distributed diff x").text
+
+
+SCARCE = """\
+%%distributed -r 1
+import resource
+used = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (used + (48 << 20), resource.RLIM_INFINITY))
+kept = 5
+"""
+
+
+def test_what_a_rank_has_no_memory_for_is_refused_and_its_variables_are_kept(four: Notebook) -> None:
+    """The bytes travel within the message, not in a file."""
+    before = four.run("%%distributed\nimport os\nos.getpid()").text
+    four.run(SCARCE)
+    four.run("large = b'x' * (96 << 20)")
+    cell = four.run("%distributed push large", fails=True)
+    assert "Rank 1 had not enough memory for the 100,663," in cell.error_text
+    assert "not done. The variables of the rank are kept." in cell.error_text
+    assert "bug" not in cell.error_text
+    assert four.run("%%distributed\nos.getpid()").text == before
+    assert four.run("%%distributed -r 1\nkept, 'large' in globals()").text == "[1] (5, False)\n"
+    assert four.run("%%distributed -r !1\nlen(large)").text == f"[0,2-3] {96 << 20}\n"
+    four.run("large = b'x' * 300")
+    four.run("%distributed push large")
+    assert four.run("%%distributed\nlen(large)").text == "[0-3] 300\n"
+    four.run("%%distributed -r 1\nresource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)")
