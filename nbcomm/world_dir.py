@@ -43,6 +43,13 @@ LARGEST_FILE = 2 << 20
 _LEASE = 60.0
 """Seconds that a world lives without a notebook, unless something else was written down."""
 
+NUMBERS = 1 << 40
+"""How many numbers a notebook has to itself: no orders of 34 years, a thousand a second, are more.
+
+As nanoseconds they are 18 minutes. If notebooks come faster, their numbers run ahead of the clock, which harms nobody.
+There is room for 6 million notebooks before a number is too large for a message (63 bits).
+"""
+
 _FULL = {errno.EFBIG, errno.ENOSPC, errno.EDQUOT}
 
 
@@ -271,11 +278,14 @@ class WorldDir:
             return 0
 
     def next_epoch(self) -> int:
-        """Return a number for a new notebook, larger than those of all before it."""
+        """Return a number for a new notebook, larger than those of all before it.
+
+        It may count on from there, as for its orders: `NUMBERS` are its own, whatever the clock says.
+        """
         file = self.path / "epoch"
         epoch = time.time_ns()
         with suppress(OSError, ValueError):
-            epoch = max(epoch, int(file.read_text()) + 1)  # the clock may have been set back
+            epoch = max(epoch, int(file.read_text()) + NUMBERS)  # the clock may have been set back
         with suppress(OSError), private_file(file) as written:  # the disk is full: the clock alone must do
             written.write(str(epoch).encode())
         return epoch

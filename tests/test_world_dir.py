@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import signal
 import stat
 import tempfile
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
@@ -15,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.world_dir import LARGEST_FILE, LinkInfo, WorldDir, private_file, tail, telling_of_room
+from nbcomm.world_dir import LARGEST_FILE, NUMBERS, LinkInfo, WorldDir, private_file, tail, telling_of_room
 
 
 @pytest.fixture(autouse=True)
@@ -90,6 +92,19 @@ def test_each_notebook_has_a_larger_epoch_whatever_the_clock_says(monkeypatch: p
     assert second > first
     (home.path / "epoch").write_text("nonsense")
     assert home.next_epoch() == 5
+
+
+def test_no_notebook_has_a_number_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fork server takes an order with a number that it knows for one that it has obeyed."""
+    home = WorldDir.create()
+    present = time.time_ns()
+    firsts = []
+    for now in (present, present - 10**12, present, present + 5, 5):  # the clock is set back, and forth
+        monkeypatch.setattr("time.time_ns", lambda now=now: now)
+        firsts.append(home.next_epoch())
+    assert all(later - earlier >= NUMBERS for earlier, later in itertools.pairwise(firsts))
+    assert NUMBERS > 10 * 365 * 86400 * 1000, "a thousand orders a second, for ten years"
+    assert firsts[0] + 1_000_000 * NUMBERS < 1 << 63, "as many notebooks, and no number is too large for a message"
 
 
 def test_an_epoch_is_had_without_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
