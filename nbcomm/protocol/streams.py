@@ -103,20 +103,29 @@ class Outgoing:
     Args:
         most: bytes of output that are kept for later; beyond, the oldest is dropped.
         gap: makes the message that stands in the place of the dropped output of a cell.
+        most_unheard: bytes of output that are kept at most while a notebook is there that has not heard it. If it is
+            stopped or too slow for more, what was passed on is dropped, too: it is lost only if the way breaks then.
 
     Attributes:
         last: the number of the last message that was passed on.
-        live: a notebook is there, so output that was not passed on yet is not dropped.
+        live: a notebook is there, so output that it has not heard is kept, up to `most_unheard`.
     """
 
-    def __init__(self, most: float = float("inf"), gap: Callable[[int], Frames] | None = None) -> None:
+    def __init__(
+        self,
+        most: float = float("inf"),
+        gap: Callable[[int], Frames] | None = None,
+        most_unheard: float = float("inf"),
+    ) -> None:
         self.last = 0
         self.live = True
         self._most = most
+        self._most_unheard = most_unheard
         self._gap = gap
         self._lock = threading.Lock()
         self._number = 0
         self._heard = self._settled = 0
+        self._heard_now = 0  # by the present notebook
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._passing: OrderedDict[int, None] = OrderedDict()  # of those, what is kept only until it is heard
         self._gaps: dict[int, int] = {}
@@ -144,13 +153,17 @@ class Outgoing:
             if not run:
                 self._passing[self._number] = None
             self._output += size
-            while self._output > self._most and self._drop_oldest():
-                pass
+            self._make_room()
+
+    def _make_room(self) -> None:
+        """Drop output until there is no more than may be kept; `_lock` is held."""
+        while self._output > self._most and self._drop_oldest():
+            pass
 
     def _drop_oldest(self) -> bool:
         """Drop the oldest output; return False if none may be dropped."""
         number = next(number for number, kept in self._kept.items() if kept.droppable)
-        if number == self._number or (self.live and number > self.last):
+        if number == self._number or (self.live and self._is_awaited(number)):
             return False
         kept = self._kept[number]
         if self._gap is None:
@@ -162,6 +175,10 @@ class Outgoing:
         self._gaps[kept.run] = number
         self._kept[number] = _Kept(self._gap(kept.run), kept.run, 0, droppable=False)
         return True
+
+    def _is_awaited(self, number: int) -> bool:
+        """Tell whether the notebook that is there is to hear this output."""
+        return number > (self.last if self._output > self._most_unheard else self._heard_now)
 
     def take(self) -> list[Sent]:
         """Return what is to be passed on now, in order."""
@@ -177,13 +194,15 @@ class Outgoing:
         """Forget what the other side has heard, and what no later notebook needs."""
         with self._lock:
             self._heard, self._settled = max(self._heard, heard), max(self._settled, settled)
+            self._heard_now = max(self._heard_now, heard)
             while self._passing and (number := next(iter(self._passing))) <= heard:
                 self._forget(number)
             while self._kept:
                 number, kept = next(iter(self._kept.items()))
                 if number > heard or kept.run > settled:
-                    return
+                    break
                 self._forget(number)
+            self._make_room()
 
     def _forget(self, number: int) -> None:
         kept = self._kept.pop(number)
@@ -203,7 +222,7 @@ class Outgoing:
             for number, kept in list(self._kept.items()):
                 if not kept.run or (number <= self._heard and kept.run <= self._settled):
                     self._forget(number)
-            self.last = 0
+            self.last = self._heard_now = 0
 
 
 class RankStream:

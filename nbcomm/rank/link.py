@@ -76,6 +76,9 @@ _FLUSH_IDLE = 250
 _MOST = 64 << 20
 """Bytes of a cell's output that are kept for another notebook."""
 
+_MOST_UNHEARD = 1 << 30
+"""The same for the present notebook, which mostly hears it within a second: only one that is stopped leaves so much."""
+
 _REQUESTS = frozenset(kind.__name__ for kind in get_args(MainLoopRequest))
 
 
@@ -97,7 +100,7 @@ class RankLink:
         self.world = World(self._send, self._scope)
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
         self._main_thread = MainThreadState()
-        self._stream = RankStream(secrets.randbits(62) + 1, Outgoing(_MOST, _gap))
+        self._stream = RankStream(secrets.randbits(62) + 1, Outgoing(_MOST, _gap, _MOST_UNHEARD))
         self._words: deque[FromRank] = deque()  # messages without a number
         self._greeted = False  # on this connection
         self._cell: tuple[int, str] = (0, "")

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
-from collections import deque
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Callable
 
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from nbcomm.protocol.codec import decode_header, encode
 from nbcomm.protocol.streams import Frames, Header, Incoming, NotebookStream, Outgoing, RankStream, Sent
+
+from .ways import Process, Ways, nothing_is_left
 
 EPOCH, LATER, LIFE, ANOTHER = 1000, 2000, 77, 88
 
@@ -40,10 +37,6 @@ def kept(out: Outgoing) -> list[bytes]:
     again = words(out.take())
     out.rewind(before)
     return again
-
-
-def nothing_is_left(out: Outgoing) -> bool:
-    return not (out._kept or out._passing or out._gaps or out._output)
 
 
 def say(out: Outgoing, *texts: str, run: int = 0, output: bool = False) -> None:
@@ -228,12 +221,14 @@ def test_the_oldest_output_makes_room_and_a_gap_stands_in_its_place() -> None:
     say(out, "1111", "2222", run=5, output=True)
     say(out, "done", run=5)
     out.take()
+    out.hear(3)
     assert kept(out) == [b"1111", b"2222", b"done"]
     say(out, "3333", run=6, output=True)
     assert kept(out) == [b"gap 5", b"2222", b"done", b"3333"]
     say(out, "44444", run=6, output=True)
+    out.take()
     assert kept(out) == [b"gap 5", b"done", b"3333", b"44444"]  # one gap for each cell, where the last was dropped
-    out.hear(3, settled=5)
+    out.hear(5, settled=5)
     say(out, "5", run=6, output=True)
     assert kept(out) == [b"3333", b"44444", b"5"]
 
@@ -282,16 +277,41 @@ def test_as_much_is_dropped_as_there_must_be_room(filler: Callable[[int], Frames
 
 def test_what_a_notebook_waits_for_is_not_dropped() -> None:
     out = bounded()
-    say(out, "1111", run=5, output=True)
+    say(out, "1111", "2222", "3333", "4444", "5555", run=5, output=True)
+    assert len(out.take()) == 5
+    out.rewind(0)  # the way has broken, and nothing was heard
+    assert words(out.take()) == [b"1111", b"2222", b"3333", b"4444", b"5555"]
+    out.hear(2)
+    assert kept(out) == [b"gap 5", b"3333", b"4444", b"5555"]  # for a later notebook
+    out.rewind(2)
+    say(out, "6666", run=5, output=True)
+    assert words(out.take()) == [b"3333", b"4444", b"5555", b"6666"]
+
+
+def test_what_an_earlier_notebook_has_heard_a_new_one_waits_for() -> None:
+    out = bounded()
+    say(out, "1111", "2222", run=5, output=True)
     out.take()
-    say(out, "2222", "3333", "4444", run=5, output=True)
+    out.hear(2)
+    out.begin_again()
+    say(out, "3333", "4444", run=5, output=True)
+    assert words(out.take()) == [b"1111", b"2222", b"3333", b"4444"]
+    out.hear(1)
     assert kept(out) == [b"gap 5", b"2222", b"3333", b"4444"]
-    assert words(out.take()) == [b"2222", b"3333", b"4444"]
-    say(out, "5", run=5, output=True)
-    assert kept(out) == [b"gap 5", b"3333", b"4444", b"5"]
-    out.rewind(1)  # it lacks them, and so they wait again
-    say(out, "666666", run=5, output=True)
-    assert words(out.take()) == [b"gap 5", b"3333", b"4444", b"5", b"666666"]
+
+
+def test_for_a_notebook_that_hears_nothing_not_all_is_kept() -> None:
+    """It is stopped, or too slow: what it was told, it is told only once."""
+    out = Outgoing(10, gap, most_unheard=20)
+    say(out, "1111", "2222", "3333", "4444", "5555", run=5, output=True)
+    assert len(out.take()) == 5
+    assert kept(out) == [b"1111", b"2222", b"3333", b"4444", b"5555"]
+    say(out, "6", run=5, output=True)
+    assert kept(out) == [b"gap 5", b"2222", b"3333", b"4444", b"5555", b"6"]
+    say(out, "7" * 20, run=5, output=True)
+    assert kept(out) == [b"gap 5", b"6", b"7" * 20]
+    say(out, "8" * 20, run=5, output=True)  # what was not passed on is kept in any case
+    assert words(out.take()) == [b"6", b"7" * 20, b"8" * 20]
 
 
 def test_without_a_notebook_what_was_never_passed_on_is_dropped_too() -> None:
@@ -371,7 +391,7 @@ _TURNS = st.lists(
 @settings(max_examples=200)
 @given(_TURNS)
 def test_whatever_is_dropped_the_order_holds_and_there_is_room(turns: list[tuple[str, int, int]]) -> None:
-    out, said, passed = Outgoing(20, gap), 0, 0
+    out, said, passed, heard = Outgoing(20, gap), 0, 0, 0
     for what, one, other in turns:
         if what in {"say", "answer"}:
             said += 1
@@ -381,13 +401,14 @@ def test_whatever_is_dropped_the_order_holds_and_there_is_room(turns: list[tuple
                 assert passed == sent.after < sent.number <= said
                 passed = sent.number
         elif what == "hear":
+            heard = max(heard, min(one, out.last))
             out.hear(min(one, out.last), other)
         elif what == "rewind":
             passed = min(one, out.last)
             out.rewind(passed)
         elif what == "begin again":
             out.begin_again()
-            passed = 0
+            passed = heard = 0
         else:
             out.live = bool(one)
         droppable = {number: each.size for number, each in out._kept.items() if each.droppable}
@@ -395,7 +416,7 @@ def test_whatever_is_dropped_the_order_holds_and_there_is_room(turns: list[tuple
         assert set(out._passing) == {number for number, each in out._kept.items() if not each.run}
         assert {out._kept[number].frames[0] for number in out._gaps.values()} == {gap(run)[0] for run in out._gaps}
         if what == "say" and out._output > 20:
-            assert all(number == said or (out.live and number > out.last) for number in droppable)
+            assert all(number == said or (out.live and number > heard) for number in droppable)
 
 
 def test_several_threads_may_send() -> None:
@@ -701,434 +722,21 @@ def test_hello_says_again_only_what_was_not_heard() -> None:
 
 # ── all of it, on a way that breaks ─────────────────────────────────────────────────────────────────
 
-RANKS = (0, 1, 2)
-
-
-class Letter(NamedTuple):
-    """What is under way; a report of the agent has no header. ``behind``: so many were said before it."""
-
-    rank: int
-    what: str
-    header: Header | None = None
-    text: Any = None
-    behind: int = 0
-
-
-Way = deque[Letter]
-
-
-class Notebook:
-    """It uses its streams as `launch.link` does, and notes what it says to each process and hears of it.
-
-    Attributes:
-        sent: what was said to each process that it has met, by life; so is ``heard``.
-        to: what was said to the present process of each rank, or to its first if there is none yet.
-        lives: the present processes, as the agent tells.
-    """
-
-    def __init__(self, epoch: int, owed: Callable[[int, int], list[int]]) -> None:
-        self.epoch = epoch
-        self.settled = 0
-        self.streams = {rank: NotebookStream(epoch) for rank in RANKS}
-        self.sent: dict[int, list[int]] = {}
-        self.heard: dict[int, list[int]] = {}
-        self._owed = owed
-        self.to: dict[int, list[int]] = {rank: [] for rank in RANKS}
-        self.lives: dict[int, int] = {}
-        self._words: list[tuple[int, str]] = []
-        self._due: set[int] = set()
-        self._count = itertools.count(epoch * 1000)
-
-    def send(self, rank: int) -> None:
-        text = next(self._count)
-        self.streams[rank].out.add([text])
-        self.to[rank].append(text)
-        self._due.add(rank)
-
-    @property
-    def wants_to_speak(self) -> bool:
-        return bool(self._words or self._due)
-
-    def ask(self) -> None:
-        self._words += [(rank, "question") for rank in RANKS]
-
-    def turn(self) -> Iterator[Letter]:
-        due, self._due = self._due, set()
-        for rank in sorted(due):
-            stream = self.streams[rank]
-            for sent in stream.out.take() if stream.known else ():
-                yield Letter(rank, "message", stream.header(sent, self.settled), sent.frames[0])
-        words, self._words = self._words, []
-        for rank, what in words:
-            yield Letter(rank, what, self.streams[rank].header(settled=self.settled), behind=len(self.to[rank]))
-
-    def hear(self, letter: Letter) -> None:
-        rank, header = letter.rank, letter.header
-        if header is None:
-            self._hear_agent(rank, letter.what, letter.text)
-            return
-        stream = self.streams[rank]
-        if letter.what.startswith("hello"):
-            out = stream.out
-            if stream.meet(header):
-                self.to[rank] = self.to[rank] if stream.out is out else []
-                self.sent[header.life] = self.to[rank]
-                self._due.add(rank)
-                if letter.what == "hello, greet me" or header.epoch != self.epoch:
-                    self._words.append((rank, "greet"))
-            return
-        lacked = stream.lacking
-        accepted = stream.accepts(header)
-        if stream.lacking and not (lacked and header.number):
-            self._words.append((rank, "greet"))
-        if accepted:
-            heard, owed = self.heard.setdefault(header.life, []), self._owed(header.life, self.epoch)
-            if header.number:
-                heard.append(letter.text)
-            assert heard == owed[: len(heard)]  # in order, once, and nothing that was not for this notebook
-            assert heard[-1:] >= [number for number in owed if number <= letter.behind][-1:]
-
-    def _hear_agent(self, rank: int, what: str, life: int) -> None:
-        if what == "agent":
-            self._words += [(each, "greet, say hello") for each in RANKS]
-        elif what == "started":
-            self.lives[rank] = life
-        elif self.lives.get(rank) == life:
-            del self.lives[rank]
-            self.streams[rank].end()
-            self.to[rank] = []
-
-
-class Process:
-    """It uses its stream as `rank.link` does, and notes what it says, and hears of each notebook, by epoch."""
-
-    def __init__(self, rank: int, life: int, sent: Callable[[int, int], list[int]]) -> None:
-        self.rank = rank
-        self.life = life
-        self.lives = True
-        self.stream = RankStream(life, Outgoing())
-        self.heard: dict[int, list[int]] = {}
-        self._sent = sent
-        self._said: list[int] = []  # of each message the cell, or 0
-        self._past: dict[int, tuple[list[int], int]] = {}  # what a notebook must hear from before it came
-        self._noted = 0
-        self._words: list[str] = []
-        self._greeted = False
-
-    def say(self, run: int) -> None:
-        self._said.append(run)
-        self.stream.out.add([len(self._said)], run)
-
-    def owed(self, epoch: int) -> list[int]:
-        """Return the numbers of all that this notebook must hear."""
-        past, since = self._past.get(epoch, ([], len(self._said)))
-        return past + list(range(since + 1, len(self._said) + 1))
-
-    @property
-    def wants_to_speak(self) -> bool:
-        return bool(self._words or (self._greeted and self.stream.out.newest > self.stream.out.last))
-
-    def connect(self) -> None:
-        self._greeted = False
-        self._words.append("hello, greet me")
-
-    def turn(self, *, connected: bool) -> Iterator[Letter]:
-        self.stream.out.live = self._greeted and connected
-        if self._greeted and connected:
-            for sent in self.stream.out.take():
-                yield Letter(self.rank, "message", self.stream.header(sent), sent.frames[0])
-        words, self._words = self._words, []
-        for what in words if connected else ():
-            yield Letter(self.rank, what, self.stream.header(), behind=len(self._said))
-
-    def hear(self, letter: Letter) -> None:
-        header, stream = letter.header, self.stream
-        assert header is not None
-        past = [n for n, run in enumerate(self._said, 1) if run > stream.settled or (run and n > self._noted)]
-        is_new = stream.is_new(header)
-        lacked = stream.lacking
-        if is_new:
-            self._past[header.epoch] = past, len(self._said)
-            self._greeted = False
-        if letter.what.startswith("greet"):
-            self._greeted = stream.greet(header) or self._greeted
-            if letter.what == "greet, say hello" or not self._greeted:
-                self._words.append("hello" if self._greeted else "hello, greet me")
-        else:
-            accepted = stream.accepts(header)
-            if is_new:
-                self._words.append("hello, greet me")
-            elif stream.lacking and not (lacked and header.number):
-                self._words.append("hello")
-            if accepted:
-                self._take(letter, header)
-        if (header.epoch, header.life) == (stream.epoch, self.life):
-            self._noted = max(self._noted, header.heard)
-
-    def _take(self, letter: Letter, header: Header) -> None:
-        heard, sent = self.heard.setdefault(header.epoch, []), self._sent(header.epoch, self.life)
-        if letter.what == "question":
-            self._words.append("answer")
-            assert not header.life or len(heard) >= letter.behind
-        else:
-            heard.append(letter.text)
-        assert heard == sent[: len(heard)]  # in order, once, and nothing that was for another process
-
-
-SOME = st.sets(st.sampled_from(RANKS), min_size=1)
-
-
-class Ways(RuleBasedStateMachine):
-    """A notebook, three ranks and an agent that loses, repeats and delays; all of them may be replaced at any time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._notebooks: dict[int, Notebook] = {}
-        self._by_life: dict[int, Process] = {}
-        self._ranks: dict[int, Process] = {}
-        self._link: tuple[Way, Way] | None = None  # to the notebook, and from it
-        self._ends: dict[int, tuple[Way, Way]] = {}  # from the rank, and to it
-        self._late: list[tuple[bool, Letter]] = []  # of connections that are gone, and whether it is for the notebook
-        self._run = 1
-
-    @initialize()
-    def begin(self) -> None:
-        self.another_notebook_comes()
-        for rank in RANKS:
-            self._start(rank)
-        self._come_to_rest()
-
-    # ── what is said ──
-
-    @rule(ranks=SOME, times=st.integers(1, 3))
-    def notebook_says(self, ranks: set[int], times: int) -> None:
-        for rank in sorted(ranks) * times:
-            self._notebook.send(rank)
-        self._turn()
-
-    @rule(ranks=SOME, runs=st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=4))
-    def ranks_say(self, ranks: set[int], runs: list[int | None]) -> None:
-        for rank in sorted(ranks):
-            if self._ranks[rank].lives:
-                for back in runs:
-                    self._ranks[rank].say(0 if back is None else max(1, self._run - back))
-                self._rank_turns(rank)
-
-    @rule(back=st.integers(0, 2))
-    def next_cell_begins_and_an_earlier_is_settled(self, back: int) -> None:
-        self._notebook.settled = max(self._notebook.settled, self._run - back)
-        self._run += 1
-
-    @rule()
-    def notebook_asks(self) -> None:
-        self._notebook.ask()
-        self._turn()
-
-    # ── what moves ──
-
-    @rule(moves=st.lists(st.integers(0, 100), min_size=1, max_size=15))
-    def some_of_it_moves(self, moves: list[int]) -> None:
-        for move in moves:
-            places = self._places()
-            if places:
-                places[move % len(places)]()
-
-    @rule()
-    def all_of_it_moves(self) -> None:
-        self._come_to_rest()
-
-    def _places(self) -> list[Callable[[], None]]:
-        """Return what could happen next if nothing broke."""
-        places: list[Callable[[], None]] = []
-        if self._link is None:
-            places.append(self._make_link)
-        else:
-            if self._notebook.wants_to_speak:
-                places.append(self._turn)
-            if self._link[0]:
-                places.append(self._arrive)
-            if self._link[1]:
-                places.append(self._relay)
-        for rank, process in self._ranks.items():
-            if not process.lives:
-                places.append(partial(self._start, rank))
-            elif rank not in self._ends:
-                places.append(partial(self._connect, rank))
-            else:
-                if process.wants_to_speak:
-                    places.append(partial(self._rank_turns, rank))
-                places += [partial(self._up, rank)] * bool(self._ends[rank][0])
-                places += [partial(self._down, rank)] * bool(self._ends[rank][1])
-        return places
-
-    def _come_to_rest(self) -> None:
-        for _ in range(2000):
-            places = self._places()
-            if not places:
-                return
-            places[0]()
-        raise AssertionError("They never stop to talk.")
-
-    def _make_link(self) -> None:
-        self._link = deque(), deque()
-        self._report(Letter(-1, "agent"))
-        for rank, process in self._ranks.items():
-            self._report(Letter(rank, "started", text=process.life))
-            if not process.lives:
-                self._report(Letter(rank, "ended", text=process.life))
-
-    def _turn(self) -> None:
-        letters = list(self._notebook.turn())
-        if self._link is not None:
-            self._link[1].extend(letters)
-
-    def _arrive(self) -> None:
-        if self._link is not None:
-            self._notebook.hear(self._link[0].popleft())
-
-    def _relay(self) -> None:
-        if self._link is not None:
-            letter = self._link[1].popleft()
-            if letter.rank in self._ends:
-                self._ends[letter.rank][1].append(letter)
-
-    def _report(self, letter: Letter) -> None:
-        if self._link is not None:
-            self._link[0].append(letter)
-
-    def _connect(self, rank: int) -> None:
-        self._ends[rank] = deque(), deque()
-        self._ranks[rank].connect()
-
-    def _rank_turns(self, rank: int) -> None:
-        letters = list(self._ranks[rank].turn(connected=rank in self._ends))
-        if rank in self._ends:
-            self._ends[rank][0].extend(letters)
-
-    def _up(self, rank: int) -> None:
-        self._report(self._ends[rank][0].popleft())
-
-    def _down(self, rank: int) -> None:
-        self._ranks[rank].hear(self._ends[rank][1].popleft())
-
-    # ── what breaks ──
-
-    @rule(which=st.integers(0, 1000), repeats=st.booleans())
-    def one_is_lost_or_comes_again_later(self, which: int, *, repeats: bool) -> None:
-        ways = [(True, up) for up, _ in self._ends.values()] + [(False, down) for _, down in self._ends.values()]
-        ways += [] if self._link is None else [(True, self._link[0]), (False, self._link[1])]
-        there = [(up, way, at) for up, way in ways for at, letter in enumerate(way) if letter.header is not None]
-        if there:
-            up, way, at = there[which % len(there)]
-            if repeats:
-                self._late.append((up, way[at]))
-            else:
-                del way[at]
-
-    @precondition(lambda self: self._late)
-    @rule(those=st.lists(st.integers(0, 1000), min_size=1, max_size=10))
-    def some_come_late(self, those: list[int]) -> None:
-        for which in those[: len(self._late)]:
-            up, letter = self._late.pop(which % len(self._late))
-            process = self._ranks[letter.rank]
-            assert letter.header is not None
-            if not up and process.lives:
-                process.hear(letter)
-            elif up and letter.header.life in {self._notebook.lives.get(letter.rank), *self._notebook.sent}:
-                # What a process says comes behind its start, and its last words before its end, whatever the way.
-                self._notebook.hear(letter)
-
-    @rule(ranks=SOME, link=st.booleans())
-    def connections_break(self, ranks: set[int], *, link: bool) -> None:
-        if link:
-            self._break_link()
-        for rank in ranks:
-            self._break_end(rank)
-
-    def _break_link(self) -> None:
-        if self._link is not None:
-            self._late += [(True, letter) for letter in self._link[0] if letter.header is not None]
-            self._late += [(False, letter) for letter in self._link[1]]
-            self._link = None
-
-    def _break_end(self, rank: int) -> None:
-        up, down = self._ends.pop(rank, ((), ()))
-        self._late += [(True, letter) for letter in up] + [(False, letter) for letter in down]
-        for _ in up:  # while it is not connected, the rank forgets what may be lost
-            list(self._ranks[rank].turn(connected=False))
-
-    @rule()
-    def agent_dies(self) -> None:
-        self.connections_break(set(RANKS), link=True)
-
-    @rule(ranks=SOME, replaced=st.booleans())
-    def ranks_die(self, ranks: set[int], *, replaced: bool) -> None:
-        for rank in sorted(ranks):
-            if self._ranks[rank].lives:
-                while rank in self._ends and self._ends[rank][0]:
-                    self._up(rank)
-                self._break_end(rank)
-                self._ranks[rank].lives = False
-                self._report(Letter(rank, "ended", text=self._ranks[rank].life))
-                if replaced:
-                    self._start(rank)
-
-    @rule()
-    def another_notebook_comes(self) -> None:
-        self._break_link()
-        epoch = len(self._notebooks) + 1
-        self._notebooks[epoch] = Notebook(epoch, lambda life, epoch: self._by_life[life].owed(epoch))
-
-    @property
-    def _notebook(self) -> Notebook:
-        return self._notebooks[len(self._notebooks)]
-
-    def _start(self, rank: int) -> None:
-        life = len(self._by_life) + 1
-        process = Process(rank, life, lambda epoch, life: self._notebooks[epoch].sent.get(life, []))
-        self._ranks[rank] = self._by_life[life] = process
-        self._report(Letter(rank, "started", text=life))
-
-    # ── what is left in the end ──
-
-    @rule()
-    def nothing_breaks_any_more(self) -> None:
-        """A loss without a break needs a question to be noticed; one behind it needs another to be answered."""
-        self._come_to_rest()
-        for _ in range(2):
-            self._notebook.ask()
-            self._come_to_rest()
-        self._all_is_heard()
-        self._all_is_forgotten()
-
-    @rule()
-    def nothing_breaks_after_the_agent(self) -> None:
-        """After a break, no question is needed."""
-        self.agent_dies()
-        self._come_to_rest()
-        self._all_is_heard()
-
-    def _all_is_heard(self) -> None:
-        notebook = self._notebook
-        for rank, process in self._ranks.items():
-            assert process.heard.get(notebook.epoch, []) == notebook.sent[process.life]
-            assert notebook.sent[process.life] is notebook.to[rank]
-            assert notebook.heard.get(process.life, []) == process.owed(notebook.epoch)
-
-    def _all_is_forgotten(self) -> None:
-        notebook = self._notebook
-        notebook.settled = self._run
-        notebook.ask()
-        self._come_to_rest()
-        for rank, process in self._ranks.items():
-            for stream in (notebook.streams[rank], process.stream):
-                assert nothing_is_left(stream.out)
-                assert not stream.lacking
-
-    def teardown(self) -> None:
-        if self._notebooks:
-            self.nothing_breaks_any_more()
-
-
 TestWays = Ways.TestCase
 TestWays.settings = settings(max_examples=400, stateful_step_count=50)
+
+
+class BoundedProcess(Process):
+    """It keeps two messages of output, or ten for a notebook that is there."""
+
+    most, most_unheard = 8, 40
+
+
+class NarrowWays(Ways):
+    """The same, with ranks that drop output for lack of room."""
+
+    process_type = BoundedProcess
+
+
+TestNarrowWays = NarrowWays.TestCase
+TestNarrowWays.settings = settings(max_examples=400, stateful_step_count=50)

@@ -1,0 +1,507 @@
+"""A notebook, three ranks and an agent, in a way between them that breaks: what is sent arrives once, and in order.
+
+The machine is played with the streams alone (`test_streams`), and with the classes that use them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+
+from nbcomm.protocol.streams import Header, NotebookStream, Outgoing, RankStream
+
+RANKS = (0, 1, 2)
+
+
+def nothing_is_left(out: Outgoing) -> bool:
+    """Whether it keeps no message, and knows that."""
+    return not (out._kept or out._passing or out._gaps or out._output)
+
+
+def may_hear(owed: list[int], heard: list[int], dropped: set[int]) -> list[int]:
+    """Return what is to be heard of what is owed: what was dropped for lack of room may have come before that."""
+    return [number for number in owed if number in heard or number not in dropped]
+
+
+class Letter(NamedTuple):
+    """What is under way; a report of the agent has no header. ``behind``: so many were said before it."""
+
+    rank: int
+    what: str
+    header: Header | None = None
+    text: Any = None
+    behind: int = 0
+
+
+Way = deque[Letter]
+
+
+class Notebook:
+    """It uses its streams as `launch.link` does, and notes what it says to each process and hears of it.
+
+    Attributes:
+        sent: what was said to each process that it has met, by life; so is ``heard``.
+        to: what was said to the present process of each rank, or to its first if there is none yet.
+        lives: the present processes, as the agent tells.
+    """
+
+    def __init__(self, epoch: int, process: Callable[[int], Process]) -> None:
+        self.epoch = epoch
+        self.settled = 0
+        self.streams = {rank: NotebookStream(epoch) for rank in RANKS}
+        self.sent: dict[int, list[int]] = {}
+        self.heard: dict[int, list[int]] = {}
+        self._process = process
+        self.to: dict[int, list[int]] = {rank: [] for rank in RANKS}
+        self.lives: dict[int, int] = {}
+        self._words: list[tuple[int, str]] = []
+        self._due: set[int] = set()
+        self._count = itertools.count(epoch * 1000)
+
+    def send(self, rank: int) -> None:
+        text = next(self._count)
+        self.streams[rank].out.add([text])
+        self.to[rank].append(text)
+        self._due.add(rank)
+
+    @property
+    def wants_to_speak(self) -> bool:
+        return bool(self._words or self._due)
+
+    def ask(self) -> None:
+        self._words += [(rank, "question") for rank in RANKS]
+
+    def turn(self) -> Iterator[Letter]:
+        due, self._due = self._due, set()
+        for rank in sorted(due):
+            stream = self.streams[rank]
+            for sent in stream.out.take() if stream.known else ():
+                yield Letter(rank, "message", stream.header(sent, self.settled), sent.frames[0])
+        words, self._words = self._words, []
+        for rank, what in words:
+            yield Letter(rank, what, self.streams[rank].header(settled=self.settled), behind=len(self.to[rank]))
+
+    def hear(self, letter: Letter) -> None:
+        rank, header = letter.rank, letter.header
+        if header is None:
+            self._hear_agent(rank, letter.what, letter.text)
+            return
+        stream = self.streams[rank]
+        if letter.what.startswith("hello"):
+            out = stream.out
+            if stream.meet(header):
+                self.to[rank] = self.to[rank] if stream.out is out else []
+                self.sent[header.life] = self.to[rank]
+                self._due.add(rank)
+                if letter.what == "hello, greet me" or header.epoch != self.epoch:
+                    self._words.append((rank, "greet"))
+            return
+        lacked = stream.lacking
+        accepted = stream.accepts(header)
+        if stream.lacking and not (lacked and header.number):
+            self._words.append((rank, "greet"))
+        if accepted:
+            self.take(header.life, letter.text if header.number else None, letter.behind)
+
+    def take(self, life: int, text: int | None, behind: int = 0) -> None:
+        """Note what a process says, or that it speaks behind what it has said before."""
+        heard, process = self.heard.setdefault(life, []), self._process(life)
+        owed = process.owed(self.epoch)
+        if text is not None and text > 0:
+            heard.append(text)
+        elif text is not None:
+            assert process.dropped  # a gap
+        assert heard == may_hear(owed, heard, process.dropped)[: len(heard)]  # in order, once, and only what is for it
+        assert heard[-1:] >= [n for n in owed if n <= behind and n not in process.dropped][-1:]
+
+    def _hear_agent(self, rank: int, what: str, life: int) -> None:
+        if what == "agent":
+            self._words += [(each, "greet, say hello") for each in RANKS]
+        elif what == "started":
+            self.lives[rank] = life
+        elif self.lives.get(rank) == life:
+            del self.lives[rank]
+            self.streams[rank].end()
+            self.to[rank] = []
+
+
+def gap(run: int) -> list[bytes]:
+    return [(-1 - run).to_bytes(4, "big", signed=True)]
+
+
+class Watched(Outgoing):
+    """It tells which message is dropped for lack of room, before that is done."""
+
+    def __init__(self, most: float, most_unheard: float, drops: Callable[[int], None]) -> None:
+        super().__init__(most, gap, most_unheard)
+        self._drops = drops
+
+    def _drop_oldest(self) -> bool:
+        number = next(number for number, kept in self._kept.items() if kept.droppable)
+        size = self._kept[number].size
+        if not super()._drop_oldest():
+            return False
+        self._output += size
+        self._drops(number)
+        self._output -= size
+        return True
+
+
+class Process:
+    """It uses its stream as `rank.link` does, and notes what it says, and hears of each notebook, by epoch.
+
+    Attributes:
+        dropped: what was dropped for lack of room.
+        most: bytes of output that it keeps; a message has four.
+        most_unheard: the same for a notebook that is there.
+    """
+
+    most = most_unheard = float("inf")
+
+    def __init__(self, rank: int, life: int, notebook: Callable[[int], Notebook]) -> None:
+        self.rank = rank
+        self.life = life
+        self.lives = True
+        self.out = Watched(self.most, self.most_unheard, self._drops)
+        self.stream = RankStream(life, self.out)
+        self.heard: dict[int, list[int]] = {}
+        self.dropped: set[int] = set()
+        self._notebook = notebook
+        self._said: list[int] = []  # of each message the cell, or 0
+        self._past: dict[int, tuple[list[int], int]] = {}  # what a notebook must hear from before it came
+        self._noted = 0
+        self._words: list[str] = []
+        self._greeted = False
+
+    def say(self, run: int) -> None:
+        self._said.append(run)
+        number = len(self._said)
+        self.out.add([number.to_bytes(4, "big")], run, output=number % 4 != 0)
+
+    def _drops(self, number: int) -> None:
+        """Note that a message is dropped: none that a notebook which is there is still to hear, unless it is slow."""
+        self.dropped.add(number)
+        if self.out.live and number not in self._notebook(self.stream.epoch).heard.get(self.life, []):
+            assert self.out._output > self.most_unheard
+            assert number <= self.out.last
+
+    def owed(self, epoch: int) -> list[int]:
+        """Return the numbers of all that this notebook must hear."""
+        past, since = self._past.get(epoch, ([], len(self._said)))
+        return past + list(range(since + 1, len(self._said) + 1))
+
+    @property
+    def wants_to_speak(self) -> bool:
+        return bool(self._words or (self._greeted and self.stream.out.newest > self.stream.out.last))
+
+    def connect(self) -> None:
+        self._greeted = False
+        self._words.append("hello, greet me")
+
+    def turn(self, *, connected: bool) -> Iterator[Letter]:
+        self.stream.out.live = self._greeted and connected
+        if self._greeted and connected:
+            for sent in self.stream.out.take():
+                text = int.from_bytes(sent.frames[0], "big", signed=True)
+                yield Letter(self.rank, "message", self.stream.header(sent), text)
+        words, self._words = self._words, []
+        for what in words if connected else ():
+            yield Letter(self.rank, what, self.stream.header(), behind=len(self._said))
+
+    def hear(self, letter: Letter) -> None:
+        header, stream = letter.header, self.stream
+        assert header is not None
+        past = [n for n, run in enumerate(self._said, 1) if run > stream.settled or (run and n > self._noted)]
+        is_new = stream.is_new(header)
+        lacked = stream.lacking
+        if is_new:
+            self._past[header.epoch] = past, len(self._said)
+            self._greeted = False
+        if letter.what.startswith("greet"):
+            self._greeted = stream.greet(header) or self._greeted
+            if letter.what == "greet, say hello" or not self._greeted:
+                self._words.append("hello" if self._greeted else "hello, greet me")
+        else:
+            accepted = stream.accepts(header)
+            if is_new:
+                self._words.append("hello, greet me")
+            elif stream.lacking and not (lacked and header.number):
+                self._words.append("hello")
+            if accepted:
+                self._take(letter, header)
+        if (header.epoch, header.life) == (stream.epoch, self.life):
+            self._noted = max(self._noted, header.heard)
+
+    def _take(self, letter: Letter, header: Header) -> None:
+        heard, sent = self.heard.setdefault(header.epoch, []), self._notebook(header.epoch).sent.get(self.life, [])
+        if letter.what == "question":
+            self._words.append("answer")
+            assert not header.life or len(heard) >= letter.behind
+        else:
+            heard.append(letter.text)
+        assert heard == sent[: len(heard)]  # in order, once, and nothing that was for another process
+
+
+SOME = st.sets(st.sampled_from(RANKS), min_size=1)
+
+
+class Ways(RuleBasedStateMachine):
+    """A notebook, three ranks and an agent that loses, repeats and delays; all of them may be replaced at any time."""
+
+    notebook_type: ClassVar[type[Notebook]] = Notebook
+    process_type: ClassVar[type[Process]] = Process
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._notebooks: dict[int, Notebook] = {}
+        self._by_life: dict[int, Process] = {}
+        self._ranks: dict[int, Process] = {}
+        self._link: tuple[Way, Way] | None = None  # to the notebook, and from it
+        self._ends: dict[int, tuple[Way, Way]] = {}  # from the rank, and to it
+        self._late: list[tuple[bool, Letter]] = []  # of connections that are gone, and whether it is for the notebook
+        self._run = 1
+
+    @initialize()
+    def begin(self) -> None:
+        self.another_notebook_comes()
+        for rank in RANKS:
+            self._start(rank)
+        self._come_to_rest()
+
+    # ── what is said ──
+
+    @rule(ranks=SOME, times=st.integers(1, 3))
+    def notebook_says(self, ranks: set[int], times: int) -> None:
+        for rank in sorted(ranks) * times:
+            self._notebook.send(rank)
+        self._turn()
+
+    @rule(ranks=SOME, runs=st.lists(st.sampled_from([None, 0, 1, 2]), min_size=1, max_size=4))
+    def ranks_say(self, ranks: set[int], runs: list[int | None]) -> None:
+        for rank in sorted(ranks):
+            if self._ranks[rank].lives:
+                for back in runs:
+                    self._ranks[rank].say(0 if back is None else max(1, self._run - back))
+                self._rank_turns(rank)
+
+    @rule(back=st.integers(0, 2))
+    def next_cell_begins_and_an_earlier_is_settled(self, back: int) -> None:
+        self._notebook.settled = max(self._notebook.settled, self._run - back)
+        self._run += 1
+
+    @rule()
+    def notebook_asks(self) -> None:
+        self._notebook.ask()
+        self._turn()
+
+    # ── what moves ──
+
+    @rule(moves=st.lists(st.integers(0, 100), min_size=1, max_size=15))
+    def some_of_it_moves(self, moves: list[int]) -> None:
+        for move in moves:
+            places = self._places()
+            if places:
+                places[move % len(places)]()
+
+    @rule()
+    def all_of_it_moves(self) -> None:
+        self._come_to_rest()
+
+    def _places(self) -> list[Callable[[], None]]:
+        """Return what could happen next if nothing broke."""
+        places: list[Callable[[], None]] = []
+        if self._link is None:
+            places.append(self._make_link)
+        else:
+            if self._notebook.wants_to_speak:
+                places.append(self._turn)
+            if self._link[0]:
+                places.append(self._arrive)
+            if self._link[1]:
+                places.append(self._relay)
+        for rank, process in self._ranks.items():
+            if not process.lives:
+                places.append(partial(self._start, rank))
+            elif rank not in self._ends:
+                places.append(partial(self._connect, rank))
+            else:
+                if process.wants_to_speak:
+                    places.append(partial(self._rank_turns, rank))
+                places += [partial(self._up, rank)] * bool(self._ends[rank][0])
+                places += [partial(self._down, rank)] * bool(self._ends[rank][1])
+        return places
+
+    def _come_to_rest(self) -> None:
+        for _ in range(2000):
+            places = self._places()
+            if not places:
+                return
+            places[0]()
+        raise AssertionError("They never stop to talk.")
+
+    def _make_link(self) -> None:
+        self._link = deque(), deque()
+        self._report(Letter(-1, "agent"))
+        for rank, process in self._ranks.items():
+            self._report(Letter(rank, "started", text=process.life))
+            if not process.lives:
+                self._report(Letter(rank, "ended", text=process.life))
+
+    def _turn(self) -> None:
+        letters = list(self._notebook.turn())
+        if self._link is not None:
+            self._link[1].extend(letters)
+
+    def _arrive(self) -> None:
+        if self._link is not None:
+            self._notebook.hear(self._link[0].popleft())
+
+    def _relay(self) -> None:
+        if self._link is not None:
+            letter = self._link[1].popleft()
+            if letter.rank in self._ends:
+                self._ends[letter.rank][1].append(letter)
+
+    def _report(self, letter: Letter) -> None:
+        if self._link is not None:
+            self._link[0].append(letter)
+
+    def _connect(self, rank: int) -> None:
+        self._ends[rank] = deque(), deque()
+        self._ranks[rank].connect()
+
+    def _rank_turns(self, rank: int) -> None:
+        letters = list(self._ranks[rank].turn(connected=rank in self._ends))
+        if rank in self._ends:
+            self._ends[rank][0].extend(letters)
+
+    def _up(self, rank: int) -> None:
+        self._report(self._ends[rank][0].popleft())
+
+    def _down(self, rank: int) -> None:
+        self._ranks[rank].hear(self._ends[rank][1].popleft())
+
+    # ── what breaks ──
+
+    @rule(which=st.integers(0, 1000), repeats=st.booleans())
+    def one_is_lost_or_comes_again_later(self, which: int, *, repeats: bool) -> None:
+        ways = [(True, up) for up, _ in self._ends.values()] + [(False, down) for _, down in self._ends.values()]
+        ways += [] if self._link is None else [(True, self._link[0]), (False, self._link[1])]
+        there = [(up, way, at) for up, way in ways for at, letter in enumerate(way) if letter.header is not None]
+        if there:
+            up, way, at = there[which % len(there)]
+            if repeats:
+                self._late.append((up, way[at]))
+            else:
+                del way[at]
+
+    @precondition(lambda self: self._late)
+    @rule(those=st.lists(st.integers(0, 1000), min_size=1, max_size=10))
+    def some_come_late(self, those: list[int]) -> None:
+        for which in those[: len(self._late)]:
+            up, letter = self._late.pop(which % len(self._late))
+            process = self._ranks[letter.rank]
+            assert letter.header is not None
+            if not up and process.lives:
+                process.hear(letter)
+            elif up and letter.header.life in {self._notebook.lives.get(letter.rank), *self._notebook.sent}:
+                # What a process says comes behind its start, and its last words before its end, whatever the way.
+                self._notebook.hear(letter)
+
+    @rule(ranks=SOME, link=st.booleans())
+    def connections_break(self, ranks: set[int], *, link: bool) -> None:
+        if link:
+            self._break_link()
+        for rank in ranks:
+            self._break_end(rank)
+
+    def _break_link(self) -> None:
+        if self._link is not None:
+            self._late += [(True, letter) for letter in self._link[0] if letter.header is not None]
+            self._late += [(False, letter) for letter in self._link[1]]
+            self._link = None
+
+    def _break_end(self, rank: int) -> None:
+        up, down = self._ends.pop(rank, ((), ()))
+        self._late += [(True, letter) for letter in up] + [(False, letter) for letter in down]
+        for _ in up:  # while it is not connected, the rank forgets what may be lost
+            list(self._ranks[rank].turn(connected=False))
+
+    @rule()
+    def agent_dies(self) -> None:
+        self.connections_break(set(RANKS), link=True)
+
+    @rule(ranks=SOME, replaced=st.booleans())
+    def ranks_die(self, ranks: set[int], *, replaced: bool) -> None:
+        for rank in sorted(ranks):
+            if self._ranks[rank].lives:
+                while rank in self._ends and self._ends[rank][0]:
+                    self._up(rank)
+                self._break_end(rank)
+                self._ranks[rank].lives = False
+                self._report(Letter(rank, "ended", text=self._ranks[rank].life))
+                if replaced:
+                    self._start(rank)
+
+    @rule()
+    def another_notebook_comes(self) -> None:
+        self._break_link()
+        epoch = len(self._notebooks) + 1
+        self._notebooks[epoch] = self.notebook_type(epoch, self._by_life.__getitem__)
+
+    @property
+    def _notebook(self) -> Notebook:
+        return self._notebooks[len(self._notebooks)]
+
+    def _start(self, rank: int) -> None:
+        life = len(self._by_life) + 1
+        process = self.process_type(rank, life, self._notebooks.__getitem__)
+        self._ranks[rank] = self._by_life[life] = process
+        self._report(Letter(rank, "started", text=life))
+
+    # ── what is left in the end ──
+
+    @rule()
+    def nothing_breaks_any_more(self) -> None:
+        """A loss without a break needs a question to be noticed; one behind it needs another to be answered."""
+        self._come_to_rest()
+        for _ in range(2):
+            self._notebook.ask()
+            self._come_to_rest()
+        self._all_is_heard()
+        self._all_is_forgotten()
+
+    @rule()
+    def nothing_breaks_after_the_agent(self) -> None:
+        """After a break, no question is needed."""
+        self.agent_dies()
+        self._come_to_rest()
+        self._all_is_heard()
+
+    def _all_is_heard(self) -> None:
+        notebook = self._notebook
+        for rank, process in self._ranks.items():
+            assert process.heard.get(notebook.epoch, []) == notebook.sent[process.life]
+            assert notebook.sent[process.life] is notebook.to[rank]
+            heard = notebook.heard.get(process.life, [])
+            assert heard == may_hear(process.owed(notebook.epoch), heard, process.dropped)
+
+    def _all_is_forgotten(self) -> None:
+        notebook = self._notebook
+        notebook.settled = self._run
+        notebook.ask()
+        self._come_to_rest()
+        for rank, process in self._ranks.items():
+            for stream in (notebook.streams[rank], process.stream):
+                assert nothing_is_left(stream.out)
+                assert not stream.lacking
+
+    def teardown(self) -> None:
+        if self._notebooks:
+            self.nothing_breaks_any_more()
