@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numbers
-import struct
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
@@ -11,9 +10,10 @@ import msgspec
 from msgspec import structs
 
 from .nodes import Left, NodeStatus, Order, Poll, Report
-from .reports import Done, FromRank
+from .reports import Done, FromRank, StatusReply
 from .requests import ToRank
 from .streams import Header
+from .transit import OwnPart, apart, together
 
 _T = TypeVar("_T")
 
@@ -23,8 +23,20 @@ _DEEPEST = 100
 _NO_MESSAGE = (UnicodeDecodeError, RecursionError)
 """What msgspec raises beside its own DecodeError: for invalid text, and for too deep nesting."""
 
-_TIMES = struct.Struct("<dd")
-"""When a request began, and how long it took: a frame of its own, or no two ranks' answers would be equal frames."""
+
+class _Own(msgspec.Struct, array_like=True, frozen=True):
+    """What is one rank's own in a message: a frame of its own, or no two ranks' answers would be equal frames.
+
+    Attributes:
+        began: when a request began; 0 if the message is no answer.
+        seconds: how long it took.
+        steps: what is its own in its calls.
+    """
+
+    began: float = 0.0
+    seconds: float = 0.0
+    steps: OwnPart | None = None
+
 
 _encoder = msgspec.msgpack.Encoder()
 _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
@@ -33,10 +45,11 @@ _order: msgspec.msgpack.Decoder[Order | Left | Poll] = msgspec.msgpack.Decoder(O
 _report: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 _status: msgspec.msgpack.Decoder[NodeStatus] = msgspec.msgpack.Decoder(NodeStatus)
 _header: msgspec.msgpack.Decoder[Header] = msgspec.msgpack.Decoder(Header)
+_own: msgspec.msgpack.Decoder[_Own] = msgspec.msgpack.Decoder(_Own)
 
 
-def encode(message: ToRank | FromRank | Order | Left | Poll | Report | NodeStatus | Header) -> bytes:
-    """Encode one message's first frame.
+def encode(message: ToRank | FromRank | Order | Left | Poll | Report | NodeStatus | Header | _Own) -> bytes:
+    """Encode one message's first frame, or what is one rank's own in it.
 
     All that a user's program prints, raises or displays can be encoded: values that msgpack lacks are replaced.
     """
@@ -49,8 +62,13 @@ def encode(message: ToRank | FromRank | Order | Left | Poll | Report | NodeStatu
 def to_frames(message: FromRank, buffers: Sequence[Any] = ()) -> list[Any]:
     """Return the frames of a rank's message."""
     if isinstance(message, Done):
-        times = _TIMES.pack(message.began, message.seconds)
-        return [encode(structs.replace(message, began=0.0, seconds=0.0)), times, *buffers]
+        doing, shared, own = apart(message.doing, message.steps)
+        alike = structs.replace(message, began=0.0, seconds=0.0, doing=doing, steps=[], shared=shared)
+        return [encode(alike), encode(_Own(message.began, message.seconds, own)), *buffers]
+    if isinstance(message, StatusReply):
+        doing, shared, own = apart(message.doing, message.steps)
+        if shared is not None:
+            return [encode(structs.replace(message, doing=doing, steps=[], shared=shared)), encode(_Own(steps=own))]
     return [encode(message), *buffers]
 
 
@@ -58,15 +76,23 @@ def from_frames(message: FromRank, frames: Sequence[Any]) -> tuple[FromRank, Seq
     """Return a rank's message and its buffers.
 
     Args:
-        message: the decoded first frame.
+        message: the decoded first frame; it may be other ranks', too, and is not changed.
         frames: the others.
 
     Raises:
-        struct.error: there are not the frames that `to_frames` has made.
+        msgspec.DecodeError: there are not the frames that `to_frames` has made.
     """
     if isinstance(message, Done):
-        began, seconds = _TIMES.unpack(frames[0] if frames else b"")
-        return structs.replace(message, began=began, seconds=seconds), frames[1:]
+        own = _decoded(_own, frames[0] if frames else b"")
+        if message.shared is None:  # most cells: this is done for each rank
+            return structs.replace(message, began=own.began, seconds=own.seconds), frames[1:]
+        doing, steps = together(message.doing, message.shared, own.steps)
+        whole = structs.replace(message, began=own.began, seconds=own.seconds, doing=doing, steps=steps, shared=None)
+        return whole, frames[1:]
+    if isinstance(message, StatusReply) and message.shared is not None:
+        own = _decoded(_own, frames[0] if frames else b"")
+        doing, steps = together(message.doing, message.shared, own.steps)
+        return structs.replace(message, doing=doing, steps=steps, shared=None), frames[1:]
     return message, frames
 
 

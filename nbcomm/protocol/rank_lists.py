@@ -1,8 +1,8 @@
 """Lists of ranks as short texts: ``"0-63"``, ``"0-6:2,9"``.
 
-Messages hold such a text in place of a list. Each call that a rank reports names its group's members, and a cell
-reports hundreds of calls: with many ranks the numbers would be nearly all that is sent. A text also says at once
-whether two groups have the same members in the same order.
+Messages hold such a text in place of a list: with many ranks the numbers would be most of what is sent. A text also
+says at once whether two groups have the same members in the same order. Each call that a rank reports has its group's
+text; in a message, the text is there once (`transit`).
 
 Unlike a rank spec, which people write, a text keeps the ranks' order, and needs no world to be read.
 """

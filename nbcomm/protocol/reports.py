@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from .collectives import CallRecord, CollectiveState
 from .common import Failure, Message, Payload
 from .output import Item
+from .transit import SharedPart
 
 
 class Hello(Message):
@@ -49,7 +51,7 @@ class Done(Message):
     that it ended by KeyboardInterrupt, ``broken`` that its groups must be re-formed, ``doing`` the rank's progress
     when it ended, ``began`` when it began (by the rank's clock), ``steps`` its calls that needed other ranks, and
     ``dropped`` how many earlier ones are not kept, -1 if that is not known. ``notes`` are sentences about secondary
-    work that failed.
+    work that failed. ``shared``, in transit only, has what ranks say alike of the ``steps`` (see `transit`).
     """
 
     id: int
@@ -60,9 +62,10 @@ class Done(Message):
     broken: bool = False
     doing: CollectiveState | None = None
     began: float = 0.0
-    steps: list[CallRecord] = []
+    steps: Sequence[CallRecord] = []
     dropped: int = 0
     notes: list[str] = []
+    shared: SharedPart | None = None
 
 
 class Mismatch(Message):
@@ -109,7 +112,7 @@ class StatusReply(Message):
 
     ``steps`` are the last few of the running cell. Of the requests, ``heard`` is the last that arrived, ``begun`` the
     last that was begun, ``answered`` the last whose answer was sent. ``pss``: the memory is proportional; else it is
-    resident.
+    resident. ``shared`` is as in a `Done`.
     """
 
     rank: int
@@ -123,11 +126,12 @@ class StatusReply(Message):
     generation: int = 0
     doing: CollectiveState = CollectiveState()
     question: int = 0
-    steps: list[CallRecord] = []
+    steps: Sequence[CallRecord] = []
     heard: int = 0
     begun: int = 0
     answered: int = 0
     pss: bool = False
+    shared: SharedPart | None = None
 
 
 FromRank = Hello | Output | Done | Mismatch | IntrospectReply | StatusReply | InputRequest | InputCancelled

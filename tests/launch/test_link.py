@@ -19,6 +19,7 @@ import zmq
 
 from nbcomm.launch.link import Link
 from nbcomm.protocol import (
+    CallRecord,
     Claim,
     Display,
     Done,
@@ -38,9 +39,9 @@ from nbcomm.protocol import (
     StatusRequest,
     Text,
 )
-from nbcomm.protocol.codec import decode_header, decode_order, decode_to_rank, encode
+from nbcomm.protocol.codec import decode_header, decode_order, decode_to_rank, encode, to_frames
 from nbcomm.protocol.framing import ANSWER
-from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, unpack
+from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, pack, unpack
 from nbcomm.protocol.streams import Header
 from nbcomm.world_dir import WorldDir
 
@@ -158,6 +159,20 @@ def test_what_goes_to_all_travels_once(world: World) -> None:
     assert [rank.hear()[1] for rank in ranks] == [[blob]] * 4
     (parcel,) = parcels
     assert len(parcel) == 3, "a list, the message, and its buffer"
+
+
+def test_ranks_that_did_the_same_share_a_frame_and_each_has_its_own_times(world: World) -> None:
+    def answer(number: int) -> Done:
+        began = 1e9 + number
+        steps = [CallRecord("barrier", "collective", "0", "0-3", seq, seq, began + seq, 2e9) for seq in range(3)]
+        return Done(1, 0.5 + number, began=began, steps=steps)
+
+    ranks = [world.greeted(number) for number in range(4)]
+    said = [(rank, rank.stream.header(sent), sent) for rank in ranks for sent in _sent(rank, answer(rank.rank))]
+    letters = [Letter(rank.rank, encode(header), sent.frames) for rank, header, sent in said]
+    assert len(pack(letters)) == 1 + 1 + 4
+    world.agent.send(*letters)
+    assert [world.next() for _ in ranks] == [(number, answer(number), []) for number in range(4)]
 
 
 def test_what_asks_is_marked(world: World) -> None:
@@ -513,7 +528,7 @@ def test_what_a_rank_says_is_delivered_once_and_in_order(world: World) -> None:
 def _sent(rank: FakeRank, *messages: Done) -> list[Any]:
     """Number messages, and do not send them."""
     for message in messages:
-        rank.stream.out.add([encode(message), bytes(16)], asks=True)
+        rank.stream.out.add(to_frames(message), asks=True)
     return rank.stream.out.take()
 
 
@@ -767,7 +782,7 @@ def test_round_trips(world: World, size: int, capsys: pytest.CaptureFixture[str]
                 unpacked = unpack(world.agent.socket.recv_multipart())
                 letters = []
                 for letter in unpacked:
-                    ranks[letter.rank].stream.out.add([encode(Done(1)), bytes(16)], asks=True)
+                    ranks[letter.rank].stream.out.add(to_frames(Done(1)), asks=True)
                     (sent,) = ranks[letter.rank].stream.out.take()
                     header = encode(ranks[letter.rank].stream.header(sent))
                     letters.append(Letter(letter.rank, header, sent.frames, asks=True))
