@@ -18,7 +18,7 @@ _HEARD = 256
 _CELLS = 20
 """How many ended cells are kept after the next one has begun."""
 
-_Raw = tuple[int, dict[int, tuple[float, float]], dict[int, list[CallRecord]], float]
+_Raw = tuple[int, dict[int, tuple[float, float]], dict[int, Sequence[CallRecord]], frozenset[int]]
 
 
 class CollectiveLog:
@@ -29,8 +29,9 @@ class CollectiveLog:
         self._number = 0
         self._began: dict[int, float] = {}
         self._ended: dict[int, float] = {}
-        self._steps: dict[int, dict[tuple[str, str, int, float], CallRecord]] = {}
-        self._since: dict[int, float] = {}  # steps of a rank before this time are not kept
+        self._heard: dict[int, dict[tuple[str, str, int, float], CallRecord]] = {}  # while it runs
+        self._told_at_end: dict[int, Sequence[CallRecord]] = {}  # not read before somebody asks: most are never read
+        self._cut: set[int] = set()  # ranks whose steps before the first one that is known are not kept
         self._running = False
         self._told: tuple[Ladder, Timeline] | None = None
         self._past: deque[Past] = deque(maxlen=_CELLS)
@@ -43,20 +44,20 @@ class CollectiveLog:
         with self._lock:
             self._number, self._running, self._told = number, True, None
             self._began = dict.fromkeys(ranks, now)
-            self._ended, self._steps, self._since = {}, {}, {}
+            self._ended, self._heard, self._told_at_end, self._cut = {}, {}, {}, set()
 
     def hear(self, rank: int, steps: Sequence[CallRecord]) -> None:
         """Add the last few steps of a rank that still runs the cell."""
         with self._lock:
             if not self._running or rank in self._ended or rank not in self._began:
                 return
-            own = self._steps.setdefault(rank, {})
+            own = self._heard.setdefault(rank, {})
             for step in steps:
                 if step.began >= self._began[rank] - 1:  # not of the previous cell
                     own[step.name, step.group, step.first, step.began] = step
             while len(own) > _HEARD:
                 del own[next(iter(own))]
-                self._since[rank] = next(iter(own.values())).began
+                self._cut.add(rank)
             self._told = None
 
     def end(self, answers: Mapping[int, Done]) -> None:
@@ -66,29 +67,30 @@ class CollectiveLog:
             for rank, done in answers.items():
                 if done.began:
                     self._began[rank], self._ended[rank] = done.began, done.began + done.seconds
-                    own = {(s.name, s.group, s.first, s.began): s for s in done.steps}
-                    self._steps[rank] = own
-                    self._since[rank] = done.steps[0].began if done.dropped > 0 and done.steps else 0.0
+                    self._told_at_end[rank] = done.steps
+                    self._cut.discard(rank)
+                    if done.dropped > 0:
+                        self._cut.add(rank)
                 else:  # it died: only the steps that it reported before are known
                     self._ended[rank] = time.time()
             if ran:
                 windows = {rank: (began, self._ended.get(rank, began)) for rank, began in self._began.items()}
-                steps = {rank: list(own.values()) for rank, own in self._steps.items()}
-                self._unread.append((self._number, windows, steps, self._known_since()))
+                self._unread.append((self._number, windows, self._steps(), frozenset(self._cut)))
 
     def forget(self) -> None:
         """Forget the last cell's steps, because ranks were replaced since."""
         with self._lock:
-            self._began, self._ended, self._steps, self._since, self._told = {}, {}, {}, {}, None
+            self._began, self._ended, self._told = {}, {}, None
+            self._heard, self._told_at_end, self._cut = {}, {}, set()
 
-    def _known_since(self) -> float:
-        """Return the time from which all steps of all ranks are known. The caller holds the lock."""
-        return max(self._since.values(), default=0.0)
+    def _steps(self) -> dict[int, Sequence[CallRecord]]:
+        """Return the steps of each rank, as far as they are known. The caller holds the lock."""
+        return {rank: [*own.values()] for rank, own in self._heard.items()} | self._told_at_end
 
     def matched_calls(self) -> list[MatchedCall]:
         """Return the matched calls of the cell so far."""
         with self._lock:
-            steps = {rank: list(own.values()) for rank, own in self._steps.items()}
+            steps = self._steps()
         return matched_calls(steps)
 
     def past(self) -> tuple[Past, ...]:
@@ -110,13 +112,13 @@ class CollectiveLog:
             raw = self._unread[-1] if self._unread and not running else None
             now = time.time()
             windows = {rank: (began, self._ended.get(rank, now)) for rank, began in self._began.items()}
-            since = self._known_since()
+            steps, cut = self._steps() if told is None else {}, frozenset(self._cut)
         if told is not None:
             return told
-        met = self.matched_calls()
+        met = matched_calls(steps)
         told = (
             ladder.ladder(size, met, ended=not running),
-            timeline.timeline(self._number, windows, met, running=running, since=since),
+            timeline.timeline(self._number, windows, met, running=running, since=_known_since(steps, cut)),
         )
         with self._lock:
             if not running and not self._running:
@@ -127,8 +129,14 @@ class CollectiveLog:
 
 
 def _read(raw: _Raw) -> Past:
-    number, windows, steps, since = raw
-    return _kept(timeline.timeline(number, windows, matched_calls(steps), running=False, since=since))
+    number, windows, steps, cut = raw
+    met, since = matched_calls(steps), _known_since(steps, cut)
+    return _kept(timeline.timeline(number, windows, met, running=False, since=since))
+
+
+def _known_since(steps: Mapping[int, Sequence[CallRecord]], cut: Iterable[int]) -> float:
+    """Return the time from which all steps of all ranks are known; ``cut`` are those whose first ones are not kept."""
+    return max((steps[rank][0].began for rank in cut if steps.get(rank)), default=0.0)
 
 
 def _kept(line: Timeline) -> Past:

@@ -14,6 +14,7 @@ from nbcomm.analysis.story import Ladder, Past, Span, Timeline
 from nbcomm.analysis.timeline import timeline
 from nbcomm.launch.placement import assign_places
 from nbcomm.protocol import CallRecord, Done, Hello
+from nbcomm.protocol.codec import decode_from_rank, from_frames, to_frames
 
 from ..growth import lines_run
 from .calls import met_at, step
@@ -202,3 +203,16 @@ def test_the_work_grows_as_the_ranks_do(kind: str, what: str, tmp_path: Path) ->
         return lines_run(lambda: perfetto.write(tmp_path / "trace.json", places, 1, "", answers))
 
     assert work(256) < 6 * work(64), "4 times the ranks; a square law would be 16"
+
+
+def test_the_end_of_a_cell_costs_the_same_for_many_calls() -> None:
+    def work(count: int) -> int:
+        log = CollectiveLog()
+        log.begin(1, [0])
+        steps = [step("all_reduce", seq, seq, seq + 0.1) for seq in range(1, count + 1)]
+        first, own = to_frames(Done(1, 9.0, began=1.0, steps=steps, dropped=7))
+        done, _ = from_frames(decode_from_rank(first), [own])
+        assert isinstance(done, Done)
+        return lines_run(lambda: log.end({0: done}))
+
+    assert work(512) == work(1), "they are read when somebody asks"
