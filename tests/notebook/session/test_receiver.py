@@ -2,14 +2,37 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from nbcomm.faults import failure
+from nbcomm.launch.placement import assign_places
+from nbcomm.notebook.cluster.roster import Roster
+from nbcomm.notebook.execution.cell_run import CellExecutor
+from nbcomm.notebook.execution.dispatcher import Dispatcher
 from nbcomm.notebook.session.receiver import Receiver
-from nbcomm.protocol import CollectiveState, Done, InputCancelled, IntrospectReply, Mismatch, Output
+from nbcomm.protocol import (
+    CallRecord,
+    CollectiveState,
+    Done,
+    FromRank,
+    Hello,
+    InputCancelled,
+    IntrospectReply,
+    Mismatch,
+    Output,
+    PendingCall,
+    StatusReply,
+    rank_lists,
+)
+from nbcomm.protocol.codec import decode_from_rank, from_frames, to_frames
+from nbcomm.protocol.parcels import Letter, pack, unpack
+
+from ...growth import lines_run
+from ..cells import Cell
 
 RUN = 5
 
@@ -99,3 +122,101 @@ def test_the_rest_is_told_to_whom_it_concerns(told: Told) -> None:
     for message in (InputCancelled(RUN, 1), IntrospectReply(RUN, {})):
         one.receive(1, message, [])
         assert told.calls.pop() == ("hear", 1, message)
+
+
+# ── growth ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Notebook:
+    """All that takes a rank's answers in a notebook, without a link: who sends is played here."""
+
+    def __init__(self, size: int) -> None:
+        told: Any = Told()
+        told.settled = 0
+        self.size = size
+        self.roster = Roster(lambda rank, lines: "")
+        for rank in range(size):
+            self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0", attached=True))
+        self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0)
+        self.dispatcher = Dispatcher(told, self.roster)
+        executor = CellExecutor(self.dispatcher, told, lambda: size, told, told.settle, told.hurry)
+        self.request = self.dispatcher.expect(range(size))
+        executor.begin(self.request, Cell(range(size)).output)
+        self.receiver = Receiver(
+            self.roster, self.dispatcher, executor, told, told, link=told, resumption=None, hurry=told.hurry
+        )
+
+    def take(self, parcel: list[Any]) -> None:
+        """Take the messages of a parcel, as the link does."""
+        decoded: dict[int, FromRank] = {}
+        for letter in unpack(parcel):
+            frame = letter.frames[0]
+            if id(frame) not in decoded:
+                decoded[id(frame)] = decode_from_rank(frame)
+            self.receiver.receive(letter.rank, *from_frames(decoded[id(frame)], letter.frames[1:]))
+
+    def answer(self, *, fails: bool) -> None:
+        """Every rank ends its part of the cell."""
+        error = failure(0, ValueError("no")) if fails else None
+        doing = CollectiveState({"0": 16}, waits=[_waiting(self.size)] * fails)
+        steps = [_call(seq, self.size) for seq in range(16)]
+        answers = (Done(self.request.id, 0.5, error, doing=doing, began=1e9 + rank, steps=steps) for rank in self.ranks)
+        self.take(_parcel(answers))
+        assert self.request.wait(0)
+        assert len(self.request.failures()) == self.size * fails
+
+    def report(self) -> None:
+        """Every rank is asked what it does, and answers."""
+        doing, steps = CollectiveState(waits=[_waiting(self.size)]), [_call(seq, self.size) for seq in range(16)]
+        with self.roster.asking() as question:
+            self.take(
+                _parcel(
+                    StatusReply(rank, 100 + rank, "running", 1e9, 1, 1000, 0, 0, 1, doing, question.number, steps)
+                    for rank in self.ranks
+                )
+            )
+            question.wait(60)
+            assert not question.silent
+        assert len(self.roster.views()) == len(self.roster.doings(1)) == self.size
+
+    def die(self) -> None:
+        """Every rank dies, one after the other."""
+        with self.roster.asking() as question:
+            for rank in self.ranks:
+                self.receiver.process_ended(rank, self.roster.note_death(rank, -9))
+            assert not question.silent
+        assert self.request.wait(0)
+
+    @property
+    def ranks(self) -> range:
+        return range(self.size)
+
+
+def _call(seq: int, size: int) -> CallRecord:
+    ranks = rank_lists.written(range(size))
+    return CallRecord("all_reduce", "collective", "0", ranks, seq, seq, 1e9 + seq, 1e9 + seq + 0.5)
+
+
+def _waiting(size: int) -> PendingCall:
+    return PendingCall("collective", "barrier", "0", rank_lists.written(range(size)), 17, "", "line 3: barrier()", 1e9)
+
+
+def _parcel(messages: Iterable[FromRank]) -> list[Any]:
+    return pack(Letter(rank, b"", to_frames(message), asks=True) for rank, message in enumerate(messages))
+
+
+WORK: dict[str, Callable[[Notebook], None]] = {
+    "answers": lambda notebook: notebook.answer(fails=False),
+    "failures": lambda notebook: notebook.answer(fails=True),
+    "reports": Notebook.report,
+    "deaths": Notebook.die,
+}
+
+
+@pytest.mark.parametrize("kind", WORK)
+def test_the_work_grows_as_the_ranks_do(kind: str) -> None:
+    def work(size: int) -> int:
+        notebook = Notebook(size)
+        return lines_run(lambda: WORK[kind](notebook))
+
+    assert work(256) < 6 * work(64), "4 times the ranks; a square law would be 16"
