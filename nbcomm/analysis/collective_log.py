@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ..protocol import CallRecord, Done
 from . import ladder, timeline
-from .matching import MatchedCall, matched_calls
+from .matching import matched_calls
 from .story import Ladder, Past, Timeline
 
 _HEARD = 256
@@ -86,12 +86,6 @@ class CollectiveLog:
     def _steps(self) -> dict[int, Sequence[CallRecord]]:
         """Return the steps of each rank, as far as they are known. The caller holds the lock."""
         return {rank: [*own.values()] for rank, own in self._heard.items()} | self._told_at_end
-
-    def matched_calls(self) -> list[MatchedCall]:
-        """Return the matched calls of the cell so far."""
-        with self._lock:
-            steps = self._steps()
-        return matched_calls(steps)
 
     def past(self) -> tuple[Past, ...]:
         """Return the last cells that have ended, oldest first.

@@ -177,6 +177,18 @@ def test_a_past_cell_is_the_same_whether_its_story_was_told_or_not(dropped: int)
     assert told.past() == untold.past() == (Past(3, 8.0, 2 / 14 if dropped else 2 / 16, 1),)
 
 
+@pytest.mark.parametrize("dropped", [0, 1])
+def test_what_was_not_kept_while_a_cell_ran_is_known_when_it_has_ended(dropped: int) -> None:
+    log = CollectiveLog()
+    log.begin(3, [0])
+    began = log._began[0]
+    steps = [step("barrier", seq, began + seq, began + seq, members=[0]) for seq in range(1, 301)]
+    log.hear(0, steps)
+    assert log.story(1)[1].spans[0] == (), "the cell has just begun, and its first calls are not kept"
+    log.end({0: Done(1, 400.0, began=began, steps=steps, dropped=dropped)})
+    assert log.story(1)[1].spans[0] == (Span("compute", float(dropped), 400.0),)
+
+
 SAYS: dict[str, Callable[[int, int, int, float], list[CallRecord]]] = {
     "collectives": lambda _, size, seq, at: [step("all_reduce", seq, at, at + 0.1, members=range(size))],
     "messages": lambda rank, size, seq, at: [

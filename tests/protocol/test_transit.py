@@ -14,7 +14,7 @@ from msgspec import structs
 from nbcomm.protocol import CallRecord, CollectiveState, Done, FromRank, MessageCount, PendingCall, StatusReply
 from nbcomm.protocol.codec import decode_from_rank, encode, from_frames, to_frames
 from nbcomm.protocol.rank_lists import written
-from nbcomm.protocol.transit import OwnPart, SharedPart, Steps, together
+from nbcomm.protocol.transit import OwnPart, SharedPart, Steps, apart, together
 
 from ..growth import lines_run
 
@@ -83,6 +83,31 @@ def test_each_rank_gets_its_own_calls_from_a_frame_that_it_shares(what: str) -> 
         for done in CELLS[what]:
             assert from_frames(shared, [to_frames(done)[1], b"raw"]) == (done, [b"raw"])
     assert encode(shared) == to_frames(CELLS[what][0])[0], "it is as it was"
+
+
+def test_each_different_call_is_there_once_without_what_is_one_ranks_own() -> None:
+    steps = [call(1, 5.0), call(2, 6.0, "barrier", nbytes=0, line=""), call(3, 7.0)]
+    doing, shared, own = apart(None, steps)
+    bare = [CallRecord(name, "collective", "0", "0", 0, 0, 0.0, 0.0) for name in ("all_reduce", "barrier")]
+    assert doing is None
+    assert shared == SharedPart(["0-63"], bare, [0, 1, 0], [1, 2, 3], [1, 2, 3])
+    assert own is not None
+    assert (own.nbytes, own.line, own.lines) == ([16, 0, 16], [0, 1, 0], ["line 2: all_reduce(x)", ""])
+    assert [len(times) for times in (own.began, own.ended, own.asked)] == [24, 24, 24]
+
+
+def test_times_that_are_all_0_are_not_sent() -> None:
+    steps = [structs.replace(call(seq, 5.0), asked=0.0, ended=2.0 * (seq == 2)) for seq in (1, 2)]
+    own = apart(None, steps)[2]
+    assert own is not None
+    assert [len(times) for times in (own.began, own.ended, own.asked)] == [16, 16, 0]
+
+
+@pytest.mark.parametrize("values", [{"how": {"op": "sum"}}, {"before": ["1"]}, {"after": ["2"]}])
+def test_a_call_with_values_is_told_from_all_others(values: dict[str, Any]) -> None:
+    shared = apart(None, [call(1, 5.0), call(2, 6.0, **values), call(3, 7.0, **values), call(4, 8.0)])[1]
+    assert shared is not None
+    assert shared.which == [0, 1, 2, 0]
 
 
 # ── members ─────────────────────────────────────────────────────────────────────────────────────────
@@ -221,7 +246,7 @@ def test_another_ranks_part_is_refused(others: list[bytes]) -> None:
 
 @pytest.mark.parametrize("ranks", ["0", "-1", "0-3", ""])
 def test_a_group_that_is_not_described_is_refused(ranks: str) -> None:
-    with pytest.raises(msgspec.DecodeError, match="does not describe"):
+    with pytest.raises(msgspec.DecodeError, match=r"^A message names a group that it does not describe: "):
         together(CollectiveState(waits=[waiting(ranks)]), SharedPart(), None)
     done = structs.replace(Done(5), doing=CollectiveState(beside=[waiting(ranks)]), shared=SharedPart())
     with pytest.raises(msgspec.DecodeError):
@@ -236,5 +261,5 @@ def test_columns_of_different_length_are_refused(more: str) -> None:
         shared = structs.replace(shared, **{more: [1, 2]})
     else:
         own = structs.replace(own, **{more: [0, 0] if more in {"nbytes", "line"} else bytes(16)})
-    with pytest.raises(msgspec.DecodeError, match="different calls"):
+    with pytest.raises(msgspec.DecodeError, match=r"^The two parts of a message are of different calls\.$"):
         together(None, shared, own)

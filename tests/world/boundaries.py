@@ -90,7 +90,7 @@ TABLE = (
     Boundary(
         "",
         "rank",
-        "nbcomm.rank.collectives.journal:Journal.steps",
+        "nbcomm.rank.collectives.journal:Journal.dropped",
         CELL,
         how="None",
         thread="main",
@@ -514,7 +514,7 @@ HUGE = (
     Huge(
         "the line of a collective, in 600 of them",
         f"get_ipython().run_cell_magic('distributed', '', \"for _ in range(600): {_LONG}; all_reduce(rank)\")\n"
-        "assert max(len(each.line) for each in session._executor.collective_log.matched_calls()) < 400",
+        "assert max(len(each.line) for each in session._executor.collective_log.story(2)[0].rungs) < 400",
         "the end of the line, in the panel, pictures and traces",
     ),
     Huge(

@@ -137,7 +137,7 @@ class Notebook:
         self.roster = Roster(lambda rank, lines: "")
         for rank in range(size):
             self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0", attached=True))
-        self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0)
+        self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0, cores=4)
         self.dispatcher = Dispatcher(told, self.roster)
         executor = CellExecutor(self.dispatcher, told, lambda: size, told, told.settle, told.hurry)
         self.request = self.dispatcher.expect(range(size))
