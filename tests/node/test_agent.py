@@ -358,6 +358,7 @@ def test_a_report_waits_for_nobody_and_comes_behind_what_was_said_before(patient
     assert first.hear()
     assert second.hear()
     first.say(Done(1))
+    patient.status(first.wire)  # what it said before has been read
     patient.notebook.link.order(ReadLog(5, 0, 1))
     assert patient.notebook.said()[:2] == (0, Done(1))
     assert patient.notebook.next() == LogTail(5, "(nothing)")
