@@ -285,10 +285,16 @@ class RankStream:
         self.settled = max(self.settled, header.settled)
         self.out.hear(header.heard, self.settled)
 
-    def header(self, sent: Sent | None = None) -> Header:
-        """Return the header of a message that is sent now: one that was taken, or by default one without a number."""
-        number, after = (sent.number, sent.after) if sent is not None else (0, self.out.newest)
-        return Header(self.epoch, self._life, number, after, self._into.heard)
+    def header(self, sent: Sent | None = None, behind: int | None = None) -> Header:
+        """Return the header of a message that is sent now.
+
+        Args:
+            sent: one that was taken; by default, the message has no number.
+            behind: the number of the message behind which that comes; by default the newest, passed on or not.
+        """
+        if sent is not None:
+            return Header(self.epoch, self._life, sent.number, sent.after, self._into.heard)
+        return Header(self.epoch, self._life, 0, self.out.newest if behind is None else behind, self._into.heard)
 
 
 class NotebookStream:

@@ -13,7 +13,6 @@ import secrets
 import socket
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, get_args
@@ -27,7 +26,6 @@ from ..protocol import (
     CommToRank,
     Done,
     FromRank,
-    Greet,
     Hello,
     InputReply,
     Interrupt,
@@ -42,9 +40,8 @@ from ..protocol import (
     ToRank,
 )
 from ..protocol.codec import decode_header, decode_to_rank, encode, to_frames
-from ..protocol.framing import ANSWER, OTHER
 from ..protocol.losses import begins_with, bytes_lost, request_lost
-from ..protocol.streams import Frames, Header, Outgoing, RankStream
+from ..protocol.streams import Frames, Header, Outgoing
 from ..threads import keep
 from ..world_dir import WorldDir
 from .agent_end import AgentEnd
@@ -57,6 +54,7 @@ from .cells.runner import CellRunner, handle_interrupts
 from .cells.stdin import InputPrompter
 from .groups.environment import device_memory
 from .groups.world import World
+from .letters import Letters
 from .main_loop import CALLBACK, MainLoop, MainThreadState, Parts
 from .output import progress_bars
 from .output.capture import Capture, follow_threads, route_displays
@@ -100,9 +98,8 @@ class RankLink:
         self.world = World(self._send, self._scope)
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
         self._main_thread = MainThreadState()
-        self._stream = RankStream(secrets.randbits(62) + 1, Outgoing(_MOST, _gap, _MOST_UNHEARD))
-        self._words: deque[FromRank] = deque()  # messages without a number
-        self._greeted = False  # on this connection
+        out = Outgoing(_MOST, _gap, _MOST_UNHEARD)
+        self._letters = Letters(secrets.randbits(62) + 1, out, self._hello, self._meet)
         self._cell: tuple[int, str] = (0, "")
         self._faults = Faults(lambda: home.add_to_log(rank, trace()))
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
@@ -155,19 +152,15 @@ class RankLink:
         main_loop = MainLoop(shell, runner, comms, parts, self._main_thread)
         main_loop.begin(loop)
         self._main_loop = main_loop  # from now on the link's thread hands requests over to it
-        self._tell(self._hello(asks=False))
+        self._letters.tell(self._hello(asks=False))
+        self._rouse()
 
     # ── sending, from either thread ─────────────────────────────────────────────────────────────────
 
     def _send(self, message: FromRank, buffers: Sequence[Any] = (), run: int = 0) -> None:
         """Send a message exactly once; a later notebook needs it, too, if it is about a cell."""
         answers, output = isinstance(message, Done), isinstance(message, Output)
-        self._stream.out.add(to_frames(message, buffers), run, output=output, asks=answers)
-        self._rouse()
-
-    def _tell(self, message: Hello | StatusReply) -> None:
-        """Send a message that may be lost."""
-        self._words.append(message)
+        self._letters.say(to_frames(message, buffers), run, output=output, asks=answers)
         self._rouse()
 
     def _begin_cell(self, run: int, ranks: str) -> None:
@@ -214,8 +207,7 @@ class RankLink:
             busy = self._main_thread.running is not None
             end.wait(_FLUSH_BUSY if busy else _FLUSH_IDLE)
             if end.connect():
-                self._greeted = False
-                self._tell(self._hello())
+                self._letters.connect()
             if end.connected:
                 alone_since = time.monotonic()
                 for _, frames in end.receive():
@@ -232,20 +224,8 @@ class RankLink:
             if not self._sending.locked():  # otherwise the main thread is sending: it will send everything
                 with self._faults.beside("output could not be sent"):
                     self._send_output()
-            self._pass_on(end)
-
-    def _pass_on(self, end: AgentEnd) -> None:
-        """Give the agent what is to be sent."""
-        greeted = self._greeted and end.connected
-        self._stream.out.live = greeted
-        if greeted:
-            for sent in self._stream.out.take():
-                end.send([encode(self._stream.header(sent)), *sent.frames], ANSWER if sent.asks else OTHER)
-        while self._words:
-            message = self._words.popleft()
-            if end.connected:
-                kind = ANSWER if isinstance(message, StatusReply) else OTHER
-                end.send([encode(self._stream.header()), encode(message)], kind)
+            for letter in self._letters.leaving(connected=end.connected):
+                end.send([encode(letter.header), *letter.frames], letter.kind)
 
     def _hear(self, frames: Sequence[Any]) -> None:
         """Take a message, if it is the next one in the stream."""
@@ -261,19 +241,7 @@ class RankLink:
                 lost = len(frames[1])
         if header is None:
             return
-        is_new, lacked = self._stream.is_new(header), self._stream.lacking
-        if is_new:
-            self._meet()
-        if isinstance(message, Greet):
-            self._greeted = self._stream.greet(header) or self._greeted
-            if message.asks or not self._greeted:
-                self._tell(self._hello(asks=not self._greeted))
-            return
-        accepted = self._stream.accepts(header)
-        if is_new:
-            self._tell(self._hello())
-        elif self._stream.lacking and not (lacked and header.number):
-            self._tell(self._hello(asks=False))
+        accepted = self._letters.hear(header, message)
         if accepted and message is not None:
             self._take(message, frames[2:])
         elif accepted and lost:
@@ -281,7 +249,6 @@ class RankLink:
 
     def _meet(self) -> None:
         """Tell a notebook that is new here what only the one before it knew."""
-        self._greeted = False
         if self._main_loop is not None:
             self._main_loop.tell_again()
         for asking in self._asker.open() if self._asker is not None else ():
@@ -327,7 +294,7 @@ class RankLink:
             self._waiting.append((message, frames))
 
     def _hear_probe(self, message: StatusRequest) -> None:
-        self._tell(self._snapshot(message.question))
+        self._letters.tell(self._snapshot(message.question))
 
     def _hear_question(self, message: IntrospectRequest) -> None:
         if self._assistant is not None:
@@ -380,7 +347,7 @@ class RankLink:
         import torch
 
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        run, ranks = self._cell if self._cell[0] > self._stream.settled else (0, "")
+        run, ranks = self._cell if self._cell[0] > self._letters.settled else (0, "")
         attached = self._main_loop is not None
         return Hello(
             self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__), attached, run, ranks, asks

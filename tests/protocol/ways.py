@@ -154,7 +154,7 @@ class Watched(Outgoing):
 
 
 class Process:
-    """It uses its stream as `rank.link` does, and notes what it says, and hears of each notebook, by epoch.
+    """It uses its stream as `rank.letters` does, and notes what it says, and hears of each notebook, by epoch.
 
     Attributes:
         dropped: what was dropped for lack of room.
@@ -217,7 +217,7 @@ class Process:
     def hear(self, letter: Letter) -> None:
         header, stream = letter.header, self.stream
         assert header is not None
-        past = [n for n, run in enumerate(self._said, 1) if run > stream.settled or (run and n > self._noted)]
+        past = self._past_runs()
         is_new = stream.is_new(header)
         lacked = stream.lacking
         if is_new:
@@ -235,7 +235,15 @@ class Process:
                 self._words.append("hello")
             if accepted:
                 self._take(letter, header)
-        if (header.epoch, header.life) == (stream.epoch, self.life):
+        self._note(header)
+
+    def _past_runs(self) -> list[int]:
+        """Return what a notebook that comes now must hear of what was said before."""
+        settled = self.stream.settled
+        return [n for n, run in enumerate(self._said, 1) if run > settled or (run and n > self._noted)]
+
+    def _note(self, header: Header) -> None:
+        if (header.epoch, header.life) == (self.stream.epoch, self.life):
             self._noted = max(self._noted, header.heard)
 
     def _take(self, letter: Letter, header: Header) -> None:
@@ -252,8 +260,13 @@ SOME = st.sets(st.sampled_from(RANKS), min_size=1)
 
 
 class Ways(RuleBasedStateMachine):
-    """A notebook, three ranks and an agent that loses, repeats and delays; all of them may be replaced at any time."""
+    """A notebook, three ranks and an agent that loses, repeats and delays; all of them may be replaced at any time.
 
+    Attributes:
+        breaks: whether they are replaced, and connections break; else single letters are lost or come again.
+    """
+
+    breaks: ClassVar[bool] = True
     notebook_type: ClassVar[type[Notebook]] = Notebook
     process_type: ClassVar[type[Process]] = Process
 
@@ -414,6 +427,7 @@ class Ways(RuleBasedStateMachine):
                 # What a process says comes behind its start, and its last words before its end, whatever the way.
                 self._notebook.hear(letter)
 
+    @precondition(lambda self: self.breaks)
     @rule(ranks=SOME, link=st.booleans())
     def connections_break(self, ranks: set[int], *, link: bool) -> None:
         if link:
@@ -433,10 +447,12 @@ class Ways(RuleBasedStateMachine):
         for _ in up:  # while it is not connected, the rank forgets what may be lost
             list(self._ranks[rank].turn(connected=False))
 
+    @precondition(lambda self: self.breaks)
     @rule()
     def agent_dies(self) -> None:
         self.connections_break(set(RANKS), link=True)
 
+    @precondition(lambda self: self.breaks)
     @rule(ranks=SOME, replaced=st.booleans())
     def ranks_die(self, ranks: set[int], *, replaced: bool) -> None:
         for rank in sorted(ranks):
@@ -449,6 +465,7 @@ class Ways(RuleBasedStateMachine):
                 if replaced:
                     self._start(rank)
 
+    @precondition(lambda self: self.breaks)
     @rule()
     def another_notebook_comes(self) -> None:
         self._break_link()
@@ -477,10 +494,18 @@ class Ways(RuleBasedStateMachine):
         self._all_is_heard()
         self._all_is_forgotten()
 
+    @precondition(lambda self: self.breaks)
     @rule()
     def nothing_breaks_after_the_agent(self) -> None:
         """After a break, no question is needed."""
         self.agent_dies()
+        self._come_to_rest()
+        self._all_is_heard()
+
+    @precondition(lambda self: self.breaks)
+    @rule()
+    def nothing_breaks_after_the_link(self) -> None:
+        self._break_link()
         self._come_to_rest()
         self._all_is_heard()
 

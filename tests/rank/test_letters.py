@@ -1,0 +1,386 @@
+"""A rank's letters: each rule by itself, and with the notebook's real link on a way that breaks."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import pytest
+import zmq
+from hypothesis import settings
+from hypothesis.stateful import invariant
+
+from nbcomm.launch import link as link_module
+from nbcomm.launch.link import Link
+from nbcomm.protocol import Done, FromRank, Greet, Hello, Output, Pull, StatusReply, StatusRequest, Text, ToRank
+from nbcomm.protocol.codec import decode_from_rank, decode_header, decode_to_rank, encode, to_frames
+from nbcomm.protocol.framing import ANSWER, OTHER
+from nbcomm.protocol.parcels import NODE, pack, unpack
+from nbcomm.protocol.parcels import Letter as ParcelLetter
+from nbcomm.protocol.streams import Header, NotebookStream, Outgoing
+from nbcomm.rank.letters import Letters
+
+from ..protocol.ways import RANKS, Letter, Notebook, Process, Ways, gap
+
+EPOCH, LIFE = 1000, 77
+
+
+class Rank:
+    """A rank's letters, with a clock that the test sets, and the other end of the stream."""
+
+    def __init__(self, out: Outgoing | None = None) -> None:
+        self.now = 0.0
+        self.met = 0
+        self.out = out or Outgoing()
+        self.letters = Letters(LIFE, self.out, self._hello, self._meet, lambda: self.now)
+        self.notebook = NotebookStream(EPOCH)
+
+    def _hello(self, *, asks: bool) -> Hello:
+        return Hello(0, 1, "host", 0, "2.13.0", asks=asks)
+
+    def _meet(self) -> None:
+        self.met += 1
+
+    def say(self, number: int, run: int = 1, *, output: bool = False) -> None:
+        self.letters.say(to_frames(Done(number)), run, output=output, asks=not output)
+
+    def leaving(self, *, connected: bool = True) -> list[tuple[int, FromRank]]:
+        """What is sent now: the number of each, and the message."""
+        left = list(self.letters.leaving(connected=connected))
+        return [(letter.header.number, decode_from_rank(letter.frames[0])) for letter in left]
+
+    def greet(self, *, asks: bool = False) -> bool:
+        return self.letters.hear(self.notebook.header(), Greet(asks))
+
+    def meet(self) -> None:
+        """Connect, and be greeted by the notebook."""
+        self.letters.connect()
+        (hello,) = self.letters.leaving(connected=True)
+        assert self.notebook.meet(hello.header)
+        self.greet()
+
+
+def test_nothing_is_sent_before_a_greeting_but_words() -> None:
+    rank = Rank()
+    rank.say(1)
+    rank.letters.connect()
+    ((number, hello),) = rank.leaving()
+    assert (number, hello) == (0, rank._hello(asks=True))
+    assert rank.notebook.meet(Header(0, LIFE, 0, 0, 0))
+    assert not rank.greet()
+    assert rank.leaving() == [(1, Done(1))]
+    assert rank.leaving() == []
+
+
+def test_each_connection_begins_with_a_greeting() -> None:
+    rank = Rank()
+    rank.meet()
+    rank.say(1)
+    assert rank.leaving() == [(1, Done(1))]
+    rank.letters.connect()
+    assert rank.leaving() == [(0, rank._hello(asks=True))]
+    rank.greet()
+    assert rank.leaving() == [(1, Done(1))], "nobody has said that it was heard"
+
+
+def test_without_a_connection_words_are_lost_and_the_rest_waits() -> None:
+    rank = Rank()
+    rank.meet()
+    rank.say(1)
+    rank.letters.tell(rank._hello(asks=False))
+    assert rank.leaving(connected=False) == []
+    assert rank.leaving() == [(1, Done(1))]
+
+
+def test_one_that_asks_gets_a_hello_and_so_does_one_that_does_not_know_this_process() -> None:
+    rank = Rank()
+    rank.meet()
+    assert rank.leaving() == []
+    rank.greet(asks=True)
+    assert rank.leaving() == [(0, rank._hello(asks=False))]
+    rank.letters.connect()
+    rank.leaving()
+    assert not rank.letters.hear(Header(EPOCH, 0, 0, 0, 0), Greet())
+    assert rank.leaving() == [(0, rank._hello(asks=True))]
+
+
+def test_a_new_notebook_is_met_once_and_gets_a_hello() -> None:
+    rank = Rank()
+    rank.meet()
+    assert rank.met == 1
+    rank.say(1, run=5)
+    assert rank.leaving() == [(1, Done(1))]
+    later = Header(EPOCH + 1, LIFE, 0, 0, 0)
+    for _ in range(2):
+        assert rank.letters.hear(later, StatusRequest())
+    assert rank.met == 2
+    assert rank.leaving() == [(0, rank._hello(asks=True))], "it has not greeted"
+
+
+def test_a_missing_message_is_asked_for_once() -> None:
+    rank = Rank()
+    rank.meet()
+    assert not rank.letters.hear(Header(EPOCH, LIFE, 3, 2, 0), Pull(1, []))
+    assert rank.leaving() == [(0, rank._hello(asks=False))]
+    assert not rank.letters.hear(Header(EPOCH, LIFE, 4, 3, 0), Pull(1, []))
+    assert rank.leaving() == []
+    assert not rank.letters.hear(Header(EPOCH, LIFE, 0, 4, 0), StatusRequest())
+    assert rank.leaving() == [(0, rank._hello(asks=False))]
+    assert rank.letters.hear(Header(EPOCH, LIFE, 1, 0, 0), None), "one that cannot be decoded keeps its place"
+
+
+def test_the_kind_of_a_letter_tells_the_agent_whether_it_answers() -> None:
+    rank = Rank()
+    rank.meet()
+    rank.say(1)
+    rank.letters.say(to_frames(Output(1, [Text("stdout", "x")])), 1, output=True)
+    rank.letters.tell(StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0))
+    rank.letters.tell(rank._hello(asks=False))
+    assert [letter.kind for letter in rank.letters.leaving(connected=True)] == [ANSWER, OTHER, ANSWER, OTHER]
+
+
+def test_what_is_settled_is_known() -> None:
+    rank = Rank()
+    rank.meet()
+    assert rank.letters.settled == 0
+    rank.letters.hear(rank.notebook.header(settled=7), StatusRequest())
+    assert rank.letters.settled == 7
+
+
+def test_a_word_does_not_come_behind_what_is_said_while_it_leaves() -> None:
+    """Else the notebook would ask again for a message that is just being sent, and may be a gigabyte."""
+    rank = Rank()
+    rank.meet()
+    rank.say(1)
+    rank.letters.tell(rank._hello(asks=False))
+    left = rank.letters.leaving(connected=True)
+    assert next(left).header.number == 1
+    rank.say(2)  # by another thread
+    rank.letters.tell(rank._hello(asks=False))
+    (word,) = left
+    assert (word.header.number, word.header.after) == (0, 1)
+    second, word = rank.letters.leaving(connected=True)
+    assert (second.header.number, word.header.after) == (2, 2)
+
+
+def test_before_a_greeting_a_word_shows_what_waits() -> None:
+    rank = Rank()
+    rank.letters.connect()
+    rank.say(1)
+    (word,) = rank.letters.leaving(connected=True)
+    assert word.header.after == 1
+
+
+@pytest.mark.parametrize(("away", "all_of_it"), [(4.9, True), (5.0, False)])
+def test_output_is_kept_for_a_notebook_that_is_away_for_a_moment(away: float, *, all_of_it: bool) -> None:
+    """An agent that dies is replaced: the notebook is there all the time."""
+    rank = Rank(Outgoing(10, gap))
+    rank.meet()
+    rank.leaving()
+    rank.now = away
+    rank.letters.connect()
+    rank.leaving()
+    for number in range(5):
+        rank.say(number, run=1, output=True)
+    rank.greet()
+    rank.letters.hear(rank.notebook.header(), Greet())
+    left = [letter.header.number for letter in rank.letters.leaving(connected=True)]
+    assert (left == [1, 2, 3, 4, 5]) is all_of_it
+
+
+def test_no_output_is_kept_for_a_notebook_that_never_came() -> None:
+    rank = Rank(Outgoing(10, gap))
+    assert rank.leaving() == []
+    for number in range(5):
+        rank.say(number, run=1, output=True)
+    assert len(rank.out._kept) == 2, "a gap, and the last"
+
+
+# ── with the real link, on a way that breaks ────────────────────────────────────────────────────────
+
+
+class Router:
+    """In the place of the link's socket: what it sends, and what it is to receive."""
+
+    def __init__(self) -> None:
+        self.sent: deque[Sequence[Any]] = deque()
+        self.come: deque[Sequence[Any]] = deque()
+
+    def send_multipart(self, frames: Sequence[Any], **_: Any) -> None:
+        self.sent.append(frames)
+
+    def recv_multipart(self, *_: Any, **__: Any) -> list[Any]:
+        if not self.come:
+            raise zmq.Again
+        return [
+            SimpleNamespace(bytes=frame, buffer=memoryview(frame), get=lambda _: NODE.decode())
+            for frame in self.come.popleft()
+        ]
+
+
+class QuietLink(Link):
+    """The notebook's link without its thread and its socket: the test takes each step."""
+
+    router: Router
+
+    def _bind(self, _: Any) -> Any:
+        self.router = Router()
+        return self.router
+
+
+class RealNotebook(Notebook):
+    """The notebook's real link, and notes of what it says to each process and hears of it."""
+
+    def __init__(self, epoch: int, process: Callable[[int], Process]) -> None:
+        super().__init__(epoch, process)
+        home: Any = SimpleNamespace(next_epoch=lambda: epoch, link_socket=Path("unused"))
+        with mock.patch.object(link_module, "keep"):
+            self.link = QuietLink(home, lambda _: None, lambda rank, pid: self.lives.get(rank) == pid)
+        self.link.deliver_to(self._receive)
+        self.streams = self.link._streams
+        self.link.meet(RANKS)
+        self._known: dict[int, int] = {}
+        self._questions = itertools.count(1)
+
+    def send(self, rank: int) -> None:
+        text = next(self._count)
+        self.to[rank].append(text)
+        self.link.send([rank], Pull(text, ["x"]))
+
+    def ask(self) -> None:
+        for rank in RANKS:
+            self.link.send([rank], StatusRequest(len(self.to[rank])))
+
+    @property
+    def wants_to_speak(self) -> bool:
+        return bool(self.link._words or self.link._due)
+
+    def turn(self) -> Iterator[Letter]:
+        self.link.settled = self.settled
+        self.link._send_waiting()
+        while self.link.router.sent:
+            for letter in unpack(self.link.router.sent.popleft()[1:]):
+                yield Letter(letter.rank, "real", decode_header(letter.header), letter.frames)
+
+    def hear(self, letter: Letter) -> None:
+        if letter.header is None:
+            self._hear_agent(letter.rank, letter.what, letter.text)
+        else:
+            parcel = pack([ParcelLetter(letter.rank, encode(letter.header), letter.text)])
+            self.link.router.come.append([NODE, *parcel])
+            self.link._take_arrived()
+
+    def _hear_agent(self, rank: int, what: str, life: int) -> None:
+        if what == "agent":
+            self.link.greet()
+        elif what == "started":
+            self.lives[rank] = life
+        elif self.lives.get(rank) == life:
+            del self.lives[rank]
+            self.link.lose(rank)
+            self.to[rank] = []
+            self._known.pop(rank, None)
+
+    def _receive(self, rank: int, message: FromRank, _: Sequence[Any]) -> None:
+        if isinstance(message, Hello):
+            if self._known.get(rank, message.pid) != message.pid:
+                self.to[rank] = []
+            self._known[rank] = message.pid
+            self.sent[message.pid] = self.to[rank]
+        elif isinstance(message, StatusReply):
+            self.take(self._known[rank], None, message.question)
+        else:
+            assert isinstance(message, Done)
+            self.take(self._known[rank], message.id)
+
+
+class RealProcess(Process):
+    """A rank's real letters, and notes of what they say, and hear of each notebook."""
+
+    def __init__(self, rank: int, life: int, notebook: Callable[[int], Notebook]) -> None:
+        super().__init__(rank, life, notebook)
+        self.now = 0.0
+        self.letters = Letters(life, self.out, self._hello, self._meet, self._clock)
+        self.stream = self.letters._stream
+        self._coming: tuple[Header, list[int]] | None = None
+
+    def _clock(self) -> float:
+        self.now += 1.0  # so that a notebook has gone now and then
+        return self.now
+
+    def _hello(self, *, asks: bool) -> Hello:
+        return Hello(self.rank, self.life, "host", 0, "2.13.0", asks=asks)
+
+    def _meet(self) -> None:
+        assert self._coming is not None
+        header, past = self._coming
+        self._past[header.epoch] = past, len(self._said)
+
+    def say(self, run: int) -> None:
+        self._said.append(run)
+        number = len(self._said)
+        self.letters.say(to_frames(Done(number)), run, output=number % 4 != 0)
+
+    @property
+    def wants_to_speak(self) -> bool:
+        return bool(self.letters._words or (self.letters._greeted and self.out.newest > self.out.last))
+
+    def connect(self) -> None:
+        self.letters.connect()
+
+    def turn(self, *, connected: bool) -> Iterator[Letter]:
+        for letter in self.letters.leaving(connected=connected):
+            yield Letter(self.rank, "real", letter.header, letter.frames)
+
+    def hear(self, letter: Letter) -> None:
+        header = letter.header
+        assert header is not None
+        message = decode_to_rank(letter.text[0])
+        self._coming = header, self._past_runs()
+        if self.letters.hear(header, message):
+            self._do(message, header)
+        self._note(header)
+
+    def _do(self, message: ToRank, header: Header) -> None:
+        heard, sent = self.heard.setdefault(header.epoch, []), self._notebook(header.epoch).sent.get(self.life, [])
+        if isinstance(message, StatusRequest):
+            said = len(self._said)
+            self.letters.tell(StatusReply(self.rank, self.life, "idle", 0.0, None, 1, 0, 0, question=said))
+            assert not header.life or len(heard) >= message.question
+        else:
+            assert isinstance(message, Pull)
+            heard.append(message.id)
+        assert heard == sent[: len(heard)]  # in order, once, and nothing that was not for another process
+
+
+class RealWays(Ways):
+    """The machine of the streams, with the real ends."""
+
+    notebook_type = RealNotebook
+    process_type = RealProcess
+
+    @invariant()
+    def nothing_failed(self) -> None:
+        """The link logs what fails there, and goes on."""
+        for notebook in self._notebooks.values():
+            assert isinstance(notebook, RealNotebook)
+            assert not notebook.link._faults._known
+
+
+TestRealWays = RealWays.TestCase
+TestRealWays.settings = settings(max_examples=300, stateful_step_count=50)
+
+
+class LossyWays(RealWays):
+    """Nothing breaks here, so what is lost is noticed by questions only."""
+
+    breaks = False
+
+
+TestLossyWays = LossyWays.TestCase
+TestLossyWays.settings = settings(max_examples=100, stateful_step_count=50)
