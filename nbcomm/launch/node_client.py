@@ -333,6 +333,13 @@ class NodeClient:
             why = answer.why if isinstance(answer, Failed) else f"no answer within {_ANSWER:g} s"
             raise StateError(f"The node could not serve the ranks' store: {why}. Type %distributed heal to mend it.")
 
+    def serve_store_again(self, path: str) -> None:
+        """Let another agent serve a store where the last one did; do not wait for it. Any thread may call this."""
+        with self._changed:
+            under_way = any(isinstance(order, ServeStore) for order in self._open.values())
+        if not under_way and self.store != path:
+            self._order(ServeStore(next(self._numbers), path))
+
     def set_lease(self, seconds: float) -> None:
         """Set how long the world lives without a notebook."""
         self._lease = seconds

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import pytest
 
@@ -69,7 +70,6 @@ def test_each_line_is_shown_once(world: Notebook, home: WorldDir) -> None:
 
 
 def test_each_request_is_done_once(world: Notebook, home: WorldDir) -> None:
-    # Only cells that form no groups: those are formed again after each agent, whose store they meet in.
     with _dying(home, 0.3) as ended:
         number, until = 0, time.monotonic() + 40
         while len(ended) < 3 and time.monotonic() < until:
@@ -112,3 +112,68 @@ def test_an_agent_that_is_stopped_is_replaced(world: Notebook, home: WorldDir) -
     assert len(ended) > 1
     assert cell.lines == [f"[0-3] line {number}" for number in range(400)]
     assert world.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+# ── its store ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def _generation(world: Notebook) -> int:
+    return int(world.run("print(session._generations.number)").text)
+
+
+def _replace(world: Notebook, home: WorldDir) -> None:
+    """Kill the agent, and wait until another one serves."""
+    earlier = listener_at(home.agent_socket)
+    os.kill(earlier, signal.SIGKILL)
+    world.until(lambda: listener_at(home.agent_socket) not in {0, earlier}, 20, "no other agent comes")
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_a_cell_that_runs_makes_a_group_after_it(
+    world: Notebook, home: WorldDir, tmp_path: Path, at_once: bool
+) -> None:
+    before, gate = _generation(world), tmp_path / "gate"
+    cell = world.submit(
+        f"""\
+%%distributed
+import os, time
+print("on", flush=True)
+while not os.path.exists({os.fspath(gate)!r}): time.sleep(0.001)
+made = new_group([0, 1])
+(all_reduce(1, group=made) if rank < 2 else 2, all_reduce(1))"""
+    )
+    world.until(lambda: "[0-3] on" in cell.text, 20, "it did not begin", cell)
+    if at_once:  # there is no store yet
+        os.kill(listener_at(home.agent_socket), signal.SIGKILL)
+    else:
+        _replace(world, home)
+    gate.touch()
+    world.finish(cell, 30)
+    assert cell.lines == ["[0-3] on", "[0-3] (2, 4)"], cell.error_text
+    assert world.run("%%distributed\nall_reduce(1, group=made) if rank < 2 else 2").text == "[0-3] 2\n"
+    assert _generation(world) == before, "nothing was to be formed again"
+
+
+SHARDED = """\
+%%distributed
+from torch.distributed.fsdp import fully_shard
+torch.manual_seed(0)
+sharded = torch.nn.Linear(8, 8)
+fully_shard(sharded)
+def accumulate(last):
+    sharded.set_requires_gradient_sync(last)
+    sharded(torch.full((2, 8), rank + 1.0)).sum().backward()
+accumulate(False)
+"""
+"""A module with gradients that no rank has sent yet."""
+
+TOTAL = "%%distributed\naccumulate(True)\nfloat(sum(one.grad.full_tensor().sum() for one in sharded.parameters()))"
+
+
+def test_gradients_that_are_not_reduced_yet_are_kept(world: Notebook, home: WorldDir) -> None:
+    world.run(SHARDED)
+    expected = world.run(TOTAL).text
+    world.run(SHARDED)
+    _replace(world, home)
+    assert world.run(TOTAL).text == expected
+    assert expected != "[0-3] 0.0\n"

@@ -85,6 +85,59 @@ def test_a_rank_that_is_killed_while_it_starts_is_named_and_the_next_start_works
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
 
 
+MEETS = (
+    "nbcomm.rank.groups.world",
+    """
+import os, signal
+from pathlib import Path
+
+def lie(module):
+    from nbcomm.node.peers import listener_at
+    from nbcomm.world_dir import WorldDir
+    join, meet = module.World._join, module.World._meet_board
+
+    def strike():
+        try:
+            os.unlink(os.environ["STRIKES"])
+        except FileNotFoundError:
+            return
+        os.kill(listener_at(WorldDir(os.environ["NBCOMM_HOME"]).agent_socket), signal.SIGKILL)
+
+    def joining(self, order):
+        if self.rank == 1 and os.environ["MOMENT"] == "before":
+            strike()
+        join(self, order)
+
+    def meeting(self, order):
+        if self.rank == 1 and os.environ["MOMENT"] == "behind":
+            strike()
+        meet(self, order)
+
+    module.World._join, module.World._meet_board = joining, meeting
+""",
+)
+"""The agent is killed once, when rank 1 is about to meet the others, or has just met them."""
+
+
+@pytest.mark.parametrize("moment", ["before", "behind"])
+def test_a_world_whose_agent_is_killed_while_it_forms_its_first_groups_has_nbcomms_own(
+    open_notebook: Open, tmp_path: Path, moment: str
+) -> None:
+    strikes = tmp_path / "strikes"
+    strikes.touch()
+    lie = lies.told(tmp_path / "lies", MEETS)
+    notebook = open_notebook(**lie, STRIKES=os.fspath(strikes), MOMENT=moment)
+    start = notebook.run("%distributed start -n 3")
+    assert not strikes.exists()
+    assert "torch's own" not in start.text + notebook.run("%distributed").text
+    notebook.run("%%distributed\npair = new_group([0, 1])")
+    assert notebook.run("%%distributed\n(all_reduce(1), all_reduce(1, group=pair) if rank < 2 else 2)").text == (
+        "[0-2] (3, 2)\n"
+    )
+    notebook.interrupted("%%distributed\nimport time\nprint('on')\nbarrier() if rank else time.sleep(60)")
+    assert notebook.run("%%distributed\nall_reduce(1, group=pair) if rank < 2 else 2").text == "[0-2] 2\n"
+
+
 def _engine(notebook: Notebook, rank: int) -> int:
     """The process of a rank, as soon as it is there: the one that writes its log, and what it captures after that."""
     deadline = time.monotonic() + 30

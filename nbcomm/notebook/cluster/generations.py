@@ -6,15 +6,18 @@ that cell uses groups that did not exist before. Variables, and objects that hol
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from ... import rank_spec as rank_specs
-from ...errors import Interrupted, StateError
+from ...errors import Interrupted, StartError, StateError
 from ...protocol import (
     Abort,
     CollectiveState,
@@ -82,6 +85,10 @@ class Generations:
         """The world is left: no groups are formed any more."""
         self._aborted: tuple[int, int] | None = None
         self._aborted_at = 0.0
+        self._forming = False
+        self._lost = False
+        """The store was lost since the last cell began: the making of a group may have failed on some ranks only."""
+        self._storing = threading.Lock()  # the link's thread looks for the store
         self._home = home
         self._roster = roster
         self._node = node
@@ -100,13 +107,48 @@ class Generations:
         self.stale |= not plain and any(snapshot.state in {"failed", "interrupted"} for snapshot in snapshots)
         self.look_for_store()  # the agent that served it may have ended meanwhile
 
-    def order(self) -> PendingRequest:
-        """Tell every living rank to form the next generation; return the request, unanswered.
+    def form(self, wait: Callable[[PendingRequest], None]) -> None:
+        """Let every living rank form the next generation; again, if the agent that serves their store ends meanwhile.
+
+        Args:
+            wait: waits until all ranks have answered, or the store is `lost`. If a rank has failed, or not answered, it
+                ends the request there, and raises a `StateError` or a `StartError`.
 
         Raises:
             StateError: the node does not serve their store.
         """
-        self.number += 1
+        for last in [False] * _TRIES + [True]:
+            with self._ordered() as request:
+                try:
+                    wait(request)
+                except (StateError, StartError):
+                    self._node.wait_for_ends(_END)
+                    if last or not self.lost:
+                        raise
+                else:
+                    break
+        self.stale = False
+        self.newcomers.clear()
+        self._home.store_socket(self.number - 1).unlink(missing_ok=True)
+        self.look_for_store()
+
+    @contextmanager
+    def _ordered(self) -> Iterator[PendingRequest]:
+        with self._storing:
+            self._forming = True
+            self.number += 1
+        try:
+            yield self.order()
+        finally:
+            self._forming = False
+
+    @property
+    def lost(self) -> bool:
+        """Whether the store of the present generation is lost, with the agent that served it."""
+        return self._node.store != str(self._home.store_socket(self.number))
+
+    def order(self) -> PendingRequest:
+        """Tell every living rank to form the present generation; return the request, unanswered."""
         roster = self._roster
         self._node.serve_store(str(self._home.store_socket(self.number)))
         living = [place for place in roster.places if place.rank not in roster.dead]
@@ -133,17 +175,16 @@ class Generations:
             plain=self.plain,
         )
 
-    def formed(self) -> None:
-        """Note that all ranks have formed the groups."""
-        self.stale = False
-        self.look_for_store()
-
     def look_for_store(self) -> None:
-        """See whether the node has another agent: the store of the present generation is gone with the last one."""
-        self.stale |= self.number > 0 and not self._is_stored()
+        """If the node has another agent, let it serve a new, empty store where the last one did; any thread may call.
 
-    def _is_stored(self) -> bool:
-        return self._node.store == str(self._home.store_socket(self.number))
+        Groups that are formed miss nothing there, and ranks connect to it before they form another one. Where they form
+        groups now, some may have met in the last one: then all begin again, see `form`.
+        """
+        with self._storing:
+            if self.number > 0 and not self._forming and self.lost:
+                self._lost = True
+                self._node.serve_store_again(str(self._home.store_socket(self.number)))
 
     def abort(self, request: PendingRequest, error: str, text: str) -> None:
         """End the current generation: every rank that has not answered the request fails with this error."""
@@ -166,7 +207,7 @@ class Generations:
             self.stale = True
         elif any(done.failure for done in answers.values()):
             # If all ranks succeeded, what one rank has issued ahead may be meant for the next cell.
-            self.stale |= left_over(self._roster.doings(self.number))
+            self.stale |= self._lost or left_over(self._roster.doings(self.number))
 
     @property
     def due(self) -> bool:
@@ -174,7 +215,7 @@ class Generations:
         return not self.over and (self.stale or bool(self.newcomers))
 
     def renew(self, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Re-form all groups, on every living rank. The caller must hold interrupts back until they are formed.
+        """Re-form all groups on every living rank, if that is due. The caller must hold interrupts back meanwhile.
 
         Args:
             given_up: whether the caller no longer waits.
@@ -183,23 +224,18 @@ class Generations:
             Interrupted: it was given up; the groups stay stale.
             StateError: a rank could not form them; they stay stale.
         """
-        for last in [False] * _TRIES + [True]:
-            if not self.due or not self._roster.living:
-                return
+        self._lost = False
+        if self.due and self._roster.living:
             self.stale = True
-            request = self.order()
-            try:
-                self._await(request, given_up)
-            except StateError:
-                self._node.wait_for_ends(_END)
-                if last or self._is_stored():
-                    raise  # else the ranks have lost the store in which they met, with the agent that served it
+            self.form(partial(self._await, given_up=given_up))
+        else:
+            self.look_for_store()
 
     def _await(self, request: PendingRequest, given_up: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE
-        while not (request.wait(_TICK) or request.failures() or self.over or time.monotonic() > deadline):
+        while not (request.wait(_TICK) or request.failures() or self.over or self.lost or time.monotonic() > deadline):
             if given_up():
-                self._end(request, "An interrupt ended the forming of the process groups.")
+                self.end(request, "An interrupt ended the forming of the process groups.")
                 raise Interrupted("the process groups were not re-formed; the next cell tries again.")
         failures = request.failures()
         if failures or request.waiting_for():
@@ -207,8 +243,10 @@ class Generations:
             waiting = request.waiting_for()
             # The ranks that answer status requests only wait for the others.
             late = sorted(failures) or self._roster.silent_for(waiting, _SILENCE) or waiting
-            self._end(request, f"{rank_specs.capital(rank_specs.named(late))} could not re-form the process groups.")
-            silence = f"no answer within {_PATIENCE:g} s"
+            self.end(request, f"{rank_specs.capital(rank_specs.named(late))} could not re-form the process groups.")
+            silence = (
+                "the agent that serves their store has ended" if self.lost else f"no answer within {_PATIENCE:g} s"
+            )
             reasons = [failures[rank].message.rstrip(".") if rank in failures else silence for rank in late]
             alike = rank_specs.together(late, reasons)
             said = "; ".join(f"{rank_specs.named(who)}: {reason}" for reason, who in alike.items())
@@ -216,13 +254,10 @@ class Generations:
                 f"The process groups could not be re-formed: {said}. The ranks keep their variables; "
                 "the next cell tries again, and %distributed restart starts a new world."
             )
-        self.formed()
-        self.newcomers.clear()
-        self._home.store_socket(self.number - 1).unlink(missing_ok=True)
 
-    def _end(self, request: PendingRequest, why: str) -> None:
+    def end(self, request: PendingRequest, why: str, error: str = "HangError") -> None:
         """End a forming, and give the ranks time to notice, or they would be busy when the next cell comes."""
-        self.abort(request, "HangError", why)
+        self.abort(request, error, why)
         deadline = time.monotonic() + _END
         while not (request.wait(_TICK) or self.over) and time.monotonic() < deadline:
             pass

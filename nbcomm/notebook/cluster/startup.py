@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
@@ -18,6 +19,7 @@ from .roster import Roster
 from .wishes import Progress, Wishes
 
 if TYPE_CHECKING:
+    from .pending import PendingRequest
     from .processes import Processes
 
 PLAIN_GROUPS = "NBCOMM_PLAIN_GROUPS"
@@ -30,6 +32,18 @@ TORCHS_OWN_GROUPS = (
 """The notice of a world without nbcomm's process groups."""
 
 _TICK = 0.1
+
+
+class _CannotFormError(StartError):
+    """Ranks could not join a generation.
+
+    Args:
+        failures: the first ones, by rank.
+    """
+
+    def __init__(self, failures: dict[int, Failure]) -> None:
+        super().__init__(f"{rank_specs.capital(rank_specs.named(list(failures)))} could not join the process group.")
+        self.failures = failures
 
 
 class Startup:
@@ -104,20 +118,27 @@ class Startup:
             failed = self._form(generations)
         for rank, failure in failed.items():
             raise StartError(f"Rank {rank} could not join the process group:\n{failure.traceback}")
-        generations.formed()
         if generations.plain:
             self._notice(f"{TORCHS_OWN_GROUPS} The reason: {generations.plain.rstrip('.')}.")
         self._notice(untested(self._roster.hellos[0].torch))
 
     def _form(self, generations: Generations) -> dict[int, Failure]:
         """Make all ranks join a generation; return the first failures, once no request is under way."""
-        request = generations.order()
+        try:
+            generations.form(partial(self._await_forming, generations))
+        except _CannotFormError as error:
+            return error.failures
+        return {}
+
+    def _await_forming(self, generations: Generations, request: PendingRequest) -> None:
         failed: dict[int, Failure] = {}
         while not request.wait(_TICK):
             refuse_dead(self._roster, range(self._n))
             failed = failed or request.failures()
-            if failed:  # the others wait for those
-                generations.abort(request, "CollectiveError", "Another rank could not form its process groups.")
+            if failed and not request.aborted:  # the others wait for those
+                generations.end(request, "Another rank could not form its process groups.", "CollectiveError")
+            elif generations.lost and not request.aborted:  # some may have met there, and others may not
+                generations.end(request, "The store in which the ranks meet is lost.", "CollectiveError")
             if time.monotonic() > self._deadline:
                 late = request.waiting_for()
                 raise StartError(
@@ -126,7 +147,12 @@ class Startup:
                     f"ends:\n{self._roster.log(late[0])}"
                 )
         refuse_dead(self._roster, range(self._n))
-        return failed or request.failures()
+        failures = request.failures()
+        generations.newcomers = set(failures)  # the others have joined
+        if failures:
+            raise _CannotFormError(failed or failures)
+        if request.aborted:  # the word of its end may have come to a rank behind its answer
+            raise StartError("The process group did not form: the agent that serves the ranks' store has ended.")
 
     def _notice(self, sentence: str) -> None:
         self.notice = f"{self.notice} {sentence}".strip()

@@ -2,6 +2,11 @@
 
 Each rank is a client. It opens a connection per simultaneous call, because torch calls a store from several threads at
 once and a ``wait`` may last long.
+
+If the agent ends, the next one serves an empty store in the same place. Groups that are formed miss nothing there. But
+ranks that meet must all meet in one store: one that wrote to the last store and reads from the next one would wait for
+ever. So a client keeps to the process that it has found, and fails if another one serves there, until it is told that
+something new begins (`UnixStore.settle`). Those that began before fail, which ends the wait of those that began later.
 """
 
 from __future__ import annotations
@@ -17,10 +22,14 @@ from typing import Any
 
 import torch.distributed as dist
 
+from ...node.peers import pid_of
 from ...node.store import receive, send
 
 _RETRY = 0.002
 """Seconds between two tries to reach a server that is not up yet."""
+
+_REPLACED = 30.0
+"""Seconds in which a server that has ended is replaced: if the fork server has ended too, the notebook starts one."""
 
 
 class _Connections:
@@ -30,6 +39,9 @@ class _Connections:
         self._path = path
         self._idle: deque[socket.socket] = deque()
         self._open: set[socket.socket] = set()
+        self._server = 0
+        self._has_formed = False
+        self._begun = False
         self._over = False
 
     def ask(self, request: tuple[Any, ...], patience: float) -> Any:
@@ -43,6 +55,25 @@ class _Connections:
             DistNetworkError: the server has gone, or was let go.
             DistStoreError: none came up.
         """
+        began = time.monotonic()
+        while True:
+            try:
+                reply = self._ask(request, patience)
+                break
+            except OSError as error:
+                late = time.monotonic() - began > min(patience, _REPLACED)
+                if self._begun or not self._has_formed or self._over or late:
+                    message = f"The store at {self._path} is gone: {error}"
+                    raise dist.DistNetworkError(message) from None
+            # The server was about to end when `settle` looked; nothing that was said since then is lost.
+            time.sleep(_RETRY)
+            self.settle()
+        self._begun = True
+        if self._over:  # `end` may have looked already
+            self.rest()
+        return reply
+
+    def _ask(self, request: tuple[Any, ...], patience: float) -> Any:
         try:
             connection, fresh = self._idle.pop(), False
         except IndexError:
@@ -53,30 +84,56 @@ class _Connections:
                 self._connect(connection, patience)
             send(connection, request)
             reply = receive(connection)
-        except BaseException as error:
+        except BaseException:
             self._drop(connection)
-            if isinstance(error, OSError):
-                raise dist.DistNetworkError(f"The store at {self._path} is gone: {error}") from None
             raise
         self._idle.append(connection)
-        if self._over:  # `end` may have looked already
-            self.rest()
         return reply
 
     def _connect(self, connection: socket.socket, patience: float) -> None:
-        deadline = time.monotonic() + patience
+        began = time.monotonic()
         while not self._over:
+            waited = time.monotonic() - began
             try:
                 connection.connect(os.fspath(self._path))
             except FileNotFoundError:
-                # Ranks join at the same time: rank 0's server may start a moment later.
-                if time.monotonic() > deadline:
+                if self._server:
+                    raise
+                if waited > patience:  # the node is told to serve before the ranks are told to meet, but may be late
                     raise dist.DistStoreError(f"No store started at {self._path} within {patience:g} s.") from None
                 time.sleep(_RETRY)
+            except ConnectionRefusedError:  # the agent that served has ended, and its file is left
+                if self._server or not self._has_formed or waited > min(patience, _REPLACED):
+                    raise
+                time.sleep(_RETRY)
             else:
+                self._keep_to(pid_of(connection))
                 break
         if self._over:  # also if `end` found it before it was connected, and so could not shut it
             raise dist.DistNetworkError(f"The store at {self._path} is closed.")
+
+    def _keep_to(self, server: int) -> None:
+        if self._server not in {0, server}:
+            raise ConnectionError("another process serves there now, which does not know what was said before")
+        self._server = server
+
+    def settle(self) -> None:
+        """Accept another process that serves there now; where none does, wait for it."""
+        self._begun = False
+        self._has_formed = True  # before, the groups are formed elsewhere if the server ends
+        alive = []
+        with suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if _lives(connection):
+                    alive.append(connection)
+                else:
+                    self._drop(connection)
+        self._idle.extend(alive)
+        if not alive:
+            self._server = 0
+        if self._over:  # `end` may have looked already
+            self.rest()
 
     def _drop(self, connection: socket.socket) -> None:
         self._open.discard(connection)
@@ -95,6 +152,17 @@ class _Connections:
         for connection in list(self._open):
             with suppress(OSError):  # it was closed a moment ago
                 connection.shutdown(socket.SHUT_RDWR)
+
+
+def _lives(connection: socket.socket) -> bool:
+    """Tell whether the other end of an idle connection is still there; it has nothing to say."""
+    try:
+        connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return True
+    except OSError:
+        pass
+    return False
 
 
 # ruff: noqa: D102 - the methods below are torch.distributed.Store's, documented there
@@ -117,6 +185,10 @@ class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no 
         """Use the server at another socket from now on: all holders of this store then meet there."""
         self.abort()
         self._connections = _Connections(path)
+
+    def settle(self) -> None:
+        """Begin something new: if another agent serves the store now, meet there."""
+        self._connections.settle()
 
     def abort(self) -> None:
         """Fail every call in progress, from any thread, and every later one."""

@@ -46,6 +46,7 @@ class Node:
 
     def __init__(self) -> None:
         self.stores: list[str] = []
+        self.again: list[str] = []
         self.fails = False
         self.store = ""
         self.replaced = False
@@ -54,6 +55,10 @@ class Node:
         if self.fails:
             raise StateError("no store")
         self.stores.append(path)
+        self.store = path
+
+    def serve_store_again(self, path: str) -> None:
+        self.again.append(path)
         self.store = path
 
     def wait_for_ends(self, _timeout: float) -> None:
@@ -132,16 +137,77 @@ def test_groups_whose_store_is_lost_while_they_form_are_formed_once_more(played:
     assert not played.generations.stale
 
 
-def test_the_store_is_lost_with_the_agent(played: Played) -> None:
+def test_the_groups_stay_where_the_store_is_lost_with_the_agent_and_the_next_one_serves_another(
+    played: Played,
+) -> None:
     played.generations.look_for_store()
-    assert not played.generations.stale  # there was none yet
+    assert played.node.again == [], "there was none yet"
     played.generations.stale = True
     played.generations.renew()
     played.generations.look_for_store()
-    assert not played.generations.stale
+    assert played.node.again == []
     played.node.store = ""
     played.generations.look_for_store()
-    assert played.generations.stale
+    assert played.node.again == [str(played.home.store_socket(1))]
+    assert not played.generations.due
+    played.node.store = ""  # that was not done
+    played.generations.renew()
+    assert len(played.node.again) == 2
+    assert len(played.forms()) == 3
+
+
+def test_no_store_takes_the_place_of_one_in_which_ranks_meet(played: Played) -> None:
+    """Some have met in the last one, and would wait for ever for those that come later."""
+
+    def lose(rank: int, form: FormGroups) -> None:
+        if form.generation == 1:
+            played.node.store = ""
+            played.generations.look_for_store()  # on the link's thread
+            assert played.node.again == []
+            if rank == 0:  # it is ready, and the others wait
+                played.dispatcher.hear(0, Done(form.id))
+        else:
+            played.dispatcher.hear(rank, Done(form.id))
+
+    free = played.link.send
+
+    def send(ranks: Sequence[int], message: Any) -> None:
+        free(ranks, message)
+        if isinstance(message, Abort):
+            for rank in ranks:
+                played.dispatcher.hear(rank, Done(message.run, failure=Failure("HangError", message.text, "")))
+
+    played.link.send = send  # type: ignore[method-assign]
+    played.link.answer = lose
+    played.generations.stale = True
+    played.generations.renew()
+    assert [form.generation for form in played.forms()] == [1] * 3 + [2] * 3
+    assert not played.generations.stale
+    assert played.node.again == []
+
+
+def test_a_store_that_is_lost_when_all_have_just_met_is_served_again(played: Played) -> None:
+    def lose(rank: int, form: FormGroups) -> None:
+        played.dispatcher.hear(rank, Done(form.id))
+        played.node.store = ""
+
+    played.link.answer = lose
+    played.generations.stale = True
+    played.generations.renew()
+    assert played.node.again == [str(played.home.store_socket(1))]
+    assert len(played.forms()) == 3
+
+
+@pytest.mark.parametrize(("failure", "stale"), [(Failure("DistNetworkError", "", ""), True), (None, False)])
+def test_a_cell_that_failed_while_the_store_was_lost_may_have_made_a_group_in_part(
+    played: Played, failure: Failure | None, stale: bool
+) -> None:
+    played.generations.stale = True
+    played.generations.renew()
+    played.node.store = ""
+    played.generations.look_for_store()
+    played.generations.look_back({0: Done(1), 1: Done(1, failure=failure)})
+    assert played.generations.stale is stale
 
 
 def test_a_newcomer_is_announced(played: Played) -> None:
@@ -259,10 +325,11 @@ def test_another_notebook_takes_nothing_over_that_a_failed_cell_has_left(
     assert played.generations.stale is stale
 
 
-def test_another_notebook_forms_the_groups_again_if_their_store_is_gone(played: Played) -> None:
+def test_another_notebook_lets_the_store_be_served_again_if_it_is_gone(played: Played) -> None:
     played.serve(2)
     played.generations.take_up([StatusReply(rank, 1, "idle", 0.0, None, 0, 0, 0, 3) for rank in range(3)], 29500)
-    assert played.generations.stale
+    assert not played.generations.stale
+    assert played.node.again == [str(played.home.store_socket(3))]
 
 
 def sent(to: int, number: int = 1, tag: int = 0) -> CollectiveState:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -296,6 +299,93 @@ def test_a_server_that_has_ended_refuses_and_leaves_no_descriptor(path: Path) ->
         with pytest.raises(dist.DistNetworkError, match=r"is gone: .*refused"):
             client.set("key", "value")
     assert _sockets() <= before  # of another test some may end meanwhile
+
+
+_SERVES = """
+import sys, time
+from pathlib import Path
+from nbcomm.node.store import StoreServer
+
+server = StoreServer(Path(sys.argv[1]))
+print(flush=True)
+time.sleep(600)
+"""
+
+
+@pytest.fixture
+def serving(path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
+    """Let a process serve the store, as a node's agent does, which may be killed."""
+    with ExitStack() as ends:
+
+        def serve() -> subprocess.Popen[bytes]:
+            command = [sys.executable, "-c", _SERVES, str(path)]
+            made = ends.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+            ends.callback(made.kill)
+            assert made.stdout is not None
+            assert made.stdout.readline() == b"\n"
+            return made
+
+        yield serve
+
+
+def test_what_begins_after_the_servers_end_meets_at_the_next_one(
+    path: Path, serving: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    first = serving()
+    client, before = UnixStore(path, 30.0), _sockets()
+    client.set("key", "value")
+    client.settle()
+    assert client.check(["key"])
+    first.kill()
+    first.wait(30)
+    with pytest.raises(dist.DistNetworkError, match="is gone"):
+        client.set("key", "value")
+    with pytest.raises(dist.DistNetworkError, match="is gone"):
+        client.set("key", "value")
+    client.settle()
+    waiting = threading.Thread(target=lambda: client.set("new", "value"))
+    waiting.start()  # none serves there yet
+    serving()
+    waiting.join(30)
+    assert client.check(["new"])
+    assert not client.check(["key"])
+    client.close()
+    assert _sockets() <= before
+
+
+def test_what_has_begun_does_not_go_on_in_another_store(
+    path: Path, serving: Callable[[], subprocess.Popen[bytes]]
+) -> None:
+    """It would wait there for what others have said elsewhere."""
+    first = serving()
+    client, late = UnixStore(path, 30.0), UnixStore(path, 30.0)
+    late.settle()
+    client.set("here/0", "")
+    client.close()  # no connection is left that could tell
+    first.kill()
+    first.wait(30)
+    serving()
+    with pytest.raises(dist.DistNetworkError, match="is gone: another process serves there now"):
+        client.get("here/1")
+    late.set("here/1", "")
+    client.settle()
+    assert client.get("here/1") == b""
+    for one in (client, late):
+        one.close()
+
+
+def test_a_server_that_nobody_replaces_is_not_awaited_for_ever(
+    path: Path, serving: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = serving()
+    client = UnixStore(path, 600.0)
+    client.set("key", "value")
+    first.kill()
+    first.wait(30)
+    client.settle()
+    monkeypatch.setattr("nbcomm.rank.groups.rendezvous._REPLACED", 0.05)
+    with pytest.raises(dist.DistNetworkError, match=r"is gone: .*refused"):
+        client.set("key", "value")
 
 
 def test_what_asks_a_server_that_is_let_go_never_asks_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
