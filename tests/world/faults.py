@@ -21,7 +21,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from nbcomm.node.peers import listener_at
 from nbcomm.rank_spec import named
+from nbcomm.world_dir import WorldDir
 
 from .notebook import Cell, Notebook
 from .processes import FIND
@@ -56,6 +58,7 @@ class World:
 
     ranks: list[int]
     helpers: dict[str, int]
+    home: WorldDir
 
 
 Strike = Callable[[Notebook, World], None]
@@ -176,18 +179,26 @@ def prepare(notebook: Notebook) -> None:
 
 def run(notebook: Notebook, fault: Fault) -> Outcome:
     """Let one fault happen and see that it is told, mended and survived; the world is as before then."""
-    ranks, helpers = json.loads(notebook.run(_PIDS).text)
+    ranks, helpers, path = json.loads(notebook.run(_PIDS).text)
+    world = World(ranks, helpers, WorldDir(path))
     began = time.monotonic()
     cell = None
     if fault.code:
-        cell = notebook.submit(f"%%distributed\nprint('on', flush=True)\n{textwrap.dedent(fault.code)}")
+        before = _BEATS if fault.quiet else "print('on', flush=True)"
+        cell = notebook.submit(f"%%distributed\n{before}\n{textwrap.dedent(fault.code)}")
         if fault.strike is not None:
             notebook.until(lambda: "on" in cell.text, 30, "it did not begin", cell)
             began = time.monotonic()
+    struck = time.time()
     if fault.strike is not None:
-        fault.strike(notebook, World(ranks, helpers))
-    shown = _told(notebook, fault, cell)
-    told = time.monotonic() - began
+        fault.strike(notebook, world)
+    if fault.quiet:
+        _await_another_agent(notebook, world, cell, struck)
+        told = time.monotonic() - began
+        shown = _told(notebook, fault, cell)
+    else:
+        shown = _told(notebook, fault, cell)
+        told = time.monotonic() - began
     assert fault.sees in shown, shown
     _mend(notebook, fault)
     again = time.monotonic()
@@ -204,9 +215,33 @@ def run(notebook: Notebook, fault: Fault) -> Outcome:
     return Outcome(_sentence(shown, fault), told, _mended + good)
 
 
-_PIDS = f"{FIND}import json\nprint(json.dumps([[view.pid for view in registry.current().status()], helpers()]))"
+_PIDS = f"""\
+{FIND}import json
+session = registry.current()
+print(json.dumps([[view.pid for view in session.status()], helpers(), str(session.home.path)]))"""
+
+_BEATS = """\
+import threading
+def beat():
+    while not over.wait(0.05): print("on", time.time(), flush=True)
+over = threading.Event()
+threading.Thread(target=beat, daemon=True).start()"""
+"""Prints the time from a thread while the main thread is where the fault hits it; the next cell ends that."""
 
 _mended = 0.0
+
+
+def _await_another_agent(notebook: Notebook, world: World, cell: Cell | None, struck: float) -> None:
+    """Wait until another agent serves, and what each rank has printed after the fault is shown."""
+    gone = {0, world.helpers["agent"]}
+    notebook.until(lambda: listener_at(world.home.agent_socket) not in gone, 30, "no other agent serves", cell)
+    if cell is not None:
+
+        def shown() -> bool:
+            beats = re.findall(r"^\[(\d)\] on ([\d.]+)$", cell.text, re.MULTILINE)
+            return len({rank for rank, when in beats if float(when) > struck}) == RANKS
+
+        notebook.until(shown, 30, "what is printed after the fault is not shown", cell)
 
 
 def _told(notebook: Notebook, fault: Fault, cell: Cell | None) -> str:
@@ -241,6 +276,7 @@ def _unseen(notebook: Notebook, cell: Cell | None) -> str:
         notebook.interrupt()
         notebook.finish(cell, 30)
         assert "KeyboardInterrupt" in cell.error_text
+        notebook.run("%%distributed\nover.set()")
     assert "died" not in notebook.run("%distributed").text
     return "nothing"
 
