@@ -17,7 +17,8 @@ from typing import Any
 import ipyparallel
 import zmq
 
-from ..errors import Interrupted
+from .. import rank_spec as rank_specs
+from ..errors import Interrupted, StateError
 from ..threads import keep
 from ..world_dir import private_file
 from .ipyparallel_launchers import launchers_for
@@ -149,32 +150,55 @@ class LocalCluster:
         launcher(work_dir=folder, profile_dir=profile, cluster_id="", log=self._log, **options).start()
 
     def client(self, ranks: Sequence[int]) -> Any:
-        """Return the `Client` of ipyparallel, which connects at its first use and then knows these ranks.
+        """Return the `Client` of ipyparallel, which knows these ranks.
 
         A client that connects while an engine registers may never learn of that engine, and output that an engine
-        sends before the client's subscription reaches it is lost. So both are checked for a while.
+        sends before the client's subscription reaches it is lost. So the first is checked at each call, for an engine
+        may have been replaced, and the second for a while after each connection: an engine may run a cell meanwhile.
+
+        Raises:
+            StateError: ranks have not registered in time.
         """
-        if self._client is None:
-            connection = self._home.profile / "security" / "ipcontroller-client.json"
-            deadline = time.monotonic() + _PATIENCE
-            client = _Client(str(connection))
-            try:
-                while not _knows(client, ranks) and time.monotonic() < deadline:
-                    client.close()
-                    client = _Client(str(connection))
-                while not _hears(client, ranks) and time.monotonic() < deadline:
-                    pass
-            except BaseException:  # mostly ■
-                client.close(linger=0)
-                raise
-            self._client = client
+        if self._client is None or not _knows(self._client, ranks):
+            client, self._client = self._client, None
+            self._client = self._connect(client, ranks)
         return self._client
+
+    def _connect(self, client: Any, ranks: Sequence[int]) -> Any:
+        """Replace a client, if there is one, until one knows these ranks."""
+        deadline = time.monotonic() + _PATIENCE
+        try:
+            while client is None or not _knows(client, ranks):
+                if client is not None:
+                    missing = sorted(set(ranks) - set(client.ids))
+                    client.close()
+                    if time.monotonic() > deadline:
+                        _refuse(missing)
+                client = _Client(str(self._home.profile / "security" / "ipcontroller-client.json"))
+            while not _hears(client, ranks) and time.monotonic() < deadline:
+                pass
+        except BaseException:  # mostly ■
+            if client is not None:
+                client.close(linger=0)
+            raise
+        return client
 
     def close(self) -> None:
         """Close the client and the loop; the fork server ends the processes."""
         if self._client is not None:
             self._client.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+def _refuse(missing: Sequence[int]) -> None:
+    """Raise an error that names the ranks that a client does not know, if there are any."""
+    if not missing:
+        return
+    raise StateError(
+        f"{rank_specs.capital(rank_specs.named(missing))} {'have' if len(missing) > 1 else 'has'} not registered with "
+        f"ipyparallel's controller within {_PATIENCE:g} s, so session.client would not know all ranks. Cells run "
+        "without it. Try again, or type %distributed heal."
+    )
 
 
 def _knows(client: Any, ranks: Sequence[int]) -> bool:

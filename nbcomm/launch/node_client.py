@@ -246,11 +246,15 @@ class NodeClient:
         """Give an order, and return its answer; None if there is none in time, or it is over."""
         with self._changed:
             self._answers[order.number] = None
-        self._order(order)
-        with self._changed:
-            self._await(lambda: self._answers[order.number] is not None or over(), timeout)
-            self._open.pop(order.number, None)
-            return self._answers.pop(order.number)
+        try:
+            self._order(order)
+            with self._changed:
+                self._await(lambda: self._answers[order.number] is not None or over(), timeout)
+                return self._answers[order.number]
+        finally:  # also after ■: nobody waits for it any more, so no other agent gets it
+            with self._changed:
+                self._open.pop(order.number, None)
+                del self._answers[order.number]
 
     def start(self, key: str, what: str, argv: list[str], *, environment: dict[str, str], log: str) -> Process:
         """Let the node start a process.

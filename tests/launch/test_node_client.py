@@ -433,6 +433,22 @@ def test_facts_that_nobody_tells_are_a_sentence(scripted: Scripted, monkeypatch:
     assert "memory: on purpose. Type %distributed restart." in str(result.get(timeout=PATIENCE))
 
 
+def test_an_order_whose_answer_is_not_waited_for_is_not_given_again(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.greet(1, READY)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(scripted.client, "_await", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            scripted.client.log_tail(3)
+    assert not scripted.client._open
+    assert not scripted.client._answers
+
+
 def test_the_end_of_a_log_is_read_by_the_node(served: Served) -> None:
     served.home.log(3).write_text("one\ntwo\nthree\n")
     assert served.client.log_tail(3, 2) == "two\nthree"
