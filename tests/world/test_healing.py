@@ -72,6 +72,15 @@ def test_a_death_in_a_cell_is_named_and_healed(prepared: Notebook, code: str, de
     _healed(prepared, dead)
 
 
+def test_ipyparallels_client_reaches_a_rank_that_was_replaced(prepared: Notebook) -> None:
+    ask = "registry.current().client[:].apply_sync(lambda: int(os.environ['RANK']))"
+    prepared.run("from nbcomm.notebook.session import registry\nimport os")
+    assert prepared.run(ask).text == "[0, 1, 2, 3]\n"
+    prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
+    _healed(prepared, [1])
+    assert prepared.run(ask).text == "[0, 1, 2, 3]\n"
+
+
 def test_a_death_between_cells_is_named_by_the_next_cell_and_in_the_status(prepared: Notebook) -> None:
     os.kill(_pids(prepared)[1], signal.SIGKILL)
     deadline = time.monotonic() + 10
