@@ -700,6 +700,15 @@ def test_where_both_were_killed_shutdown_ends_what_they_left(served: Served, att
     assert agent_of(served.home) is None
 
 
+def test_a_fence_that_fails_does_not_keep_the_notebook_from_its_end(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_client.sys, "executable", "/nowhere/python")
+    scripted.greet(1, READY)
+    scripted.client.shutdown(timeout=0.1)
+    assert not scripted.home.path.exists()
+
+
 def test_shutdown_harms_no_process_that_has_the_pid_of_a_rank(scripted: Scripted) -> None:
     with subprocess.Popen(["sleep", "600"]) as stranger:
         try:

@@ -357,6 +357,13 @@ TABLE = (
                 "launch/test_node_client.py::test_who_fails_over_another_agent_does_not_keep_the_client_from_it",
             ),
             (
+                "what the node has left could not be ended",
+                "notebook",
+                "nbcomm.node.fence:fence",
+                NOTHING,
+                "launch/test_node_client.py::test_a_fence_that_fails_does_not_keep_the_notebook_from_its_end",
+            ),
+            (
                 "a {}",
                 "fork server",
                 "os:fork",

@@ -285,7 +285,8 @@ def _mend(notebook: Notebook, fault: Fault) -> None:
     global _mended  # noqa: PLW0603 - the time that it took belongs to the row
     began = time.monotonic()
     if fault.then.startswith("heal"):
-        assert "back after" in notebook.run(f"%distributed {fault.then}").text
+        healed = notebook.run(f"%distributed {fault.then}").text
+        assert "back after" in healed, healed
     elif fault.then == "attach":
         notebook.run("%load_ext nbcomm")
         began = time.monotonic()

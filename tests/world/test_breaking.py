@@ -19,6 +19,7 @@ from nbclient.exceptions import CellExecutionError
 
 from . import lies
 from .notebook import Notebook, with_ranks
+from .processes import FIND
 
 Open = Callable[..., Notebook]
 
@@ -171,6 +172,35 @@ def _until_free(notebook: Notebook) -> None:
         while registry.current().busy and time.monotonic() < end: time.sleep(0.01)
         registry.current().busy"""
     assert notebook.run(textwrap.dedent(code)).text == "False\n"
+
+
+_SLOW = (
+    "nbcomm.node.warmup",
+    """
+def lie(module):
+    import os, time
+    plain = module.warm_up
+    def slow(modules):
+        time.sleep(4.0 if os.path.exists(os.environ["SLOW"]) else 0.0)
+        return plain(modules)
+    module.warm_up = slow
+""",
+)
+"""A fork server that takes long to start, if a file is there."""
+
+
+def test_a_heal_waits_for_a_fork_server_that_has_just_been_started(open_notebook: Open, tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    notebook = open_notebook("%distributed start -n 2", SLOW=str(slow), **lies.told(tmp_path / "lies", _SLOW))
+    slow.touch()
+    notebook.run(f"{FIND}import os, signal\nfound = helpers()\nnode = registry.current()._processes.node")
+    kill = "os.kill(found['agent'], signal.SIGKILL); os.kill(found['fork server'], signal.SIGKILL)"
+    started = "node._process.wait(20); node.replace_forkserver(); assert node.ready is None"
+    notebook.run(f"os.kill(found['fork server'], signal.SIGSTOP)\n{kill}\n{started}")
+    healed = notebook.run("%distributed heal").text
+    assert "controller is back after" in healed, healed
+    assert "has ended" not in notebook.run("%distributed").text
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
 
 
 def test_a_world_of_one_rank(open_notebook: Open) -> None:

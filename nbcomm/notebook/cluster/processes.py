@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted, StartError, StateError
@@ -119,6 +120,16 @@ class Processes:
 
             self._cluster = local_cluster.LocalCluster(self.node, running=True)
         return self._cluster
+
+    def await_forkserver(self, given_up: Callable[[], bool]) -> None:
+        """Wait for a fork server that was started just now: it tells which processes have ended.
+
+        Raises:
+            Interrupted: it was given up.
+        """
+        if self.node.ready is None and not self.node.gone:
+            with suppress(StartError):  # it has ended, too: the heal starts another one
+                self.node.wait_ready(_PATIENCE, given_up)
 
     def heal(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> list[str]:
         """Replace ranks, dead or alive, and what serves them if it is dead; return what was replaced, in words.

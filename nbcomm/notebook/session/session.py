@@ -370,8 +370,10 @@ class Session(Commands):
             StateError: the world is stopped, or still busy.
         """
         self._check_running()
-        wanted = self._dead() if ranks is None else self._resolve(ranks)
+        chosen = None if ranks is None else self._resolve(ranks)
         with self._executor.alone(), InterruptCounter() as interrupts:
+            self._processes.await_forkserver(lambda: interrupts.pressed)
+            wanted = self._dead() if chosen is None else chosen
             replaced = self._processes.heal(wanted, lambda: interrupts.pressed)
             if wanted:
                 self._generations.newcomers.update(wanted)
