@@ -23,6 +23,7 @@ import msgspec
 
 from .errors import StartError
 from .protocol import Hello, RankPlacement
+from .protocol.nodes import rank_of
 from .short_repr import shortened
 
 HOME_VARIABLE = "NBCOMM_HOME"
@@ -198,9 +199,21 @@ class WorldDir:
         """Return the path of the rendezvous socket of one generation of the process group."""
         return self.path / f"store{generation}.sock"
 
+    def forget_stores(self, but: int) -> None:
+        """Remove the sockets of all generations but one: an agent that was killed leaves its own."""
+        for path in self.path.glob("store*.sock"):
+            if path != self.store_socket(but):
+                with suppress(OSError):
+                    path.unlink()
+
     def log(self, rank: int) -> Path:
         """Return the path of a rank's log: what its engine logged, and what it printed before it could run cells."""
         return self.path / f"rank{rank}.log"
+
+    def log_of(self, key: str) -> Path:
+        """Return the path of the log of a process, by its key: "rank 3", "controller"."""
+        rank = rank_of(key)
+        return self.path / f"{key}.log" if rank is None else self.log(rank)
 
     def add_to_log(self, rank: int, text: str) -> None:
         """Append to a rank's log, because its stderr is ipyparallel's and leads elsewhere. Ignore a missing log."""
@@ -311,9 +324,12 @@ class WorldDir:
         """Read what `write_children` wrote."""
         return (self.path / "children.json").read_bytes()
 
-    def log_tail(self, rank: int, lines: int = 40) -> str:
-        """Return the end of a rank's log: what its engine logged, and what it last wrote to descriptor 2."""
-        parts = [tail(self.log(rank), lines), tail(self.captured(rank, "stderr"), lines)]
+    def log_tail(self, key: str, lines: int = 40) -> str:
+        """Return the end of a process's log; for a rank, also what it last wrote to descriptor 2."""
+        rank = rank_of(key)
+        parts = [tail(self.log_of(key), lines)]
+        if rank is not None:
+            parts.append(tail(self.captured(rank, "stderr"), lines))
         return "\n".join(part for part in parts if part.strip("\0\n ")) or "(nothing)"
 
     def write_world(self, info: WorldInfo) -> None:

@@ -158,20 +158,23 @@ _store: StoreServer | None = None
 """There, too: the store that it serves."""
 
 
+def store_socket(folder: str) -> Callable[[int], Path]:
+    """Where the ranks of a generation meet."""
+    return lambda generation: Path(folder) / f"store{generation}"
+
+
 def form_order(
     rank: int, size: int, folder: str, generation: int = 1, *, absent: tuple[int, ...] = (), plain: str = ""
 ) -> FormGroups:
     """What the notebook tells a rank to form a generation. The lowest rank serves its store, as a node's agent does."""
     global _store  # noqa: PLW0603 - one process is one rank
     place = RankPlacement(rank, size, rank, size, 0, 1, "cpu", "gloo", 1)
-    path = f"{folder}/store{generation}"
     if _store is not None:
         _store.close()
         _store = None
     if rank == min(set(range(size)) - set(absent)):
-        _store = StoreServer(Path(path))
-    gone, board = rank_lists.written(absent), f"{folder}/board"
-    return FormGroups(0, place, path, generation, "127.0.0.1", 1, 60.0, board, gone, plain=plain)
+        _store = StoreServer(store_socket(folder)(generation))
+    return FormGroups(0, place, generation, "127.0.0.1", 1, 60.0, rank_lists.written(absent), plain=plain)
 
 
 def _rank(rank: int, size: int, folder: str, pipe: Connection, plain: str, environment: dict[str, str]) -> None:
@@ -180,7 +183,7 @@ def _rank(rank: int, size: int, folder: str, pipe: Connection, plain: str, envir
     global here  # noqa: PLW0603 - one process is one rank
     from nbcomm.rank.groups.world import World as Membership
 
-    here = Membership()
+    here = Membership(store_socket(folder), Path(folder) / "board")
     comm = here.form(form_order(rank, size, folder, plain=plain))
     with contextlib.suppress(EOFError):
         while True:

@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from pathlib import Path
 from typing import Any
 
 from ipyparallel.cluster import launcher as ipp
 
 from ..errors import StartError
 from ..node.exit_status import how_it_ended
-from ..world_dir import HOME_VARIABLE, tail
+from ..world_dir import HOME_VARIABLE
 from .node_client import NodeClient
 
 _ENGINE = [
@@ -37,7 +36,7 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
         environment = {**os.environ, **self.get_env(), HOME_VARIABLE: str(self.client.home.path)}
         loop = self.loop
         self._ended = asyncio.Event()
-        process = self.client.start(self._key, self.what, self._argv(), environment=environment, log=self.output_file)
+        process = self.client.start(self._key, self.what, self._argv(), environment=environment)
         self.pid = process.pid
         self.client.watch(process, lambda status: loop.add_callback(self._has_ended, status))
         self.notify_start(self.pid)
@@ -72,7 +71,7 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
 
     def get_output(self, remove: bool = False) -> str:  # noqa: ARG002, FBT001, FBT002 - ipyparallel's signature
         """Return the end of the process's log, which is removed with the world's directory."""
-        return tail(Path(self.output_file), self.output_limit)
+        return self.client.log_tail(self._key, self.output_limit)
 
 
 class ForkedController(_ForkedProcess, ipp.ControllerLauncher):  # type: ignore[misc]
@@ -121,11 +120,6 @@ class ForkedEngine(_ForkedProcess, ipp.EngineLauncher):  # type: ignore[misc]
     def find_args(self) -> list[str]:
         """Return the command that ipyparallel logs."""
         return ["nbcomm-engine", *self._argv()]
-
-    def start(self) -> None:
-        """Let the fork server start the engine, with its log in the world's directory."""
-        self.output_file = os.fspath(self.client.home.log(int(self.identifier)))
-        super().start()
 
 
 class ForkedEngineSet(ipp.LocalEngineSetLauncher):  # type: ignore[misc]

@@ -98,14 +98,14 @@ class NodeClient:
         processes: by key ("rank 3", "controller"), the process that was started last.
         unwatched: by key, why the fork server does not notice its end.
         agents: how many agents have been connected.
-        store: the socket at which the present one serves a store; empty if it serves none.
+        store: the generation whose store the present one serves; 0 if it serves none.
     """
 
     def __init__(self, home: WorldDir, *, running: bool = False) -> None:
         self.home = home
         self.ready: Ready | None = None
         self.agents = 0
-        self.store = ""
+        self.store = 0
         self._agent = 0
         self._lease = home.read_lease()
         self._claim = 0
@@ -256,7 +256,7 @@ class NodeClient:
                 self._open.pop(order.number, None)
                 del self._answers[order.number]
 
-    def start(self, key: str, what: str, argv: list[str], *, environment: dict[str, str], log: str) -> Process:
+    def start(self, key: str, what: str, argv: list[str], *, environment: dict[str, str]) -> Process:
         """Let the node start a process.
 
         Raises:
@@ -266,7 +266,7 @@ class NodeClient:
             raise StartError(_GONE)
         self._given_up = False
         environment = {wired(name): wired(value) for name, value in environment.items()}
-        order = Start(next(self._numbers), key, what, argv, environment, wired(to_start_in(self.home)), log)
+        order = Start(next(self._numbers), key, what, argv, environment, wired(to_start_in(self.home)))
         answer = self._ask(order, _START, lambda: self._given_up or self.gone)
         if isinstance(answer, Failed):
             raise StartError(f"{capital(key)} could not be started: {answer.why.rstrip('.')}.")
@@ -309,9 +309,9 @@ class NodeClient:
         """Wait until all ends that the node can see now are reported."""
         self._ask(Look(next(self._numbers)), timeout)
 
-    def log_tail(self, rank: int, lines: int = 40) -> str:
-        """Return the end of a rank's log."""
-        answer = self._ask(ReadLog(next(self._numbers), rank, lines), _ANSWER)
+    def log_tail(self, key: str, lines: int = 40) -> str:
+        """Return the end of the log of a key's process."""
+        answer = self._ask(ReadLog(next(self._numbers), key, lines), _ANSWER)
         return answer.text if isinstance(answer, LogTail) else "(the node does not answer)"
 
     def facts(self) -> NodeFacts:
@@ -326,23 +326,23 @@ class NodeClient:
             raise StartError(f"The node could not tell its cores and memory: {why}. Type %distributed restart.")
         return answer
 
-    def serve_store(self, path: str) -> None:
-        """Let the node serve the rendezvous of the next generation.
+    def serve_store(self, generation: int) -> None:
+        """Let the node serve the rendezvous of a generation.
 
         Raises:
             StateError: it does not.
         """
-        answer = self._ask(ServeStore(next(self._numbers), path), _ANSWER)
+        answer = self._ask(ServeStore(next(self._numbers), generation), _ANSWER)
         if not isinstance(answer, Obeyed):
             why = answer.why if isinstance(answer, Failed) else f"no answer within {_ANSWER:g} s"
             raise StateError(f"The node could not serve the ranks' store: {why}. Type %distributed heal to mend it.")
 
-    def serve_store_again(self, path: str) -> None:
+    def serve_store_again(self, generation: int) -> None:
         """Let another agent serve a store where the last one did; do not wait for it. Any thread may call this."""
         with self._changed:
             under_way = any(isinstance(order, ServeStore) for order in self._open.values())
-        if not under_way and self.store != path:
-            self._order(ServeStore(next(self._numbers), path))
+        if not under_way and self.store != generation:
+            self._order(ServeStore(next(self._numbers), generation))
 
     def set_lease(self, seconds: float) -> None:
         """Set how long the world lives without a notebook."""
@@ -466,4 +466,4 @@ class NodeClient:
                 if report.number in self._answers:
                     self._answers[report.number] = report
                 if isinstance(order, ServeStore):
-                    self.store = order.path if isinstance(report, Obeyed) else ""  # the last one was ended before
+                    self.store = order.generation if isinstance(report, Obeyed) else 0  # the last one was ended before

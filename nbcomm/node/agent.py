@@ -17,7 +17,6 @@ import signal
 import socket
 import time
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -93,7 +92,7 @@ class NodeAgent:
         self._living: dict[int, Started] = {}  # by start
         self._store: StoreServer | None = None
         self._stored = 0
-        self._store_path = ""
+        self._generation = 0
         self._batch: list[Letter] = []
         self._batch_since = 0.0
         self._asked: set[int] = set()
@@ -158,7 +157,7 @@ class NodeAgent:
     def _greet(self) -> None:
         self._asked.clear()
         self._polls.clear()
-        self._report(NodeHello(self._number, self._store_path))
+        self._report(NodeHello(self._number, self._generation))
 
     def _part(self) -> None:
         """Note that the notebook has gone, or its end of the link; what it has sent before may claim the world."""
@@ -205,7 +204,7 @@ class NodeAgent:
 
     def _obey(self, order: Order, frame: bytes) -> None:
         if isinstance(order, ReadLog):
-            self._report(LogTail(order.number, self._home.log_tail(order.rank, order.lines)))
+            self._report(LogTail(order.number, self._home.log_tail(order.key, order.lines)))
         elif isinstance(order, ReadFacts):
             self._report(NodeFacts(order.number, facts.usable_cores(), facts.free_memory()))
         elif isinstance(order, ServeStore):
@@ -222,9 +221,10 @@ class NodeAgent:
             return  # the answer was lost, and ranks may meet there already
         if self._store is not None:
             self._store.close()
-            self._store, self._store_path = None, ""
-        self._store = StoreServer(Path(order.path))
-        self._stored, self._store_path = order.number, order.path
+            self._store, self._generation = None, 0
+        self._store = StoreServer(self._home.store_socket(order.generation))
+        self._stored, self._generation = order.number, order.generation
+        self._home.forget_stores(but=order.generation)
 
     def _obey_alone(self, order: Order) -> None:
         """Do what can be done without a fork server."""

@@ -10,6 +10,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from typing import NoReturn
 
 from ..protocol import Start
@@ -20,11 +21,12 @@ MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.controller
 """The modules that can be started: their ``main`` is called, or they are run with ``-m``."""
 
 
-def become(order: Start, let_go: Callable[[], None]) -> NoReturn:
+def become(order: Start, log: Path, let_go: Callable[[], None]) -> NoReturn:
     """Turn this fork into the ordered process.
 
     Args:
         order: the process to become.
+        log: where its output goes.
         let_go: closes what only the server uses.
     """
     status = 1
@@ -41,7 +43,7 @@ def become(order: Start, let_go: Callable[[], None]) -> NoReturn:
             os.register_at_fork(after_in_child=parenthood.die_with_parent)
         if order.what == "engine":
             oom.offer()
-        _take_log(order.log)
+        _take_log(log)
         os.environ.clear()
         os.environ.update(_environment(order))
         os.chdir(unwired(order.cwd))
@@ -60,18 +62,18 @@ def become(order: Start, let_go: Callable[[], None]) -> NoReturn:
         os._exit(status)
 
 
-def spawn(order: Start) -> subprocess.Popen[bytes]:
+def spawn(order: Start, log: Path) -> subprocess.Popen[bytes]:
     """Start the ordered process without a fork of this one.
 
     Raises:
         OSError: it cannot be started, for example because its working directory was removed.
     """
-    with os.fdopen(_open_log(order.log), "ab") as log:
+    with os.fdopen(_open_log(log), "ab") as stream:
         return subprocess.Popen(  # noqa: S603 - our own modules, by name
             [sys.executable, "-m", MODULES[order.what], *order.argv],
             stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
+            stdout=stream,
+            stderr=stream,
             env=_environment(order),
             cwd=unwired(order.cwd),
             start_new_session=True,
@@ -79,11 +81,11 @@ def spawn(order: Start) -> subprocess.Popen[bytes]:
         )
 
 
-def _open_log(path: str) -> int:
+def _open_log(path: Path) -> int:
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
 
 
-def _take_log(path: str) -> None:
+def _take_log(path: Path) -> None:
     """Open a file as descriptors 1 and 2, and the null device as descriptor 0."""
     log = _open_log(path)
     null = os.open(os.devnull, os.O_RDONLY)

@@ -107,11 +107,11 @@ class Children:
             sys.stderr.flush()
         pid = os.fork()
         if pid == 0:
-            child.become(order, self._let_go)
+            child.become(order, self._home.log_of(order.key), self._let_go)
         return pid
 
     def _spawn(self, order: Start) -> int:
-        process = child.spawn(order)
+        process = child.spawn(order, self._home.log_of(order.key))
         self._spawned[process.pid] = process  # kept, because Python would reap a dropped Popen itself
         return process.pid
 

@@ -54,7 +54,7 @@ class Claim(Message):
 
 
 class Start(Message):
-    """Start a process; its output goes to ``log``. Answered by `Started` or `Failed`.
+    """Start a process; its output goes to its log. Answered by `Started` or `Failed`.
 
     ``key`` is "rank 3" or "controller". The order's number is the process's name in reports and further orders.
     """
@@ -65,7 +65,6 @@ class Start(Message):
     argv: list[str]
     env: dict[str, str]
     cwd: str
-    log: str
 
 
 class Signal(Message):
@@ -83,10 +82,10 @@ class Look(Message):
 
 
 class ReadLog(Message):
-    """Send the end of a rank's log. Answered by `LogTail`."""
+    """Send the end of the log of a key's process. Answered by `LogTail`."""
 
     number: int
-    rank: int
+    key: str
     lines: int
 
 
@@ -97,10 +96,10 @@ class ReadFacts(Message):
 
 
 class ServeStore(Message):
-    """Serve the rendezvous of the next generation at this socket; end that of the last one. Answered by `Obeyed`."""
+    """Serve the rendezvous of this generation; end that of the last one. Answered by `Obeyed`."""
 
     number: int
-    path: str
+    generation: int
 
 
 class Shutdown(Message):
@@ -128,11 +127,11 @@ class Left(Message):
 class NodeHello(Message):
     """The agent is connected. ``agent`` is the number of this process among the node's agents.
 
-    ``store``: the socket at which it serves a store; empty if it serves none.
+    ``store``: the generation whose store it serves; 0 if it serves none.
     """
 
     agent: int
-    store: str
+    store: int
 
 
 class Ready(Message):
@@ -168,7 +167,7 @@ class Obeyed(Message):
 
 
 class LogTail(Message):
-    """The end of a rank's log."""
+    """The end of a log."""
 
     number: int
     text: str

@@ -13,11 +13,9 @@ class FormGroups(Message):
     Attributes:
         id: the request's id.
         place: the place of this rank.
-        store: the socket of the rendezvous, new for each generation.
-        generation: the number of the generation, from 1.
+        generation: the number of the generation, from 1; its ranks meet in a store of their own.
         master_addr: for libraries that read MASTER_ADDR; so is ``master_port``.
         timeout: seconds that a collective may take.
-        board: the directory of the board on which the ranks compare their calls; "" for none.
         absent: dead ranks; groups with them are not formed.
         newcomers: ranks with a new process; the other ranks tell them which groups exist.
         plain: why the groups are torch's own; empty if they are ours.
@@ -25,12 +23,10 @@ class FormGroups(Message):
 
     id: int
     place: RankPlacement
-    store: str
     generation: int
     master_addr: str
     master_port: int
     timeout: float
-    board: str = ""
     absent: str = ""
     newcomers: str = ""
     plain: str = ""

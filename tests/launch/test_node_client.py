@@ -81,7 +81,7 @@ class Scripted:
         assert isinstance(order, kind), order
         return order
 
-    def greet(self, number: int = 1, *known: Report, store: str = "") -> Claim:
+    def greet(self, number: int = 1, *known: Report, store: int = 0) -> Claim:
         """Say hello as an agent, and let the client claim the world."""
         self.agent.report(NodeHello(number, store))
         while not isinstance(claim := self.agent.order(), Claim):
@@ -115,7 +115,7 @@ class Scripted:
         return result
 
     def start(self, key: str = "rank 0") -> queue.Queue[object]:
-        return self.later(lambda: self.client.start(key, "engine", ["--x"], environment={"A": "b"}, log="log"))
+        return self.later(lambda: self.client.start(key, "engine", ["--x"], environment={"A": "b"}))
 
     def close(self) -> None:
         for agent in self.agents:
@@ -177,9 +177,9 @@ def test_who_fails_over_another_agent_does_not_keep_the_client_from_it(
 
 
 def test_a_claim_that_is_answered_late_is_not_taken_for_the_present_one(scripted: Scripted) -> None:
-    scripted.agent.report(NodeHello(1, ""))
+    scripted.agent.report(NodeHello(1, 0))
     first = scripted.take(Claim)
-    scripted.agent.report(NodeHello(2, ""))
+    scripted.agent.report(NodeHello(2, 0))
     second = scripted.take(Claim)
     scripted.tell(Obeyed(first.number))
     with pytest.raises(StartError, match=r"The node of this world did not answer within 0\.1 s\."):
@@ -191,7 +191,7 @@ def test_a_claim_that_is_answered_late_is_not_taken_for_the_present_one(scripted
 def test_it_is_ready_when_the_fork_server_is_and_the_world_is_claimed(scripted: Scripted) -> None:
     with pytest.raises(StartError, match=r"did not start within 0\.1 s\. Its log ends:\nwhat the fork server said"):
         scripted.client.wait_ready(0.1)
-    scripted.agent.report(NodeHello(1, ""))
+    scripted.agent.report(NodeHello(1, 0))
     claim = scripted.take(Claim)
     scripted.tell(READY)
     with pytest.raises(StartError, match=r"did not start within 0\.1 s"):
@@ -277,7 +277,7 @@ def test_a_process_is_started_and_known(scripted: Scripted) -> None:
     result = scripted.start()
     order = scripted.take(Start)
     assert isinstance(order, Start)
-    assert (order.key, order.what, order.argv, order.env, order.log) == ("rank 0", "engine", ["--x"], {"A": "b"}, "log")
+    assert (order.key, order.what, order.argv, order.env) == ("rank 0", "engine", ["--x"], {"A": "b"})
     assert order.cwd == os.fspath(Path.cwd())
     scripted.tell(Started(order.number, "rank 0", 4242))
     assert result.empty(), "the order is not answered"
@@ -298,7 +298,7 @@ def test_a_start_that_fails_is_told_in_words(scripted: Scripted) -> None:
 
 def test_orders_that_are_not_answered_are_given_to_the_next_agent_and_no_others(scripted: Scripted) -> None:
     scripted.greet(1, READY)
-    started, tail = scripted.start(), scripted.later(lambda: scripted.client.log_tail(3, 7))
+    started, tail = scripted.start(), scripted.later(lambda: scripted.client.log_tail("rank 3", 7))
     orders = {type(order): order for order in (scripted.agent.order(), scripted.agent.order())}
     scripted.tell(LogTail(orders[ReadLog].number, "the end"))  # type: ignore[union-attr]
     assert tail.get(timeout=PATIENCE) == "the end"
@@ -362,7 +362,7 @@ def test_a_start_ends_when_the_fork_server_does(scripted: Scripted) -> None:
     scripted.tell(ForkServerEnded())
     assert isinstance(result.get(timeout=PATIENCE), StartError)
     with pytest.raises(StartError, match="The fork server of this world has ended"):
-        scripted.client.start("rank 0", "engine", [], environment={}, log="")
+        scripted.client.start("rank 0", "engine", [], environment={})
     scripted.tell(READY)
     result = scripted.start()
     assert isinstance(scripted.take(Signal), Signal), "for the first one"
@@ -373,10 +373,9 @@ def test_a_start_ends_when_the_fork_server_does(scripted: Scripted) -> None:
 
 def test_names_and_values_that_are_no_text_reach_the_process(served: Served) -> None:
     odd = {os.fsdecode(b"ODD\xff"): os.fsdecode(b"\xfe=\n\xc3")}
-    log = os.fspath(served.home.path / "odd.log")
-    process = served.client.start("rank 0", "engine", ["--tell"], environment={**os.environ, **odd}, log=log)
+    process = served.client.start("rank 0", "engine", ["--tell"], environment={**os.environ, **odd})
     assert served.exits.get(timeout=PATIENCE) == Exited(process.start, "rank 0", process.pid, 0)
-    assert repr({b"ODD\xff": b"\xfe=\n\xc3"}) in Path(log).read_text()
+    assert repr({b"ODD\xff": b"\xfe=\n\xc3"}) in served.home.log(0).read_text()
 
 
 def test_signals_go_to_the_present_process_while_it_lives(scripted: Scripted) -> None:
@@ -408,9 +407,9 @@ def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(
 ) -> None:
     monkeypatch.setattr(node_client, "_ANSWER", 0.1)
     scripted.client.wait_for_ends(0.1)
-    assert scripted.client.log_tail(0) == "(the node does not answer)"
+    assert scripted.client.log_tail("rank 0") == "(the node does not answer)"
     with pytest.raises(StateError, match=r"could not serve the ranks' store: no answer within 0\.1 s\."):
-        scripted.client.serve_store("/path")
+        scripted.client.serve_store(1)
     scripted.greet(1, READY)
     scripted.tell(Obeyed(1), Failed(2, "late"), LogTail(3, "late"))
     assert not scripted.client._open, "nobody waits for them any more"
@@ -444,43 +443,44 @@ def test_an_order_whose_answer_is_not_waited_for_is_not_given_again(
     with monkeypatch.context() as patch:
         patch.setattr(scripted.client, "_await", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            scripted.client.log_tail(3)
+            scripted.client.log_tail("rank 3")
     assert not scripted.client._open
     assert not scripted.client._answers
 
 
 def test_the_end_of_a_log_is_read_by_the_node(served: Served) -> None:
     served.home.log(3).write_text("one\ntwo\nthree\n")
-    assert served.client.log_tail(3, 2) == "two\nthree"
-    assert served.client.log_tail(4) == "(nothing)"
+    assert served.client.log_tail("rank 3", 2) == "two\nthree"
+    assert served.client.log_tail("rank 4") == "(nothing)"
 
 
 def test_the_node_serves_the_store(served: Served) -> None:
     path = served.home.store_socket(1)
-    assert served.client.store == ""
-    served.client.serve_store(os.fspath(path))
+    assert served.client.store == 0
+    served.client.serve_store(1)
     assert path.is_socket()
-    assert served.client.store == os.fspath(path)
+    assert served.client.store == 1
     served.engine()
     served.agent.kill()
     await_that(lambda: served.client.agents == 2, "no other agent comes")
-    assert served.client.store == "", "it went with the agent"
-    served.client.serve_store(os.fspath(path))
-    with pytest.raises(StateError, match=r"could not serve the ranks' store: .*No such file.*%distributed heal"):
-        served.client.serve_store("/nowhere/store.sock")
-    assert served.client.store == ""
+    assert served.client.store == 0, "it went with the agent"
+    served.client.serve_store(1)
+    served.home.store_socket(2).mkdir()
+    with pytest.raises(StateError, match=r"could not serve the ranks' store: .*Is a directory.*%distributed heal"):
+        served.client.serve_store(2)
+    assert served.client.store == 0
 
 
 def test_a_refused_store_is_not_taken_for_served(scripted: Scripted) -> None:
-    scripted.greet(1, READY, store="/first")
-    assert scripted.client.store == "/first"
-    result = scripted.later(lambda: scripted.client.serve_store("/second"))
+    scripted.greet(1, READY, store=1)
+    assert scripted.client.store == 1
+    result = scripted.later(lambda: scripted.client.serve_store(2))
     order = scripted.take(ServeStore)
     scripted.tell(Failed(order.number, "no room"))
     error = result.get(timeout=PATIENCE)
     assert isinstance(error, StateError)
     assert "no room" in str(error)
-    assert scripted.client.store == "", "the first one was ended before"
+    assert scripted.client.store == 0, "the first one was ended before"
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────
@@ -597,7 +597,7 @@ def test_who_hears_the_node_asks_nothing(scripted: Scripted) -> None:
     scripted.greet(1, READY)
     for _ in range(10):
         scripted.client.look()
-    scripted.later(lambda: scripted.client.log_tail(0))
+    scripted.later(lambda: scripted.client.log_tail("rank 0"))
     order = scripted.take(ReadLog)
     scripted.tell(LogTail(order.number, ""))
 
@@ -679,7 +679,7 @@ def test_a_shutdown_is_repeated_to_the_next_agent(scripted: Scripted) -> None:
     done = scripted.later(lambda: scripted.client.shutdown(timeout=PATIENCE))
     first = scripted.take(Shutdown)
     scripted.replace()
-    scripted.agent.report(NodeHello(2, ""))
+    scripted.agent.report(NodeHello(2, 0))
     assert isinstance(scripted.take(Claim), Claim)
     assert scripted.take(Shutdown) == first
     scripted.home.remove()

@@ -167,8 +167,7 @@ class Served:
         environment = {**os.environ, HOME_VARIABLE: str(self.home.path)}
         if pythonpath is not None:
             environment["PYTHONPATH"] = pythonpath
-        log = os.fspath(self.home.path / f"{key}.log")
-        return self.client.start(key, what, list(argv), environment=environment, log=log)
+        return self.client.start(key, what, list(argv), environment=environment)
 
     def engine(self, key: str = "rank 0", **options: Any) -> psutil.Process:
         """Start an engine that waits long for a controller which never comes."""

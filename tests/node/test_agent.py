@@ -136,7 +136,7 @@ class Node:
         self.pid = self._popen.pid
         self.process = psutil.Process(self.pid)
         self._ranks: list[RankProcess] = []
-        assert self.notebook.reported(NodeHello) == NodeHello(7, "")
+        assert self.notebook.reported(NodeHello) == NodeHello(7, 0)
         self.tell(Ready(forks=True, gpus=0, why=""))
         self.notebook.reported(Ready)
 
@@ -190,7 +190,7 @@ class Node:
 
     def goes_on(self) -> bool:
         """Whether the agent is the same, and obeys."""
-        self.notebook.link.order(ReadLog(0, 0, 1))
+        self.notebook.link.order(ReadLog(0, "rank 0", 1))
         self.notebook.reported(LogTail)
         return self._popen.poll() is None
 
@@ -359,7 +359,7 @@ def test_a_report_waits_for_nobody_and_comes_behind_what_was_said_before(patient
     assert second.hear()
     first.say(Done(1))
     patient.status(first.wire)  # what it said before has been read
-    patient.notebook.link.order(ReadLog(5, 0, 1))
+    patient.notebook.link.order(ReadLog(5, "rank 0", 1))
     assert patient.notebook.said()[:2] == (0, Done(1))
     assert patient.notebook.next() == LogTail(5, "(nothing)")
 
@@ -493,7 +493,7 @@ def test_of_what_it_says_before_only_a_part_is_kept(node: Node) -> None:
     node.status(rank.wire)
     node.tell(Started(9, "rank 4", process.pid))
     node.notebook.reported(Started)
-    node.notebook.link.order(ReadLog(5, 4, 1))
+    node.notebook.link.order(ReadLog(5, "rank 4", 1))
     assert 1 <= sum(isinstance(event, tuple) for event in iter(node.notebook.next, LogTail(5, "(nothing)"))) < 100
     rank.meet()
     rank.say(Done(1))
@@ -721,7 +721,7 @@ def test_a_new_notebook_is_greeted_and_takes_over(node: Node) -> None:
     for turn in range(4):
         leave(node)
         second = Notebook(node.home)
-        assert second.next() == NodeHello(7, "")
+        assert second.next() == NodeHello(7, 0)
         node.notebook = second
         second.link.meet([0])
         second.link.send([0], Pull(turn, ["x"]))
@@ -790,7 +790,7 @@ def test_a_notebook_that_claims_nothing_is_no_notebook(node: Node) -> None:
 
 ORDERS = [
     Claim(5, 4242, 60.0),
-    Start(6, "rank 0", "engine", ["--x"], {"A": "b"}, "/", "log"),
+    Start(6, "rank 0", "engine", ["--x"], {"A": "b"}, "/"),
     Signal(7, 6, 2),
     Look(8),
     Shutdown(9),
@@ -807,7 +807,7 @@ def test_orders_for_the_fork_server_reach_it_as_they_are(node: Node, order: Orde
 
 def test_many_orders_reach_a_fork_server_that_is_busy(node: Node) -> None:
     environment = {"X": "x" * 100_000}
-    orders = [Start(n, "rank 0", "engine", [], environment, "/", "log") for n in range(50)]
+    orders = [Start(n, "rank 0", "engine", [], environment, "/") for n in range(50)]
     for order in orders:
         node.notebook.link.order(order)
     assert node.goes_on(), "it waits for nobody"
@@ -818,7 +818,7 @@ def test_many_orders_reach_a_fork_server_that_is_busy(node: Node) -> None:
 
 def test_the_end_of_a_log_is_read_here(node: Node) -> None:
     node.home.log(3).write_text("one\ntwo\nthree\n")
-    node.notebook.link.order(ReadLog(5, 3, 2))
+    node.notebook.link.order(ReadLog(5, "rank 3", 2))
     assert node.notebook.next() == LogTail(5, "two\nthree")
 
 
@@ -925,14 +925,14 @@ def obeyed(node: Node, order: Order) -> None:
 
 def test_the_store_is_served_and_not_begun_anew_by_an_order_that_comes_again(node: Node) -> None:
     first, second = node.home.store_socket(1), node.home.store_socket(2)
-    obeyed(node, ServeStore(5, os.fspath(first)))
+    obeyed(node, ServeStore(5, 1))
     client = StoreClient(first)
     client.ask("set", "key", b"value")
-    obeyed(node, ServeStore(5, os.fspath(first)))
+    obeyed(node, ServeStore(5, 1))
     assert client.ask("wait", ["key"], 0.0) == [b"value"]
     again = StoreClient(first)
     assert again.ask("check", ["key"])
-    obeyed(node, ServeStore(6, os.fspath(second)))
+    obeyed(node, ServeStore(6, 2))
     with pytest.raises(ConnectionError):
         client.ask("check", ["key"])
     with pytest.raises(OSError, match=r"No such file"):
@@ -943,9 +943,17 @@ def test_the_store_is_served_and_not_begun_anew_by_an_order_that_comes_again(nod
         one.close()
 
 
+def test_a_store_that_an_agent_has_left_behind_is_removed(node: Node) -> None:
+    left = node.home.store_socket(1)
+    left.touch()
+    obeyed(node, ServeStore(5, 2))
+    assert not left.exists()
+    assert node.home.store_socket(2).is_socket()
+
+
 def test_a_store_that_waits_holds_nobody_up(node: Node) -> None:
     path = node.home.store_socket(1)
-    obeyed(node, ServeStore(5, os.fspath(path)))
+    obeyed(node, ServeStore(5, 1))
     waiting = StoreClient(path)
     store.send(waiting.socket, ["wait", ["late"], 600.0])
     rank = node.rank(0)
@@ -959,28 +967,28 @@ def test_a_store_that_waits_holds_nobody_up(node: Node) -> None:
 
 
 def test_a_store_that_cannot_be_served_is_told_in_words(node: Node) -> None:
-    node.notebook.link.order(ServeStore(5, "/nowhere/store.sock"))
+    node.home.store_socket(9).mkdir()
+    node.notebook.link.order(ServeStore(5, 9))
     answer = node.notebook.next()
     assert isinstance(answer, Failed)
-    assert (answer.number, "No such file" in answer.why) == (5, True)
+    assert (answer.number, "Is a directory" in answer.why) == (5, True)
     path = node.home.store_socket(1)
-    obeyed(node, ServeStore(6, os.fspath(path)))
+    obeyed(node, ServeStore(6, 1))
     client = StoreClient(path)
     assert client.ask("count") == 0
     client.close()
-    node.notebook.link.order(ServeStore(7, "/nowhere/store.sock"))
+    node.notebook.link.order(ServeStore(7, 9))
     assert isinstance(node.notebook.next(), Failed)
     leave(node)
     node.notebook = Notebook(node.home)
-    assert node.notebook.next() == NodeHello(7, ""), "the one before it was ended"
+    assert node.notebook.next() == NodeHello(7, 0), "the one before it was ended"
 
 
 def test_the_next_notebook_is_told_which_store_is_served(node: Node) -> None:
-    path = os.fspath(node.home.store_socket(1))
-    obeyed(node, ServeStore(5, path))
+    obeyed(node, ServeStore(5, 1))
     leave(node)
     node.notebook = Notebook(node.home)
-    assert node.notebook.next() == NodeHello(7, path)
+    assert node.notebook.next() == NodeHello(7, 1)
 
 
 # ── without a fork server ───────────────────────────────────────────────────────────────────────────
@@ -1025,7 +1033,7 @@ def test_it_tells_what_lives_and_that_nobody_starts_others(node: Node) -> None:
     assert node.notebook.next() == Started(0, "rank 0", stays.pid)
     assert node.notebook.next() == ForkServerEnded()
     assert node.notebook.next() == Obeyed(50)
-    node.notebook.link.order(Start(51, "rank 1", "engine", [], {}, "/", "log"))
+    node.notebook.link.order(Start(51, "rank 1", "engine", [], {}, "/"))
     assert node.notebook.next() == Failed(51, "the fork server has ended")
 
 

@@ -66,7 +66,7 @@ def _letter_to_a_rank(node: Node, rank: FakeRank) -> None:
 
 
 def _order(node: Node, _: FakeRank) -> None:
-    node.notebook.link.order(ReadLog(5, 0, 1))
+    node.notebook.link.order(ReadLog(5, "rank 0", 1))
 
 
 def _report(node: Node, _: FakeRank) -> None:
@@ -127,7 +127,7 @@ def test_a_step_that_fails_is_tried_again_or_costs_one_message(
     await_that(done, "the step was not done")
     # The order may have been lost with the step; one that is given to it now is obeyed.
     for number in range(10):
-        node.notebook.link.order(ReadLog(100 + number, 0, 1))
+        node.notebook.link.order(ReadLog(100 + number, "rank 0", 1))
         try:
             while not isinstance(node.notebook.events.get(timeout=PATIENCE / 10), LogTail):
                 pass

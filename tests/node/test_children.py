@@ -46,7 +46,7 @@ class Kept:
 
     def start(self, key: str = "rank 0", **changes: object) -> Started:
         environment = {**os.environ, HOME_VARIABLE: os.fspath(self.home.path)}
-        order = Start(next(self.numbers), key, "engine", ["600"], environment, "/", f"{self.home.path}/log")
+        order = Start(next(self.numbers), key, "engine", ["600"], environment, "/")
         self.children.start(msgspec.structs.replace(order, **changes))
         started = self.reports[-1]
         assert isinstance(started, Started)
@@ -78,7 +78,7 @@ class Kept:
 def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[WorldDir]:
     """A world whose engines only sleep."""
 
-    def spawn(order: Start) -> subprocess.Popen[bytes]:
+    def spawn(order: Start, _: Path) -> subprocess.Popen[bytes]:
         return subprocess.Popen(["sleep", *order.argv], env=order.env, cwd=order.cwd, start_new_session=True)
 
     monkeypatch.setattr(child, "spawn", spawn)
@@ -162,7 +162,7 @@ def test_a_child_that_another_has_waited_for_has_ended(kept: Kept) -> None:
 def test_with_a_rank_its_child_processes_end(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
     heard: list[int] = []
 
-    def spawn(order: Start) -> subprocess.Popen[bytes]:
+    def spawn(order: Start, _: Path) -> subprocess.Popen[bytes]:
         parent = subprocess.Popen(
             [sys.executable, "-c", _PARENT], env=order.env, stdout=subprocess.PIPE, start_new_session=True
         )

@@ -198,7 +198,7 @@ def test_orders_that_come_twice_are_done_once_and_answered_twice(served: Served)
     home = served.home.path
     environment = {**os.environ, HOME_VARIABLE: str(home)}
     numbers = served.client._numbers
-    start = Start(next(numbers), "rank 0", "engine", [], environment, ".", f"{home}/rank0.log")
+    start = Start(next(numbers), "rank 0", "engine", [], environment, ".")
     answers = [served.client._ask(start, PATIENCE) for _ in range(2)]
     assert answers == [Obeyed(start.number)] * 2
     agent = served.agent
@@ -214,8 +214,7 @@ def test_orders_that_come_twice_are_done_once_and_answered_twice(served: Served)
 def test_what_was_refused_is_refused_again_and_not_tried(served: Served) -> None:
     stumble("fork")
     environment = {**os.environ, HOME_VARIABLE: str(served.home.path)}
-    log = f"{served.home.path}/rank0.log"
-    start = Start(next(served.client._numbers), "rank 0", "engine", [], environment, ".", log)
+    start = Start(next(served.client._numbers), "rank 0", "engine", [], environment, ".")
     first, second = (served.client._ask(start, PATIENCE) for _ in range(2))
     assert isinstance(first, Failed)
     assert second == first
@@ -290,9 +289,9 @@ def test_a_visitor_is_told_whose_the_world_is(served: Served) -> None:
         Claim(1, 1, 0.0),
         Shutdown(1),
         Signal(1, 0, signal.SIGKILL),
-        Start(1, "rank 0", "engine", [], {}, ".", "log"),
+        Start(1, "rank 0", "engine", [], {}, "."),
         Look(1),
-        ServeStore(1, "store"),
+        ServeStore(1, 1),
         Left(),
     ],
     ids=lambda order: type(order).__name__,
@@ -523,7 +522,7 @@ def test_the_agent_signals_where_no_fork_server_does(served: Served) -> None:
 def test_the_agent_refuses_in_words_what_only_a_fork_server_can_do(served: Served) -> None:
     served.engine("rank 1")
     orphaned(served)
-    start = Start(next(served.client._numbers), "rank 0", "engine", [], {}, ".", "log")
+    start = Start(next(served.client._numbers), "rank 0", "engine", [], {}, ".")
     assert served.client._ask(start, PATIENCE) == Failed(start.number, "the fork server has ended")
     with pytest.raises(StartError, match="The fork server of this world has ended; type %distributed heal"):
         served.engine()

@@ -27,7 +27,7 @@ DOING = protocol.CollectiveState(
 )
 
 TO_RANK: list[ToRank] = [
-    protocol.FormGroups(1, PLACE, "store0.sock", 2, "127.0.0.1", 29500, 1800.0, "board", "3", "1"),
+    protocol.FormGroups(1, PLACE, 2, "127.0.0.1", 29500, 1800.0, "3", "1"),
     protocol.Run(2, "x = 1\n", "0,1", 7),
     protocol.Push(3, BLOB),
     protocol.Pull(4, ["x", "ünïcode"]),

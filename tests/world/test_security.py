@@ -445,7 +445,7 @@ _HELLO = [encode(Header(0, 7, 0, 0, 0)), encode(Hello(1, 1, "stranger", 0, "0"))
     [
         _framed(encode(Shutdown(1))),
         _framed(encode(Claim(1, 1, 0.0)), kind=2),
-        _framed(encode(Start(1, "x", "engine", [], {}, "/", "/dev/null"))),
+        _framed(encode(Start(1, "x", "engine", [], {}, "/"))),
         _framed(*_HELLO),
         _framed(*_HELLO) * 1000,
         _framed(encode(Exited(1, "rank 1", 1, 0))),

@@ -28,7 +28,6 @@ from ...protocol import (
     StatusReply,
     rank_lists,
 )
-from ...world_dir import WorldDir
 from .pending import PendingRequest
 from .roster import Roster
 
@@ -58,7 +57,6 @@ class Generations:
     """The groups of one world, formed one generation after the other.
 
     Args:
-        home: the world's directory: stores and board.
         roster: the places and states of the ranks.
         node: serves the stores.
         link: to send by.
@@ -67,7 +65,6 @@ class Generations:
 
     def __init__(
         self,
-        home: WorldDir,
         roster: Roster,
         node: NodeClient,
         link: Link,
@@ -89,7 +86,6 @@ class Generations:
         self._lost = False
         """The store was lost since the last cell began: the making of a group may have failed on some ranks only."""
         self._storing = threading.Lock()  # the link's thread looks for the store
-        self._home = home
         self._roster = roster
         self._node = node
         self._link = link
@@ -129,7 +125,6 @@ class Generations:
                     break
         self.stale = False
         self.newcomers.clear()
-        self._home.store_socket(self.number - 1).unlink(missing_ok=True)
         self.look_for_store()
 
     @contextmanager
@@ -145,12 +140,12 @@ class Generations:
     @property
     def lost(self) -> bool:
         """Whether the store of the present generation is lost, with the agent that served it."""
-        return self._node.store != str(self._home.store_socket(self.number))
+        return self._node.store != self.number
 
     def order(self) -> PendingRequest:
         """Tell every living rank to form the present generation; return the request, unanswered."""
         roster = self._roster
-        self._node.serve_store(str(self._home.store_socket(self.number)))
+        self._node.serve_store(self.number)
         living = [place for place in roster.places if place.rank not in roster.dead]
         request = self._expect([place.rank for place in living])
         form = self._form(request.id, living[0])
@@ -164,12 +159,10 @@ class Generations:
         return FormGroups(
             id=request,
             place=place,
-            store=str(self._home.store_socket(self.number)),
             generation=self.number,
             master_addr="127.0.0.1",
             master_port=self.port,
             timeout=GROUP_TIMEOUT,
-            board=str(self._home.board),
             absent=rank_lists.written(sorted(self._roster.dead)),
             newcomers=rank_lists.written(sorted(self.newcomers)),
             plain=self.plain,
@@ -184,7 +177,7 @@ class Generations:
         with self._storing:
             if self.number > 0 and not self._forming and self.lost:
                 self._lost = True
-                self._node.serve_store_again(str(self._home.store_socket(self.number)))
+                self._node.serve_store_again(self.number)
 
     def abort(self, request: PendingRequest, error: str, text: str) -> None:
         """End the current generation: every rank that has not answered the request fails with this error."""

@@ -13,6 +13,7 @@ from ...analysis.verdict import plural
 from ...node.exit_status import how_it_ended
 from ...panel import RankView
 from ...protocol import CollectiveState, Failure, FromRank, Hello, RankPlacement, StatusReply
+from ...protocol.nodes import key_of
 from ...rank_spec import named, together
 from ..output.failures import first_line
 
@@ -50,10 +51,10 @@ class Roster:
     """The ranks of one world, filled in from other threads as they report.
 
     Args:
-        log_tail: returns the end of a rank's log, of at most so many lines.
+        log_tail: returns the end of a process's log, by its key, of at most so many lines.
     """
 
-    def __init__(self, log_tail: Callable[[int, int], str]) -> None:
+    def __init__(self, log_tail: Callable[[str, int], str]) -> None:
         self.places: list[RankPlacement] = []
         self.hellos: dict[int, Hello] = {}
         self.attached: set[int] = set()
@@ -234,7 +235,7 @@ class Roster:
 
     def log(self, rank: int, lines: int = 40) -> str:
         """Return the end of a rank's log: what its engine logged, and what it last wrote to descriptor 2."""
-        return self._log_tail(rank, lines)
+        return self._log_tail(key_of(rank), lines)
 
 
 def _since(snapshot: StatusReply | None, state: str) -> float:

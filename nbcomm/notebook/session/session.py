@@ -76,7 +76,7 @@ class Session(Commands):
         self._stopped = False
         self._folder = ""
         self._watch: HangWatch | None = None
-        self._generations = Generations(self.home, self._roster, node, self.link, self._dispatcher.expect)
+        self._generations = Generations(self._roster, node, self.link, self._dispatcher.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._executor = CellExecutor(
             self._dispatcher, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun

@@ -43,16 +43,22 @@ class World(Generation):
     """The groups of this process, and what is wrong with them.
 
     Args:
+        store_socket: returns the socket at which the ranks of a generation meet.
+        board: the directory of the pages on which the ranks of this node compare their calls.
         tell: sends a message to the notebook; None if there is none.
         scope: the namespace of the cells.
     """
 
     def __init__(
         self,
+        store_socket: Callable[[int], Path],
+        board: Path,
         tell: Callable[[Mismatch], object] | None = None,
         scope: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         super().__init__(tell, scope)
+        self._store_socket = store_socket
+        self._board_folder = board
         self._absent: tuple[int, ...] = ()
         self._environment: dict[str, str] = {}
         self._inits = 0
@@ -66,7 +72,7 @@ class World(Generation):
         """Take a place and join the process group, or re-form all groups; every living rank must do it.
 
         Args:
-            order: the place, the generation, and the store's socket.
+            order: the place and the generation.
 
         Returns:
             The communicator over the whole world; always the same one.
@@ -100,16 +106,15 @@ class World(Generation):
 
     def _open(self, order: FormGroups) -> None:
         """Set up what a first generation needs: the store, the board, and nbcomm's groups in torch."""
-        place, path = order.place, Path(order.store)
+        place = order.place
         self._absent = rank_lists.read(order.absent)
         self._inits = 0
         self.place, self.rank, self.generation = place, place.rank, order.generation
         self.plain = order.plain
         if not self.plain and (why := self_check()):
             raise errors.SelfTestError(why)
-        self._store = UnixStore(path, order.timeout)
-        if order.board:
-            self.board = FingerprintBoard(Path(order.board), place.rank)
+        self._store = UnixStore(self._store_socket(order.generation), order.timeout)
+        self.board = FingerprintBoard(self._board_folder, place.rank)
         self._patches.callback(lending.lend(lambda: not self.replaced, "This cell"))
         if self.plain:
             self._patches.enter_context(self.gloo.following_torch())
@@ -207,7 +212,7 @@ class World(Generation):
         self._end_generation(order)
         self._absent = rank_lists.read(order.absent)
         self._inits = 0
-        self._store.retarget(Path(order.store))
+        self._store.retarget(self._store_socket(order.generation))
         self.record.forget()
         if self.replaced or (self.plain and dist.is_initialized()):
             lending.destroy_world()

@@ -45,25 +45,25 @@ class Node:
     """Notes which stores it was to serve."""
 
     def __init__(self) -> None:
-        self.stores: list[str] = []
-        self.again: list[str] = []
+        self.stores: list[int] = []
+        self.again: list[int] = []
         self.fails = False
-        self.store = ""
+        self.store = 0
         self.replaced = False
 
-    def serve_store(self, path: str) -> None:
+    def serve_store(self, generation: int) -> None:
         if self.fails:
             raise StateError("no store")
-        self.stores.append(path)
-        self.store = path
+        self.stores.append(generation)
+        self.store = generation
 
-    def serve_store_again(self, path: str) -> None:
-        self.again.append(path)
-        self.store = path
+    def serve_store_again(self, generation: int) -> None:
+        self.again.append(generation)
+        self.store = generation
 
     def wait_for_ends(self, _timeout: float) -> None:
         if self.replaced:
-            self.store, self.replaced = "", False
+            self.store, self.replaced = 0, False
 
 
 class Played:
@@ -78,12 +78,12 @@ class Played:
         self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0, cores=4)
         self.link = Link()
         self.dispatcher = Dispatcher(self.link, self.roster)  # type: ignore[arg-type]
-        self.generations = Generations(home, self.roster, self.node, self.link, self.dispatcher.expect)  # type: ignore[arg-type]
+        self.generations = Generations(self.roster, self.node, self.link, self.dispatcher.expect)  # type: ignore[arg-type]
         self.link.answer = lambda rank, form: self.dispatcher.hear(rank, Done(form.id))
 
     def serve(self, number: int) -> None:
         """Let the node serve the store of a generation."""
-        self.node.store = str(self.home.store_socket(number))
+        self.node.store = number
 
     def forms(self) -> list[FormGroups]:
         return [message for _, message in self.link.sent if isinstance(message, FormGroups)]
@@ -105,9 +105,8 @@ def test_stale_groups_are_formed_anew_by_all_living(played: Played) -> None:
     played.generations.renew()
     forms = played.forms()
     assert [form.place.rank for form in forms] == [1, 2]
-    assert played.node.stores == [forms[0].store]
+    assert played.node.stores == [1]
     assert {(form.generation, form.absent) for form in forms} == {(1, "0")}
-    assert len({form.store for form in forms}) == 1
     assert not played.generations.stale
 
 
@@ -146,11 +145,11 @@ def test_the_groups_stay_where_the_store_is_lost_with_the_agent_and_the_next_one
     played.generations.renew()
     played.generations.look_for_store()
     assert played.node.again == []
-    played.node.store = ""
+    played.node.store = 0
     played.generations.look_for_store()
-    assert played.node.again == [str(played.home.store_socket(1))]
+    assert played.node.again == [1]
     assert not played.generations.due
-    played.node.store = ""  # that was not done
+    played.node.store = 0  # that was not done
     played.generations.renew()
     assert len(played.node.again) == 2
     assert len(played.forms()) == 3
@@ -161,7 +160,7 @@ def test_no_store_takes_the_place_of_one_in_which_ranks_meet(played: Played) -> 
 
     def lose(rank: int, form: FormGroups) -> None:
         if form.generation == 1:
-            played.node.store = ""
+            played.node.store = 0
             played.generations.look_for_store()  # on the link's thread
             assert played.node.again == []
             if rank == 0:  # it is ready, and the others wait
@@ -189,12 +188,12 @@ def test_no_store_takes_the_place_of_one_in_which_ranks_meet(played: Played) -> 
 def test_a_store_that_is_lost_when_all_have_just_met_is_served_again(played: Played) -> None:
     def lose(rank: int, form: FormGroups) -> None:
         played.dispatcher.hear(rank, Done(form.id))
-        played.node.store = ""
+        played.node.store = 0
 
     played.link.answer = lose
     played.generations.stale = True
     played.generations.renew()
-    assert played.node.again == [str(played.home.store_socket(1))]
+    assert played.node.again == [1]
     assert len(played.forms()) == 3
 
 
@@ -204,7 +203,7 @@ def test_a_cell_that_failed_while_the_store_was_lost_may_have_made_a_group_in_pa
 ) -> None:
     played.generations.stale = True
     played.generations.renew()
-    played.node.store = ""
+    played.node.store = 0
     played.generations.look_for_store()
     played.generations.look_back({0: Done(1), 1: Done(1, failure=failure)})
     assert played.generations.stale is stale
@@ -227,13 +226,11 @@ def test_a_newcomer_stays_one_until_it_has_joined(played: Played, monkeypatch: p
     assert played.generations.newcomers == {1}
 
 
-def test_each_life_has_a_store_of_its_own_and_the_old_one_goes(played: Played, tmp_path: Path) -> None:
+def test_each_life_has_a_store_of_its_own(played: Played) -> None:
     for _ in range(2):
         played.generations.stale = True
         played.generations.renew()
-        Path(played.forms()[-1].store).touch()
-    assert [form.store for form in played.forms()][::3] == [str(tmp_path / f"store{n}.sock") for n in (1, 2)]
-    assert [path.name for path in tmp_path.glob("store*")] == ["store2.sock"]
+    assert [form.generation for form in played.forms()][::3] == played.node.stores == [1, 2]
 
 
 def test_where_one_cannot_the_others_are_freed_and_it_is_named(played: Played) -> None:
@@ -329,7 +326,7 @@ def test_another_notebook_lets_the_store_be_served_again_if_it_is_gone(played: P
     played.serve(2)
     played.generations.take_up([StatusReply(rank, 1, "idle", 0.0, None, 0, 0, 0, 3) for rank in range(3)], 29500)
     assert not played.generations.stale
-    assert played.node.again == [str(played.home.store_socket(3))]
+    assert played.node.again == [3]
 
 
 def sent(to: int, number: int = 1, tag: int = 0) -> CollectiveState:
