@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 from ..protocol import Greet, Hello, StatusReply, ToRank
-from ..protocol.codec import encode
+from ..protocol.codec import to_frames
 from ..protocol.framing import ANSWER, OTHER
 from ..protocol.streams import Frames, Header, Outgoing, RankStream
 
@@ -130,4 +130,4 @@ class Letters:
             behind = self._out.last if greeted else self._out.newest
             for word in words:
                 kind = ANSWER if isinstance(word, StatusReply) else OTHER
-                yield Leaving(self._stream.header(behind=behind), [encode(word)], kind)
+                yield Leaving(self._stream.header(behind=behind), to_frames(word), kind)

@@ -17,8 +17,20 @@ from hypothesis.stateful import invariant
 
 from nbcomm.launch import link as link_module
 from nbcomm.launch.link import Link
-from nbcomm.protocol import Done, FromRank, Greet, Hello, Output, Pull, StatusReply, StatusRequest, Text, ToRank
-from nbcomm.protocol.codec import decode_from_rank, decode_header, decode_to_rank, encode, to_frames
+from nbcomm.protocol import (
+    CallRecord,
+    Done,
+    FromRank,
+    Greet,
+    Hello,
+    Output,
+    Pull,
+    StatusReply,
+    StatusRequest,
+    Text,
+    ToRank,
+)
+from nbcomm.protocol.codec import decode_from_rank, decode_header, decode_to_rank, encode, from_frames, to_frames
 from nbcomm.protocol.framing import ANSWER, OTHER
 from nbcomm.protocol.parcels import NODE, pack, unpack
 from nbcomm.protocol.parcels import Letter as ParcelLetter
@@ -142,6 +154,18 @@ def test_the_kind_of_a_letter_tells_the_agent_whether_it_answers() -> None:
     rank.letters.tell(StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0))
     rank.letters.tell(rank._hello(asks=False))
     assert [letter.kind for letter in rank.letters.leaving(connected=True)] == [ANSWER, OTHER, ANSWER, OTHER]
+
+
+def test_what_a_rank_does_travels_in_two_parts() -> None:
+    rank = Rank()
+    rank.meet()
+    steps = [CallRecord("all_reduce", "collective", "0", "0-7", seq, seq, 1.0, 2.0) for seq in range(3)]
+    reply = StatusReply(0, 1, "running", 0.0, 1, 1, 0, 0, steps=steps)
+    rank.letters.tell(reply)
+    (letter,) = rank.letters.leaving(connected=True)
+    assert letter.frames[0].count(b"0-7") == 1, "its group's members are there once"
+    told, rest = from_frames(decode_from_rank(letter.frames[0]), letter.frames[1:])
+    assert (told, list(rest)) == (reply, [])
 
 
 def test_what_is_settled_is_known() -> None:
