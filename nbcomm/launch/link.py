@@ -72,6 +72,7 @@ class Link:
         self._decoded: dict[int, FromRank] = {}  # of the parcel that is read, whose frames live as long
         self._words: deque[Letter | tuple[int, ToRank | None]] = deque()  # orders, and messages without a number
         self._unsaid: set[int] = set()  # ranks that do not know how far they were heard
+        self._unheard: set[int] = set()  # ranks that were sent something, and may not have heard it
         self._settled_said = 0
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
@@ -124,6 +125,7 @@ class Link:
                 for rank in ranks:
                     self._stream(rank).out.add(frames, asks=asks)
                     self._due.add(rank)
+                    self._unheard.add(rank)
         self._rouse()
 
     def order(self, order: Order) -> None:
@@ -132,8 +134,13 @@ class Link:
         self._rouse()
 
     def poll(self, question: int) -> None:
-        """Let the node ask all its ranks what they do; each rank that it knows answers with a `StatusReply`."""
+        """Let the node ask all its ranks what they do; each rank that it knows answers with a `StatusReply`.
+
+        A rank that lacks something that was sent before does not answer, but asks for it.
+        """
         with self._lock:
+            self._unheard = {rank for rank in self._unheard if self._streams[rank].out.newest}
+            self._unsaid |= self._unheard
             if self._settled_said != self.settled:
                 self._settled_said = self.settled
                 self._unsaid.update(self._streams)

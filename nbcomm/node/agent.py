@@ -309,7 +309,7 @@ class NodeAgent:
                 channel.flush()
                 self._watch_channel()
             messages = channel.receive() or []
-        except (EOFError, OSError):
+        except (EOFError, OSError, MemoryError):  # what was read in part cannot be read on
             self._lose_fork_server()
             return
         for _, frames in messages:
@@ -340,7 +340,7 @@ class NodeAgent:
         self._collect(self._ranks.part(report.pid))  # its last words come before its end
         self._asked &= self._ranks.connected
         rank = rank_of(report.key)
-        if rank is not None:
+        if rank is not None and rank not in self._ranks.connected:  # else another process is in its place
             self._polls.forget(rank)
 
     def _lose_fork_server(self) -> None:

@@ -51,6 +51,9 @@ class Seat:
                 fcntl.lockf(self._open(), fcntl.LOCK_EX | fcntl.LOCK_NB)
             except (BlockingIOError, PermissionError):  # the system may say either
                 self.vacate(deadline)
+                if time.monotonic() > deadline:  # it is in another namespace of pids, say
+                    raise TimeoutError(f"{self._path} is locked by a process that is not known here.") from None
+                time.sleep(_TICK)
             else:
                 return
 
@@ -64,6 +67,8 @@ class Seat:
         pid = self.holder()
         if not pid:
             return
+        if pid < 0:  # Linux: whoever has it is on another machine, or has a lock of another kind
+            raise TimeoutError(f"{self._path} is locked by a process that cannot be ended from here.")
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
         while self.holder() == pid:

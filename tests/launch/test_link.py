@@ -460,13 +460,28 @@ def test_before_a_poll_all_ranks_are_told_what_is_settled_now(world: World) -> N
 
 
 def test_a_poll_comes_behind_what_was_sent_before(world: World) -> None:
-    world.greeted(0)
+    rank = world.greeted(0)
     world.link.send([0], Pull(1, ["x"]))
     world.link.poll(1)
     assert world.agent.order() == Poll(1)
     letters = [letter for parcel in world.agent.parcels for letter in parcel]
-    kinds = [letter.rank == ITSELF or type(decode_to_rank(letter.frames[0])) for letter in letters]
-    assert kinds[-2:] == [Pull, True]
+    kinds = [decode_to_rank(letter.frames[0]) for letter in letters if letter.frames and letter.rank != ITSELF]
+    assert kinds[-1] == Pull(1, ["x"])
+    assert letters[-1].rank == ITSELF
+    assert rank.hear()[0] == Pull(1, ["x"])
+
+
+def test_before_each_poll_a_rank_is_told_of_what_it_has_not_heard(world: World) -> None:
+    rank = world.greeted(0)
+    world.greeted(1)
+    world.link.send([0], Pull(1, ["x"]))
+    for question in range(2):
+        assert {number: header.after for number, header in polled(world, question).items()} == {0: 1}
+    assert rank.hear()[0] == Pull(1, ["x"])
+    rank.say(Done(1))
+    world.next()
+    assert list(polled(world, 3)) == [0], "it is told that its answer was heard"
+    assert polled(world, 4) == {}
 
 
 # ── the streams ─────────────────────────────────────────────────────────────────────────────────────

@@ -1156,7 +1156,7 @@ def test_a_rank_that_lacks_a_letter_learns_it_from_a_poll_and_gets_it(node: Node
     with node.notebook.link._lock:
         stream.out.add([encode(Pull(1, ["x"]))])
         stream.out.take()  # and it is lost on the way
-        node.notebook.link._unsaid.add(0)
+        node.notebook.link._unheard.add(0)
     node.notebook.link.poll(3)
     assert rank.hear()[0] == Pull(1, ["x"])
     node.notebook.link.poll(4)
@@ -1208,3 +1208,24 @@ def test_another_notebook_asks_with_headers_of_its_own(node: Node) -> None:
     rank.hello()
     node.notebook.link.poll(2)
     assert rank.hear()[0] == StatusRequest(2)
+
+
+def test_a_rank_that_a_notebook_does_not_know_yet_answers_no_poll_before_it_has_what_was_sent(node: Node) -> None:
+    rank = node.rank(0)
+    node.notebook.link.close()
+    node.notebook = Notebook(node.home)
+    node.notebook.reported(NodeHello)
+    node.notebook.link.meet([0])  # the rank is busy, and says nothing
+    node.notebook.link.send([0], Pull(1, ["x"]))
+    node.notebook.link.poll(1)
+    assert node.goes_on()
+    assert rank.hear()[0] == Pull(1, ["x"])
+
+
+def test_the_end_of_an_earlier_process_does_not_keep_the_present_one_from_polls(node: Node) -> None:
+    rank, earlier = node.rank(0), node.process_of_rank()
+    earlier.kill()
+    node.tell(Exited(99, "rank 0", earlier.pid, 0))
+    node.notebook.reported(Exited)
+    node.notebook.link.poll(1)
+    assert rank.hear()[0] == StatusRequest(1)

@@ -130,3 +130,18 @@ def test_one_that_does_not_end_is_named(path: Path, sit: Sit, monkeypatch: pytes
     with pytest.raises(TimeoutError, match=f"Process {first.pid}, which has served this world, does not end"):
         seat.vacate(time.monotonic() + 0.05)
     seat.close()
+
+
+@pytest.mark.parametrize("holder", [0, -1])
+def test_a_seat_whose_holder_cannot_be_ended_from_here_is_told(
+    path: Path, sit: Sit, monkeypatch: pytest.MonkeyPatch, holder: int
+) -> None:
+    first = sit("take")
+    sits(first)
+    monkeypatch.setattr("nbcomm.node.seat._PATIENCE", 0.1)
+    seat = Seat(path)
+    monkeypatch.setattr(seat, "holder", lambda: holder)
+    with pytest.raises(TimeoutError, match="is locked by a process"):
+        seat.take_over()
+    assert first.poll() is None
+    seat.close()
