@@ -69,9 +69,12 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
         """Return the exit status, or None while the process runs."""
         return self.stop_data["exit_code"] if self.state == "after" else None
 
+    def _log_output(self, stop_data: Any = None) -> None:
+        """Log nothing when the process ends: nbcomm tells its end, and the node would have to be asked for the log."""
+
     def get_output(self, remove: bool = False) -> str:  # noqa: ARG002, FBT001, FBT002 - ipyparallel's signature
-        """Return the end of the process's log, which is removed with the world's directory."""
-        return self.client.log_tail(self._key, self.output_limit)
+        """Return nothing: who needs a log asks the node for it."""
+        return ""
 
 
 class ForkedController(_ForkedProcess, ipp.ControllerLauncher):  # type: ignore[misc]
@@ -101,7 +104,9 @@ class ForkedController(_ForkedProcess, ipp.ControllerLauncher):  # type: ignore[
         except (RuntimeError, TimeoutError) as error:  # ipyparallel's message, which does not give the cause
             status = self.poll()
             how = "did not start" if status is None else how_it_ended(status)
-            raise StartError(f"ipyparallel's controller {how}. Its log ends:\n{self.get_output()}") from error
+            raise StartError(
+                f"ipyparallel's controller {how}. Its log ends:\n{self.client.log_tail(self._key)}"
+            ) from error
         return info
 
 

@@ -72,7 +72,7 @@ class LocalCluster:
         self._log.setLevel(logging.ERROR)
         self._loop = asyncio.new_event_loop()
         keep("nbcomm-cluster", self._run)
-        self._client: Any = None
+        self._clients: list[Any] = []  # that were handed out
         self._cluster: Any = None
         self._environment: dict[str, str] = {}
         self._node = node
@@ -155,20 +155,21 @@ class LocalCluster:
         A client that connects while an engine registers may never learn of that engine, and output that an engine
         sends before the client's subscription reaches it is lost. So the first is checked at each call, for an engine
         may have been replaced, and the second for a while after each connection: an engine may run a cell meanwhile.
+        A client that was handed out before stays open, for somebody may use it.
 
         Raises:
             StateError: ranks have not registered in time.
         """
-        if self._client is None or not _knows(self._client, ranks):
-            client, self._client = self._client, None
-            self._client = self._connect(client, ranks)
-        return self._client
+        if not self._clients or not _knows(self._clients[-1], ranks, _PATIENCE):
+            self._clients.append(self._connect(ranks))
+        return self._clients[-1]
 
-    def _connect(self, client: Any, ranks: Sequence[int]) -> Any:
-        """Replace a client, if there is one, until one knows these ranks."""
+    def _connect(self, ranks: Sequence[int]) -> Any:
+        """Make clients until one knows these ranks."""
         deadline = time.monotonic() + _PATIENCE
+        client: Any = None
         try:
-            while client is None or not _knows(client, ranks):
+            while client is None or not _knows(client, ranks, _LOOK):
                 if client is not None:
                     missing = sorted(set(ranks) - set(client.ids))
                     client.close()
@@ -184,9 +185,9 @@ class LocalCluster:
         return client
 
     def close(self) -> None:
-        """Close the client and the loop; the fork server ends the processes."""
-        if self._client is not None:
-            self._client.close()
+        """Close the clients and the loop; the fork server ends the processes."""
+        for client in self._clients:
+            client.close()
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
@@ -201,8 +202,8 @@ def _refuse(missing: Sequence[int]) -> None:
     )
 
 
-def _knows(client: Any, ranks: Sequence[int]) -> bool:
-    return _within(_LOOK, lambda: set(ranks) <= set(client.ids))
+def _knows(client: Any, ranks: Sequence[int], patience: float) -> bool:
+    return _within(patience, lambda: set(ranks) <= set(client.ids))
 
 
 def _hears(client: Any, ranks: Sequence[int]) -> bool:

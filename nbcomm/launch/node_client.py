@@ -106,6 +106,7 @@ class NodeClient:
         self.ready: Ready | None = None
         self.agents = 0
         self.store = 0
+        self._store_order = 0
         self._agent = 0
         self._lease = home.read_lease()
         self._claim = 0
@@ -465,5 +466,6 @@ class NodeClient:
             elif order := self._open.pop(report.number, None):
                 if report.number in self._answers:
                     self._answers[report.number] = report
-                if isinstance(order, ServeStore):
+                if isinstance(order, ServeStore) and report.number > self._store_order:
+                    self._store_order = report.number
                     self.store = order.generation if isinstance(report, Obeyed) else 0  # the last one was ended before

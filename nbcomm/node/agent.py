@@ -217,8 +217,8 @@ class NodeAgent:
                 self._obey_alone(order)
 
     def _serve_store(self, order: ServeStore) -> None:
-        if order.number == self._stored:
-            return  # the answer was lost, and ranks may meet there already
+        if order.number <= self._stored:
+            return  # its answer was lost, or it is an earlier one: ranks may meet there already
         if self._store is not None:
             self._store.close()
             self._store, self._generation = None, 0

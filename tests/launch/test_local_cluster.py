@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -44,6 +45,7 @@ Cluster = Callable[..., "tuple[LocalCluster, Clients]"]
 def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
     """A cluster without processes, whose clients know what the test says."""
     made: list[LocalCluster] = []
+    handed_out: list[Clients] = []
     home = WorldDir.create()
 
     class Node:
@@ -59,12 +61,14 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Cluster]:
         monkeypatch.setattr(local_cluster, "_LOOK", 0.0)
         node: Any = Node()
         made.append(LocalCluster(node, running=True))
+        handed_out.append(clients)
         return made[-1], clients
 
     yield make
     for one in made:
         one.close()
     home.remove()
+    assert all(client.closed for clients in handed_out for client in clients.made)
 
 
 def test_a_client_that_misses_a_rank_is_replaced(cluster: Cluster) -> None:
@@ -74,12 +78,26 @@ def test_a_client_that_misses_a_rank_is_replaced(cluster: Cluster) -> None:
     assert owner.client([0, 1]) is clients.made[2], "it is kept"
 
 
-def test_a_client_that_misses_a_rank_later_is_replaced_then(cluster: Cluster) -> None:
+def test_a_client_that_misses_a_rank_later_is_replaced_then_and_stays_open(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     owner, clients = cluster([0, 1])
     first = owner.client([0, 1])
+    monkeypatch.setattr(local_cluster, "_PATIENCE", 0.05)
     first.ids = [0]  # rank 1 was replaced, and the client did not hear of it
     assert owner.client([0, 1]) is clients.made[1]
-    assert first.closed
+    assert not first.closed, "somebody may use it"
+
+
+def test_a_client_that_hears_of_a_new_engine_in_time_is_kept(cluster: Cluster) -> None:
+    owner, clients = cluster([0, 1])
+    first = owner.client([0, 1])
+    first.ids = [0]
+    timer = threading.Timer(0.05, lambda: setattr(first, "ids", [0, 1]))
+    timer.start()
+    assert owner.client([0, 1]) is first
+    assert len(clients.made) == 1
+    timer.join()
 
 
 def test_ranks_that_do_not_register_are_named(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:

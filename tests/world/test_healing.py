@@ -72,15 +72,6 @@ def test_a_death_in_a_cell_is_named_and_healed(prepared: Notebook, code: str, de
     _healed(prepared, dead)
 
 
-def test_ipyparallels_client_reaches_a_rank_that_was_replaced(prepared: Notebook) -> None:
-    ask = "registry.current().client[:].apply_sync(lambda: int(os.environ['RANK']))"
-    prepared.run("from nbcomm.notebook.session import registry\nimport os")
-    assert prepared.run(ask).text == "[0, 1, 2, 3]\n"
-    prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
-    _healed(prepared, [1])
-    assert prepared.run(ask).text == "[0, 1, 2, 3]\n"
-
-
 def test_a_death_between_cells_is_named_by_the_next_cell_and_in_the_status(prepared: Notebook) -> None:
     os.kill(_pids(prepared)[1], signal.SIGKILL)
     deadline = time.monotonic() + 10
@@ -224,7 +215,17 @@ def test_a_client_that_is_interrupted_while_it_connects_is_closed(prepared: Note
     assert cell.error["ename"] == "KeyboardInterrupt"
     assert prepared.run("print(made(), (sockets(), threading.active_count()) == before)").text == "[] True\n"
     assert prepared.run("registry.current().client[0].apply_sync(lambda: 7)", timeout=90).text == "7\n"
-    prepared.run("registry.current().client.close(); registry.current()._processes._cluster._client = None")
+    prepared.run("registry.current().client.close(); registry.current()._processes._cluster._clients.clear()")
+
+
+def test_ipyparallels_client_reaches_a_rank_that_was_replaced(prepared: Notebook) -> None:
+    ask = "registry.current().client[:].apply_sync(lambda: int(os.environ['RANK']))"
+    prepared.run("from nbcomm.notebook.session import registry\nimport os")
+    assert prepared.run(ask).text == "[0, 1, 2, 3]\n"
+    prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
+    _healed(prepared, [1])
+    assert prepared.run(ask).text == "[0, 1, 2, 3]\n"
+    prepared.run("registry.current()._processes._cluster._clients.pop().close()")
 
 
 # ── replacements that fail ──────────────────────────────────────────────────────────────────────────

@@ -119,7 +119,7 @@ class Generations:
                     wait(request)
                 except (StateError, StartError):
                     self._node.wait_for_ends(_END)
-                    if last or not self.lost:
+                    if last or not self.lost or self.over or not self._roster.living:
                         raise
                 else:
                     break
@@ -172,11 +172,15 @@ class Generations:
         """If the node has another agent, let it serve a new, empty store where the last one did; any thread may call.
 
         Groups that are formed miss nothing there, and ranks connect to it before they form another one. Where they form
-        groups now, some may have met in the last one: then all begin again, see `form`.
+        groups now, some may have met in the last one: then all begin again, see `form`. NCCL's groups exchange ids in
+        the store at their first call, one rank for all, so they are formed again.
         """
         with self._storing:
             if self.number > 0 and not self._forming and self.lost:
                 self._lost = True
+                if any("nccl" in place.backend for place in self._roster.places):
+                    self.stale = True
+                    return
                 self._node.serve_store_again(self.number)
 
     def abort(self, request: PendingRequest, error: str, text: str) -> None:

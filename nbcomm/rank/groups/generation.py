@@ -135,9 +135,9 @@ class Generation:
         """Return the store where any group's members meet: a part of the world's own store, which can be aborted."""
         return process_groups.part_of(self._store, life)
 
-    def _settle_store(self) -> None:
+    def _settle_store(self, *, meets: bool) -> None:
         if self._store is not None:
-            self._store.settle()
+            self._store.settle(meets=meets)
 
     def await_turn(self, group: dist.ProcessGroup) -> None:
         """Wait for the asynchronous collectives of a group; every rank issues them in the same order."""
@@ -230,7 +230,7 @@ class Generation:
             self.object("split_group", members, None)
         if self.rank not in members:
             return None
-        self._settle_store()
+        self._settle_store(meets=True)
         with self.record.creation(members, counted=False):
             try:
                 return process_groups.join_group(name, members, backend, timeout)
@@ -249,7 +249,7 @@ class Generation:
             self.object("new_group", members if local else everyone, None)
         if not local:
             self._compare_new_group(members, everyone)
-        self._settle_store()
+        self._settle_store(meets=True)
         with self.record.creation(members, counted=not local):
             try:
                 return make()

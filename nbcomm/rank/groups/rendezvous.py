@@ -67,7 +67,7 @@ class _Connections:
                     raise dist.DistNetworkError(message) from None
             # The server was about to end when `settle` looked; nothing that was said since then is lost.
             time.sleep(_RETRY)
-            self.settle()
+            self.settle(meets=True)
         self._begun = True
         if self._over:  # `end` may have looked already
             self.rest()
@@ -117,9 +117,9 @@ class _Connections:
             raise ConnectionError("another process serves there now, which does not know what was said before")
         self._server = server
 
-    def settle(self) -> None:
-        """Accept another process that serves there now; where none does, wait for it."""
-        self._begun = False
+    def settle(self, *, meets: bool) -> None:
+        """Accept another process that serves there now; where none does, wait for it; see `UnixStore.settle`."""
+        self._begun = not meets
         self._has_formed = True  # before, the groups are formed elsewhere if the server ends
         alive = []
         with suppress(IndexError):
@@ -186,9 +186,15 @@ class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no 
         self.abort()
         self._connections = _Connections(path)
 
-    def settle(self) -> None:
-        """Begin something new: if another agent serves the store now, meet there."""
-        self._connections.settle()
+    def settle(self, *, meets: bool) -> None:
+        """Begin something new: if another agent serves the store now, go on there.
+
+        Args:
+            meets: a group's members meet now, each of which says that it is there, and waits for all others. If the
+                agent ends before the first word, that is said again to the next one. Anything else fails then: what
+                only one rank says, and others wait for, may have been said to the last one.
+        """
+        self._connections.settle(meets=meets)
 
     def abort(self) -> None:
         """Fail every call in progress, from any thread, and every later one."""

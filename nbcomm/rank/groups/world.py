@@ -175,7 +175,7 @@ class World(Generation):
         names = ("RANK", "WORLD_SIZE")  # tutorials set MASTER_ADDR and MASTER_PORT to anything
         if self._store is None or any(os.environ.get(name) != self._environment[name] for name in names):
             return None
-        self._store.settle()
+        self._store.settle(meets=True)
         self._inits += 1
         return process_groups.part_of(self._store, f"init:{self._inits}")
 
@@ -305,7 +305,7 @@ class World(Generation):
         self._run = self.record.run = run
         self.told = 0.0
         self.record.settle()
-        self._settle_store()
+        self._settle_store(meets=False)
         if self.comm is not None:
             everyone = ranks is None or len(ranks) == self.comm.world_size
             self.comm.cell_ranks = None if everyone else ranks

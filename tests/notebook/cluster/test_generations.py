@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from nbcomm.errors import Interrupted, StateError
@@ -153,6 +154,33 @@ def test_the_groups_stay_where_the_store_is_lost_with_the_agent_and_the_next_one
     played.generations.renew()
     assert len(played.node.again) == 2
     assert len(played.forms()) == 3
+
+
+def test_nccls_groups_are_formed_again_where_the_store_is_lost(played: Played) -> None:
+    """They exchange ids there at their first call: one rank says it, and the others wait for it."""
+    played.generations.stale = True
+    played.generations.renew()
+    played.roster.places = [
+        msgspec.structs.replace(place, backend="cpu:gloo,cuda:nccl") for place in played.roster.places
+    ]
+    played.node.store = 0
+    played.generations.look_for_store()
+    assert played.node.again == []
+    assert played.generations.due
+
+
+def test_a_forming_in_which_all_ranks_die_is_not_tried_again(played: Played) -> None:
+    def die(rank: int, form: FormGroups) -> None:
+        played.node.store = 0
+        played.roster.note_death(rank, -9)
+        played.dispatcher.hear(rank, Done(form.id, failure=Failure("E", "it died", "")))
+
+    played.link.answer = die
+    played.generations.stale = True
+    with pytest.raises(StateError, match="it died"):
+        played.generations.renew()
+    assert not played.dispatcher.busy()
+    assert played.generations.stale
 
 
 def test_no_store_takes_the_place_of_one_in_which_ranks_meet(played: Played) -> None:

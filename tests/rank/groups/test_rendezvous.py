@@ -334,7 +334,7 @@ def test_what_begins_after_the_servers_end_meets_at_the_next_one(
     first = serving()
     client, before = UnixStore(path, 30.0), _sockets()
     client.set("key", "value")
-    client.settle()
+    client.settle(meets=True)
     assert client.check(["key"])
     first.kill()
     first.wait(30)
@@ -342,7 +342,7 @@ def test_what_begins_after_the_servers_end_meets_at_the_next_one(
         client.set("key", "value")
     with pytest.raises(dist.DistNetworkError, match="is gone"):
         client.set("key", "value")
-    client.settle()
+    client.settle(meets=True)
     waiting = threading.Thread(target=lambda: client.set("new", "value"))
     waiting.start()  # none serves there yet
     serving()
@@ -359,7 +359,7 @@ def test_what_has_begun_does_not_go_on_in_another_store(
     """It would wait there for what others have said elsewhere."""
     first = serving()
     client, late = UnixStore(path, 30.0), UnixStore(path, 30.0)
-    late.settle()
+    late.settle(meets=True)
     client.set("here/0", "")
     client.close()  # no connection is left that could tell
     first.kill()
@@ -368,10 +368,31 @@ def test_what_has_begun_does_not_go_on_in_another_store(
     with pytest.raises(dist.DistNetworkError, match="is gone: another process serves there now"):
         client.get("here/1")
     late.set("here/1", "")
-    client.settle()
+    client.settle(meets=True)
     assert client.get("here/1") == b""
     for one in (client, late):
         one.close()
+
+
+@pytest.mark.parametrize("meets", [True, False])
+def test_only_what_meets_says_its_first_word_again_to_the_next_server(
+    path: Path, serving: Callable[[], subprocess.Popen[bytes]], meets: bool
+) -> None:
+    """What one rank says and another waits for may have been said to the last server: nobody would say it again."""
+    first = serving()
+    client = UnixStore(path, 30.0)
+    client.set("key", "value")
+    client.settle(meets=meets)
+    first.kill()
+    first.wait(30)
+    serving()
+    if meets:
+        client.set("here/0", "")
+        assert client.check(["here/0"])
+    else:
+        with pytest.raises(dist.DistNetworkError, match="is gone"):
+            client.get("id")
+    client.close()
 
 
 def test_a_server_that_nobody_replaces_is_not_awaited_for_ever(
@@ -382,7 +403,7 @@ def test_a_server_that_nobody_replaces_is_not_awaited_for_ever(
     client.set("key", "value")
     first.kill()
     first.wait(30)
-    client.settle()
+    client.settle(meets=True)
     monkeypatch.setattr("nbcomm.rank.groups.rendezvous._REPLACED", 0.05)
     with pytest.raises(dist.DistNetworkError, match=r"is gone: .*refused"):
         client.set("key", "value")
