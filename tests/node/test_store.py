@@ -256,6 +256,9 @@ def test_a_socket_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
 
 def test_a_thread_that_ends_is_started_again(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     server = StoreServer(path)
+    first = Client(path)
+    assert first.ask("count") == 0  # the thread is at its work
+    first.socket.close()
     (thread,) = [each for each in threading.enumerate() if each.name == "nbcomm-store"]
     # SystemExit, for that passes every guard against exceptions; it is raised at the thread's next step of Python.
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
