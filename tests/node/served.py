@@ -157,10 +157,21 @@ class Served:
     @property
     def agent(self) -> psutil.Process:
         """The present agent; waits until there is one."""
-        await_that(lambda: agent_of(self.home), "there is no agent")
-        agent = agent_of(self.home)
-        assert agent is not None
-        return agent
+        return self.agent_under(None)
+
+    def agent_under(self, parent: psutil.Process | None) -> psutil.Process:
+        """The present agent, once there is one, and once it is a child of the given process."""
+        found: list[psutil.Process] = []
+
+        def is_there() -> bool:
+            agent = agent_of(self.home)
+            with suppress(psutil.NoSuchProcess):
+                if agent is not None and (parent is None or agent.ppid() == parent.pid):
+                    found.append(agent)
+            return bool(found)
+
+        await_that(is_there, "there is no agent" if parent is None else f"process {parent.pid} has no agent")
+        return found[-1]
 
     def begin(self, key: str, *argv: str, what: str = "engine", pythonpath: str | None = None) -> Process:
         """Start a process that may have ended before anybody looks at it."""

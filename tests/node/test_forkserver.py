@@ -705,8 +705,9 @@ def test_of_two_fork_servers_that_start_at_one_moment_one_serves(served: Served)
     assert earliest.wait(PATIENCE) == -signal.SIGKILL
     await_that(lambda: any(one.poll() is not None for one in started if one is not None), "both serve")
     (left,) = [one for one in started if one is not None and one.poll() is None]
+    # The client may still hold the world through the agent of the one that was killed.
+    served.agent_under(psutil.Process(left.pid))
     await_that(lambda: served.client.ready is not None and served.client._claimed, "neither serves")
-    assert served.agent.ppid() == left.pid
     assert stays.is_running()
     assert served.client.processes["rank 0"].pid == stays.pid
     served.client._process = left  # whichever it is
