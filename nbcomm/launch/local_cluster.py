@@ -12,7 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import wait
-from typing import Any
+from typing import Any, NoReturn
 
 import ipyparallel
 import zmq
@@ -173,7 +173,7 @@ class LocalCluster:
                 if client is not None:
                     missing = sorted(set(ranks) - set(client.ids))
                     client.close()
-                    if time.monotonic() > deadline:
+                    if missing and time.monotonic() > deadline:
                         _refuse(missing)
                 client = _Client(str(self._home.profile / "security" / "ipcontroller-client.json"))
             while not _hears(client, ranks) and time.monotonic() < deadline:
@@ -191,10 +191,8 @@ class LocalCluster:
         self._loop.call_soon_threadsafe(self._loop.stop)
 
 
-def _refuse(missing: Sequence[int]) -> None:
-    """Raise an error that names the ranks that a client does not know, if there are any."""
-    if not missing:
-        return
+def _refuse(missing: Sequence[int]) -> NoReturn:
+    """Raise an error that names the ranks that a client does not know."""
     raise StateError(
         f"{rank_specs.capital(rank_specs.named(missing))} {'have' if len(missing) > 1 else 'has'} not registered with "
         f"ipyparallel's controller within {_PATIENCE:g} s, so session.client would not know all ranks. Cells run "

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-import signal
 import socket
 import time
 from contextlib import AbstractContextManager, suppress
@@ -53,7 +52,7 @@ from ..protocol.nodes import rank_of
 from ..protocol.parcels import ITSELF, NO_HEADER, Letter
 from ..world_dir import WorldDir
 from . import facts, parenthood
-from .liveness import lives
+from .liveness import kill_with_children, lives
 from .notebook_end import NotebookEnd
 from .polls import Polls
 from .rank_ends import RankEnds
@@ -370,7 +369,6 @@ class NodeAgent:
     def _end_world(self) -> None:
         for started in self._living.values():
             if lives(self._home, started.pid):
-                with suppress(ProcessLookupError, PermissionError):
-                    os.killpg(started.pid, signal.SIGKILL)  # with its child processes: each leads a process group
+                kill_with_children(started.pid)
         self._home.remove()
         os._exit(0)

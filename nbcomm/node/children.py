@@ -16,7 +16,7 @@ from ..faults import Faults
 from ..protocol import Exited, Report, Signal, Start, Started, Unwatched
 from ..world_dir import WorldDir
 from . import child, oom
-from .liveness import lives
+from .liveness import kill_with_children, lives
 
 _Known = list[tuple[int, str, int]]
 """What is written down for the next fork server: start, key and pid of each process that lives."""
@@ -212,12 +212,8 @@ class Children:
     def end_all(self) -> None:
         """Kill every process, with its child processes, and reap those that are children of this one."""
         for started in self.living():
-            if started.pid not in self._own and not lives(self._home, started.pid):
-                continue
-            with suppress(ProcessLookupError, PermissionError):
-                os.killpg(started.pid, signal.SIGKILL)  # each leads a process group
-            with suppress(ProcessLookupError):
-                os.kill(started.pid, signal.SIGKILL)  # it may have been forked just now, and lead no group yet
+            if started.pid in self._own or lives(self._home, started.pid):
+                kill_with_children(started.pid)
         for pid in self._own:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)

@@ -6,15 +6,13 @@ itself. It runs on the node, because only there can be seen whether a pid still 
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 import time
 from contextlib import suppress
 
 from ..world_dir import WorldDir
 from .children import written_down
-from .liveness import lives
+from .liveness import kill_with_children, lives
 from .seat import Seat
 
 _PATIENCE = 1.0
@@ -30,10 +28,7 @@ def fence(home: WorldDir) -> None:
             Seat(path).vacate()
     left = [started.pid for started in written_down(home) if lives(home, started.pid)]
     for pid in left:
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, signal.SIGKILL)  # with its child processes: each leads a process group
-        with suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGKILL)  # it may have been forked just now, and lead no group yet
+        kill_with_children(pid)
     deadline = time.monotonic() + _PATIENCE
     while any(lives(home, pid) for pid in left) and time.monotonic() < deadline:
         time.sleep(_TICK)

@@ -1,9 +1,11 @@
-"""Whether a process of a world lives, seen by a process that is not its parent."""
+"""Whether a process of a world lives, seen by a process that is not its parent; and its end."""
 
 from __future__ import annotations
 
 import os
+import signal
 import time
+from contextlib import suppress
 
 import psutil
 
@@ -26,3 +28,11 @@ def lives(home: WorldDir, pid: int) -> bool:
     except (psutil.Error, OSError):
         pass
     return False
+
+
+def kill_with_children(pid: int) -> None:
+    """Kill a process that lives, with its child processes."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)  # each process of a world leads a process group
+    with suppress(ProcessLookupError, PermissionError):
+        os.kill(pid, signal.SIGKILL)  # it may have been forked just now, and lead no group yet

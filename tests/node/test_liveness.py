@@ -1,8 +1,9 @@
-"""Who is told to live."""
+"""Who is told to live, and how it is ended."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,8 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nbcomm.node.liveness import lives
+from nbcomm.node.liveness import kill_with_children, lives
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
+
+from .served import PATIENCE, await_that, has_ended
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -57,3 +60,23 @@ def test_a_process_that_is_about_to_have_its_environment_lives(home: WorldDir, m
     monkeypatch.setattr(psutil.Process, "environ", lambda _: found.pop(0))
     assert lives(home, os.getpid())
     assert found == []
+
+
+def test_a_process_is_killed_with_its_child_processes(tmp_path: Path) -> None:
+    told = tmp_path / "child"
+    script = f"sleep 60 & echo $! > {told}.new; mv {told}.new {told}; wait"
+    with subprocess.Popen(["/bin/sh", "-c", script], start_new_session=True) as process:
+        try:
+            await_that(told.exists, "there is no child process")
+            child = psutil.Process(int(told.read_text()))
+        finally:
+            kill_with_children(process.pid)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+        await_that(lambda: has_ended(child), "the child process lives on")
+
+
+def test_a_process_that_leads_no_group_is_killed_too() -> None:
+    with subprocess.Popen(["/bin/sleep", "60"]) as process:
+        kill_with_children(process.pid)
+        assert process.wait(PATIENCE) == -signal.SIGKILL
+        kill_with_children(process.pid)
