@@ -15,13 +15,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
-from pathlib import Path
-from typing import IO
 
 from ..errors import Interrupted, StartError, StateError
 from ..faults import Faults
-from ..node.exit_status import how_it_ended
 from ..protocol import (
     Claim,
     Exited,
@@ -46,7 +42,8 @@ from ..protocol import (
 )
 from ..protocol.nodes import wired
 from ..rank_spec import capital
-from ..world_dir import HOME_VARIABLE, WorldDir
+from ..world_dir import WorldDir
+from .forkserver_process import ForkServerProcess
 from .link import Link
 from .process_table import Process, ProcessTable
 from .working_folder import to_start_in
@@ -80,6 +77,11 @@ def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
             return False
         time.sleep(_TICK / 5)
     return True
+
+
+def _why_not(answer: Report | None) -> str:
+    """Tell why a short order was not done; None is no answer."""
+    return answer.why if isinstance(answer, Failed) else f"no answer within {_ANSWER:g} s"
 
 
 class NodeClient:
@@ -120,10 +122,9 @@ class NodeClient:
         self._launching = threading.Lock()
         self._table = ProcessTable(self._changed, self._faults)
         self.processes, self.unwatched, self.watch = self._table.last, self._table.unwatched, self._table.watch
-        self._process: subprocess.Popen[bytes] | None = None
         try:
             self._hold()
-            self._log: IO[bytes] = (home.forkserver_log if running else Path(os.devnull)).open("rb")
+            self._forkserver = ForkServerProcess(home, running=running)
             self._numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
             with self._changed:  # an agent may greet at once, and is heard when there is a link to answer on
                 self.link = Link(home, self._hear, self._table.is_present)
@@ -147,24 +148,9 @@ class NodeClient:
 
     def launch(self) -> None:
         """Start a fork server; it starts an agent, and takes over what an earlier one has started."""
-        home = self.home
-        # One thread per pool in the parent: a fork must not inherit a thread pool, and each rank sets its own size.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
-        # Kept open: a fork server that fails removes the directory, and the end of its log must still be read.
-        self._log.close()
-        log = os.open(home.forkserver_log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self._log = os.fdopen(log, "w+b")
         with self._changed:
             self.ready, self._gone, self._claimed = None, False, False
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "nbcomm.node.forkserver", str(home.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            env={**environment, HOME_VARIABLE: str(home.path)},
-            cwd=to_start_in(home),
-            start_new_session=True,  # so that it does not get the notebook's Ctrl-C
-        )
+        self._forkserver.start()
 
     def replace_forkserver(self) -> None:
         """Start another fork server if there is none; call this from any thread."""
@@ -175,8 +161,8 @@ class NodeClient:
     @property
     def gone(self) -> bool:
         """Whether the fork server has ended."""
-        if self._process is not None:
-            return self._process.poll() is not None
+        if self._forkserver.is_ours:
+            return self._forkserver.has_ended
         return self._gone or (self._unanswered and time.monotonic() - self._asked > _SILENCE)
 
     @property
@@ -186,11 +172,7 @@ class NodeClient:
     @property
     def how(self) -> str:
         """How the fork server has ended, in words."""
-        status = None
-        if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):  # its agent noticed first
-                status = self._process.wait(_MOMENT)
-        return "has ended" if status is None else how_it_ended(status)
+        return self._forkserver.how
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -213,7 +195,7 @@ class NodeClient:
             if self.ready is not None and self._claimed:
                 return self.ready
         how = "ended" if self.gone else f"did not start within {timeout:g} s"
-        raise StartError(f"The process that starts the ranks {how}. Its log ends:\n{self._last_words()}")
+        raise StartError(f"The process that starts the ranks {how}. Its log ends:\n{self._forkserver.last_words()}")
 
     def wait_claimed(self, timeout: float) -> None:
         """Wait until the agent has reported all that is known of the processes, with or without a fork server.
@@ -277,7 +259,7 @@ class NodeClient:
                 return process
             self._table.abandon(order.number, key)
         self._order(Signal(next(self._numbers), order.number, signal.SIGKILL))
-        raise StartError(f"The fork server did not start {key}. Its log ends:\n{self._last_words()}")
+        raise StartError(f"The fork server did not start {key}. Its log ends:\n{self._forkserver.last_words()}")
 
     def give_up(self) -> None:
         """Abandon the start that is in progress; call this from any thread."""
@@ -323,8 +305,9 @@ class NodeClient:
         """
         answer = self._ask(ReadFacts(next(self._numbers)), _ANSWER)
         if not isinstance(answer, NodeFacts):
-            why = answer.why if isinstance(answer, Failed) else f"no answer within {_ANSWER:g} s"
-            raise StartError(f"The node could not tell its cores and memory: {why}. Type %distributed restart.")
+            raise StartError(
+                f"The node could not tell its cores and memory: {_why_not(answer)}. Type %distributed restart."
+            )
         return answer
 
     def serve_store(self, generation: int) -> None:
@@ -335,7 +318,7 @@ class NodeClient:
         """
         answer = self._ask(ServeStore(next(self._numbers), generation), _ANSWER)
         if not isinstance(answer, Obeyed):
-            why = answer.why if isinstance(answer, Failed) else f"no answer within {_ANSWER:g} s"
+            why = _why_not(answer)
             raise StateError(f"The node could not serve the ranks' store: {why}. Type %distributed heal to mend it.")
 
     def serve_store_again(self, generation: int) -> None:
@@ -379,29 +362,27 @@ class NodeClient:
         self._leave()
         self.link.close()
         self.home.let_go()
-        self._log.close()
+        self._forkserver.close()
 
     def shutdown(self, timeout: float = 10.0) -> None:
         """End every process of the world, and wait until its directory is removed."""
         self._leave()
-        if self.ready is None and self._process is not None and not self.processes:
-            self._process.kill()  # it is importing and hears nothing; its agent ends with it
-            self._process.wait()
+        if self.ready is None and self._forkserver.is_ours and not self.processes:
+            self._forkserver.kill()  # it is importing and hears nothing; its agent ends with it
             self.home.remove()
         else:
             self._end_world(timeout)
         self.link.close()
         self.home.let_go()
-        self._log.close()
+        self._forkserver.close()
         self.home.remove()  # the node did this, unless it was killed
 
     def _end_world(self, timeout: float) -> None:
         self._order(Shutdown(next(self._numbers)))
         # A fork server that has not answered a start will not answer within ten seconds, and an agent alone is quick.
         ended = self._has_ended(_MOMENT if self._table.abandoned or self.gone else timeout)
-        if not ended and self._process is not None:
-            self._process.kill()
-            self._process.wait()
+        if not ended and self._forkserver.is_ours:
+            self._forkserver.kill()
             self._order(Shutdown(next(self._numbers)))  # the agent does it now
             ended = self._has_ended(_MOMENT)
         if not ended:  # neither can: they were killed, or do not react
@@ -411,15 +392,8 @@ class NodeClient:
 
     def _has_ended(self, timeout: float) -> bool:
         """Wait until the node has removed the directory, and its fork server has ended."""
-        server = self._process
-        return _wait_until(
-            lambda: not self.home.path.exists() and (server is None or server.poll() is not None), timeout
-        )
-
-    def _last_words(self, lines: int = 20) -> str:
-        # pread: the fork server writes through the same open file, and a changed position would overwrite its log.
-        said = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
-        return "\n".join(said.rstrip().splitlines()[-lines:])
+        server = self._forkserver
+        return _wait_until(lambda: not self.home.path.exists() and (server.has_ended or not server.is_ours), timeout)
 
     # ── on the link's thread ────────────────────────────────────────────────────────────────────────
 

@@ -150,7 +150,7 @@ class Served:
     @property
     def forkserver(self) -> psutil.Process:
         """The process that the first client has started last."""
-        started = self.clients[0]._process
+        started = self.clients[0]._forkserver._process
         assert started is not None
         return psutil.Process(started.pid)
 
@@ -200,7 +200,7 @@ class Served:
 
     def await_end(self) -> None:
         """Wait for the end of the fork server, whose parent is this process."""
-        started = self.clients[0]._process
+        started = self.clients[0]._forkserver._process
         assert started is not None
         await_that(lambda: started.poll() is not None, "the fork server lives on")
 

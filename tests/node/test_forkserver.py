@@ -416,11 +416,11 @@ class importing(ExitStack):  # noqa: N801 - a context
         super().__enter__()
         client = NodeClient(WorldDir.create())
         self.callback(client.shutdown)
-        assert client._process is not None
+        assert client._forkserver._process is not None
         await_that(lambda: client.agents == 1, "its agent does not come")
         agent = agent_of(client.home)
         assert agent is not None
-        return client, client._process, agent
+        return client, client._forkserver._process, agent
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
@@ -670,7 +670,7 @@ def test_a_process_that_cannot_be_watched_is_told_with_the_reason_and_looked_at(
 
 def launched(served: Served) -> subprocess.Popen[bytes]:
     """Let the client take the fork server for gone; return the earlier one, a child of this process."""
-    earlier = served.client._process
+    earlier = served.client._forkserver._process
     assert earlier is not None
     served.client.launch()
     return earlier
@@ -701,7 +701,7 @@ def test_of_two_fork_servers_that_start_at_one_moment_one_serves(served: Served)
     stays = served.engine("rank 0")
     earliest = launched(served)
     other = launched(served)
-    started = [other, served.client._process]
+    started = [other, served.client._forkserver._process]
     assert earliest.wait(PATIENCE) == -signal.SIGKILL
     await_that(lambda: any(one.poll() is not None for one in started if one is not None), "both serve")
     (left,) = [one for one in started if one is not None and one.poll() is None]
@@ -710,7 +710,7 @@ def test_of_two_fork_servers_that_start_at_one_moment_one_serves(served: Served)
     await_that(lambda: served.client.ready is not None and served.client._claimed, "neither serves")
     assert stays.is_running()
     assert served.client.processes["rank 0"].pid == stays.pid
-    served.client._process = left  # whichever it is
+    served.client._forkserver._process = left  # whichever it is
     stays.kill()
     assert served.exits.get(timeout=PATIENCE).pid == stays.pid
 

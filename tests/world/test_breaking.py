@@ -195,7 +195,7 @@ def test_a_heal_waits_for_a_fork_server_that_has_just_been_started(open_notebook
     slow.touch()
     notebook.run(f"{FIND}import os, signal\nfound = helpers()\nnode = registry.current()._processes.node")
     kill = "os.kill(found['agent'], signal.SIGKILL); os.kill(found['fork server'], signal.SIGKILL)"
-    started = "node._process.wait(20); node.replace_forkserver(); assert node.ready is None"
+    started = "node._forkserver._process.wait(20); node.replace_forkserver(); assert node.ready is None"
     notebook.run(f"os.kill(found['fork server'], signal.SIGSTOP)\n{kill}\n{started}")
     healed = notebook.run("%distributed heal").text
     assert "controller is back after" in healed, healed

@@ -1,0 +1,88 @@
+"""The fork server of a world, as the process that a notebook has started and can watch."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import IO
+
+from ..node.exit_status import how_it_ended
+from ..world_dir import HOME_VARIABLE, WorldDir
+from .working_folder import to_start_in
+
+_MOMENT = 1.0
+"""Seconds in which a process whose end is known must have a status."""
+
+
+class ForkServerProcess:
+    """The fork server that this notebook has started, if it has started one, and its log.
+
+    Args:
+        home: the world's directory.
+        running: another notebook has started it.
+
+    Raises:
+        FileNotFoundError: that world has ended.
+    """
+
+    def __init__(self, home: WorldDir, *, running: bool) -> None:
+        self._home = home
+        self._process: subprocess.Popen[bytes] | None = None
+        # Kept open: a fork server that fails removes the directory, and the end of its log must still be read.
+        self._log: IO[bytes] = (home.forkserver_log if running else Path(os.devnull)).open("rb")
+
+    def start(self) -> None:
+        """Start one; it starts an agent, and takes over what an earlier one has started."""
+        home = self._home
+        # One thread per pool in the parent: a fork must not inherit a thread pool, and each rank sets its own size.
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+        self._log.close()
+        log = os.open(home.forkserver_log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._log = os.fdopen(log, "w+b")
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [sys.executable, "-m", "nbcomm.node.forkserver", str(home.path)],
+            stdin=subprocess.DEVNULL,
+            stdout=self._log,
+            stderr=self._log,
+            env={**environment, HOME_VARIABLE: str(home.path)},
+            cwd=to_start_in(home),
+            start_new_session=True,  # so that it does not get the notebook's Ctrl-C
+        )
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this notebook has started it, so that its end is seen here."""
+        return self._process is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether one that this notebook has started has ended."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def how(self) -> str:
+        """How it has ended, in words."""
+        status = None
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):  # its agent noticed first
+                status = self._process.wait(_MOMENT)
+        return "has ended" if status is None else how_it_ended(status)
+
+    def kill(self) -> None:
+        """End it, if this notebook has started it."""
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+    def last_words(self, lines: int = 20) -> str:
+        """Return the end of its log."""
+        # pread: the fork server writes through the same open file, and a changed position would overwrite its log.
+        said = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
+        return "\n".join(said.rstrip().splitlines()[-lines:])
+
+    def close(self) -> None:
+        """Close its log."""
+        self._log.close()
