@@ -29,6 +29,7 @@ class InterruptCounter:
         self._before: Any = None
         self._breakable = False
         self._breaking = False
+        self._missed = False
 
     def __enter__(self) -> Self:
         with suppress(ValueError):  # another thread: interrupts do not reach it anyway
@@ -56,9 +57,15 @@ class InterruptCounter:
 
     @contextmanager
     def breakable(self) -> Iterator[None]:
-        """Let a press raise KeyboardInterrupt in the block, and count; `break_off` raises it, but does not count."""
+        """Let a press raise KeyboardInterrupt in the block, and count; `break_off` raises it, but does not count.
+
+        What came shortly before the block raises at its begin: in the block nobody would look for it.
+        """
         try:
             self._breakable = True
+            if self._count or self._missed:
+                self._breakable = False
+                raise KeyboardInterrupt
             yield
         finally:
             self._breakable = False
@@ -72,10 +79,11 @@ class InterruptCounter:
         """Wait until the signal of a `break_off` has arrived, which must not hit later code."""
         while self._breaking:
             time.sleep(0.001)
+        self._missed = False
 
     def _press(self, _number: int, _frame: FrameType | None) -> None:
         if self._breaking:
-            self._breaking = False
+            self._breaking, self._missed = False, not self._breakable
         else:
             self._count += 1
         if self._breakable:

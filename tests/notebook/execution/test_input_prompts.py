@@ -27,6 +27,8 @@ from nbcomm.protocol import (
     StatusReply,
 )
 
+from .waits import wait_for_ever
+
 RUN = 5
 STUCK = CollectiveState(waits=[PendingCall("collective", "barrier", "", "0,1", 1, "", "", 0.0)])
 
@@ -256,7 +258,7 @@ def test_output_that_cannot_be_shown_does_not_keep_the_box_open(cell: Cell, caps
         raise OSError("no screen")
 
     cell.output.meanwhile = break_down
-    cell.answers = [signal.pause]
+    cell.answers = [wait_for_ever]
     cell.end(1, 2, 3)
     cell.ask(0)
     cell.tick()
@@ -276,7 +278,7 @@ def test_a_box_is_left_when_nobody_waits_for_the_answer(cell: Cell, what: str) -
 
     before = signal.getsignal(signal.SIGINT)
     cell.output.meanwhile = happen
-    cell.answers = [signal.pause]
+    cell.answers = [wait_for_ever]
     cell.ranks.waits = {1, 2, 3}
     cell.ask(0)
     with InterruptCounter() as interrupts:
@@ -289,7 +291,7 @@ def test_a_box_is_left_when_nobody_waits_for_the_answer(cell: Cell, what: str) -
 
 def test_a_press_breaks_the_box_and_counts_and_no_other_box_opens(cell: Cell) -> None:
     cell.output.meanwhile = lambda: os.kill(os.getpid(), signal.SIGINT)
-    cell.answers = [signal.pause]
+    cell.answers = [wait_for_ever]
     for rank in range(4):
         cell.ask(rank)
     with InterruptCounter() as interrupts:

@@ -10,6 +10,8 @@ import pytest
 
 from nbcomm.notebook.execution.interrupts import InterruptCounter
 
+from .waits import wait_for_ever
+
 
 def press() -> None:
     os.kill(os.getpid(), signal.SIGINT)
@@ -69,9 +71,8 @@ def test_on_another_thread_nothing_is_changed() -> None:
 def test_a_wait_in_other_hands_is_broken_by_a_press_which_counts() -> None:
     with InterruptCounter() as interrupts:
         pressing = threading.Timer(0.1, press)
-        pressing.start()
         with pytest.raises(KeyboardInterrupt), interrupts.breakable():
-            signal.pause()
+            wait_for_ever(pressing.start)  # in the block: before it a press only counts
         pressing.join()
         assert interrupts.pressed
         press()
@@ -81,9 +82,8 @@ def test_a_wait_in_other_hands_is_broken_by_a_press_which_counts() -> None:
 def test_and_by_another_thread_which_counts_not() -> None:
     with InterruptCounter() as interrupts:
         breaking = threading.Timer(0.1, interrupts.break_off)
-        breaking.start()
         with pytest.raises(KeyboardInterrupt), interrupts.breakable():
-            signal.pause()
+            wait_for_ever(breaking.start)
         breaking.join()
         interrupts.settle()
         assert not interrupts.pressed
@@ -98,3 +98,19 @@ def test_a_wait_that_ended_as_it_was_broken_off_leaves_nothing_behind() -> None:
         assert not interrupts.pressed
         press()
         assert interrupts.pressed
+
+
+@pytest.mark.parametrize("pressed", [True, False])
+def test_what_comes_just_before_the_wait_breaks_it_too(*, pressed: bool) -> None:
+    with InterruptCounter() as interrupts:
+        if pressed:
+            press()
+        else:
+            interrupts.break_off()
+        with pytest.raises(KeyboardInterrupt), interrupts.breakable():
+            pytest.fail("the wait begins")
+        interrupts.settle()
+        assert interrupts.pressed == pressed
+        if not pressed:
+            with interrupts.breakable():
+                pass  # what broke off the last wait is forgotten
