@@ -14,7 +14,7 @@ from contextlib import suppress
 
 from ..protocol.framing import FramedSocket
 from ..world_dir import WorldDir
-from . import parenthood
+from . import fork_signals, parenthood
 from .agent import NodeAgent
 from .peers import pid_of
 from .seat import Seat
@@ -68,7 +68,11 @@ class AgentProcess:
         ours, theirs = socket.socketpair()
         number = time.time_ns()
         try:
-            self._pid = self._fork(ours, theirs, number) if self.forks else self._spawn(theirs, number)
+            if self.forks:
+                with fork_signals.held_back():
+                    self._pid = self._fork(ours, theirs, number)
+            else:
+                self._pid = self._spawn(theirs, number)
         except BaseException:
             ours.close()
             raise
@@ -140,9 +144,7 @@ def _become(home: WorldDir, channel: socket.socket, number: int) -> None:
     try:
         parenthood.die_with_parent()  # until that says that it serves: a start that is given up leaves nothing
         os.setsid()
-        signal.set_wakeup_fd(-1)
-        for signal_number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(signal_number, signal.SIG_DFL)
+        fork_signals.let_through()
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         seat = Seat(home.agent_seat)
         seat.take()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import os
-import signal
 import subprocess
 import sys
 import traceback
@@ -15,7 +14,7 @@ from typing import NoReturn
 
 from ..protocol import Start
 from ..protocol.nodes import unwired
-from . import oom, parenthood
+from . import fork_signals, oom, parenthood
 
 MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.controller"}
 """The modules that can be started: their ``main`` is called, or they are run with ``-m``."""
@@ -32,9 +31,7 @@ def become(order: Start, log: Path, let_go: Callable[[], None]) -> NoReturn:
     status = 1
     try:
         os.setsid()  # so that it does not get the notebook's Ctrl-C
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
+        fork_signals.let_through()
         let_go()
         if order.what == "controller":
             os.umask(0o077)  # it writes files of its own; a rank's files are the user's

@@ -15,7 +15,7 @@ import msgspec
 from ..faults import Faults
 from ..protocol import Exited, Report, Signal, Start, Started, Unwatched
 from ..world_dir import WorldDir
-from . import child, oom
+from . import child, fork_signals, oom
 from .liveness import kill_with_children, lives
 
 _Known = list[tuple[int, str, int]]
@@ -94,12 +94,19 @@ class Children:
         Raises:
             Exception: it could not be started: too many processes, no memory, a missing working directory.
         """
-        pid = self._fork(order) if self.forks else self._spawn(order)
-        self._own[pid] = Started(order.number, order.key, pid)
-        self._ooms[pid] = self._oom_kills()
+        if self.forks:
+            with fork_signals.held_back():
+                started = self._note(order, self._fork(order))
+        else:
+            started = self._note(order, self._spawn(order))
+        self._ooms[started.pid] = self._oom_kills()
         self._ended.pop(order.key, None)
         self._write_down()
-        self._report(self._own[pid])
+        self._report(started)
+
+    def _note(self, order: Start, pid: int) -> Started:
+        self._own[pid] = Started(order.number, order.key, pid)
+        return self._own[pid]
 
     def _fork(self, order: Start) -> int:
         with suppress(OSError):  # the disk is full

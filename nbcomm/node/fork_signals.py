@@ -1,0 +1,31 @@
+"""Signals that end a process, while the fork server forks.
+
+A fork begins with the handlers of its parent. What arrives before Python has cleaned up in the child is forgotten, and
+what arrives after that would run the fork server's handler there: it would end the world in its place.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+_ENDING = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def held_back() -> Iterator[None]:
+    """Let them wait in the block, in which this process forks, and notes the child; the child calls `let_through`."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+
+
+def let_through() -> None:
+    """Give up the fork server's handlers, in its child: what has been held back does what it does by itself."""
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGCHLD, *_ENDING, signal.SIGINT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
