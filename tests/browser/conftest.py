@@ -35,6 +35,27 @@ DEADLINE = 30.0
 INSTALL = "install it with `apt-get install chromium fonts-dejavu-core` and `pip install playwright`"
 EXTENSIONS = ["@jupyter-widgets/jupyterlab-manager", "anywidget"]
 REPAIR = "install both with `pip install --force-reinstall --no-deps jupyterlab_widgets anywidget`"
+# Of two lists chromium takes the last, so Playwright's own stands here, too.
+PLAYWRIGHTS_OFF = [
+    "AvoidUnnecessaryBeforeUnloadCheckSync",
+    "DestroyProfileOnBrowserClose",
+    "HttpsUpgrades",
+    "HttpsFirstBalancedModeAutoEnable",
+    "LensOverlay",
+    "MediaRouter",
+    "PaintHolding",
+    "ThirdPartyStoragePartitioning",
+    "AvoidCorsURLLoaderRestartOnRedirect",
+    "TcpPortRandomizationWin",
+    "OptimizationHints",
+    "NetworkTimeServiceQuerying",
+    "AimEnabled",
+    "PreconnectToSearch",
+    "msForceBrowserSignIn",
+    "msEdgeUpdateLaunchServicesPreferredVersion",
+]
+# Each window loads pages of its own for an address bar that nobody sees: a second of a processor for every test.
+ADDRESS_BAR = ["WebUIOmniboxPopup", "WebUIOmniboxAimPopup", "WebUIOmniboxFullPopup"]
 FLAGS = [
     "--no-sandbox",
     "--disable-gpu",
@@ -44,6 +65,7 @@ FLAGS = [
     "--disable-background-networking",
     "--disable-component-update",
     "--disable-sync",
+    f"--disable-features={','.join(PLAYWRIGHTS_OFF + ADDRESS_BAR)}",
 ]
 # What JupyterLab and Notebook 7 say of themselves, with an empty notebook too.
 THEIR_OWN = [
@@ -223,10 +245,12 @@ class Notebook:
 
     def run(self, cell: int) -> None:
         """Run a cell to its end."""
+        prompt = self.cell(cell).locator(".jp-InputPrompt")
+        # A cell that is run again has its old number until it begins.
+        old = re.search(r"\d+", prompt.text_content())
         self.start(cell)
-        self.page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".jp-InputPrompt").filter(
-            has_text=re.compile(r"\[\d+\]:")
-        ).wait_for(state="attached")
+        number = rf"(?!{old[0]}\])\d+" if old else r"\d+"
+        prompt.filter(has_text=re.compile(rf"\[{number}\]:")).wait_for(state="attached")
 
     def shown(self) -> str:
         """All that the page shows, for whoever wonders why a test has run out of its time."""

@@ -25,7 +25,7 @@ def test_a_rank_asks_and_is_debugged_in_the_notebooks_box(notebook: Callable[...
     def answer(cell: int, prompt: str, text: str, shown: str) -> None:
         stdin: Any = book.cell(cell).locator(".jp-Stdin").filter(has_text=prompt)
         box = stdin.locator("input")
-        expect(box).to_have_count(1)  # the one before it takes a moment to become text
+        expect(box).to_have_count(1, timeout=60_000)  # the one before it takes a moment to become text
         box.fill(text)
         box.press("Enter")
         book.cell(cell).locator(".jp-OutputArea-output").filter(has_text=shown).first.wait_for()

@@ -42,6 +42,7 @@ all_reduce(1)"""
 EXPLORE = """import nbcomm
 nbcomm.explore()"""
 STOP = "%distributed stop"
+WIDTH = "img => img.decode().then(() => img.naturalWidth)"  # it has none until it is decoded
 
 Make = Callable[..., Notebook]
 
@@ -85,7 +86,7 @@ def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server:
     assert "not reached" in row.inner_text()
     picture = book.cell(2).locator("img[alt*='rank 2 did not arrive']")
     picture.wait_for()
-    assert picture.evaluate("img => img.naturalWidth") > 300
+    assert picture.evaluate(WIDTH) > 300
     shoot(panel(book), f"hang-{theme}")
     shoot(picture, f"hang-picture-{theme}")
 
@@ -177,7 +178,7 @@ def test_what_is_saved_is_whole_without_a_kernel_and_without_a_network(
     page = context.new_page()
     page.goto((server.root / f"saved-{theme}.html").as_uri(), wait_until="domcontentloaded")
     for collective in ("reduce_scatter", "all_gather"):
-        assert page.locator(f"img[alt^='{collective} ·']").evaluate("img => img.naturalWidth") > 300
+        assert page.locator(f"img[alt^='{collective} ·']").evaluate(WIDTH) > 300
     assert page.locator("table").filter(has_text="local").count() >= 1
     assert "Error displaying widget" not in page.content()
     context.close()
