@@ -21,6 +21,7 @@ from nbcomm.world_dir import WorldDir, WorldInfo
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(discovery, "_PATIENCE", 60.0)  # who answers is a thread that may have no turn for a while
     made = tmp_path / f"nbcomm-{os.getuid()}"
     made.mkdir()
     return made

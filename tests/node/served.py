@@ -173,6 +173,15 @@ class Served:
         await_that(is_there, "there is no agent" if parent is None else f"process {parent.pid} has no agent")
         return found[-1]
 
+    def await_agents(self, number: int, patience: float = PATIENCE) -> None:
+        """Wait until the client has claimed the world from the agent with this number."""
+
+        def is_claimed() -> bool:
+            with self.client._changed:  # the client counts an agent, and then notes that it has yet to claim
+                return self.client.agents == number and self.client._claimed
+
+        await_that(is_claimed, "no other agent comes", patience)
+
     def begin(self, key: str, *argv: str, what: str = "engine", pythonpath: str | None = None) -> Process:
         """Start a process that may have ended before anybody looks at it."""
         environment = {**os.environ, HOME_VARIABLE: str(self.home.path)}

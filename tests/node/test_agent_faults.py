@@ -144,7 +144,7 @@ def test_a_report_that_the_agent_does_not_understand_is_passed_on(node: Node, st
     (stumbles / "_learn").touch()
     node.tell(Obeyed(77))
     assert node.notebook.reported(Obeyed) == Obeyed(77)
-    assert not (stumbles / "_learn").exists()
+    await_that(lambda: not (stumbles / "_learn").exists(), "the step was not done")  # it comes after the report
 
 
 def test_a_letter_that_is_lost_in_the_agent_is_sent_again(node: Node, stumbles: Path) -> None:

@@ -88,13 +88,17 @@ def promised():
     names = ("registration", "control", "mux", "iopub", "notification", "hb_ping", "hb_pong")
     return {name: one[name] for one in said for name in names if name in one}
 
-missing, deadline = {"all": 0}, time.monotonic() + 30
+missing, deadline = {"all": 0}, time.monotonic() + 60
 try:
     while missing and time.monotonic() < deadline and controller.poll() is None:
         time.sleep(0.05)
         if len(list(Path("security").glob("*.json"))) == 2:
+            try:
+                said = promised()
+            except json.JSONDecodeError:
+                continue  # it is being written
             listens = listening()
-            missing = {name: port for name, port in promised().items() if port not in listens}
+            missing = {name: port for name, port in said.items() if port not in listens}
     print(json.dumps([controller.poll(), missing]))
 finally:
     greedy.kill()
@@ -110,7 +114,7 @@ def _in_a_small_network(code: str, *arguments: str, cwd: Path) -> str:
     command = [*_NETWORK, sys.executable, "-c", _FEW_PORTS + code, *arguments]
     root = Path(__file__).parents[2]
     environment = {**os.environ, "PYTHONPATH": str(root)}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=90, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

@@ -99,13 +99,18 @@ def stumble(step: str) -> Path:
     return file
 
 
-def descriptors(process: psutil.Process) -> set[str]:
-    """The sockets and polls that a process holds open."""
+def opened(process: psutil.Process) -> set[str]:
+    """What a process holds open."""
     held = set()
     for one in Path(f"/proc/{process.pid}/fd").iterdir():
         with suppress(FileNotFoundError):  # it was closed just now
             held.add(os.fspath(one.readlink()))
-    return {one for one in held if one.startswith(("socket", "anon_inode"))}
+    return held
+
+
+def descriptors(process: psutil.Process) -> set[str]:
+    """The sockets and polls that a process holds open."""
+    return {one for one in opened(process) if one.startswith(("socket", "anon_inode"))}
 
 
 def logged(home: WorldDir) -> str:
@@ -328,10 +333,9 @@ def test_with_children_it_ends_after_the_lease(served: Served) -> None:
     began = time.monotonic()
     served.client.set_lease(1.0)
     served.client.release()
-    assert child.is_running()
-    served.await_end()
+    await_that(lambda: has_ended(child), "the rank lives on")
     assert time.monotonic() - began >= 1.0
-    assert has_ended(child)
+    served.await_end()
     assert has_ended(agent)
     assert not served.home.path.exists()
 
@@ -374,7 +378,7 @@ def test_a_shutdown_does_not_wait_for_imports(quick: None, monkeypatch: pytest.M
     with importing(monkeypatch, tmp_path) as (client, _, agent):
         began = time.monotonic()
         client.shutdown()
-        assert time.monotonic() - began < PATIENCE / 10
+        assert time.monotonic() - began < 10  # seconds that it would wait for an answer
         assert not client.home.path.exists()
         await_that(lambda: has_ended(agent), "the agent lives on")
 
@@ -567,8 +571,8 @@ def test_the_agent_ends_all_where_no_fork_server_does(served: Served) -> None:
     orphaned(served)
     began = time.monotonic()
     served.client.shutdown()
-    assert time.monotonic() - began < 5
-    assert has_ended(child)
+    assert time.monotonic() - began < 10  # seconds that it would wait for a fork server
+    await_that(lambda: has_ended(child), "the rank lives on")  # it is killed, and nobody has waited for it
     await_that(lambda: has_ended(agent), "the agent lives on")
     assert not served.home.path.exists()
 
@@ -694,7 +698,7 @@ def test_another_fork_server_ends_a_living_one_and_its_agent_and_takes_over(serv
     assert served.engine("rank 1").is_running()
     assert served.home.path.exists()
     served.client.shutdown()
-    assert has_ended(stays)
+    await_that(lambda: has_ended(stays), "the rank lives on")  # it was adopted, so nobody has waited for it
 
 
 def test_of_two_fork_servers_that_start_at_one_moment_one_serves(served: Served) -> None:
@@ -722,12 +726,11 @@ def test_a_rank_holds_no_descriptor_of_an_adopted_one(served: Served) -> None:
     served.client.wait_ready(PATIENCE)
     another = served.engine("rank 1")
 
-    def open_there(process: psutil.Process) -> set[str]:
-        return {os.fspath(one.readlink()) for one in Path(f"/proc/{process.pid}/fd").iterdir()}
-
-    assert any("pidfd" in one for one in open_there(served.forkserver))
-    await_that(lambda: not any("pidfd" in one for one in open_there(another)), "it sees when the other one ends")
-    assert os.fspath(served.home.path / "forkserver") not in open_there(another)
+    seat = os.fspath(served.home.path / "forkserver")
+    assert any("pidfd" in one for one in opened(served.forkserver))
+    assert seat in opened(served.forkserver)
+    await_that(lambda: not any("pidfd" in one for one in opened(another)), "it sees when the other one ends")
+    await_that(lambda: seat not in opened(another), "it keeps the file of the seat open")  # it closes that last
     assert stays.is_running()
 
 
@@ -754,7 +757,7 @@ def test_an_agent_that_ends_is_replaced_soon_and_all_is_told_anew(
     known = dict(served.client.processes)
     heard = len(served.client.heard)
     ENDS[end](first)
-    await_that(lambda: served.client.agents == 2 and served.client._claimed, "no other agent comes", 10)
+    served.await_agents(2, 10)
     assert served.client.replaced.is_set()
     assert has_ended(first)
     assert served.agent.ppid() == served.forkserver.pid
@@ -775,19 +778,19 @@ def test_agents_are_replaced_again_and_again(served: Served, times: int) -> None
     child = served.engine()
     for n in range(times):
         served.agent.kill()
-        await_that(lambda n=n: served.client.agents == n + 2 and served.client._claimed, "no other agent comes")
+        served.await_agents(n + 2)
     assert child.is_running()
     assert served.engine("rank 1").is_running()
     descriptors = len(list(Path(f"/proc/{served.forkserver.pid}/fd").iterdir()))
     served.agent.kill()
-    await_that(lambda: served.client.agents == times + 2 and served.client._claimed, "no other agent comes")
+    served.await_agents(times + 2)
     assert len(list(Path(f"/proc/{served.forkserver.pid}/fd").iterdir())) == descriptors
 
 
 def test_an_agent_that_ends_before_there_are_ranks_does_not_end_the_world(served: Served) -> None:
     served.client.set_lease(0.1)
     served.agent.kill()
-    await_that(lambda: served.client.agents == 2 and served.client._claimed, "no other agent comes")
+    served.await_agents(2)
     assert served.engine().is_running()
 
 
@@ -822,7 +825,7 @@ def test_an_agent_that_cannot_be_forked_is_tried_again(served: Served) -> None:
     child = served.engine()
     failing = stumble("fork")
     served.agent.kill()
-    await_that(lambda: served.client.agents == 2 and served.client._claimed, "no other agent comes", 10)
+    served.await_agents(2, 10)
     assert not failing.exists()
     assert "Resource temporarily unavailable" in logged(served.home)
     assert served.engine("rank 1").is_running()
@@ -838,23 +841,37 @@ def test_agents_that_end_at_once_occupy_no_core_and_fill_no_disk(served: Served)
     began = time.monotonic()
     before = logged(served.home).count("msgspec.DecodeError")
     await_that(lambda: time.monotonic() - began > 1.0, "")
-    assert logged(served.home).count("msgspec.DecodeError") - before < 10
+    after = logged(served.home).count("msgspec.DecodeError")
+    assert after - before < 10 * (time.monotonic() - began)  # on a busy machine more than a second has passed
     served.home.link_file.write_bytes(link)
-    await_that(lambda: served.client.agents == 2 and served.client._claimed, "no other agent comes", 10)
+    served.await_agents(2, 10)
     assert child.is_running()
 
 
 def test_an_agent_that_ends_while_no_notebook_is_there_does_not_prolong_the_lease(served: Served) -> None:
     child = served.engine()
-    served.client.set_lease(1.0)
+    started = served.client._forkserver._process
+    assert started is not None
+    served.client.set_lease(2.0)
     began = time.monotonic()
     served.client.release()
-    await_that(lambda: not said_by_a_stranger(served.home).holder, "it does not notice that the notebook left")
-    for _ in range(3):
-        with suppress(psutil.NoSuchProcess):
-            served.agent.kill()
-    served.await_end()
-    assert 1.0 <= time.monotonic() - began < 3.0
+    left = False
+    killed: set[psutil.Process] = set()
+
+    def is_over() -> bool:
+        nonlocal left
+        agent = agent_of(served.home)
+        # On a busy machine the lease may be over before three of them have come.
+        with suppress(OSError, EOFError, psutil.NoSuchProcess):
+            left = left or not said_by_a_stranger(served.home).holder
+            if left and agent is not None and len(killed) < 3:
+                agent.kill()
+                killed.add(agent)
+        return started.poll() is not None
+
+    await_that(is_over, "the fork server lives on")
+    # Ten seconds are what a notebook has to claim the world from another agent; they do not count here.
+    assert 2.0 <= time.monotonic() - began < 10.0
     assert has_ended(child)
     assert not served.home.path.exists()
 

@@ -214,7 +214,7 @@ def test_failed_tries_leave_no_descriptor_open(end: AgentEnd) -> None:
     before = set(Path("/proc/self/fd").iterdir())
     for _ in range(50):
         end.connect()
-    assert set(Path("/proc/self/fd").iterdir()) == before
+    assert set(Path("/proc/self/fd").iterdir()) <= before  # of another test some may end meanwhile
 
 
 # ── waiting ─────────────────────────────────────────────────────────────────────────────────────────

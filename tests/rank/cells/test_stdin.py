@@ -9,8 +9,9 @@ import io
 import os
 import sys
 import threading
+import time
 from cmd import Cmd
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from nbcomm.rank.collectives.flight_recorder import FlightRecorder
 from nbcomm.rank.output.capture import Capture, follow_threads
 
 RUN = 7
+PATIENCE = 30.0
 
 
 class Person:
@@ -45,6 +47,15 @@ class Person:
                     answer if isinstance(answer, InputReply) else InputReply(message.run, message.number, answer)
                 )
             self.asked.set()
+
+    def once_asked(self, act: Callable[[], object]) -> None:
+        """Do something on another thread when there is a question: before, it would be lost, or hinder the asking."""
+
+        def wait_and_act() -> None:
+            if self.asked.wait(PATIENCE):
+                act()
+
+        threading.Thread(target=wait_and_act).start()
 
 
 @pytest.fixture
@@ -132,8 +143,7 @@ def test_installing_twice_changes_nothing(person: Person) -> None:
 
 
 def test_a_wait_that_is_broken_off_is_withdrawn_and_the_answer_dropped(person: Person) -> None:
-    failing = threading.Timer(0.1, lambda: setattr(person, "reason", KeyboardInterrupt("the notebook's ■")))
-    failing.start()
+    person.once_asked(lambda: setattr(person, "reason", KeyboardInterrupt("the notebook's ■")))
     with pytest.raises(KeyboardInterrupt, match="■"):
         input("Name? ")
     assert person.said == [InputRequest(RUN, 1, "Name? "), InputCancelled(RUN, 1)]
@@ -144,16 +154,27 @@ def test_a_wait_that_is_broken_off_is_withdrawn_and_the_answer_dropped(person: P
 
 def test_an_answer_to_another_question_is_dropped(person: Person) -> None:
     person.asker.hear(InputReply(RUN, 1, "nobody asked"))
-    threading.Timer(0.1, lambda: person.asker.hear(InputReply(RUN, 1, "right"))).start()
-    threading.Timer(0.05, lambda: person.asker.hear(InputReply(RUN - 1, 1, "of another cell"))).start()
+
+    def answer() -> None:
+        person.asker.hear(InputReply(RUN - 1, 1, "of another cell"))
+        person.asker.hear(InputReply(RUN, 1, "right"))
+
+    person.once_asked(answer)
     assert input() == "right"
 
 
 def test_who_waits_for_a_person_waits_for_no_rank(person: Person) -> None:
     seen = []
     person.record.waiting.append(("a handle", False))
-    threading.Timer(0.1, lambda: seen.append(person.record.waiting)).start()
-    threading.Timer(0.2, lambda: person.asker.hear(InputReply(RUN, 1, ""))).start()
+
+    def look() -> None:
+        deadline = time.monotonic() + PATIENCE
+        while person.record.waiting and time.monotonic() < deadline:  # it asks first, and waits then
+            time.sleep(0.001)
+        seen.append(person.record.waiting)
+        person.asker.hear(InputReply(RUN, 1, ""))
+
+    person.once_asked(look)
     input()
     assert seen == [[]]
     assert person.record.waiting == [("a handle", False)]
@@ -163,11 +184,10 @@ def test_a_question_that_a_new_notebook_has_not_heard_is_there_to_be_said_again(
     said_again: list[InputRequest] = []
 
     def answer() -> None:
-        person.asked.wait(10)
         said_again.extend(person.asker.open())
         person.asker.hear(InputReply(RUN, 1, "x"))
 
-    threading.Thread(target=answer).start()
+    person.once_asked(answer)
     assert input("Name? ") == "x"
     assert said_again == [InputRequest(RUN, 1, "Name? ")]
 
