@@ -21,12 +21,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from nbcomm.node.peers import listener_at
 from nbcomm.rank_spec import named
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Cell, Notebook
-from .processes import FIND
+from .processes import FIND, await_agent
 
 RANKS = 4
 
@@ -45,9 +44,9 @@ FINE = "[0-3] (True, 4, 2)\n"
 ALIVE = "%%distributed\n(globals().get('kept'), all_reduce(1))"
 
 PLACES = {
-    "Python": "time.sleep(60)",
-    "collective": "time.sleep(60) if rank == 2 else barrier()",
-    "backward": "time.sleep(60) if rank == 2 else backward()",
+    "Python": "time.sleep(90)",
+    "collective": "time.sleep(90) if rank == 2 else barrier()",
+    "backward": "time.sleep(90) if rank == 2 else backward()",
 }
 """What the ranks do when a fault from outside hits them; rank 2 keeps the others waiting."""
 
@@ -187,7 +186,7 @@ def run(notebook: Notebook, fault: Fault) -> Outcome:
         before = _BEATS if fault.quiet else "print('on', flush=True)"
         cell = notebook.submit(f"%%distributed\n{before}\n{textwrap.dedent(fault.code)}")
         if fault.strike is not None:
-            notebook.until(lambda: "on" in cell.text, 30, "it did not begin", cell)
+            notebook.until(lambda: "on" in cell.text, 60, "it did not begin", cell)
             began = time.monotonic()
     struck = time.time()
     if fault.strike is not None:
@@ -233,15 +232,14 @@ _mended = 0.0
 
 def _await_another_agent(notebook: Notebook, world: World, cell: Cell | None, struck: float) -> None:
     """Wait until another agent serves, and what each rank has printed after the fault is shown."""
-    gone = {0, world.helpers["agent"]}
-    notebook.until(lambda: listener_at(world.home.agent_socket) not in gone, 30, "no other agent serves", cell)
+    await_agent(notebook, world.home, world.helpers["agent"])
     if cell is not None:
 
         def shown() -> bool:
             beats = re.findall(r"^\[(\d)\] on ([\d.]+)$", cell.text, re.MULTILINE)
             return len({rank for rank, when in beats if float(when) > struck}) == RANKS
 
-        notebook.until(shown, 30, "what is printed after the fault is not shown", cell)
+        notebook.until(shown, 60, "what is printed after the fault is not shown", cell)
 
 
 def _told(notebook: Notebook, fault: Fault, cell: Cell | None) -> str:
@@ -252,18 +250,18 @@ def _told(notebook: Notebook, fault: Fault, cell: Cell | None) -> str:
         return _unseen(notebook, cell)
     if cell is not None and "SIGKILL" in fault.sees and fault.where == "Python":
         # The others go on with what they do: it is told while the cell runs, and a person decides.
-        notebook.until(lambda: fault.sees in cell.text, 30, "nothing was said", cell)
+        notebook.until(lambda: fault.sees in cell.text, 60, "nothing was said", cell)
         shown = cell.text
         notebook.interrupt()
-        notebook.finish(cell, 30)
+        notebook.finish(cell)
         return shown
     if cell is not None:
-        notebook.finish(cell, 30)
+        notebook.finish(cell)
         assert cell.error is not None, cell.text
         return cell.text + cell.error_text
     if fault.strike is _press:
         return "KeyboardInterrupt"  # idle ranks show nothing
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while fault.sees not in (text := notebook.run("%distributed").text):
         assert time.monotonic() < deadline, text
     return text
@@ -274,7 +272,7 @@ def _unseen(notebook: Notebook, cell: Cell | None) -> str:
     if cell is not None:
         assert not cell.idle
         notebook.interrupt()
-        notebook.finish(cell, 30)
+        notebook.finish(cell)
         assert "KeyboardInterrupt" in cell.error_text
         notebook.run("%%distributed\nover.set()")
     assert "died" not in notebook.run("%distributed").text
@@ -291,14 +289,14 @@ def _mend(notebook: Notebook, fault: Fault) -> None:
         notebook.run("%load_ext nbcomm")
         began = time.monotonic()
         cell = notebook.submit("%distributed attach")
-        notebook.until(lambda: "Attached to 4 ranks" in cell.text, 30, "not attached", cell)
+        notebook.until(lambda: "Attached to 4 ranks" in cell.text, 60, "not attached", cell)
         if fault.code and fault.strike is _kill_kernel:  # a restart interrupts the cell first: Jupyter sees to that
-            notebook.until(lambda: "[0-3] on" in cell.text, 30, "its output did not come", cell)
+            notebook.until(lambda: "[0-3] on" in cell.text, 60, "its output did not come", cell)
             _mended = time.monotonic() - began
             notebook.interrupt()
-            notebook.finish(cell, 30)
+            notebook.finish(cell)
             return
-        notebook.finish(cell, 30)
+        notebook.finish(cell)
     _mended = time.monotonic() - began
 
 

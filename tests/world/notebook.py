@@ -180,7 +180,7 @@ class Notebook:
         self.until(lambda: cell.idle, timeout, f"cell {cell.message} did not end; so far it showed:", cell)
         return cell
 
-    def box(self, cell: Cell, timeout: float = 20.0) -> Box:
+    def box(self, cell: Cell, timeout: float = 60.0) -> Box:
         """Wait for an input box."""
         box = self._box_or_end(cell, timeout)
         assert box is not None, f"the cell ended without a box: {cell.text}\n{cell.error_text}"
@@ -210,7 +210,7 @@ class Notebook:
         while (box := self._box_or_end(cell, timeout)) is not None:
             at = f"\n{shown}".find(f"\n{box.prompt}", at)
             assert at >= 0, f"the transcript has no {box.prompt!r} behind {transcript(cell)!r}"
-            self.until(lambda upto=shown[:at]: transcript(cell) == upto, 10, f"not {shown[:at]!r}:", cell)
+            self.until(lambda upto=shown[:at]: transcript(cell) == upto, timeout, f"not {shown[:at]!r}:", cell)
             text = shown[at + len(box.prompt) :].partition("\n")[0]
             self.type(cell, box, text)
             at += len(box.prompt + text)
@@ -282,10 +282,10 @@ class Notebook:
         """Press the notebook's stop button."""
         self.manager.interrupt_kernel()
 
-    def interrupted(self, code: str, *, once: str = "on", times: int = 1, timeout: float = 15.0) -> Cell:
+    def interrupted(self, code: str, *, once: str = "on", times: int = 1, timeout: float = 45.0) -> Cell:
         """Run a cell, press stop once it shows something, and see it end with KeyboardInterrupt."""
         cell = self.submit(code)
-        self.until(lambda: once in cell.text, 20, "the cell did not begin", cell)
+        self.until(lambda: once in cell.text, 60, "the cell did not begin", cell)
         for _ in range(times):
             self.interrupt()
         self.finish(cell, timeout)
@@ -298,7 +298,7 @@ class Notebook:
         for cell in self.cells.values():
             if not cell.idle:
                 self.interrupt()
-                self.finish(cell, 15)
+                self.finish(cell)
         self.forget_boxes()
 
     def restart(self) -> None:

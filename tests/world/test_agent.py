@@ -16,6 +16,7 @@ from nbcomm.node.peers import listener_at
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Notebook
+from .processes import await_agent
 
 COUNT = """\
 %%distributed
@@ -40,8 +41,11 @@ def home(world: Notebook) -> WorldDir:
 
 
 @contextmanager
-def _dying(home: WorldDir, pause: float, most: int = 100, number: int = signal.SIGKILL) -> Iterator[list[int]]:
-    """Let each agent of the world end a moment after the last one."""
+def _dying(home: WorldDir, pause: float, most: int, number: int = signal.SIGKILL) -> Iterator[list[int]]:
+    """Let each agent of the world end a moment after the last one.
+
+    Not without end: on a busy machine an agent may need longer than the pause until it is of use.
+    """
     ended: list[int] = []
     over = threading.Event()
 
@@ -62,15 +66,21 @@ def _dying(home: WorldDir, pause: float, most: int = 100, number: int = signal.S
         thread.join()
 
 
-def test_each_line_is_shown_once(world: Notebook, home: WorldDir) -> None:
-    with _dying(home, 0.4) as ended:
-        cell = world.run(COUNT, 60)
+def _count_until_two_have_ended(world: Notebook, home: WorldDir, pause: float, number: int) -> None:
+    """See that each line is shown once, in as many cells as it takes: the next agent may be there after the first."""
+    with _dying(home, pause, 10, number) as ended:
+        deadline = time.monotonic() + 60
+        while len(ended) < 2 and time.monotonic() < deadline:
+            assert world.run(COUNT, 60).lines == [f"[0-3] line {line}" for line in range(400)]
     assert len(ended) > 1
-    assert cell.lines == [f"[0-3] line {number}" for number in range(400)]
+
+
+def test_each_line_is_shown_once(world: Notebook, home: WorldDir) -> None:
+    _count_until_two_have_ended(world, home, 0.4, signal.SIGKILL)
 
 
 def test_each_request_is_done_once(world: Notebook, home: WorldDir) -> None:
-    with _dying(home, 0.3) as ended:
+    with _dying(home, 0.3, 10) as ended:
         number, until = 0, time.monotonic() + 40
         while len(ended) < 3 and time.monotonic() < until:
             assert world.run(f"session.push(pushed={number})\nsession.pull('pushed')").text == f"{[number] * 4}\n"
@@ -81,7 +91,7 @@ def test_each_request_is_done_once(world: Notebook, home: WorldDir) -> None:
 
 
 def test_cells_with_collectives_go_on_after_each(world: Notebook, home: WorldDir) -> None:
-    with _dying(home, 1.5) as ended:
+    with _dying(home, 1.5, 3) as ended:
         until = time.monotonic() + 20
         while len(ended) < 3 and time.monotonic() < until:
             world.run("%%distributed\nall_reduce(1)", 60)
@@ -97,20 +107,17 @@ def test_a_large_value_arrives_whole(world: Notebook, home: WorldDir) -> None:
 
 
 def test_an_interrupt_arrives(world: Notebook, home: WorldDir) -> None:
-    cell = world.submit("%%distributed\nprint('on', flush=True)\ntime.sleep(60)")
+    cell = world.submit("%%distributed\nprint('on', flush=True)\ntime.sleep(100)")
     world.until(lambda: "[0-3] on" in cell.text, 20, "it did not begin", cell)
     with _dying(home, 0.0, 3):
         world.interrupt()
-        world.finish(cell, 20)
+        world.finish(cell)
     assert cell.error is not None
     assert cell.error["ename"] == "KeyboardInterrupt"
 
 
 def test_an_agent_that_is_stopped_is_replaced(world: Notebook, home: WorldDir) -> None:
-    with _dying(home, 0.5, number=signal.SIGSTOP) as ended:
-        cell = world.run(COUNT, 60)
-    assert len(ended) > 1
-    assert cell.lines == [f"[0-3] line {number}" for number in range(400)]
+    _count_until_two_have_ended(world, home, 0.5, signal.SIGSTOP)
     assert world.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 
@@ -123,9 +130,9 @@ def _generation(world: Notebook) -> int:
 
 def _replace(world: Notebook, home: WorldDir) -> None:
     """Kill the agent, and wait until another one serves."""
-    earlier = listener_at(home.agent_socket)
+    earlier = await_agent(world, home)
     os.kill(earlier, signal.SIGKILL)
-    world.until(lambda: listener_at(home.agent_socket) not in {0, earlier}, 20, "no other agent comes")
+    await_agent(world, home, earlier)
 
 
 @pytest.mark.parametrize("at_once", [True, False])
@@ -144,11 +151,11 @@ made = new_group([0, 1])
     )
     world.until(lambda: "[0-3] on" in cell.text, 20, "it did not begin", cell)
     if at_once:  # there is no store yet
-        os.kill(listener_at(home.agent_socket), signal.SIGKILL)
+        os.kill(await_agent(world, home), signal.SIGKILL)
     else:
         _replace(world, home)
     gate.touch()
-    world.finish(cell, 30)
+    world.finish(cell)
     assert cell.lines == ["[0-3] on", "[0-3] (2, 4)"], cell.error_text
     assert world.run("%%distributed\nall_reduce(1, group=made) if rank < 2 else 2").text == "[0-3] 2\n"
     assert _generation(world) == before, "nothing was to be formed again"

@@ -73,9 +73,9 @@ else:
 all_reduce(1)
 """)
     box = four.box(cell)
-    four.until(lambda: cell.text == "[2] Your name:\n", 10, "what came before is not there:", cell)
+    four.until(lambda: cell.text == "[2] Your name:\n", 60, "what came before is not there:", cell)
     go.touch()
-    four.until(lambda: "[0-1,3] others went on" in cell.text, 10, "nothing of the others:", cell)
+    four.until(lambda: "[0-1,3] others went on" in cell.text, 60, "nothing of the others:", cell)
     four.type(cell, box, "Ann")
     assert four.finish(cell).lines[-1] == "[0-3] 4"
 
@@ -94,7 +94,7 @@ def test_an_interrupt_at_the_box_ends_the_cell_everywhere(four: Notebook, code: 
     cell = four.submit(f"%%distributed\n{code}")
     four.box(cell)
     four.interrupt()
-    four.finish(cell, 10)
+    four.finish(cell)
     assert cell.error is not None
     assert cell.error["ename"] == ("CellError" if "except" in code else "KeyboardInterrupt")
     assert four.run(WORKS).text == "[0-3] 4\n"
@@ -109,7 +109,7 @@ def test_an_interrupt_from_the_panel_ends_it_too(four: Notebook) -> None:
         "threading.Thread(target=press).start()"
     )
     cell = four.submit("%%distributed\ninput('Name? ') if rank == 3 else barrier()")
-    four.finish(cell, 20)
+    four.finish(cell)
     assert "KeyboardInterrupt" in cell.error_text
     four.forget_boxes()
     assert four.run(WORKS).text == "[0-3] 4\n"
@@ -117,7 +117,7 @@ def test_an_interrupt_from_the_panel_ends_it_too(four: Notebook) -> None:
 
 def test_a_verdict_on_others_ends_it_too(four: Notebook) -> None:
     cell = four.submit("%%distributed\nif rank == 0: input('Name? ')\nelif rank == 1: barrier()")
-    four.finish(cell, 20)
+    four.finish(cell)
     assert "can never complete: rank 1 waits in it, but ranks 2-3 have finished" in cell.error_text
     four.forget_boxes()
     assert four.run(WORKS).text == "[0-3] 4\n"
@@ -125,7 +125,7 @@ def test_a_verdict_on_others_ends_it_too(four: Notebook) -> None:
 
 def test_a_late_answer_is_dropped(four: Notebook) -> None:
     cell = four.submit("%%distributed\nif rank == 0: input('Old? ')\nelif rank == 1: barrier()")
-    four.finish(cell, 20)
+    four.finish(cell)
     four.forget_boxes()
     four.client.input("late")
     cell = four.submit("%%distributed -r 2\ninput('New? ')")
@@ -164,7 +164,7 @@ def test_a_rank_that_is_killed_while_its_box_is_open_ends_the_cell(four: Noteboo
     cell = four.submit("%%distributed\ninput('Name? ') if rank == 1 else rank")
     four.box(cell)
     os.kill(pid, signal.SIGKILL)
-    four.finish(cell, 20)
+    four.finish(cell)
     assert "Rank 1 was killed by SIGKILL" in cell.error_text
     four.run("%distributed heal")
     assert four.run(WORKS).text == "[0-3] 4\n"

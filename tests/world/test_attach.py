@@ -73,7 +73,7 @@ def test_a_killed_kernel_finds_its_world_and_the_cell_that_runs_with_all_its_out
     notebook.until(lambda: "\n5\n" in cell.text.replace("[0-2] ", "\n"), 20, "it does not run", cell)
     _kill(notebook)
     _begin_again(notebook)
-    shown = notebook.run("%distributed attach", timeout=30)
+    shown = notebook.run("%distributed attach")
     lines = shown.text[shown.text.index("[0-2] 0\n") :].splitlines()
     assert lines == [f"[0-2] {i}" for i in range(60)] + ["[0-2] 3"]
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
@@ -94,7 +94,7 @@ if rank == 0: Path("over").touch()
 if rank == 1: 1 / 0
 """
     cell = notebook.submit(code)
-    notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
+    notebook.until(lambda: "[0-2] on" in cell.text, 60, "it does not run", cell)
     _kill(notebook)
     deadline = time.monotonic() + 30
     while not (tmp_path / "over").exists() and time.monotonic() < deadline:  # the cell ends while there is no notebook
@@ -109,13 +109,13 @@ if rank == 1: 1 / 0
 
 def test_what_hangs_or_runs_on_is_ended_by_the_next_notebook(notebook: Notebook) -> None:
     cell = notebook.submit("%%distributed\nprint('on', flush=True)\nif rank: barrier()")
-    notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
+    notebook.until(lambda: "[0-2] on" in cell.text, 60, "it does not run", cell)
     _kill(notebook)
     notebook.run("%load_ext nbcomm")
-    assert "Error" in notebook.run("%distributed attach", timeout=30, fails=True).error_text
+    assert "Error" in notebook.run("%distributed attach", fails=True).error_text
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
     cell = notebook.submit("%%distributed\nimport time\nprint('on', flush=True); time.sleep(60)")
-    notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
+    notebook.until(lambda: "[0-2] on" in cell.text, 60, "it does not run", cell)
     _kill(notebook)
     notebook.run("%load_ext nbcomm")
     notebook.interrupted("%distributed attach", once="[0-2] on")
@@ -164,7 +164,8 @@ def test_of_two_that_attach_at_once_the_loser_touches_nothing(
     assert "Rank 2 is back" in notebook.run("%distributed heal").text
     notebook.run(MAKE)
     assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
-    assert time.monotonic() - began < 20, "the new rank has looked for the notebook where it is not"
+    # Such a rank would never be found, which takes a minute.
+    assert time.monotonic() - began < 60, "the new rank has looked for the notebook where it is not"
     notebook.run("%distributed stop")
     assert "No world" in other.run("%distributed attach", fails=True).error_text
 
@@ -258,7 +259,7 @@ def test_a_killed_controller_and_a_killed_fork_server_are_named_and_replaced(not
 
 def test_an_attach_that_is_interrupted_before_the_cell_is_shown_leaves_it_running(notebook: Notebook) -> None:
     cell = notebook.submit("%%distributed\nimport time\nprint('on', flush=True); time.sleep(60)")
-    notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
+    notebook.until(lambda: "[0-2] on" in cell.text, 60, "it does not run", cell)
     _kill(notebook)
     notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nregistry.use(registry.attach())")
     assert "Ranks 0-2 still run an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
@@ -268,7 +269,7 @@ def test_an_attach_that_is_interrupted_before_the_cell_is_shown_leaves_it_runnin
 
 def test_no_process_is_replaced_for_a_script_while_any_rank_runs_a_cell(notebook: Notebook) -> None:
     cell = notebook.submit("%%distributed -r 2\nimport time\nprint('on', flush=True); time.sleep(60)")
-    notebook.until(lambda: "on" in cell.text, 20, "it does not run", cell)
+    notebook.until(lambda: "on" in cell.text, 60, "it does not run", cell)
     _kill(notebook)
     notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nregistry.use(registry.attach())")
     notebook.run("open('x.py', 'w').write('kept')")

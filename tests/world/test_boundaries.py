@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -81,8 +82,8 @@ def world(spoilable: Notebook) -> Iterator[Notebook]:
     spoilable.run("%%distributed\nimport os, time\npid = os.getpid()")
     yield spoilable
     spoilable.end_all()
-    assert RIGHT in spoilable.run(GOOD, timeout=30).text
-    assert spoilable.run(GOOD, timeout=30).text == RIGHT
+    assert RIGHT in spoilable.run(GOOD).text
+    assert spoilable.run(GOOD).text == RIGHT
     assert spoilable.run("%%distributed\npid == os.getpid()").text == "[0-3] True\n"
 
 
@@ -105,8 +106,8 @@ def _put(world: Notebook, row: Boundary) -> None:
 
 def _mend(world: Notebook, row: Boundary) -> None:
     where = "" if row.side == "notebook" else "%%distributed -r 2\n"
-    look = f"{where}until = time.monotonic() + 5\nwhile not fired and time.monotonic() < until: time.sleep(0.05)\n"
-    seen = world.run(f"{look}mend(); print('it has fired' if fired else 'nothing')", timeout=20)
+    look = f"{where}until = time.monotonic() + 50\nwhile not fired and time.monotonic() < until: time.sleep(0.05)\n"
+    seen = world.run(f"{look}mend(); print('it has fired' if fired else 'nothing')")
     assert "it has fired" in seen.text
 
 
@@ -114,19 +115,19 @@ def _act(world: Notebook, row: Boundary) -> Cell:
     if row.action == "interrupt":
         return world.interrupted("%%distributed\nprint('on', flush=True)\ntime.sleep(60)", once="[0-3] on")
     if row.action == "hang":
-        cell = world.run("%%distributed\nif rank != 1: barrier()", fails=True, timeout=20)
+        cell = world.run("%%distributed\nif rank != 1: barrier()", fails=True)
         assert "HangError" in cell.error_text
         return cell
     if row.action == "ask":
         world.run("session._inquiries.ask(2, 'complete', 'ran', 3);")
-        world.run("answer = session._inquiries.ask(2, 'complete', 'ran', 3).result(timeout=20)")
+        world.run("answer = session._inquiries.ask(2, 'complete', 'ran', 3).result(timeout=50)")
         return world.run("assert 'rank' in answer['matches'], answer\nprint('[0-3] 6')")
     if row.action == "input":
         beside = "import threading\nthreading.Timer(0.5, print, ['beside']).start()\n"
         cell = world.submit(f"%%distributed -r 2\n{beside}word = input('what? ')\nprint('[0-3] 6')")
-        world.until(lambda: "beside" in cell.text, 20, "nothing is shown beside the box", cell)
+        world.until(lambda: "beside" in cell.text, 60, "nothing is shown beside the box", cell)
         world.answer(cell, "[2] what? ", "this")
-        return world.finish(cell, 20)
+        return world.finish(cell)
     code = {
         "cell": GOOD,
         "lost": GOOD,
@@ -135,7 +136,7 @@ def _act(world: Notebook, row: Boundary) -> Cell:
         "drawing": "%%distributed --draw\nall_reduce(rank)",
         "tracing": "%%distributed --trace trace.json\nall_reduce(rank)",
     }[row.action]
-    return world.run(code, timeout=20, fails=row.costs == CELL)
+    return world.run(code, fails=row.costs == CELL)
 
 
 HERE = [row for row in TABLE if not row.elsewhere]
@@ -175,8 +176,8 @@ def test_what_is_huge_costs_what_the_table_says(world: Notebook, row: Huge) -> N
     before = int(world.run(MEMORY).text)
     if row.before:
         world.run(row.before)
-    cell = world.run(row.cell, timeout=40, fails=bool(row.error))
-    assert world.run(GOOD, timeout=10).text == RIGHT
+    cell = world.run(row.cell, fails=bool(row.error))
+    assert world.run(GOOD).text == RIGHT
     assert row.shows in cell.text
     assert row.error in cell.error_text
     assert row.said in cell.text + cell.error_text
@@ -184,7 +185,9 @@ def test_what_is_huge_costs_what_the_table_says(world: Notebook, row: Huge) -> N
     if row.after:
         world.run(row.after)
     world.run(GOOD)
-    assert int(world.run(MEMORY).text) - before < 24 << 20
+    deadline = time.monotonic() + 20
+    while (kept := int(world.run(MEMORY).text) - before) >= 24 << 20:  # threads give theirs back a moment later
+        assert time.monotonic() < deadline, kept
 
 
 def test_every_guard_of_the_code_stands_in_the_table() -> None:

@@ -30,9 +30,10 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
 @pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_a_fault_is_told_mended_and_survived(world: Notebook, fault: Fault) -> None:
     outcome = run(world, fault)
-    # Half a second where the machine is not busy; C code that holds Python's lock is told of after two.
-    assert outcome.until_told < 30
-    assert outcome.until_good < 30
+    # Half a second where the machine is not busy; C code that holds Python's lock is told of after two. A fork server
+    # that must be started takes long where it is busy; what is not noticed lasts as long as the cell sleeps.
+    assert outcome.until_told < 60
+    assert outcome.until_good < 60
 
 
 def test_the_page_has_every_row() -> None:

@@ -37,7 +37,7 @@ def _pids(notebook: Notebook) -> list[int]:
 
 def _healed(notebook: Notebook, dead: list[int]) -> None:
     """Heal, and see that the survivors have their variables, the newcomers none, and everything works."""
-    assert "without variables" in notebook.run("%distributed heal", timeout=30).text  # 0.1 to 0.2 s, usually
+    assert "without variables" in notebook.run("%distributed heal").text  # 0.1 to 0.2 s, usually
     found = notebook.run("%%distributed --no-fold\n(globals().get('kept'), all_reduce(1))").lines
     assert found == [f"[{r}] ({None if r in dead else r * 10}, 4)" for r in range(4)]
     notebook.run("%%distributed\nfresh = new_group([0, 1])\nif rank < 2: assert all_reduce(1, group=fresh) == 2")
@@ -63,7 +63,7 @@ WAYS = {
 
 @pytest.mark.parametrize(("code", "dead", "cause"), WAYS.values(), ids=WAYS)
 def test_a_death_in_a_cell_is_named_and_healed(prepared: Notebook, code: str, dead: list[int], cause: str) -> None:
-    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
+    cell = prepared.run(f"%%distributed\n{code}", fails=True)
     for rank in dead:
         assert f"Rank {rank} " in cell.error_text
     assert cause in cell.error_text
@@ -74,7 +74,7 @@ def test_a_death_in_a_cell_is_named_and_healed(prepared: Notebook, code: str, de
 
 def test_a_death_between_cells_is_named_by_the_next_cell_and_in_the_status(prepared: Notebook) -> None:
     os.kill(_pids(prepared)[1], signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while "was killed by SIGKILL" not in prepared.run("%distributed").text:
         assert time.monotonic() < deadline
     assert "Rank 1 was killed by SIGKILL" in prepared.run("%%distributed\n1", fails=True).error_text
@@ -83,7 +83,7 @@ def test_a_death_between_cells_is_named_by_the_next_cell_and_in_the_status(prepa
 
 def test_a_long_cell_behind_a_death_between_cells_keeps_its_answer(prepared: Notebook) -> None:
     os.kill(_pids(prepared)[1], signal.SIGKILL)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while "rank 1 died" not in prepared.run("%distributed status").text:
         assert time.monotonic() < until
     # The groups are formed before it, and the ranks' answers to that are no answer to the cell.
@@ -102,7 +102,7 @@ def test_survivors_work_on_in_groups_without_the_dead(prepared: Notebook) -> Non
 def test_a_death_in_a_backward_cuts_off_the_others_with_its_cause(prepared: Notebook) -> None:
     prepared.run("%%distributed\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))")
     code = "loss = model(torch.ones(1, 4)).sum()\nif rank == 2: os.kill(os.getpid(), 9)\nloss.backward()"
-    cell = prepared.run(f"%%distributed\n{code}", timeout=20, fails=True)
+    cell = prepared.run(f"%%distributed\n{code}", fails=True)
     assert "rank 2 was killed by SIGKILL" in cell.error_text
     assert "GLHF" not in cell.error_text, "gloo's own words say nothing of the cause"
     _healed(prepared, [2])
@@ -134,7 +134,7 @@ def test_a_heal_that_is_interrupted_can_be_repeated(prepared: Notebook, pause: f
     cell = prepared.submit("%distributed heal")
     time.sleep(pause)  # anywhere in it, or just after it
     prepared.interrupt()
-    prepared.finish(cell, 30)
+    prepared.finish(cell)
     prepared.run("%distributed heal")
     assert prepared.run("%%distributed --no-fold\nall_reduce(1)").lines == [f"[{rank}] 4" for rank in range(4)]
     prepared.run(MAKE)
@@ -143,22 +143,24 @@ def test_a_heal_that_is_interrupted_can_be_repeated(prepared: Notebook, pause: f
 
 def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(prepared: Notebook) -> None:
     server = psutil.Process(pid_of(prepared, "fork server"))
-    before = len(server.children())
     prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
     server.suspend()
     cell = prepared.submit("print('on', flush=True)\n%distributed heal")
     prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)
-    time.sleep(0.5)  # in the wait for its answer
+    time.sleep(0.5)  # in the wait for its answer, or on the way there: that wait must end as well
     assert not cell.idle
     prepared.interrupt()
-    prepared.finish(cell, 5)
+    prepared.finish(cell, 20)  # the fork server would have half a minute to answer
     assert cell.error is not None
     assert cell.error["ename"] == "KeyboardInterrupt"
     server.resume()
     _healed(prepared, [1])
-    gone_by = time.monotonic() + 20
-    while len(server.children()) != before:  # the process that was given up ends
-        assert time.monotonic() < gone_by, [child.cmdline() for child in server.children()]
+    # The process that was given up ends; one that an earlier test has given up may have been there before.
+    present = {pid_of(prepared, "agent"), pid_of(prepared, "controller"), *_pids(prepared)}
+    gone_by = time.monotonic() + 60
+    while (children := {child.pid for child in server.children()}) != present:
+        assert time.monotonic() < gone_by, (children, present)
+        time.sleep(0.05)
 
 
 def test_a_start_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(
@@ -167,15 +169,16 @@ def test_a_start_whose_fork_server_does_not_answer_can_be_interrupted_and_repeat
     notebook = open_notebook("from nbcomm.notebook.session import registry\nregistry.warm_up(); warm = registry._warm")
     server = psutil.Process(int(notebook.run(f"warm.wait_ready(60)\n{FIND}print(helpers(warm)['fork server'])").text))
     home = notebook.run("print(warm.home.path)").text.strip()
+    notebook.run("import ipyparallel")  # or the start would do so first, which takes long
     server.suspend()
     cell = notebook.submit("print('on', flush=True)\n%distributed start -n 2")
     notebook.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)
-    time.sleep(3.0)  # behind the import of ipyparallel, in the wait for its answer
+    time.sleep(1.0)  # in the wait for its answer, or on the way there
     assert not cell.idle
     notebook.interrupt()
-    notebook.finish(cell, 10)
+    notebook.finish(cell)
     assert "the world was not started" in cell.error_text
-    psutil.wait_procs([server], 10)
+    psutil.wait_procs([server], 60)
     assert not server.is_running()
     assert not Path(home).exists()
     notebook.run("%distributed start -n 2")
@@ -202,18 +205,20 @@ def test_a_client_that_is_interrupted_while_it_connects_is_closed(prepared: Note
     if busy == "controller":
         controller.suspend()
     else:
-        prepared.run("%%distributed\nimport asyncio, time\nasyncio.get_running_loop().call_later(0.1, time.sleep, 15);")
+        prepared.run("%%distributed\nimport asyncio, time\nasyncio.get_running_loop().call_later(0.1, time.sleep, 25);")
         time.sleep(0.5)
     cell = prepared.submit("print('on', flush=True)\nregistry.current().client;")
     prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)
     time.sleep(2.0)  # in one of its waits
     assert not cell.idle
     prepared.interrupt()
-    prepared.finish(cell, 5)
+    prepared.finish(cell, 50)
     controller.resume()
     assert cell.error is not None
     assert cell.error["ename"] == "KeyboardInterrupt"
-    assert prepared.run("print(made(), (sockets(), threading.active_count()) == before)").text == "[] True\n"
+    deadline = time.monotonic() + 40
+    while prepared.run("print(made(), (sockets(), threading.active_count()) == before)").text != "[] True\n":
+        assert time.monotonic() < deadline, prepared.run("print(made(), sockets(), threading.enumerate(), before)").text
     assert prepared.run("registry.current().client[0].apply_sync(lambda: 7)", timeout=90).text == "7\n"
     prepared.run("registry.current().client.close(); registry.current()._processes._cluster._clients.clear()")
 
@@ -293,7 +298,8 @@ def test_a_heal_that_fails_harms_nobody_and_can_be_repeated(
     failed = three.run("%distributed heal", fails=True).error_text
     assert sentence in failed
     assert failed.endswith("The other ranks kept their variables; type %distributed heal to try again.")
-    assert time.monotonic() - began < 20, "it has waited for what is not there"
+    # A process that starts has a minute.
+    assert time.monotonic() - began < 50, "it has waited for what is not there"
     living = sorted({0, 1, 2} - set(dead))
     spec = ",".join(map(str, living))
     assert three.run(f"%%distributed -r {spec} --no-fold\nkept").lines == [f"[{r}] {r * 10}" for r in living]
@@ -353,7 +359,7 @@ def test_a_rank_that_the_new_fork_server_cannot_watch_over_is_named_and_lives_on
     server, pids = pid_of(notebook, "fork server"), _pids(notebook)
     file.touch()
     os.kill(server, signal.SIGKILL)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while "The fork server was killed" not in notebook.run("%distributed status").text:
         assert time.monotonic() < until
     sentence = (
@@ -367,7 +373,7 @@ def test_a_rank_that_the_new_fork_server_cannot_watch_over_is_named_and_lives_on
     assert notebook.run("%distributed status").text.endswith(sentence)
     assert notebook.run("%%distributed --no-fold\n(kept, all_reduce(1))").lines == ["[0] (0, 2)", "[1] (10, 2)"]
     os.kill(pids[0], signal.SIGKILL)  # its end is noticed all the same
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while "rank 0 died" not in notebook.run("%distributed status").text:
         assert time.monotonic() < until
     assert "Rank 0 is back" in notebook.run("%distributed heal").text

@@ -43,10 +43,10 @@ def test_an_interrupt_ends_the_cell_everywhere_and_the_next_one_works(
     prepared: Notebook, code: str, times: int
 ) -> None:
     cell = prepared.submit(f"%%distributed\nprint('on', flush=True)\n{code}")
-    prepared.until(lambda: "[0-3] on" in cell.text, 20, "the cell did not begin", cell)
+    prepared.until(lambda: "[0-3] on" in cell.text, 60, "the cell did not begin", cell)
     for _ in range(times):
         prepared.interrupt()
-    prepared.finish(cell, 20)  # 0.1 to 0.5 s where the machine is not busy
+    prepared.finish(cell, 50)  # 0.1 to 0.5 s where the machine is not busy
     assert cell.error is not None, cell.text
     assert cell.error["ename"] == "KeyboardInterrupt", cell.error_text
     assert prepared.run("%%distributed\nmodel(torch.ones(1, 4)).sum().backward()\nall_reduce(kept)").text == "[0-3] 6\n"
@@ -55,18 +55,18 @@ def test_an_interrupt_ends_the_cell_everywhere_and_the_next_one_works(
 def test_an_interrupt_that_the_cell_has_caught_is_followed_by_the_next(prepared: Notebook) -> None:
     caught = "try: time.sleep(60)\nexcept KeyboardInterrupt: print('caught', flush=True)\n"
     cell = prepared.submit(f"%%distributed\nprint('on', flush=True)\n{caught}time.sleep(60)")
-    prepared.until(lambda: "[0-3] on" in cell.text, 20, "the cell did not begin", cell)
+    prepared.until(lambda: "[0-3] on" in cell.text, 60, "the cell did not begin", cell)
     prepared.interrupt()
-    prepared.until(lambda: "[0-3] caught" in cell.text, 20, "nothing was caught", cell)
+    prepared.until(lambda: "[0-3] caught" in cell.text, 60, "nothing was caught", cell)
     prepared.interrupt()
-    prepared.finish(cell, 10)
+    prepared.finish(cell, 50)
     assert cell.error is not None
     assert cell.error["ename"] == "KeyboardInterrupt", cell.error_text
 
 
 def test_an_interrupt_that_python_swallows_comes_again(prepared: Notebook) -> None:
     last = "class Last:\n    def __del__(self):\n        print('on', flush=True)\n        time.sleep(60)\n"
-    cell = prepared.interrupted(f"%%distributed\n{last}Last()\ntime.sleep(60)", once="[0-3] on", timeout=10)
+    cell = prepared.interrupted(f"%%distributed\n{last}Last()\ntime.sleep(60)", once="[0-3] on")
     assert "Exception ignored" not in cell.text
 
 
@@ -84,9 +84,9 @@ def test_an_interrupt_that_comes_while_a_swallowed_one_is_repeated(prepared: Not
             super().__init__(*args)
     threading.Timer = Met
     Last()
-    time.sleep(20)
+    time.sleep(60)
     """
-    cell = prepared.run(textwrap.dedent(met_by_another).strip(), 15, fails=True)
+    cell = prepared.run(textwrap.dedent(met_by_another).strip(), 50, fails=True)
     assert "KeyboardInterrupt" in cell.error_text
     assert "Exception ignored" not in cell.text
 
@@ -107,19 +107,24 @@ patch(later)"""
     prepared.run(meddle)
     # IPython has the child end, and takes that for the end of the line. It shows what the child's terminal says to that
     # within 0.2 s, on a busy machine perhaps nothing.
-    assert re.fullmatch(r"(\[[\d,-]+\] \^C\n)?", prepared.run("%%distributed\n!sleep 60", timeout=15).text)
+    assert re.fullmatch(r"(\[[\d,-]+\] \^C\n)?", prepared.run("%%distributed\n!sleep 60", timeout=50).text)
     prepared.run("%%distributed\npatch(usual)")
     assert prepared.run(f"%%distributed\n{count}").text == before
 
 
-def test_the_magic_interrupts_too_and_is_harmless_between_cells(prepared: Notebook) -> None:
+def test_the_magic_interrupts_too_and_is_harmless_between_cells(prepared: Notebook, tmp_path: Path) -> None:
     prepared.run("%distributed interrupt")
-    code = (
-        "import threading\nfrom nbcomm.notebook.session import registry\n"
-        "threading.Timer(1.0, registry.current().interrupt).start()"
-    )
-    prepared.run(code)
-    cell = prepared.run("%%distributed\nbarrier() if rank else time.sleep(60)", timeout=20, fails=True)
+    on = str(tmp_path / "on")  # between two cells it would end nothing
+    code = f"""\
+        import os, threading, time
+        from nbcomm.notebook.session import registry
+        def press():
+            while not os.path.exists({on!r}): time.sleep(0.01)
+            registry.current().interrupt()
+        threading.Thread(target=press).start()"""
+    prepared.run(textwrap.dedent(code))
+    wait = f"if rank: barrier()\nelse:\n    open({on!r}, 'w').close()\n    time.sleep(60)"
+    cell = prepared.run(f"%%distributed\n{wait}", timeout=50, fails=True)
     assert "KeyboardInterrupt" in cell.error_text
     assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
 
@@ -144,7 +149,7 @@ shell.InteractiveTB.structured_traceback = counting
 def test_a_handler_that_a_cell_has_set_is_gone_with_it(prepared: Notebook) -> None:
     own = "import signal\nheard = []\nsignal.signal(signal.SIGINT, lambda *_: heard.append(1))\n"
     prepared.run(f"%%distributed\n{own}signal.raise_signal(signal.SIGINT)\nassert heard")
-    cell = prepared.interrupted("%%distributed\nprint('on')\nwhile True: time.sleep(0.01)", once="[0-3] on", timeout=10)
+    cell = prepared.interrupted("%%distributed\nprint('on')\nwhile True: time.sleep(0.01)", once="[0-3] on")
     assert "KeyboardInterrupt" in cell.error_text
     assert prepared.run("%%distributed\n(len(heard), all_reduce(kept))").text == "[0-3] (1, 6)\n"
 
@@ -165,9 +170,9 @@ await asyncio.sleep(60)
 """
     cell = prepared.submit(code)
     for heard in ("on", "still"):
-        prepared.until(lambda heard=heard: f"[0-3] {heard}" in cell.text, 20, f"it did not get to {heard!r}", cell)
+        prepared.until(lambda heard=heard: f"[0-3] {heard}" in cell.text, 60, f"it did not get to {heard!r}", cell)
         prepared.interrupt()
-    prepared.finish(cell, 15)
+    prepared.finish(cell, 50)
     assert cell.error is not None
     assert cell.error["ename"] == "KeyboardInterrupt", cell.error_text
     assert prepared.run("%%distributed\n(task.cancelled(), all_reduce(kept))").text == "[0-3] (True, 6)\n"
@@ -193,13 +198,13 @@ def pressed(_order=generations.order):
 generations.order, generations.stale = pressed, True
 os.kill(frozen, signal.SIGSTOP)""")
     try:
-        cell = prepared.run("%%distributed\nall_reduce(kept)", timeout=15, fails=True)
+        cell = prepared.run("%%distributed\nall_reduce(kept)", fails=True)
         assert "KeyboardInterrupt: the process groups were not re-formed" in cell.error_text
-        refused = prepared.run("%%distributed -r 0,2-3\nkept", timeout=15, fails=True).error_text
+        refused = prepared.run("%%distributed -r 0,2-3\nkept", fails=True).error_text
         assert "Rank 1 still runs an earlier cell, and all ranks must re-form their process groups" in refused
     finally:
         prepared.run("del generations.order\nos.kill(frozen, signal.SIGCONT)")
-    prepared.run("import time\nwhile session.busy: time.sleep(0.01)", timeout=15)
+    prepared.run("import time\nwhile session.busy: time.sleep(0.01)")
     assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
 
 
@@ -226,7 +231,7 @@ from nbcomm.notebook.session import registry
 session = registry.current()
 generations = session._generations
 def pressed(_order=generations.order):
-    request, deadline = _order(), time.monotonic() + 15
+    request, deadline = _order(), time.monotonic() + 50
     while time.monotonic() < deadline:
         if session._roster.snapshot(1).run == request.id: break
         time.sleep(0.01)
@@ -235,12 +240,12 @@ def pressed(_order=generations.order):
     return request
 generations.order, generations.stale = pressed, True""")
     try:
-        cell = prepared.run("%%distributed\nall_reduce(kept)", timeout=40, fails=True)
+        cell = prepared.run("%%distributed\nall_reduce(kept)", timeout=60, fails=True)
         assert "KeyboardInterrupt: the process groups were not re-formed" in cell.error_text
         wait = (
-            "deadline = time.monotonic() + 20\nwhile session.busy and time.monotonic() < deadline: time.sleep(0.01)\n"
+            "deadline = time.monotonic() + 50\nwhile session.busy and time.monotonic() < deadline: time.sleep(0.01)\n"
         )
-        assert prepared.run(f"{wait}session.busy", timeout=40).text == "False\n"
+        assert prepared.run(f"{wait}session.busy").text == "False\n"
     finally:
         prepared.run("del generations.order")
         (tmp_path / "go").touch()
@@ -269,18 +274,18 @@ def test_a_rank_that_gives_up_while_gloo_connects_holds_no_other(prepared: Noteb
         process_groups._unless = connect_to_nobody"""
     prepared.run("%%distributed -r 2\n" + textwrap.dedent(code))
     cell = prepared.submit("%%distributed\nif rank == 1: raise ValueError('the groups are broken')\nbarrier()")
-    prepared.until(connecting.exists, 20, "the groups were not formed again", cell)
+    prepared.until(connecting.exists, 60, "the groups were not formed again", cell)
     prepared.interrupt()
-    prepared.finish(cell, 20)
+    prepared.finish(cell, 50)
     assert prepared.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 
 def test_c_code_that_holds_the_gil_is_told_of_and_can_be_replaced(prepared: Notebook) -> None:
     prepared.run("%%distributed\nimport ctypes")
     cell = prepared.submit("%%distributed\nprint('on', flush=True)\nif rank == 1: ctypes.PyDLL(None).sleep(60)")
-    prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)  # rank 1 cannot even say it
+    prepared.until(lambda: "on" in cell.text, 60, "the cell did not begin", cell)  # rank 1 cannot even say it
     prepared.interrupt()
-    prepared.finish(cell, 30)  # 1.8 s where the machine is not busy, of 60
+    prepared.finish(cell, 50)  # 1.8 s where the machine is not busy, of 60
     assert "Rank 1 does not react to the interrupt: C code there holds the GIL" in cell.text
     assert cell.error is not None
     refused = prepared.run("%%distributed\n1", fails=True)

@@ -121,14 +121,17 @@ def _held(pid: int) -> Counter[str]:
 def test_shutdown_of_the_kernel(notebook: Notebook) -> None:
     traces = _Traces(notebook)
     notebook.close()
-    traces.wait_gone(10)
+    traces.wait_gone(60)
 
 
-def test_restart_of_the_kernel_and_no_attach(notebook: Notebook) -> None:
+def test_restart_of_the_kernel_and_no_attach(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    grace = 10  # a busy machine may need more than three seconds for another kernel
+    notebook = open_notebook(f"%distributed start -n 3 --grace {grace}")
     traces = _Traces(notebook)
+    until = time.monotonic() + grace
     notebook.restart()
-    assert traces.left(), "it waits for whoever comes back"
-    traces.wait_gone(3 + 15)
+    assert traces.left() or time.monotonic() > until, "it waits for whoever comes back"
+    traces.wait_gone(grace + 50)
     notebook.run("%load_ext nbcomm")
     notebook.run("%distributed start -n 2")
     assert notebook.run("%%distributed\n1").text == "[0-1] 1\n"
@@ -137,7 +140,7 @@ def test_restart_of_the_kernel_and_no_attach(notebook: Notebook) -> None:
 def test_kill_of_the_kernel(notebook: Notebook) -> None:
     traces = _Traces(notebook)
     os.kill(notebook.pid, signal.SIGKILL)
-    traces.wait_gone(3 + 15)
+    traces.wait_gone(3 + 50)
 
 
 def test_kill_of_the_fork_server_then_stop(notebook: Notebook) -> None:
@@ -148,20 +151,20 @@ def test_kill_of_the_fork_server_then_stop(notebook: Notebook) -> None:
     for process in traces.processes:  # children of killed ranks have no parent left that could end them
         if _lives(process) and process.name() == "sleep":
             process.kill()
-    traces.wait_gone(10)
+    traces.wait_gone(60)
 
 
 def test_kill_of_the_fork_server_and_the_kernel(notebook: Notebook) -> None:
     traces = _Traces(notebook)
     traces.processes[0].kill()
     os.kill(notebook.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 50
     while time.monotonic() < deadline and any(_lives(p) and p.name() != "sleep" for p in traces.processes):
         psutil.wait_procs(traces.processes, timeout=0.2)
     for process in traces.processes:
         if _lives(process) and process.name() == "sleep":
             process.kill()
-    traces.wait_gone(5)
+    traces.wait_gone(40)
 
 
 def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignore[no-untyped-def]
@@ -171,7 +174,7 @@ def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignor
     pid, home = where.text.split()
     server = psutil.Process(int(pid))
     os.kill(notebook.pid, signal.SIGKILL)
-    server.wait(30)
+    server.wait(60)
     assert not Path(home).exists()
 
 

@@ -114,5 +114,5 @@ def test_another_kernel_takes_them_up_under_their_names(open_notebook: Callable[
     assert "b: 1 rank" in notebook.run("%distributed").text
     ranks = psutil.Process(notebook.pid).children(recursive=True)
     notebook.run("%unload_ext nbcomm")
-    _, alive = psutil.wait_procs(ranks, timeout=20)
+    _, alive = psutil.wait_procs(ranks, timeout=60)
     assert not alive

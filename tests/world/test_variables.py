@@ -270,7 +270,7 @@ def test_a_thousand_variables_are_no_matter(filled: Notebook) -> None:
     filled.run("%%distributed\nfor i in range(1000): globals()[f'v{i:04}'] = [i, torch.ones(3) * i, 'x' * i]")
     began = time.monotonic()
     cell = filled.run("%distributed who")
-    assert time.monotonic() - began < 20  # 0.5 s where the machine is not busy
+    assert time.monotonic() - began < 50  # 0.5 s where the machine is not busy
     assert presences(cell)["v0999"] == "equal"
     filled.run("%%distributed\nfor i in range(1000): del globals()[f'v{i:04}']")
 
@@ -296,7 +296,7 @@ def test_a_large_tensor_is_hashed_where_it_lies_and_nothing_of_it_stays(filled: 
 def begin(notebook: Notebook, line: str) -> Cell:
     """Run a line that takes long, and shows nothing."""
     cell = notebook.submit(line)
-    notebook.until(lambda: cell.number > 0, 20, "the cell did not begin", cell)
+    notebook.until(lambda: cell.number > 0, 60, "the cell did not begin", cell)
     time.sleep(0.5)  # until the ranks are at it; what comes earlier must end it all the same
     return cell
 
@@ -306,7 +306,7 @@ def test_a_long_look_can_be_interrupted(filled: Notebook, word: str) -> None:
     filled.run("%%distributed\nlong = torch.zeros(1).expand(1 << 44)")
     cell = begin(filled, f"%distributed {word} long")
     filled.interrupt()
-    filled.finish(cell, 20)
+    filled.finish(cell)
     assert "KeyboardInterrupt" in cell.error_text
     assert filled.run("%distributed status").text.count("idle") >= 4
     assert filled.run("%%distributed\ndel long\nall_reduce(rank)").text == "[0-3] 6\n"
@@ -323,7 +323,7 @@ def test_broken_groups_a_lost_rank_a_lost_notebook_and_a_world_of_one(
     cell = begin(notebook, "%distributed diff long")
     os.kill(pid, signal.SIGKILL)
     notebook.interrupt()
-    notebook.finish(cell, 20)
+    notebook.finish(cell)
     assert cell.error is not None
     refused = notebook.run("%distributed who x", fails=True)
     assert "Rank 1 was killed by SIGKILL; nothing was run. Type %distributed heal" in refused.error_text
