@@ -58,6 +58,20 @@ def test_history_and_last_results(four: Notebook) -> None:
     assert four.run("%%distributed\nIn[-2].strip()").text == "[0-3] '_ + 1'\n"
 
 
+def test_a_cell_is_transformed_once_and_so_is_what_it_runs(four: Notebook) -> None:
+    four.run(
+        "%%distributed\nseen = []\ndef note(lines):\n    seen.append(''.join(lines))\n    return lines\n"
+        "get_ipython().input_transformers_cleanup.append(note)"
+    )
+    try:
+        cell = four.run("%%distributed\nget_ipython().run_cell('inner = 5')\nprint(seen[1:], len(seen), inner)")
+        assert cell.text == "[0-3] ['inner = 5\\n'] 2 5\n"
+        waiting = four.run("%%distributed\nimport asyncio\nawait asyncio.sleep(0)\nprint(len(seen))")
+        assert waiting.text == "[0-3] 3\n"
+    finally:
+        four.run("%%distributed\nget_ipython().input_transformers_cleanup.remove(note)")
+
+
 def test_hooks_of_ipythons_run_behind_every_cell_once(four: Notebook) -> None:
     hooks = "called = []\nfor event in ('post_execute', 'post_run_cell'):\n"
     hooks += (
