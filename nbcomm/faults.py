@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
 
 from .protocol import Failure
 from .short_repr import clipped, shortened
@@ -40,20 +40,14 @@ class Faults:
         self._log = log
         self._known: set[tuple[str, str]] = set()
 
-    @contextmanager
-    def beside(self, what: str, say: Callable[[str], object] = lambda _: None) -> Iterator[None]:
+    def beside(self, what: str, say: Callable[[str], object] = lambda _: None) -> AbstractContextManager[None]:
         """Run a block that is not essential: if it raises, log the error and continue.
 
         Args:
             what: what failed then, in words: "its picture could not be drawn".
             say: called with a sentence of that and the error.
         """
-        try:
-            yield
-        except Exception as error:  # noqa: BLE001 - no error here may cost the cell
-            self.log(what, error)
-            with suppress(Exception):  # it is in the log
-                say(f"{what}: {described(error)}.")
+        return _Beside(self, what, say)
 
     def log(self, what: str, error: BaseException) -> None:
         """Log an exception if it is the first of its kind. Call this in its handler."""
@@ -62,6 +56,26 @@ class Faults:
             self._known.add(kind)
             with suppress(Exception):  # for example, the disk is full
                 self._log()
+
+
+class _Beside(AbstractContextManager[None]):
+    """A block that is not essential. No generator: that would take microseconds, and each message is in several."""
+
+    __slots__ = ("_faults", "_say", "_what")
+
+    def __init__(self, faults: Faults, what: str, say: Callable[[str], object]) -> None:
+        self._faults, self._what, self._say = faults, what, say
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        if not isinstance(error, Exception):  # none, or one that ends more than the block
+            return False
+        self._faults.log(self._what, error)
+        with suppress(Exception):  # it is in the log
+            self._say(f"{self._what}: {described(error)}.")
+        return True
 
 
 def described(error: BaseException) -> str:

@@ -58,6 +58,8 @@ from .polls import Polls
 from .rank_ends import RankEnds
 from .store import StoreServer
 
+_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)  # as enumerations they cost a microsecond each time
+
 _TOGETHER = 0.001
 """Seconds that a letter waits for those of other ranks."""
 
@@ -256,9 +258,9 @@ class NodeAgent:
     # ── the ranks ───────────────────────────────────────────────────────────────────────────────────
 
     def _attend(self, descriptor: int, flags: int) -> None:
-        if flags & zmq.POLLOUT:
+        if flags & _OUT:
             self._ranks.write(descriptor)
-        if descriptor in self._ranks and flags & ~zmq.POLLOUT:
+        if descriptor in self._ranks and flags & ~_OUT:
             self._collect(self._ranks.read(descriptor))
 
     def _collect(self, letters: list[Letter]) -> None:
@@ -297,14 +299,14 @@ class NodeAgent:
 
     def _watch_channel(self) -> None:
         if self._channel is not None:
-            flags = zmq.POLLIN | zmq.POLLOUT if self._channel.waits else zmq.POLLIN
+            flags = _IN | _OUT if self._channel.waits else _IN
             self._poller.register(self._channel.fileno(), flags)
 
     def _hear_fork_server(self, flags: int) -> None:
         channel = self._channel
         assert channel is not None  # noqa: S101 - for mypy
         try:
-            if flags & zmq.POLLOUT:
+            if flags & _OUT:
                 channel.flush()
                 self._watch_channel()
             messages = channel.receive() or []

@@ -23,6 +23,8 @@ from ..protocol.losses import bytes_lost, instead
 from ..protocol.parcels import Letter
 from .peers import pid_of
 
+_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+
 STATUS = b"status"
 """What a process sends to be told the status of the world."""
 
@@ -38,6 +40,7 @@ class _End:
         self.framed = FramedSocket(connection, _STRANGERS_LARGEST)
         self.pid = pid
         self.rank: int | None = None
+        self.watched = 0
         self.early: list[tuple[int, Sequence[Any]]] = []
 
 
@@ -101,7 +104,7 @@ class RankEnds:
                 connection.close()
                 return
             self._ends[connection.fileno()] = end
-            self._poller.register(connection.fileno(), zmq.POLLIN)
+            self._watch(end)
             self._admit(end)
 
     def _admit(self, end: _End) -> list[Letter]:
@@ -170,8 +173,10 @@ class RankEnds:
         return True
 
     def _watch(self, end: _End) -> None:
-        flags = zmq.POLLIN | zmq.POLLOUT if end.framed.waits else zmq.POLLIN
-        self._poller.register(end.framed.fileno(), flags)
+        flags = _IN | _OUT if end.framed.waits else _IN
+        if flags != end.watched:
+            end.watched = flags
+            self._poller.register(end.framed.fileno(), flags)
 
     def _close(self, end: _End) -> None:
         descriptor = end.framed.fileno()

@@ -44,6 +44,9 @@ _LENGTH = struct.Struct("<Q")
 _CHUNK = 1 << 18
 """Bytes that are read at once, unless a larger frame is on its way."""
 
+_LITTLE = 1 << 14
+"""Bytes that are read at once while no more come: room for a chunk costs the system more than a short message."""
+
 _MOST_AT_ONCE = 1 << 22
 """Bytes of larger frames that are read in one call: others wait for their turn."""
 
@@ -122,6 +125,7 @@ class FramedSocket:
         self.largest = largest
         self._out: deque[memoryview] = deque()
         self._pending = bytearray()
+        self._room = _LITTLE
         self._head: tuple[int, list[int]] | None = None  # the kind and lengths of the message that is being read
         self._frames: list[bytes | memoryview | Lost] = []
         self._large: _Large | None = None
@@ -198,11 +202,12 @@ class FramedSocket:
         messages: list[Message] = []
         if self._large is None:
             try:
-                data = self.socket.recv(_CHUNK)
+                data = self.socket.recv(self._room)
             except BlockingIOError:
                 return None
             if not data:
                 raise EOFError
+            self._room = _CHUNK if len(data) == self._room else _LITTLE
             self._pending += data
             self._parse_all(messages)
             self._fill(messages)

@@ -269,6 +269,7 @@ def test_what_has_come_is_told_from_nothing(pair: Pair) -> None:
 
 @pytest.fixture
 def few_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(framing, "_LITTLE", 1 << 10)
     monkeypatch.setattr(framing, "_CHUNK", 1 << 10)
     monkeypatch.setattr(framing, "_MOST_AT_ONCE", 1 << 12)
 
