@@ -61,10 +61,10 @@ class Faults:
 class _Beside(AbstractContextManager[None]):
     """A block that is not essential. No generator: that would take microseconds, and each message is in several."""
 
-    __slots__ = ("_faults", "_say", "_what")
+    __slots__ = ("_of", "_say", "_what")
 
     def __init__(self, faults: Faults, what: str, say: Callable[[str], object]) -> None:
-        self._faults, self._what, self._say = faults, what, say
+        self._of, self._what, self._say = faults, what, say
 
     def __enter__(self) -> None:
         pass
@@ -72,7 +72,7 @@ class _Beside(AbstractContextManager[None]):
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if not isinstance(error, Exception):  # none, or one that ends more than the block
             return False
-        self._faults.log(self._what, error)
+        self._of.log(self._what, error)
         with suppress(Exception):  # it is in the log
             self._say(f"{self._what}: {described(error)}.")
         return True
