@@ -19,6 +19,7 @@ import zmq
 
 from .. import rank_spec as rank_specs
 from ..errors import Interrupted, StateError
+from ..protocol.nodes import key_of
 from ..threads import keep
 from ..world_dir import private_file
 from .ipyparallel_launchers import launchers_for
@@ -139,11 +140,20 @@ class LocalCluster:
         Raises:
             Interrupted: it was given up, and no process of it is left.
         """
-        self._do(self._start(self._engine, identifier=str(rank), environment=self._environment), given_up)
+        work = self._start(self._engine, identifier=str(rank), environment=self._environment)
+        self._start_one(key_of(rank), work, given_up)
 
     def start_controller(self, given_up: Callable[[], bool] = lambda: False) -> None:
         """Start a controller in the place of one that has ended, on the same ports; see `start_engine`."""
-        self._do(self._start(self._controller, controller_args=[*_CONTROLLER, "--reuse"]), given_up)
+        work = self._start(self._controller, controller_args=[*_CONTROLLER, "--reuse"])
+        self._start_one("controller", work, given_up)
+
+    def _start_one(self, key: str, work: Coroutine[Any, Any, Any], given_up: Callable[[], bool]) -> None:
+        try:
+            self._do(work, given_up)
+        except KeyboardInterrupt:
+            self._node.abandon(key)  # it may have been started in the moment in which it was given up
+            raise
 
     async def _start(self, launcher: Any, **options: Any) -> None:
         folder, profile = to_start_in(self._home), str(self._home.profile)

@@ -257,8 +257,7 @@ class NodeClient:
             process = self._table.started(order.number, key)
             if process is not None and answer is not None and not self._given_up:
                 return process
-            self._table.abandon(order.number, key)
-        self._order(Signal(next(self._numbers), order.number, signal.SIGKILL))
+        self._abandon(order.number, key)
         raise StartError(f"The fork server did not start {key}. Its log ends:\n{self._forkserver.last_words()}")
 
     def give_up(self) -> None:
@@ -266,6 +265,18 @@ class NodeClient:
         with self._changed:
             self._given_up = True
             self._changed.notify_all()
+
+    def abandon(self, key: str) -> None:
+        """End the process that was started last for a key, and forget it: nobody wants it any more."""
+        process = self.processes.get(key)
+        if process is not None and process.exited is None:
+            self._abandon(process.start, key)
+
+    def _abandon(self, start: int, key: str) -> None:
+        """Forget a start, and kill its process, also if that comes only now."""
+        with self._changed:
+            self._table.abandon(start, key)
+        self._order(Signal(next(self._numbers), start, signal.SIGKILL))
 
     def signal(self, key: str, number: int) -> None:
         """Signal the process of a key, if it has not ended."""

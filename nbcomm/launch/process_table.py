@@ -53,6 +53,7 @@ class ProcessTable:
         """Forget a start, whether its process is known or not. The caller holds the lock."""
         if self.started(start, key) is not None:
             del self.last[key]
+        self._watchers.pop(start, None)
         self.abandoned.add(start)
 
     def started(self, start: int, key: str) -> Process | None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
-from nbcomm.errors import StateError
+from nbcomm.errors import Interrupted, StateError
 from nbcomm.launch import local_cluster
 from nbcomm.launch.local_cluster import LocalCluster
+from nbcomm.launch.process_table import Process
 from nbcomm.world_dir import WorldDir
 
 
@@ -112,6 +114,47 @@ def test_ranks_that_do_not_register_are_named(cluster: Cluster, monkeypatch: pyt
     assert all(client.closed for client in clients.made)
     clients.known = [[0, 1, 2]]
     assert owner.client([0, 1, 2]).ids == [0, 1, 2]
+
+
+@pytest.mark.parametrize("what", ["rank 1", "controller"])
+def test_a_process_that_is_started_as_it_is_given_up_is_not_left(monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    home = WorldDir.create()
+    said: list[str] = []
+    began, given_up = threading.Event(), threading.Event()
+
+    class Node:
+        """Starts a process although that is given up."""
+
+        home: WorldDir
+
+        def start(self, key: str, _what: str, _argv: list[str], *, environment: dict[str, str]) -> Process:
+            assert environment
+            began.set()
+            assert given_up.wait(60)
+            said.append(f"{key} starts")
+            return Process(1, 4242)
+
+        def give_up(self) -> None:
+            given_up.set()
+
+        def watch(self, *_: object) -> None:
+            pass
+
+        def abandon(self, key: str) -> None:
+            said.append(f"{key} is not wanted")
+
+    node: Any = Node()
+    node.home = home
+    monkeypatch.setattr(local_cluster, "_GRACE", 60.0)
+    owner = LocalCluster(node, running=True)
+    try:
+        start = owner.start_controller if what == "controller" else partial(owner.start_engine, 1)
+        with pytest.raises(Interrupted):
+            start(began.is_set)
+        assert said == [f"{what} starts", f"{what} is not wanted"]
+    finally:
+        owner.close()
+        home.remove()
 
 
 def test_a_client_that_is_interrupted_while_it_connects_is_closed(

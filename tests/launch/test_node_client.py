@@ -362,6 +362,37 @@ def test_a_start_that_is_given_up_when_it_has_come_is_killed(scripted: Scripted)
     assert "rank 0" not in scripted.client.processes
 
 
+def test_a_process_that_is_not_wanted_any_more_is_killed_and_forgotten(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    result = scripted.start()
+    order = scripted.take(Start)
+    scripted.tell(Started(order.number, "rank 0", 4242), Obeyed(order.number))
+    process = result.get(timeout=PATIENCE)
+    assert process == Process(order.number, 4242)
+    ended: list[int | None] = []
+    scripted.client.watch(process, ended.append)
+    scripted.client.abandon("rank 0")
+    kill = scripted.take(Signal)
+    assert isinstance(kill, Signal)
+    assert (kill.start, kill.signal) == (order.number, signal.SIGKILL)
+    assert "rank 0" not in scripted.client.processes
+    scripted.tell(Exited(order.number, "rank 0", 4242, -9), Obeyed(kill.number))
+    assert scripted.client.exits.empty()
+    assert ended == []
+    assert scripted.client._table._watchers == {}
+
+
+def test_a_process_that_has_ended_is_not_killed_when_it_is_not_wanted_any_more(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    scripted.client.abandon("rank 0")
+    scripted.tell(Started(5, "rank 0", 4242), Exited(5, "rank 0", 4242, -9))
+    scripted.client.abandon("rank 0")
+    assert scripted.client.processes["rank 0"].exited is not None
+    scripted.client.signal("rank 0", signal.SIGTERM)
+    scripted.client.link.order(Look(77))
+    assert scripted.agent.order() == Look(77), "no order before it"
+
+
 def test_a_start_that_takes_too_long_is_given_up(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node_client, "_START", 0.1)
     scripted.greet(1, READY)
