@@ -55,10 +55,8 @@ from . import facts, parenthood
 from .liveness import kill_with_children, lives
 from .notebook_end import NotebookEnd
 from .polls import Polls
-from .rank_ends import RankEnds
+from .rank_ends import IN, OUT, RankEnds
 from .store import StoreServer
-
-_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)  # as enumerations they cost a microsecond each time
 
 _TOGETHER = 0.001
 """Seconds that a letter waits for those of other ranks."""
@@ -258,9 +256,9 @@ class NodeAgent:
     # ── the ranks ───────────────────────────────────────────────────────────────────────────────────
 
     def _attend(self, descriptor: int, flags: int) -> None:
-        if flags & _OUT:
+        if flags & OUT:
             self._ranks.write(descriptor)
-        if descriptor in self._ranks and flags & ~_OUT:
+        if descriptor in self._ranks and flags & ~OUT:
             self._collect(self._ranks.read(descriptor))
 
     def _collect(self, letters: list[Letter]) -> None:
@@ -299,14 +297,13 @@ class NodeAgent:
 
     def _watch_channel(self) -> None:
         if self._channel is not None:
-            flags = _IN | _OUT if self._channel.waits else _IN
-            self._poller.register(self._channel.fileno(), flags)
+            self._poller.register(self._channel.fileno(), IN | OUT if self._channel.waits else IN)
 
     def _hear_fork_server(self, flags: int) -> None:
         channel = self._channel
         assert channel is not None  # noqa: S101 - for mypy
         try:
-            if flags & _OUT:
+            if flags & OUT:
                 channel.flush()
                 self._watch_channel()
             messages = channel.receive() or []

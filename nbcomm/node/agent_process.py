@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 from ..protocol.framing import FramedSocket
 from ..world_dir import WorldDir
@@ -68,11 +68,8 @@ class AgentProcess:
         ours, theirs = socket.socketpair()
         number = time.time_ns()
         try:
-            if self.forks:
-                with fork_signals.held_back():
-                    self._pid = self._fork(ours, theirs, number)
-            else:
-                self._pid = self._spawn(theirs, number)
+            with fork_signals.held_back() if self.forks else nullcontext():
+                self._pid = self._fork(ours, theirs, number) if self.forks else self._spawn(theirs, number)
         except BaseException:
             ours.close()
             raise

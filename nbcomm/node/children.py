@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import msgspec
 
@@ -94,19 +94,13 @@ class Children:
         Raises:
             Exception: it could not be started: too many processes, no memory, a missing working directory.
         """
-        if self.forks:
-            with fork_signals.held_back():
-                started = self._note(order, self._fork(order))
-        else:
-            started = self._note(order, self._spawn(order))
-        self._ooms[started.pid] = self._oom_kills()
+        with fork_signals.held_back() if self.forks else nullcontext():
+            pid = self._fork(order) if self.forks else self._spawn(order)
+            self._own[pid] = Started(order.number, order.key, pid)
+        self._ooms[pid] = self._oom_kills()
         self._ended.pop(order.key, None)
         self._write_down()
-        self._report(started)
-
-    def _note(self, order: Start, pid: int) -> Started:
-        self._own[pid] = Started(order.number, order.key, pid)
-        return self._own[pid]
+        self._report(self._own[pid])
 
     def _fork(self, order: Start) -> int:
         with suppress(OSError):  # the disk is full

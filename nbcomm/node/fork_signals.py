@@ -10,22 +10,22 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_ENDING = (signal.SIGTERM, signal.SIGHUP)
+ENDING = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
 def held_back() -> Iterator[None]:
     """Let them wait in the block, in which this process forks, and notes the child; the child calls `let_through`."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)
     try:
         yield
     finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
 
 
 def let_through() -> None:
     """Give up the fork server's handlers, in its child: what has been held back does what it does by itself."""
     signal.set_wakeup_fd(-1)
-    for number in (signal.SIGCHLD, *_ENDING, signal.SIGINT):
+    for number in (signal.SIGCHLD, *ENDING, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)

@@ -40,7 +40,7 @@ from ..faults import Faults
 from ..protocol import Claim, Failed, Left, Look, Obeyed, Order, Poll, Ready, Report, Shutdown, Signal, Start
 from ..protocol.codec import decode_order, encode
 from ..world_dir import HOME_VARIABLE, WorldDir
-from . import child
+from . import child, fork_signals
 from .agent_process import AgentProcess
 from .children import Children
 from .seat import Seat
@@ -106,7 +106,7 @@ class ForkServer:
             end.setblocking(False)  # noqa: FBT003 - positional only
         signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)  # only to wake `select`
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in fork_signals.ENDING:
             signal.signal(number, self._ordered_to_end)
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._woken, selectors.EVENT_READ)
@@ -211,7 +211,7 @@ class ForkServer:
         return not self._held and time.monotonic() - self._alone_since >= self._grace()
 
     def _ordered_to_end(self, *_: Any) -> None:
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        for number in fork_signals.ENDING:
             signal.signal(number, signal.SIG_IGN)  # a second one must not end the end
         raise SystemExit
 

@@ -23,7 +23,8 @@ from ..protocol.losses import bytes_lost, instead
 from ..protocol.parcels import Letter
 from .peers import pid_of
 
-_IN, _OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+IN, OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
+"""Flags of a poll: as enumerations they would cost a microsecond each time."""
 
 STATUS = b"status"
 """What a process sends to be told the status of the world."""
@@ -40,7 +41,6 @@ class _End:
         self.framed = FramedSocket(connection, _STRANGERS_LARGEST)
         self.pid = pid
         self.rank: int | None = None
-        self.watched = 0
         self.early: list[tuple[int, Sequence[Any]]] = []
 
 
@@ -173,10 +173,7 @@ class RankEnds:
         return True
 
     def _watch(self, end: _End) -> None:
-        flags = _IN | _OUT if end.framed.waits else _IN
-        if flags != end.watched:
-            end.watched = flags
-            self._poller.register(end.framed.fileno(), flags)
+        self._poller.register(end.framed.fileno(), IN | OUT if end.framed.waits else IN)
 
     def _close(self, end: _End) -> None:
         descriptor = end.framed.fileno()

@@ -155,7 +155,7 @@ def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeate
     assert cell.error["ename"] == "KeyboardInterrupt"
     server.resume()
     _healed(prepared, [1])
-    # The process that was given up ends; one that an earlier test has given up may have been there before.
+    # The process that was given up ends, and so do those that earlier tests have given up.
     present = {pid_of(prepared, "agent"), pid_of(prepared, "controller"), *_pids(prepared)}
     gone_by = time.monotonic() + 60
     while (children := {child.pid for child in server.children()}) != present:
