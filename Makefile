@@ -6,8 +6,8 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SAY := @printf '\n── %s\n'
 NODE_MODULES := node_modules
-# Processes that the tests run in; most of a test's time is waiting for another process. Files in their order: those with a
-# browser are few and slow, and come first.
+# Processes that the tests run in: one for each core is best. Files in their order: those with a browser are few and slow,
+# and come first.
 WORKERS ?= 2
 
 # The first of these that runs; name another by `make PYTHON=...`.
