@@ -218,6 +218,29 @@ def test_what_torch_waits_for_in_cpp_has_an_end_too(four: Notebook) -> None:
     assert last["args"]["bytes"] == 4 * (64 * 64 + 64)
 
 
+ENDS_LATE = """
+import threading
+held, number = threading.Event(), torch.tensor([rank])
+known = dist.distributed_c10d._get_default_store()
+if rank:
+    known.wait(["rank 0 listens"])
+work = dist.all_reduce(number, async_op=True)
+if not rank:
+    work.get_future().add_done_callback(lambda _: held.wait(30))
+    known.set("rank 0 listens", "1")
+_ = work.get_future().wait()  # as DDP and functional collectives wait, in C++
+"""
+
+
+def test_a_result_is_drawn_before_its_handle_has_ended(four: Notebook) -> None:
+    """Gloo ends a handle's future first, then calls back, then ends the handle: here a callback holds rank 0 up."""
+    try:
+        [words] = pictures(four.run("%%distributed --draw" + ENDS_LATE))
+        assert lanes(words) == [f"rank {rank}: [{rank}] → [6]" for rank in range(4)]
+    finally:
+        four.run("%%distributed\nheld.set()")
+
+
 def test_a_bad_file_is_refused_and_nothing_runs(four: Notebook) -> None:
     four.run("%%distributed\nran = 0")
     cell = four.run("%%distributed --trace no/such/folder/t.json\nran = 1", fails=True)

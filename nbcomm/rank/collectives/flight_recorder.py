@@ -157,8 +157,8 @@ class FlightRecorder:
     def tidy(self) -> None:
         """Release what has ended: a handle keeps its tensors."""
         unheld = self._unheld()
-        for key, (work, _) in list(self.live.items()):
-            if key in unheld or work.is_completed():
+        for key, (work, call) in list(self.live.items()):
+            if key in unheld or call.has_ended(work):
                 self._end(key)
         self._enough = max(_MANY, 2 * len(self.live))  # otherwise each call would ask all handles that have not ended
 
@@ -169,7 +169,7 @@ class FlightRecorder:
     def under_way(self) -> list[RecordedCall]:
         """Return the calls whose handles have not ended."""
         unheld = self._unheld()
-        return [call for key, (work, call) in list(self.live.items()) if key not in unheld and not work.is_completed()]
+        return [call for key, (work, call) in list(self.live.items()) if key not in unheld and not call.has_ended(work)]
 
     def _unheld(self) -> set[int]:
         """Return handles that report no end, and that nobody else holds: C++ has waited for them (`wait_tensor`)."""
@@ -177,10 +177,10 @@ class FlightRecorder:
         return {key for key, holders in _holders(silent).items() if holders <= _ALONE} if silent else set()
 
     def close_journal(self) -> None:
-        """Finish the entries of calls that C++ waited for, after a cell: they have ended, it is not known when."""
-        for work, call in list(self.live.values()):
-            if call.entry is not None and call.entry.drawn is not None and work.is_completed():
-                self.journal.finish(call.entry)
+        """Finish the entries of calls that C++ waited for, after a cell."""
+        for work, call in list(self.live.values()) if self.journal.curious else ():
+            if call.entry is not None and call.has_ended(work):
+                self.journal.close(call.entry)
 
     def _end(self, key: int) -> None:
         """Settle a handle that has ended; of a receive from any source, note the sender."""

@@ -167,6 +167,12 @@ class Journal:
             with self._beside():
                 entry.drawn.finish(result)
 
+    def close(self, entry: JournalEntry) -> None:
+        """Finish a call that has ended where Python did not see it."""
+        if self.tracing:
+            entry.end()  # what C++ waited for goes on before its callback has noted the end
+        self.finish(entry)
+
     def _beside(self) -> AbstractContextManager[None]:
         return self._faults.beside("the values of a call could not be read", self._note)
 

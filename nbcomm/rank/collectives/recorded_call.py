@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -81,6 +82,18 @@ class RecordedCall:
         self.where: call_site.Said | None = None
         """What the cell called, once it was looked up."""
         self.since = time.time()
+
+    def has_ended(self, work: Any) -> bool:
+        """Return whether its handle has ended.
+
+        Gloo ends the handle's future first: C++ that waits for that (DDP) goes on, and the cell may be over, before the
+        handle says so. NCCL's future says nothing: it ends when the call has been queued.
+        """
+        if work.is_completed():
+            return True
+        with suppress(RuntimeError):  # messages, and some collectives, have no future
+            return self.log.timeout is not None and bool(work.get_future().done())
+        return False
 
     def tell_place(self, scope: dict[str, Any] | None) -> None:
         """Tell the other ranks what the cell called, for the message of a rank that does something else."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import pytest
 
@@ -11,16 +12,33 @@ from nbcomm.rank.collectives.flight_recorder import FlightRecorder
 from nbcomm.rank.collectives.recorded_call import Log, RecordedCall
 
 
+class Future:
+    """What C++ waits for; nobody is called back."""
+
+    def __init__(self) -> None:
+        self.over = False
+
+    def done(self) -> bool:
+        return self.over
+
+    def add_done_callback(self, back: Callable[[Future], None]) -> None:
+        """Take it, as torch does while the interpreter is busy elsewhere."""
+
+
 class Work:
     """A handle that ends when it is told to."""
 
     def __init__(self) -> None:
         self.over = threading.Event()
         self.asked = 0
+        self.future = Future()
 
     def is_completed(self) -> bool:
         self.asked += 1
         return self.over.is_set()
+
+    def get_future(self) -> Future:
+        return self.future
 
     def wait(self, timeout: float | None = None) -> bool:
         assert self.over.wait(30)

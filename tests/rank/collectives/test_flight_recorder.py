@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from nbcomm.rank.collectives.flight_recorder import _MANY, FlightRecorder
 from nbcomm.rank.collectives.recorded_call import Log, RecordedCall
 
@@ -53,6 +55,33 @@ def test_what_does_not_tell_its_end_has_ended_where_nobody_holds_it_any_more(gro
     assert [call.seq for _, call in record.live.values()] == [1, 3]
     del held
     assert [call.seq for call in record.under_way()] == [3]
+
+
+def test_gloos_handle_has_ended_with_its_future_and_nccls_has_not() -> None:
+    record = FlightRecorder()
+    gloo, nccl = Log("gloo", [0, 1], timedelta(seconds=60)), Log("nccl", [0, 1])
+    works = [Work(), Work()]
+    for work, log in zip(works, (gloo, nccl), strict=True):
+        work.future.over = True
+        record.follow(work, collective(log))
+    assert [call.log for call in record.under_way()] == [nccl]
+    record.tidy()
+    assert [work for work, _ in record.live.values()] == works[1:]
+
+
+def test_what_was_waited_for_in_cpp_has_an_end_in_a_trace_before_its_callback_ran() -> None:
+    record, work = FlightRecorder(), Work()
+    record.journal.begin(tracing=True)
+    call = collective(Log("pair", [0, 1], timedelta(seconds=60)))
+    record.follow(work, call)
+    record.journal.complete(call.entry, None, (), work)
+    record.close_journal()
+    [step] = record.journal.steps()
+    assert not step.ended
+    work.future.over = True
+    record.close_journal()
+    [step] = record.journal.steps()
+    assert step.began <= step.ended
 
 
 def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[FlightRecorder, Log]) -> None:
