@@ -107,8 +107,8 @@ class CellExecutor:
             if interrupts.pressed:
                 raise Interrupted
             # Ids are in the order of the requests, and the forming of groups has had one: see `HangWatch._find_lost`.
-            message = structs.replace(message, id=self._dispatcher.next_id())
-            request = self._dispatcher.expect(rank_lists.read(message.ranks), message.id)
+            request = self._dispatcher.expect(rank_lists.read(message.ranks))
+            message = structs.replace(message, id=request.id)
             self.begin(request, output, message.number if isinstance(message, Run) else None)
             self._dispatcher.ask(request, message, buffers)
             self.finish(request, output, interrupts, aftermath)

@@ -36,6 +36,9 @@ _SILENCE = 1.5
 _IDS_APART = 1000
 """The distance between the first id of a notebook's requests and those of the notebook before it."""
 
+UNSENT = 0
+"""The id of a message until its request is registered."""
+
 
 class Dispatcher:
     """The requests of one world.
@@ -57,14 +60,15 @@ class Dispatcher:
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────
 
-    def next_id(self) -> int:
-        """Return the id of a new request."""
-        return next(self._ids)
-
     def expect(self, ranks: Iterable[int], identity: int | None = None) -> PendingRequest:
-        """Register a request that the caller sends, or that another notebook has sent."""
-        request = PendingRequest(self.next_id() if identity is None else identity, ranks)
+        """Register a request that the caller sends; with its id, one that another notebook has sent.
+
+        Of the latter, ranks that have died may have answered before: see `lose_dead`.
+        """
+        request = PendingRequest(next(self._ids) if identity is None else identity, ranks)
         self._open[request.id] = request
+        if identity is None:
+            self.lose_dead(request)
         return request
 
     def ask(self, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> PendingRequest:
@@ -113,6 +117,11 @@ class Dispatcher:
         for request in self.open():
             if request.awaits(rank):
                 self.hear(rank, lost(request.id, cause, rank))
+
+    def lose_dead(self, request: PendingRequest) -> None:
+        """Fail a request to ranks that died before it was registered: `lose` did not find it."""
+        for rank in self._roster.dead_among(request.waiting_for()):
+            self.hear(rank, lost(request.id, self._roster.dead[rank], rank))
 
     def close(self, cause: str) -> None:
         """Fail all requests: the world is left."""

@@ -11,6 +11,7 @@ from ...errors import Interrupted, TransferError
 from ...protocol import Call, Done, Pull, Push, rank_lists
 from ...protocol.payload import pack, release, unpack
 from ..output.cell_output import CellOutput
+from .dispatcher import UNSENT
 from .interrupts import InterruptCounter
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class Transfers:
         answers: dict[int, Done] = {}
         try:
             with self._executor.alone():
-                order = Call(self._dispatcher.next_id(), blob, rank_lists.written(ranks), local_rank)
+                order = Call(UNSENT, blob, rank_lists.written(ranks), local_rank)
                 request = self._executor.perform(order, CellOutput(ranks), answers.update, buffers)
                 return [unpack_answer(request, rank) for rank in ranks]
         finally:

@@ -18,6 +18,7 @@ from ...protocol import Run, rank_lists
 from ..cluster.roster import ends_of
 from ..display.area import current_area
 from ..execution.after_cell import Aftermath
+from ..execution.dispatcher import UNSENT
 from ..execution.introspection import Answer, Introspections
 from ..execution.transfers import Transfers
 from ..output.cell_options import CellOptions
@@ -149,7 +150,7 @@ class Commands:
         output = CellOutput(chosen, options)
         with self._executor.alone(), self._cell_log.cell(number, code, chosen, len(self.ranks), script):
             order = Run(
-                self._dispatcher.next_id(),
+                UNSENT,
                 code,
                 rank_lists.written(chosen),
                 number,

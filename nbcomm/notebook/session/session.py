@@ -191,8 +191,7 @@ class Session(Commands):
         if resumption.run:
             resumption.request = self._dispatcher.expect(resumption.ranks, resumption.run)
             resumption.repeat_answers(self._receiver.answer)
-            for rank in self._roster.dead_among(resumption.ranks):
-                self._dispatcher.lose(rank, self._roster.dead[rank])
+            self._dispatcher.lose_dead(resumption.request)
 
     def resume(self) -> None:
         """Show what a cell that another notebook has begun shows, from its beginning, and wait for its end.

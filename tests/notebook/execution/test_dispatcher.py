@@ -41,6 +41,10 @@ class Roster:
 
     def __init__(self) -> None:
         self.silent: list[int] = []
+        self.dead: dict[int, str] = {}
+
+    def dead_among(self, ranks: Sequence[int]) -> list[int]:
+        return [rank for rank in ranks if rank in self.dead]
 
     def silent_for(self, ranks: Sequence[int], _seconds: float) -> list[int]:
         return [rank for rank in ranks if rank in self.silent]
@@ -90,7 +94,7 @@ def test_what_has_been_heard_never_goes_back(dispatcher: Dispatcher, link: Link)
 
 def test_ids_begin_far_from_those_of_the_notebook_before(dispatcher: Dispatcher) -> None:
     dispatcher.take_up(41)
-    assert dispatcher.next_id() > 541
+    assert dispatcher.expect([0]).id > 541
 
 
 def test_a_request_of_another_notebook_keeps_its_id(dispatcher: Dispatcher) -> None:
@@ -104,6 +108,25 @@ def test_a_dead_rank_answers_with_its_cause(dispatcher: Dispatcher) -> None:
     dispatcher.lose(1, "was killed by SIGKILL")
     assert "Rank 1 was killed by SIGKILL. Type %distributed heal" in with_it.failures()[1].message
     assert with_it.waiting_for() == without.waiting_for() == [0]
+
+
+def test_a_rank_that_died_just_before_it_was_asked_answers_too(dispatcher: Dispatcher, roster: Roster) -> None:
+    dispatcher.lose(1, "was killed by SIGKILL")  # nothing is open
+    roster.dead[1] = "was killed by SIGKILL"
+    request = dispatcher.ask(dispatcher.expect([0, 1]), Pull(1, ["x"]))
+    assert request.waiting_for() == [0]
+    assert "Rank 1 was killed by SIGKILL" in request.failures()[1].message
+    dispatcher.hear(0, Done(request.id))
+    assert not dispatcher.open()
+
+
+def test_what_a_dead_rank_had_answered_to_another_notebook_counts(dispatcher: Dispatcher, roster: Roster) -> None:
+    roster.dead = {0: "was killed by SIGKILL", 1: "was killed by SIGKILL"}
+    request = dispatcher.expect([0, 1, 2], 41)
+    dispatcher.hear(1, Done(41))
+    dispatcher.lose_dead(request)
+    assert list(request.failures()) == [0]
+    assert request.waiting_for() == [2]
 
 
 def test_a_world_that_is_left_answers_everything(dispatcher: Dispatcher) -> None:
