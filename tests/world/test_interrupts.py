@@ -52,6 +52,22 @@ def test_an_interrupt_ends_the_cell_everywhere_and_the_next_one_works(
     assert prepared.run("%%distributed\nmodel(torch.ones(1, 4)).sum().backward()\nall_reduce(kept)").text == "[0-3] 6\n"
 
 
+def test_an_interrupt_between_a_requests_arrival_and_its_beginning_is_not_forgotten(prepared: Notebook) -> None:
+    slow = """
+        import time
+        from nbcomm.rank.groups.world import World
+        def slow(self, *args, begin=World.begin):
+            World.begin = begin
+            time.sleep(2)
+            return begin(self, *args)
+        World.begin = slow
+    """
+    prepared.run("%%distributed -r 1\n" + textwrap.dedent(slow))
+    cell = prepared.interrupted("%%distributed\nprint('on', flush=True)\ntime.sleep(60)", once="on")
+    assert "does not react" not in cell.text
+    assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
+
+
 def test_an_interrupt_that_the_cell_has_caught_is_followed_by_the_next(prepared: Notebook) -> None:
     caught = "try: time.sleep(60)\nexcept KeyboardInterrupt: print('caught', flush=True)\n"
     cell = prepared.submit(f"%%distributed\nprint('on', flush=True)\n{caught}time.sleep(60)")
