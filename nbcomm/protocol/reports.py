@@ -111,8 +111,8 @@ class StatusReply(Message):
     """A rank's present state. Memory is in bytes; ``since`` is by the rank's clock (`time.time`) in seconds.
 
     ``steps`` are the last few of the running cell. Of the requests, ``heard`` is the last that arrived, ``begun`` the
-    last that was begun, ``answered`` the last whose answer was sent. ``pss``: the memory is proportional; else it is
-    resident. ``shared`` is as in a `Done`.
+    last that was begun, ``answered`` the last whose answer had been sent when the first of all this was read.
+    ``pss``: the memory is proportional; else it is resident. ``shared`` is as in a `Done`.
     """
 
     rank: int

@@ -354,6 +354,7 @@ class RankLink:
         )
 
     def _snapshot(self, question: int) -> StatusReply:
+        answered = self._main_thread.answered  # read first: what is read behind it is of after that answer
         used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
         memory, pss = self._footprint.measure()
         world, main_thread = self.world, self._main_thread
@@ -372,6 +373,6 @@ class RankLink:
             world.record.journal.recent() if main_thread.running is not None else [],
             main_thread.heard,
             main_thread.begun,
-            main_thread.answered,
+            answered,
             pss,
         )

@@ -198,8 +198,7 @@ class Generations:
     def look_back(self, answers: Mapping[int, Done]) -> None:
         """Check after a cell whether it left anything that could affect a later one."""
         for rank, done in answers.items():
-            if done.doing is not None:
-                self._roster.note_doing(rank, self.number, done.doing)
+            self._roster.note_doing(rank, self.number, done)
         if any(done.broken for done in answers.values()):
             self.stale = True
         elif any(done.failure for done in answers.values()):

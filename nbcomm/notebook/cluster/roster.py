@@ -12,7 +12,7 @@ from msgspec import structs
 from ...analysis.verdict import plural
 from ...node.exit_status import how_it_ended
 from ...panel import RankView
-from ...protocol import CollectiveState, Failure, FromRank, Hello, RankPlacement, StatusReply
+from ...protocol import CollectiveState, Done, Failure, FromRank, Hello, RankPlacement, StatusReply
 from ...protocol.nodes import key_of
 from ...rank_spec import named, together
 from ..output.failures import first_line
@@ -64,6 +64,7 @@ class Roster:
         self._snapshots: dict[int, StatusReply] = {}
         self._doings: dict[int, tuple[int, CollectiveState]] = {}
         self._heard: dict[int, float] = {}
+        self._told: dict[int, int] = {}  # the last request whose answer told what its rank was doing
         self._errors: dict[int, str] = {}
         self._ended: dict[int, tuple[float, float, str]] = {}  # when a cell ended there, by two clocks, and how
         self._question = 0
@@ -126,20 +127,28 @@ class Roster:
                 self._questions.remove(question)
 
     def note(self, rank: int, snapshot: StatusReply) -> None:
-        """Record what a rank reports that it does."""
+        """Record what a rank reports that it does.
+
+        A report has no place among the answers: it may be older than one that has overtaken it, and then says of a
+        rank that has issued more since, and has ended its cell, that it will never come.
+        """
         with self._changed:
-            self._snapshots[rank] = snapshot
-            self._doings[rank] = snapshot.generation, snapshot.doing
-            self._heard[rank] = time.monotonic()
+            if snapshot.answered >= self._told.get(rank, 0):
+                self._snapshots[rank] = snapshot
+                self._doings[rank] = snapshot.generation, snapshot.doing
+                self._heard[rank] = time.monotonic()
             for question in self._questions:
                 if question.number <= snapshot.question:
                     question.note(rank)
             self._changed.notify_all()
 
-    def note_doing(self, rank: int, generation: int, doing: CollectiveState) -> None:
-        """Record how far a rank was when its part of a cell ended."""
+    def note_doing(self, rank: int, generation: int, done: Done) -> None:
+        """Record how far a rank was when its part of a cell ended, if its answer says so."""
+        if done.doing is None:
+            return
         with self._changed:
-            self._doings[rank] = generation, doing
+            self._doings[rank] = generation, done.doing
+            self._told[rank] = max(done.id, self._told.get(rank, 0))
 
     def snapshot(self, rank: int) -> StatusReply | None:
         """Return a rank's last report; None if there is none yet."""
@@ -173,7 +182,15 @@ class Roster:
         with self._changed:
             for rank in ranks:
                 self.attached.discard(rank)
-                for known in (self.dead, self._snapshots, self._doings, self._heard, self._errors, self._ended):
+                for known in (
+                    self.dead,
+                    self._snapshots,
+                    self._doings,
+                    self._heard,
+                    self._told,
+                    self._errors,
+                    self._ended,
+                ):
                     known.pop(rank, None)
 
     def note_end(self, rank: int, state: str) -> None:

@@ -87,8 +87,7 @@ class Receiver:
         self._hurry()
 
     def _end(self, rank: int, done: Done, frames: Sequence[Any]) -> None:
-        if done.doing is not None:
-            self._roster.note_doing(rank, self._generations.number, done.doing)
+        self._roster.note_doing(rank, self._generations.number, done)
         try:
             if self._executor.ended(rank, done):
                 self._roster.note_error(rank, done.failure)

@@ -7,11 +7,12 @@ import threading
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 
 from nbcomm.launch.placement import assign_places
 from nbcomm.node.exit_status import how_it_ended
 from nbcomm.notebook.cluster.roster import Roster, ends_of
-from nbcomm.protocol import Failure, Hello, StatusReply
+from nbcomm.protocol import CollectiveState, Done, Failure, Hello, StatusReply
 from nbcomm.world_dir import WorldDir
 
 
@@ -47,6 +48,29 @@ def test_a_rank_whose_cell_has_ended_runs_it_no_more_until_it_says_otherwise(ros
     roster.note_end(1, "idle")
     roster.note_death(1, -9)
     assert roster.views()[1].state == "dead"
+
+
+def test_a_report_that_an_answer_has_overtaken_says_nothing_any_more(roster: Roster) -> None:
+    before, after = CollectiveState({"all": 4}), CollectiveState({"all": 5})
+    overtaken = StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0, 1, before, question=1, answered=2)
+    roster.note(1, overtaken)
+    roster.note_doing(1, 1, Done(3, doing=after))
+    roster.note_end(1, "idle")
+    with roster.asking() as question:
+        roster.note(1, structs.replace(overtaken, question=question.number))
+        assert question.silent == {0, 2}, "it has answered the question all the same"
+    assert roster.doing(1, 1) == after
+    assert roster.views()[1].state == "idle"
+    roster.note(1, structs.replace(overtaken, run=4, answered=3, doing=CollectiveState({"all": 6})))
+    assert roster.doing(1, 1).issued == {"all": 6}
+    assert roster.views()[1].state == "running"
+
+
+def test_the_answers_to_another_process_of_a_rank_do_not_count(roster: Roster) -> None:
+    roster.note_doing(1, 1, Done(3, doing=CollectiveState({"all": 5})))
+    roster.begin_again([1])
+    roster.note(1, StatusReply(1, 101, "running", 5.0, 4, 1000, 0, 0, 1, CollectiveState({"all": 1})))
+    assert roster.doing(1, 1).issued == {"all": 1}
 
 
 def test_a_dead_rank_stays_dead(roster: Roster) -> None:

@@ -81,7 +81,7 @@ def test_a_part_of_a_cell_that_ends_is_noted_and_answered(told: Told) -> None:
 
 def test_an_answer_that_is_no_cells_is_only_given(told: Told) -> None:
     receiver(told).receive(1, Done(RUN + 1), [])
-    assert told.names == ["ended", "hear"]
+    assert told.names == ["note_doing", "ended", "hear"]
     assert not told.stale
 
 
@@ -89,7 +89,7 @@ def test_an_answer_is_given_also_if_the_end_cannot_be_shown(told: Told) -> None:
     told.fails = True
     with pytest.raises(OSError, match="no screen"):
         receiver(told).receive(1, Done(RUN), [])
-    assert told.names == ["ended", "hear"]
+    assert told.names == ["note_doing", "ended", "hear"]
 
 
 @pytest.mark.parametrize(("run", "generation", "ends"), [(RUN, 1, True), (RUN - 1, 1, False), (RUN, 0, False)])
