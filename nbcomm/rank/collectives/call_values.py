@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,7 +41,12 @@ class Drawn:
     """
 
     def __init__(
-        self, how: dict[str, Any], before: list[str], finish: Callable[[Any], list[str]], outputs: Any = None
+        self,
+        how: dict[str, Any],
+        before: list[str],
+        finish: Callable[[Any], list[str]],
+        outputs: Any = None,
+        in_place: Sequence[torch.Tensor] = (),
     ) -> None:
         self.how = how
         self.members: list[int] = []
@@ -48,19 +54,39 @@ class Drawn:
         self.after: list[str] | None = None
         self._finish: Callable[[Any], list[str]] | None = finish
         self._outputs = outputs
+        self._in_place, self._versions = in_place, _versions(in_place)
+        self._lock = threading.Lock()
 
-    def finish(self, result: Any = None) -> None:
-        """Keep the result. A wait and the end of the cell may both call this; only the first call counts."""
-        finish, outputs = self._finish, self._outputs
-        self._finish = self._outputs = None  # the picture holds no tensors
-        if finish is not None:
-            self.after = finish(outputs if outputs is not None else result)
+    def finish(self, result: Any = None, *, late: bool = False) -> None:
+        """Keep the result. A wait, gloo's thread and the end of the cell may all call this; the first call counts.
+
+        Args:
+            result: what the call has returned; None if it writes into tensors.
+            late: the code behind the call may run already. If it has written into the call's tensors, as DDP does with
+                its buckets, the result is lost.
+        """
+        with self._lock:  # who comes second finds the result there
+            finish, outputs = self._finish, self._outputs
+            if finish is not None:
+                after = finish(outputs if outputs is not None else result)
+                if not late or _versions(self._in_place) == self._versions:
+                    self.after = after
+            self._let_go()
 
     def finish_late(self, *, ended: bool) -> None:
         """Settle the result after the cell: it is what torch has written by now."""
         if self._outputs is not None and ended:
-            self.finish()
-        self._finish = self._outputs = None
+            self.finish(late=True)
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self._finish = self._outputs = None  # the picture holds no tensors
+        self._in_place = ()
+
+
+def _versions(tensors: Sequence[torch.Tensor]) -> int:
+    """Return a number that changes when anything but gloo writes into the tensors."""
+    return sum(0 if tensor.is_inference() else tensor._version for tensor in tensors)  # noqa: SLF001 - as autograd
 
 
 # ── a Communicator's methods ────────────────────────────────────────────────────────────────────────
@@ -205,17 +231,17 @@ def _reduction(options: Any) -> str:
 
 def _broadcast(args: Any, members: list[int], rank: int) -> Drawn:
     tensors, src = args[0], _root(args[1], members)
-    return Drawn({"src": src}, _one(tensors) if rank == src else [], _one, tensors)
+    return Drawn({"src": src}, _one(tensors) if rank == src else [], _one, tensors, in_place=tensors)
 
 
 def _all_reduce(args: Any, _members: list[int], _rank: int) -> Drawn:
-    return Drawn({"op": _reduction(args[1])}, _one(args[0]), _one, args[0])
+    return Drawn({"op": _reduction(args[1])}, _one(args[0]), _one, args[0], in_place=args[0])
 
 
 def _reduce(args: Any, members: list[int], rank: int) -> Drawn:
     dst = _root(args[1], members)
     how = {"op": _reduction(args[1]), "dst": dst}
-    return Drawn(how, _one(args[0]), lambda tensors: _one(tensors) if rank == dst else [], args[0])
+    return Drawn(how, _one(args[0]), lambda tensors: _one(tensors) if rank == dst else [], args[0], in_place=args[0])
 
 
 def _gather(args: Any, members: list[int], rank: int) -> Drawn:
@@ -255,7 +281,7 @@ def _all_to_all_flat(args: Any, members: list[int], _rank: int) -> Drawn:
 
 
 def _message(args: Any, members: list[int], rank: int, *, sends: bool) -> Drawn:
-    peer = members[args[1]]
+    peer = members[args[1]] if len(args) > 1 else None  # from any rank
     src, dst = (rank, peer) if sends else (peer, rank)
     how = {"src": src, "dst": dst}
     return Drawn(how, _one(args[0]), lambda _: [], ()) if sends else Drawn(how, [], _one, args[0])

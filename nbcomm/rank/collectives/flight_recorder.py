@@ -159,6 +159,7 @@ class FlightRecorder:
         unheld = self._unheld()
         for key, (work, call) in list(self.live.items()):
             if key in unheld or call.has_ended(work):
+                self._close(call)
                 self._end(key)
         self._enough = max(_MANY, 2 * len(self.live))  # otherwise each call would ask all handles that have not ended
 
@@ -179,8 +180,12 @@ class FlightRecorder:
     def close_journal(self) -> None:
         """Finish the entries of calls that C++ waited for, after a cell."""
         for work, call in list(self.live.values()) if self.journal.curious else ():
-            if call.entry is not None and call.has_ended(work):
-                self.journal.close(call.entry)
+            if call.has_ended(work):
+                self._close(call)
+
+    def _close(self, call: RecordedCall) -> None:
+        if call.entry is not None and self.journal.curious:
+            self.journal.close(call.entry)
 
     def _end(self, key: int) -> None:
         """Settle a handle that has ended; of a receive from any source, note the sender."""

@@ -26,6 +26,7 @@ from ...protocol import CallRecord, rank_lists
 from ...short_repr import size_of
 from . import call_site, call_values
 from .call_values import Drawn
+from .recorded_call import RecordedCall
 
 _KEPT, _KEPT_TRACED, _DRAWN = 512, 100_000, 64
 """How many steps of a cell are kept: usually, when it is traced, and how many with their values."""
@@ -38,6 +39,7 @@ class JournalEntry:
     """One call that a cell made."""
 
     __slots__ = (
+        "anyone",
         "asked",
         "began",
         "drawn",
@@ -52,6 +54,7 @@ class JournalEntry:
         "peer",
         "place",
         "tag",
+        "watched",
     )
 
     def __init__(self, name: str, kind: str, place: Any) -> None:
@@ -61,10 +64,20 @@ class JournalEntry:
         self.log: Any = None
         self.first = self.last = self.nbytes = self.tag = 0
         self.peer: int | None = None
+        self.anyone: Any = None
+        """Its call, where that receives from any rank: who has sent is known later."""
         self.drawn: Drawn | None = None
         self.failed = False
+        self.watched = False
+        """Its end is noted when it comes, whoever waits for it."""
         self.began = time.time()
         self.ended = self.asked = 0.0
+
+    def take(self, call: RecordedCall) -> None:
+        """Take over what identifies the call to the other ranks."""
+        self.log, self.peer, self.tag = call.log, call.peer, call.tag
+        self.first = self.last = call.seq
+        self.anyone = call if call.kind == "recv" and call.peer is None else None
 
     def end(self) -> None:
         """Note the end; only the first call counts."""
@@ -161,17 +174,17 @@ class Journal:
         self.finish(entry, result)
         return result
 
-    def finish(self, entry: JournalEntry, result: Any = None) -> None:
-        """Note the result of a call, if it is drawn."""
+    def finish(self, entry: JournalEntry, result: Any = None, *, late: bool = False) -> None:
+        """Note the result of a call, if it is drawn; see `Drawn.finish`."""
         if entry.drawn is not None:
             with self._beside():
-                entry.drawn.finish(result)
+                entry.drawn.finish(result, late=late)
 
     def close(self, entry: JournalEntry) -> None:
         """Finish a call that has ended where Python did not see it."""
-        if self.tracing:
-            entry.end()  # what C++ waited for goes on before its callback has noted the end
-        self.finish(entry)
+        if entry.watched:  # otherwise it is not known when it ended
+            entry.end()
+        self.finish(entry, late=True)
 
     def _beside(self) -> AbstractContextManager[None]:
         return self._faults.beside("the values of a call could not be read", self._note)
@@ -188,23 +201,20 @@ class Journal:
             return call_values.of_torch(method, args, members, rank)
         return None
 
-    def follow(self, call: Any, *, failed: bool = False) -> None:
+    def follow(self, call: RecordedCall, *, failed: bool = False) -> None:
         """Note a call of torch, or one that was refused: inside a Communicator's method, or by other code."""
         entry = self._current.get(threading.get_ident())
         if entry is None:
             entry = JournalEntry(call.name, call.kind, None)
             entry.began = call.since
-            entry.peer, entry.tag = call.peer, call.tag
-            entry.first = entry.last = call.seq
-            entry.log, entry.failed = call.log, failed
+            entry.take(call)
+            entry.failed = failed
             if self._carried:
                 self._notice(entry, threading.get_ident())
             call.entry = entry
             self._add(entry)
         elif entry.log is None:
-            entry.log = call.log
-            entry.first = entry.last = call.seq
-            entry.peer, entry.tag = call.peer, call.tag
+            entry.take(call)
         else:
             entry.last = call.seq
 
@@ -216,10 +226,13 @@ class Journal:
         if self.tracing:
             with self._beside():
                 entry.nbytes = size_of(call_values.brought(entry.name, args))
-            if work is not None:
-                # What C++ waits for (DDP, functional collectives) ends where Python does not see it.
-                with suppress(RuntimeError):  # this backend has no futures
-                    work.get_future().add_done_callback(lambda _: entry.end())
+        # What C++ waits for (DDP, functional collectives) ends where Python does not see it, and may soon hold the data
+        # of another call. To read NCCL's result is to wait for it, which this thread must not.
+        if work is not None and (self.tracing or (drawn is not None and entry.log.timeout is not None)):
+            with suppress(RuntimeError):  # this call, or this backend, has no future
+                future = work.get_future()
+                entry.watched = True
+                future.add_done_callback(lambda _: self.close(entry))
 
     @contextmanager
     def carrying(self) -> Iterator[None]:
@@ -287,6 +300,8 @@ def _signature(method: Callable[..., Any]) -> inspect.Signature:
 def _told(entry: JournalEntry, drawn: Drawn | None) -> CallRecord:
     """Return the step as a message, with its values if they are asked for: they may be long."""
     log = entry.log
+    if entry.anyone is not None and entry.anyone.peer is not None:
+        entry.take(entry.anyone)
     return CallRecord(
         entry.name,
         entry.kind,

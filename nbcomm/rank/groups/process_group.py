@@ -302,10 +302,12 @@ class RankGroup(Identity):
             seq = received[None, tag] = received.get((None, tag), 0) + 1
         call = RecordedCall("recv", "recv", self._log, seq, signatures.message("recv", tensors), None, tag)
         call.where = call_site.here(self._hub.record.scope())
-        generation = self._hub.generation
+        generation, journal = self._hub.generation, self._hub.record.journal
+        drawn = journal.look_at("recv_anysource", (tensors,), self.members, self._hub.rank)
         with record_function("c10d::recv_any_source_"):  # what torch's own says to a profiler
             work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.record.wait)
         self._hub.record.follow(work, call)
+        journal.complete(call.entry, drawn, (tensors,), None)
         return work
 
     def _find_sender(self, tensors: list[torch.Tensor], call: RecordedCall, generation: int) -> tuple[int, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+from nbcomm.rank.collectives.call_values import Drawn
 from nbcomm.rank.collectives.flight_recorder import _MANY, FlightRecorder
 from nbcomm.rank.collectives.recorded_call import Log, RecordedCall
 
@@ -69,12 +70,18 @@ def test_gloos_handle_has_ended_with_its_future_and_nccls_has_not() -> None:
     assert [work for work, _ in record.live.values()] == works[1:]
 
 
-def test_what_was_waited_for_in_cpp_has_an_end_in_a_trace_before_its_callback_ran() -> None:
-    record, work = FlightRecorder(), Work()
-    record.journal.begin(tracing=True)
-    call = collective(Log("pair", [0, 1], timedelta(seconds=60)))
+def watched(record: FlightRecorder, drawn: Drawn | None = None) -> tuple[Work, RecordedCall]:
+    """A call of gloo's whose end nobody but C++ sees, and whose callback waits for the interpreter."""
+    work, call = Work(), collective(Log("pair", [0, 1], timedelta(seconds=60)))
     record.follow(work, call)
-    record.journal.complete(call.entry, None, (), work)
+    record.journal.complete(call.entry, drawn, (), work)
+    return work, call
+
+
+def test_what_was_waited_for_in_cpp_has_an_end_in_a_trace_before_its_callback_ran() -> None:
+    record = FlightRecorder()
+    record.journal.begin(tracing=True)
+    work, _ = watched(record)
     record.close_journal()
     [step] = record.journal.steps()
     assert not step.ended
@@ -82,6 +89,17 @@ def test_what_was_waited_for_in_cpp_has_an_end_in_a_trace_before_its_callback_ra
     record.close_journal()
     [step] = record.journal.steps()
     assert step.began <= step.ended
+
+
+def test_results_of_more_calls_than_are_kept_under_way_are_drawn() -> None:
+    record = FlightRecorder()
+    record.journal.begin(drawing=True)
+    for number in range(_MANY + 8):
+        drawn = Drawn({}, [], lambda result: [str(result)], number)
+        work, _ = watched(record, drawn)
+        work.future.over = True
+    record.close_journal()
+    assert [step.after for step in record.journal.steps()] == [[str(number)] for number in range(_MANY + 8)]
 
 
 def test_handles_that_go_on_are_not_all_asked_for_each_new_one(group: tuple[FlightRecorder, Log]) -> None:
