@@ -149,8 +149,8 @@ def test_what_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> 
     log = tmp_path / "log.txt"
     code = "import subprocess; print('begun', flush=True); subprocess.run(['sleep', '600'])"
     began = time.monotonic()
-    ended = run([sys.executable, "-c", code], within=2, log=log)
-    assert time.monotonic() - began < 30
+    ended = run([sys.executable, "-c", code], within=10, log=log)
+    assert time.monotonic() - began < 60
     assert ended.code is None
     assert ended.text.startswith("begun")
     assert ended.told().endswith(f"It did not end in time; all that it wrote is in {log}.")

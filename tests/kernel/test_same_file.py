@@ -157,4 +157,6 @@ def test_parameters_of_papermill_reach_the_ranks(tmp_path: Path) -> None:
     assert shown(made.cells[-2].outputs) == "[0] (3, 'default')\n[1] (6, 'default')\n[2] (9, 'default')"
     # One value of all ranks is the cell's result, also in the file: with the cell's number, as in any notebook.
     number = made.cells[-1].execution_count
-    assert made.cells[-1].outputs == [new_output("execute_result", {"text/plain": "[0-2] 9"}, execution_count=number)]
+    # Where the cell takes long, what was shown meanwhile leaves an empty display.
+    outputs = [output for output in made.cells[-1].outputs if output.get("data", True)]
+    assert outputs == [new_output("execute_result", {"text/plain": "[0-2] 9"}, execution_count=number)]

@@ -38,7 +38,7 @@ SHOWN = {
         r".*ValueError: something is wrong with my data",
     ],
     "02_collectives": [
-        r"\[3\] rank 3 came after \d\.\d s",
+        r"\[3\] rank 3 came after \d+\.\d s",
         r"\[0-3\] True",
         r"\[0\] Not yet: write something in place of the three dots\.",
         r"\[0-3\] \{'learning_rate': 0\.1, 'layers': \[64, 64\]\}",
@@ -56,7 +56,7 @@ SHOWN = {
         r"\[1-3\] it is there already",
     ],
     "03_deadlocks": [
-        r".*all_reduce #\d+ of the world \(float32 \(4,\), sum; .*ranks 0,2-3 wait in it, but rank 1 has f.*",
+        r".*all_reduce #\d+ of the world \(float32 \(4,\), sum; .*ranks? [\d,-]+ waits? in it, but rank 1 has f.*",
         r"\[0\] \(0, 4\)",
         r"\[3\] \(30, 4\)",
         r".*ZeroDivisionError: float division by zero.*",
@@ -71,7 +71,7 @@ SHOWN = {
         r".*no rank can send it any more: ranks 1-3 have finished the cell.*",
         r"\[0-1\] Not yet: write something in place of the three dots\.",
         r".*Rank 1 was killed by SIGKILL.*",
-        r"Rank 1 is back after \d\.\d s, without variables; the others kept theirs\.",
+        r"Rank 1 is back after \d+\.\d s, without variables; the others kept theirs\.",
         r"\[1\] \('nothing', 4\)",
         r"\[2\] \(20, 4\)",
     ],
@@ -90,13 +90,14 @@ SHOWN = {
         r"rank 2 came last, \d\.\d\d s after the first\.",
         r"Trace of 3 collectives and messages written to straggler\.json.*",
         r"\[\d\.\d, \d\.\d, \d\.\d, \d\.\d\]",
-        r"rank 3 did not arrive\.",
+        r"ranks? [\d,-]*3 did not arrive\.",
         r".*HangError: gather #\d+ of the world .*",
         r"all_reduce · sum",
         r"Not yet: step through both, and write what you have counted\.",
     ],
 }
-"""Lines that a reader sees, as patterns for whole lines, in this order."""
+"""Lines that a reader sees, as patterns for whole lines, in this order. A hang is told as soon as it is certain, by one
+rank that has finished: of the others, those that are slow have not called yet."""
 
 
 @pytest.mark.timeout(300)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.panel import Ladder, Panel, RankView, Rung
+from nbcomm.panel import Ladder, Panel, RankView, Rung, feed
 from nbcomm.panel import panel as widget
 
 
@@ -79,6 +79,14 @@ def test_whoever_reads_the_widgets_state_gets_the_state_of_now(displays: list[tu
     assert panel._widget.read()["rows"][0][0] == "running"
 
 
+@pytest.fixture
+def burst(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this thread is, its updates come within the interval of two messages, and before a keyframe."""
+    monkeypatch.setattr(feed, "INTERVAL", 2.0)
+    monkeypatch.setattr(feed, "KEYFRAME", 60.0)
+
+
+@pytest.mark.usefixtures("burst")
 def test_the_last_of_a_burst_arrives_without_another_call(displays: list[tuple[bool, dict[str, str]]]) -> None:
     panel = Panel("w", "gloo", world("idle"))
     panel.show()
@@ -91,6 +99,7 @@ def test_the_last_of_a_burst_arrives_without_another_call(displays: list[tuple[b
     assert recorder.sent[1]["rows"]["0"][0] == "failed"
 
 
+@pytest.mark.usefixtures("burst")
 def test_a_burst_whose_end_cannot_be_sent_is_sent_a_moment_later(
     displays: list[tuple[bool, dict[str, str]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
