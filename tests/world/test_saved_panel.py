@@ -44,6 +44,33 @@ def test_a_cell_that_took_long_is_not_running_when_it_has_ended(four: Notebook, 
     assert panel.lines[1] == "all ranks idle"
 
 
+HELD = """
+import threading, time
+from nbcomm.notebook.session import registry
+session = registry.current()
+picture, settle, told = session._picture, session.panel.settle, threading.Event()
+def held(views):
+    seen = picture(views)
+    if threading.current_thread().name == "nbcomm-watch" and any(view.state == "running" for view in views):
+        told.wait(3)
+    return seen
+def late():
+    told.set()
+    time.sleep(0.5)
+    settle()
+session._picture, session.panel.settle = held, late
+"""
+
+
+def test_what_the_watch_saw_before_the_end_does_not_come_after_it(four: Notebook, panel: Cell) -> None:
+    four.run(HELD)
+    try:
+        four.run("%%distributed\nimport time\ntime.sleep(1)")
+        assert _states(panel.text) == IDLE
+    finally:
+        four.run("session._picture, session.panel.settle = picture, settle")
+
+
 def test_what_was_healed_is_told_no_more(four: Notebook, panel: Cell) -> None:
     four.run(DIES, fails=True)
     assert panel.lines[1].startswith("rank 1 died (was killed by SIGKILL)")

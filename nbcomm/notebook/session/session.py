@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,8 @@ _STATUS_PATIENCE = 0.5
 """Seconds that a rank has to say what it does."""
 
 _DEATH_PATIENCE = 2.0
-"""Seconds that a rank has to say that it lives, before a heal that was asked for believes that it does."""
+"""Seconds that a rank has to say that it lives, before a heal that was asked for believes that it does; and how it is,
+after it."""
 
 
 _FAREWELL = 1.0
@@ -71,6 +73,7 @@ class Session(Commands):
         self.home = node.home
         self.link = node.link
         self.panel: Panel | None = None
+        self._telling = threading.RLock()  # held from a look at the ranks until the panel has it
         self._roster = Roster(node.log_tail)
         self._dispatcher = Dispatcher(self.link, self._roster, self.addressed)
         self._stopped = False
@@ -384,19 +387,22 @@ class Session(Commands):
         if replaced:
             self._roster.forget_errors()
             self._executor.collective_log.forget()
-        self._ask(_STATUS_PATIENCE)
+        self._ask(_DEATH_PATIENCE)
         self._settle_panel(changed=True)
         return replaced
 
     def _settle_panel(self, changed: bool) -> None:  # noqa: FBT001 - a hook of the executor's
         """Let the notebook's file hold the panel's state; where something has changed, that of now."""
-        if changed or (self.panel is not None and self.panel.of_a_cell):
-            self._tell_panel()
-        if self.panel is not None:
-            self.panel.settle()
+        with self._telling:
+            if changed or (self.panel is not None and self.panel.of_a_cell):
+                self._tell_panel()
+            if self.panel is not None:
+                self.panel.settle()
 
     def _tell_panel(self) -> None:
-        if self.panel is not None:
+        if self.panel is None:
+            return
+        with self._telling:  # the watch tells it, too: what that has seen earlier must not come later
             views, said, ladder, timeline = self._picture(self.views())
             past = self._executor.collective_log.past()
             useful = useful_buttons(

@@ -122,8 +122,8 @@ class Capture:
         """Add text that a cell printed."""
         if run == NOBODY:
             return
-        outlet = output_widget.current()
         with self.lock:
+            outlet = output_widget.current()  # in the lock, as in the others: else it may close before it takes
             if outlet is not None:
                 outlet.take(Text(stream, text))
                 return
@@ -134,8 +134,8 @@ class Capture:
         """Add an item other than text."""
         if run == NOBODY:
             return
-        outlet = output_widget.current()
         with self.lock:
+            outlet = output_widget.current()
             if outlet is not None:
                 outlet.take(item)
                 return
@@ -145,12 +145,11 @@ class Capture:
 
     def fail(self, name: str, message: str, lines: list[str]) -> bool:
         """Add an exception's traceback if this context's output does not go to its cell; otherwise return False."""
-        outlet = output_widget.current()
-        if outlet is None:
-            return False
         with self.lock:
-            outlet.fail(name, message, lines)
-        return True
+            outlet = output_widget.current()
+            if outlet is not None:
+                outlet.fail(name, message, lines)
+        return outlet is not None
 
     def tell(self, run: int, item: CommFromRank) -> None:
         """Add a comm's message. Of a widget's updates that wait together one is sent, with the last values."""

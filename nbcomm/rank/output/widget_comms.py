@@ -265,8 +265,8 @@ class _WidgetOutlet(Outlet):
             self._capture.followers.append(self._show)
 
     def close(self) -> None:
-        super().close()
         with self._capture.lock, suppress(ValueError):  # what it sends on the link's thread must not come last
+            super().close()
             self._capture.followers.remove(self._show)
         if self.changes:
             # Through the trait, so that the program, too, finds its output there.

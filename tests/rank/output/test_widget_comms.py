@@ -250,6 +250,38 @@ def test_an_output_widget_shows_what_it_has_while_it_is_open() -> None:
     assert last[2]["outputs"][0]["text"].endswith("\rend\n")
 
 
+def test_what_a_thread_shows_while_an_output_widget_closes_is_in_the_widget_or_in_the_cell() -> None:
+    def body(capture: Capture) -> Any:
+        import ipywidgets
+
+        installed(capture)
+        lock, arrived = capture.lock, threading.Event()
+
+        class Lock:
+            def __enter__(self) -> None:
+                arrived.set()
+                lock.acquire()
+
+            def __exit__(self, *_: object) -> None:
+                lock.release()
+
+        with capture.of_run(1):
+            out = ipywidgets.Output()
+            out.msg_id = "the cell's"
+            thread = threading.Thread(target=print, args=("from its thread",))
+            capture.lock = Lock()  # type: ignore[assignment]
+            with lock:
+                arrived.clear()
+                thread.start()
+                assert arrived.wait(30)
+                out.msg_id = ""
+            thread.join()
+            capture.lock = lock
+            return out.outputs, said(capture)[-1:]
+
+    assert in_child(body) == ((), [("from its thread\n", False)])
+
+
 def test_an_output_widget_left_open_takes_nothing_of_the_next_cell() -> None:
     def body(capture: Capture) -> Any:
         import ipywidgets
