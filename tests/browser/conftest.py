@@ -16,7 +16,6 @@ import socket
 import subprocess
 import sys
 import time
-import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -31,7 +30,7 @@ from .. import autopsy
 TOKEN = secrets.token_hex(8)
 THEMES = ["light", "dark"] if os.environ.get("NBCOMM_SCREENSHOTS") else ["light"]
 """Where a story is told for its pictures it is told twice; the dark one has tests of its own."""
-DEADLINE = 30.0
+DEADLINE = 90.0
 INSTALL = "install it with `apt-get install chromium fonts-dejavu-core` and `pip install playwright`"
 EXTENSIONS = ["@jupyter-widgets/jupyterlab-manager", "anywidget"]
 REPAIR = "install both with `pip install --force-reinstall --no-deps jupyterlab_widgets anywidget`"
@@ -107,12 +106,12 @@ class Server:
         content: dict[str, Any] = json.loads((self.root / name).read_text())
         return content
 
-    def ask(self, path: str, method: str = "GET") -> Any:
+    def ask(self, path: str, method: str = "GET", timeout: float = DEADLINE) -> Any:
         """Ask the server's REST interface; None where the answer has no content."""
         header = {"Authorization": f"token {TOKEN}"}
         request = urllib.request.Request(f"{self.url}{path}", method=method, headers=header)  # noqa: S310  # http only
         # Loopback must not go through whatever proxy the environment names.
-        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=5) as answer:
+        with urllib.request.build_opener(urllib.request.ProxyHandler({})).open(request, timeout=timeout) as answer:
             body = answer.read()
         return json.loads(body) if body else None
 
@@ -148,29 +147,37 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     settings.mkdir(parents=True)
     quiet = {"fetchNews": "false", "checkForUpdates": False, "doNotDisturbMode": True}
     (settings / "notification.jupyterlab-settings").write_text(json.dumps(quiet))
+    completer = settings.parent / "completer-extension"
+    completer.mkdir()
+    # Completions that come later than this, in ms, are not shown.
+    (completer / "manager.jupyterlab-settings").write_text(json.dumps({"providerTimeout": 60_000}))
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ServerApp.ip=127.0.0.1"]
-    command += [f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={TOKEN}"]
-    command += [f"--ServerApp.root_dir={root}", "--LabApp.news_url=None"]
+    # Where another process has taken the port meanwhile, it tries others.
+    command += [f"--ServerApp.port={port}", f"--IdentityProvider.token={TOKEN}"]
+    # It kills no kernel that a busy machine lets end slowly.
+    command += [f"--ServerApp.root_dir={root}", "--LabApp.news_url=None", "--KernelManager.shutdown_wait_time=60"]
     log = home / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True)
-    running = Server(f"http://127.0.0.1:{port}", root, settings)
+    running = Server("", root, settings)
     try:
-        _await_server(running, process, log)
+        _await_server(running, process, log, home / "runtime_dir" / f"jpserver-{process.pid}.json")
         yield running
         running.stop_kernels()
     finally:
         _end(process)
 
 
-def _await_server(server: Server, process: subprocess.Popen[bytes], log: Path) -> None:
+def _await_server(server: Server, process: subprocess.Popen[bytes], log: Path, told: Path) -> None:
+    """Wait until it answers where it says, in a file of its own, that it does."""
     end = time.monotonic() + DEADLINE
     while time.monotonic() < end and process.poll() is None:
-        with contextlib.suppress(urllib.error.URLError, ConnectionError):
-            server.ask("/api/status")
+        with contextlib.suppress(OSError, ValueError):  # not there yet, half written, or no answer
+            server.url = json.loads(told.read_text())["url"].rstrip("/")
+            server.ask("/api/status", timeout=5)
             return
         time.sleep(0.1)  # it says nothing when it is ready
     pytest.fail(f"The Jupyter server did not answer within {DEADLINE:.0f} s; its log ends:\n{log.read_text()[-2000:]}")
@@ -285,7 +292,7 @@ def notebook(server: Server, browser: Any) -> Iterator[Callable[..., Notebook]]:
             server.write(name, *cells)
         context = browser.new_context(**page_options)
         contexts.append(context)
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(60_000)
         page = context.new_page()
         made = Notebook(page, server, name)
         opened.append(made)

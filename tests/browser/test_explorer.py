@@ -13,11 +13,9 @@ from .conftest import Notebook, Server, bring_axe
 CELL = "from nbcomm.explorer.explorer import explore\nexplore({})"
 # A kernel with subshells answers while a cell runs; not while C code in that cell holds Python's lock.
 BLOCK = """
-import ctypes, os, pathlib
+import ctypes, os
 os.mkfifo("gate")
-gate = os.open("gate", os.O_RDWR)
-pathlib.Path("blocked").touch()
-ctypes.PyDLL(None).read(gate, ctypes.create_string_buffer(1), 1)
+ctypes.PyDLL(None).system(b"touch blocked; head -c 1 gate >/dev/null")
 """
 
 Make = Callable[..., Notebook]
@@ -62,6 +60,16 @@ class Explored:
         )
         return found
 
+    def go_to(self, label: str, value: str) -> None:
+        """Go with the arrows to a choice: of typed letters a browser forgets the first when the next is a second late.
+
+        The keyboard must be there.
+        """
+        choice = self.choice(label)
+        values = choice.locator("option").evaluate_all("all => all.map((el) => el.value)")
+        while (here := choice.input_value()) != value:  # the test's timeout ends it
+            self.press("ArrowDown" if values.index(here) < values.index(value) else "ArrowUp")
+
     def counters(self) -> dict[str, str]:
         texts = zip(self.root.locator("dt").all_inner_texts(), self.root.locator("dd").all_inner_texts(), strict=True)
         return dict(texts)
@@ -95,15 +103,15 @@ def opened(notebook: Make, name: str, call: str = "", *more: str, app: str = "la
     return Explored(book)
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_by_keyboard_alone(notebook: Make) -> None:
     it = opened(notebook, "keys.ipynb", "'broadcast'")
     cells = it.page.locator(".jp-Notebook .jp-CodeCell").count()
     it.choice("collective").focus()
-    it.page.keyboard.type("all_red")
+    it.go_to("collective", "all_reduce")
     it.says("all_reduce · sum")
     it.tab_to("algorithm")
-    it.page.keyboard.type("ri")
+    it.go_to("algorithm", "ring")
     it.shows("a ring twice: reduce-scatter, then all-gather")
     it.tab_to("Next")
     it.press("Enter", "Space")
@@ -135,7 +143,7 @@ def test_by_keyboard_alone(notebook: Make) -> None:
     assert it.book.errors == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_it_is_predicted_and_broken(notebook: Make) -> None:
     it = opened(notebook, "predict.ipynb", "'gather', n=3")
     it.choice("collective").focus()
@@ -165,7 +173,7 @@ def test_it_is_predicted_and_broken(notebook: Make) -> None:
     assert it.book.errors == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_a_busy_kernel_is_said_and_answers_later(notebook: Make, server: Server) -> None:
     it = opened(notebook, "busy.ipynb", "", BLOCK)
     it.choice("algorithm").select_option("tree")
@@ -183,7 +191,7 @@ def test_a_busy_kernel_is_said_and_answers_later(notebook: Make, server: Server)
     assert it.book.errors == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_reloaded_it_is_as_it_was_and_mailed_it_is_a_table(notebook: Make, server: Server) -> None:
     it = opened(notebook, "mail.ipynb", "'scatter', n=5")
     it.choice("src").select_option("3")
@@ -214,7 +222,7 @@ def test_reloaded_it_is_as_it_was_and_mailed_it_is_a_table(notebook: Make, serve
     assert reader.errors == []
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 @pytest.mark.usefixtures("dark")
 def test_in_notebook_7_dark_narrow_and_still(notebook: Make) -> None:
     # 900 px until the kernel is there: a narrower Notebook 7 hides what tells of it.
@@ -264,7 +272,7 @@ def columns(it: Explored) -> dict[str, list[str]]:
     return {head: [row[i].evaluate(has) for row in rows] for i, head in enumerate(heads)}
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("name", ["all_reduce", "barrier", "broadcast"])
 def test_no_column_is_empty_and_nothing_is_far_apart(notebook: Make, name: str) -> None:
     it = opened(notebook, f"columns-{name}.ipynb", f"{name!r}, n=4", viewport={"width": 1200, "height": 900})
@@ -289,7 +297,7 @@ SIZES = """root => [...root.querySelectorAll("*")]
   .map((el) => [el.className, parseFloat(getComputedStyle(el).fontSize)])"""
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_its_digits_are_large_and_nothing_is_small(notebook: Make) -> None:
     it = opened(notebook, "large.ipynb", "'all_reduce', n=4", viewport={"width": 1200, "height": 900})
     for n, wide, least in (("4", 1200, 16), ("16", 1200, 14), ("16", 450, 12)):
@@ -314,7 +322,7 @@ GAPS = """async (root) => {
 }"""
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_the_longest_arrow_is_drawn_to_its_end(notebook: Make) -> None:
     it = opened(notebook, "long.ipynb", "'all_to_all', n=16", viewport={"width": 1200, "height": 900})
     it.page.emulate_media(reduced_motion="no-preference")
@@ -343,7 +351,7 @@ PLAYS = """(root) => {
 }"""
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 def test_it_plays_and_shows_real_calls(notebook: Make) -> None:
     code = "from nbcomm.pictures.plan import plan\nfrom nbcomm.explorer.explorer import remember\n"
     code += "remember([plan('all_reduce', [7, 8], op='max'), plan('broadcast', ['a', 'b'])])"

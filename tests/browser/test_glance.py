@@ -9,8 +9,10 @@ from .test_panel import ACTED, ACTIONS, FAIL, FOREVER, HANG, Make, expect_cards,
 CALM = """
 panel.update(world("idle"), useful=["stop", "restart"])
 def keep():
+    memory = 300
     while not done.wait(0.5):
-        panel.update(world("idle"), useful=["stop", "restart"])
+        memory += 1  # the page gets at once what is new, and else only a keyframe now and then
+        panel.update(world("idle", memory), useful=["stop", "restart"])
 done = threading.Event()
 threading.Thread(target=keep, daemon=True).start()
 """
@@ -18,7 +20,7 @@ ENABLED = """() => [...document.querySelectorAll(".nbcomm-live .button[data-key^
   .filter((el) => el.getAttribute("aria-disabled") === "false").map((el) => el.innerText).join()"""
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_what_would_change_nothing_is_disabled_until_it_may_help(notebook: Make) -> None:
     book = notebook("useful.ipynb", ACTIONS, CALM, FOREVER, ACTED, "done.set()")
     book.open()
@@ -55,7 +57,7 @@ SHORT = """panel.update(failed("ValueError: boom", (0, 1, 3)))"""
 ALONE = """panel.update(failed("ValueError: boom", (2,)))"""
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_an_error_of_several_ranks_stands_once_and_the_size_of_the_world_too(notebook: Make) -> None:
     book = notebook("once.ipynb", ACTIONS.replace('"demo world"', '"4 ranks on cpu"'), ONCE, SHORT, ALONE)
     book.open()
@@ -79,7 +81,7 @@ def test_an_error_of_several_ranks_stands_once_and_the_size_of_the_world_too(not
     assert book.errors == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_each_stretch_of_the_time_tells_itself_to_mouse_and_keyboard_and_can_be_zoomed(notebook: Make) -> None:
     book = notebook("time.ipynb", ACTIONS, HANG, "panel.update(views)")
     book.open()
@@ -136,7 +138,7 @@ def test_each_stretch_of_the_time_tells_itself_to_mouse_and_keyboard_and_can_be_
     assert book.errors == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_the_last_cells_stand_below_the_time_and_what_is_closed_stays_closed(notebook: Make) -> None:
     book = notebook("cells.ipynb", ACTIONS, HANG, FAIL)
     book.open()

@@ -76,7 +76,7 @@ def expect_cards(book: Notebook, mood: str, count: int) -> None:
     )
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_it_is_live_while_a_cell_blocks_and_never_bare(notebook: Make, server: Server) -> None:
     book = notebook("live.ipynb", WORLD, AGAIN, blocking("go-live", "interrupted"))
     book.open()
@@ -112,7 +112,7 @@ def test_it_is_live_while_a_cell_blocks_and_never_bare(notebook: Make, server: S
     assert book.errors == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_saved_and_reopened_without_a_kernel_it_is_a_table(notebook: Make, server: Server) -> None:
     book = notebook("saved.ipynb", WORLD, FAIL)
     book.open()
@@ -141,7 +141,7 @@ def test_saved_and_reopened_without_a_kernel_it_is_a_table(notebook: Make, serve
     assert reader.errors == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_reloaded_page_goes_live_again(notebook: Make, server: Server) -> None:
     book = notebook("reload.ipynb", WORLD, """panel.update(world("running"))""", blocking("go-reload", "failed"))
     book.open()
@@ -158,7 +158,7 @@ def test_a_reloaded_page_goes_live_again(notebook: Make, server: Server) -> None
     assert book.errors == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_it_works_in_notebook_7(notebook: Make, server: Server) -> None:
     book = notebook("seven.ipynb", WORLD, blocking("go-seven", "idle"), "panel.close()")
     book.open(app="notebook")
@@ -175,6 +175,8 @@ def test_it_works_in_notebook_7(notebook: Make, server: Server) -> None:
 
 # ── its buttons, its ladder, its timeline ──
 
+# By the clock of a busy machine, a click is soon too old for the kernel.
+PATIENT = "from nbcomm.panel import clicks; clicks.PATIENCE = 60"
 ACTIONS = f"""{NAMES}
 acted = []
 def act(name, says):
@@ -186,6 +188,7 @@ actions = {{"interrupt": act("interrupt", "no cell is running"), "heal": act("he
            "stop": act("stop", "stopped"), "restart": act("restart", "restarted")}}
 panel = Panel("demo world", "gloo", world("idle"), actions=actions)
 panel.show()
+{PATIENT}
 """
 FOREVER = "while True: pass"
 RESTART = f"""{NAMES}
@@ -198,6 +201,7 @@ def restart():
     return "restarted"
 panel = Panel("first world", "gloo", world("idle"), actions={{"restart": restart}})
 panel.show()
+{PATIENT}
 """
 MANY = """
 many = [RankView(r, r % 8, r // 8, f"host{r // 8}", "cpu", 1000 + r, "idle", time.time(), 1 << 28) for r in range(64)]
@@ -229,6 +233,18 @@ TOO_WIDE = """() => [...document.querySelectorAll(".nbcomm-live")]
   .filter((el) => el.clientWidth && el.scrollWidth > el.clientWidth + 1 && !el.closest(".scroller")
     && getComputedStyle(el).overflowX === "visible")
   .map((el) => el.className)"""
+# A click is under way for a second and a half only, which a busy machine may miss.
+WAITS = """() => {
+  window.waits = new Promise((resolve) => {
+    const observer = new MutationObserver(() => {
+      if (!document.querySelector(".nbcomm-live .button[aria-busy=true]")) return;
+      observer.disconnect();
+      resolve();
+    });
+    observer.observe(document.body, { attributes: true, childList: true, subtree: true });
+  });
+}"""
+SENT = "The interrupt was sent, as by the notebook's ■ button."
 UNHEARD = "The kernel is busy and cannot respond; use the notebook's ■ button, then try again."
 
 
@@ -248,7 +264,7 @@ def expect_said(book: Notebook, *texts: str, times: int = 1) -> None:
         pytest.fail(f"Said is {book.page.evaluate(SAID)}, and not {times} times one of {texts}: {error}")
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_interrupt_ends_a_cell_that_blocks_the_kernel(notebook: Make, app: str) -> None:
     book = notebook(f"interrupt-{app}.ipynb", ACTIONS, FOREVER, ACTED)
@@ -258,30 +274,36 @@ def test_interrupt_ends_a_cell_that_blocks_the_kernel(notebook: Make, app: str) 
     book.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=busy]", state="attached")
     press(book, "interrupt")
     book.cell(1).get_by_text("KeyboardInterrupt").first.wait_for()
-    expect_said(book, "The interrupt was sent, as by the notebook's ■ button.")
+    expect_said(book, SENT)
     book.idle()
     # When nothing blocks it, the kernel hears the button itself: something may run on the ranks.
-    press(book, "interrupt")
-    expect_said(book, "no cell is running")
+    said: list[str] = []
+    while "no cell is running" not in said:  # a kernel that is slow is interrupted as by ■; the test's timeout ends it
+        press(book, "interrupt")
+        expect_said(book, "no cell is running", SENT)
+        said = book.page.evaluate(SAID)
     assert book.errors == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_button_that_a_busy_kernel_hears_too_late_does_nothing(notebook: Make, server: Server) -> None:
-    book = notebook("late.ipynb", ACTIONS, BLOCK_STILL.format(go="go-late"), ACTED, "panel.show()")
+    block = f"clicks.PATIENCE = 1.5{BLOCK_STILL.format(go='go-late')}"
+    book = notebook("late.ipynb", ACTIONS, block, ACTED, "panel.show()", PATIENT)
     book.open()
     book.run(0)
     book.run(3)
     book.start(1)
     book.page.wait_for_selector(".jp-Notebook-ExecutionIndicator[data-status=busy]", state="attached")
+    book.page.evaluate(WAITS)
     press(book, "heal")
-    book.page.locator(".nbcomm-live .button[aria-busy=true]").first.wait_for()
+    book.page.evaluate("() => window.waits")
     expect_said(book, UNHEARD, times=2)
     (server.root / "go-late").touch()
     book.idle()
     book.run(2)
     # The kernel takes its messages in their order: the click has been heard before this cell.
     assert "acted: []" in book.cell(2).locator(".jp-OutputArea-output").inner_text()
+    book.run(4)
     press(book, "heal")
     expect_said(book, "rank 2 has a new process", times=2)
     book.run(2)
@@ -289,7 +311,7 @@ def test_a_button_that_a_busy_kernel_hears_too_late_does_nothing(notebook: Make,
     assert book.errors == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_what_destroys_asks_first_and_its_keys_are_its_own(notebook: Make, app: str) -> None:
     book = notebook(f"ask-{app}.ipynb", ACTIONS, "panel.show()", ACTED)
@@ -325,7 +347,7 @@ def test_what_destroys_asks_first_and_its_keys_are_its_own(notebook: Make, app: 
     assert book.errors == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_after_a_restart_the_new_world_is_where_the_old_one_was(notebook: Make) -> None:
     book = notebook("restart.ipynb", RESTART, AGAIN, FAIL)
     book.open()
@@ -344,7 +366,7 @@ def test_after_a_restart_the_new_world_is_where_the_old_one_was(notebook: Make) 
     assert book.errors == []
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_hang_is_one_empty_circle_and_a_filled_head(notebook: Make) -> None:
     book = notebook("hang.ipynb", ACTIONS, HANG, "panel.show()", "panel.close()")
     book.open()
@@ -367,7 +389,7 @@ def test_a_hang_is_one_empty_circle_and_a_filled_head(notebook: Make) -> None:
     expect_ladder(book)
     press(book, "interrupt")
     # A kernel that still has something of the new page to do, or is slow, is interrupted as by ■.
-    expect_said(book, "no cell is running", "The interrupt was sent, as by the notebook's ■ button.", times=2)
+    expect_said(book, "no cell is running", SENT, times=2)
     book.run(3)
     book.page.wait_for_function(
         "document.querySelectorAll('.nbcomm-live .button[data-key^=press]:not([disabled])').length === 0"
@@ -395,7 +417,7 @@ def expect_ladder(book: Notebook) -> None:
     assert "rank 3 came last in 1 of 1 collectives" in summary
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
     server.choose_theme(theme)
@@ -423,7 +445,7 @@ def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
     assert passes > 10
 
 
-@pytest.mark.timeout(90)
+@pytest.mark.timeout(180)
 def test_a_narrow_page_does_not_scroll_sideways(notebook: Make) -> None:
     book = notebook("narrow.ipynb", ACTIONS, HANG, MANY)
     book.open(app="notebook")

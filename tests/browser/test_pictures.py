@@ -63,7 +63,7 @@ def seen(picture: Any) -> tuple[tuple[int, ...], dict[str, float]]:
     return shot.getpixel((int(30 * scale), int(36 * scale))), found
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("app", "theme"), [("lab", "dark"), ("notebook", "dark"), ("lab", "light")], indirect=["theme"]
 )
@@ -88,7 +88,7 @@ def test_a_picture_has_the_theme_of_the_notebook_whatever_the_browser_prefers(
     assert book.errors == []
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize(
     ("page", "dark"),
@@ -148,7 +148,7 @@ def page(browser: Any) -> Iterator[Any]:
     context.close()
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 def test_no_text_of_the_gallery_is_small_or_lies_over_another(page: Any) -> None:
     page.set_content("".join(draw(made) for made in GALLERY.values()))
     for name, texts in zip(GALLERY, page.evaluate(BOXES), strict=True):
@@ -163,7 +163,7 @@ def test_no_text_of_the_gallery_is_small_or_lies_over_another(page: Any) -> None
                 assert one["right"] <= other["left"] + 0.5, (name, one["words"], other["words"])
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("width", [320, 640, 1200])
 def test_a_narrow_notebook_scrolls_a_picture_before_it_is_too_small_to_be_read(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 600})

@@ -72,6 +72,7 @@ def test_the_path_of_a_newcomer(notebook: Callable[..., Notebook], server: Serve
     error = book.cell(5).locator(".jp-OutputArea-output").filter(has_text="CellError")
     error.wait_for()
     assert "[2]" in error.inner_text()
+    book.idle()  # the kernel drops a cell that comes before the failed one has replied
     book.run(6)
     book.page.wait_for_function("document.body.innerText.includes('Stopped 4 ranks on cpu')")
 

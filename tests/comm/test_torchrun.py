@@ -86,9 +86,10 @@ def test_what_init_has_made_is_lent_and_destroyed_at_the_end(more: str, told: st
 
 
 BUSY = """
-import hashlib, threading
+import hashlib, threading, time
 from pathlib import Path
 import nbcomm
+from nbcomm.comm import lending
 from nbcomm.torch_internals import gloo_sockets, gloo_threads
 
 def run():  # as a worker of gloo's that has told of its result, and still holds the call's tensors
@@ -97,8 +98,12 @@ def run():  # as a worker of gloo's that has told of its result, and still holds
     hashlib.pbkdf2_hmac("sha256", b"", b"", 500_000)  # without the interpreter's lock
     print("let go", flush=True)
 
+lending._PATIENCE = 60  # a busy machine computes for long
 begun = threading.Event()
 comm = nbcomm.init()
+until = time.monotonic() + 30
+while len(gloo_threads._workers()) < gloo_sockets.THREADS and time.monotonic() < until:
+    time.sleep(0.01)  # each names itself when it first runs
 print(comm.all_reduce(1), len(gloo_threads._workers()) == gloo_sockets.THREADS, flush=True)
 threading.Thread(target=run, daemon=True).start()
 begun.wait()

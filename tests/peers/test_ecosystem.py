@@ -207,10 +207,11 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield opened
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("library", TRAININGS)
 def test_a_training_runs_and_its_loss_goes_down(notebook: Notebook, library: str) -> None:
     code = f"%%distributed\nimport math, warnings\nwarnings.simplefilter('ignore')\n{BEGIN}{TRAININGS[library]}{END}"
-    cell = notebook.run(textwrap.dedent(code), timeout=120)
+    cell = notebook.run(textwrap.dedent(code), timeout=240)
     assert cell.stream("stdout").splitlines()[-1] == "[0-3] down"
 
 

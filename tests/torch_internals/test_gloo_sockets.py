@@ -212,7 +212,7 @@ def test_what_is_no_address_is_passed_over(told: str | bytes) -> None:
 
 
 def test_the_end_that_leads_to_a_rank_is_shut_and_nothing_else() -> None:
-    sockets, before = GlooSockets(), sorted(os.listdir("/dev/fd"))  # noqa: PTH208 - their names
+    sockets, before = GlooSockets(), set(os.listdir("/dev/fd"))  # noqa: PTH208 - their names
     with (
         connected() as (listener, client, server),
         connected() as (_, other, end),
@@ -230,7 +230,8 @@ def test_the_end_that_leads_to_a_rank_is_shut_and_nothing_else() -> None:
         assert works(other, end)
         with connected(listener) as (_, again, accepted):
             assert works(again, accepted), "the listening socket is not touched"
-    assert sorted(os.listdir("/dev/fd")) == before  # noqa: PTH208 - their names
+    left = set(os.listdir("/dev/fd")) - before  # noqa: PTH208 - their names
+    assert not left  # while a thread of an earlier test may close some
 
 
 def test_whatever_else_the_process_has_open_is_not_touched() -> None:

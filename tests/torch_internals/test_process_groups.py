@@ -41,13 +41,13 @@ def test_a_member_that_dies_while_gloo_connects_is_not_waited_for_long(
     monkeypatch.setattr(process_groups, "_CONNECT", 0.2)
     monkeypatch.setattr(process_groups, "_LATE", 0.2)
     monkeypatch.setenv("GLOO_ENABLE_STORE_V2_API", at_once)
-    store, limit = dist.HashStore(), timedelta(seconds=5)
+    store, limit = dist.HashStore(), timedelta(seconds=10)
     store.set_timeout(limit)
     store.set("here/1", b"")  # it had come, and connects no more
     began = time.monotonic()
     with pytest.raises(RuntimeError, match=r"[Tt]ime"):
         process_groups.new_inner("gloo", store, 0, 2, limit, GlooSockets(), "g", [0, 1])
-    assert time.monotonic() - began < 4
+    assert time.monotonic() - began < 9
     for thread in threading.enumerate():
         if thread.name == "nbcomm-connect":
             thread.join(30)
@@ -58,12 +58,12 @@ def test_a_member_that_gives_up_while_gloo_connects_is_not_waited_for() -> None:
     store, wanted = dist.HashStore(), threading.Event()
     wanted.set()
     store.set("here/1", b"")
-    threading.Timer(0.3, wanted.clear).start()
     began = time.monotonic()
+    threading.Timer(0.3, wanted.clear).start()
     place = "gloo", store, 0, 2, timedelta(seconds=60), GlooSockets(), "g", [0, 1]
     with pytest.raises(dist.DistNetworkError, match="is closed"):
         process_groups.new_inner(*place, lambda: not wanted.is_set())
-    assert 0.2 < time.monotonic() - began < process_groups._CONNECT / 2
+    assert 0.2 < time.monotonic() - began < process_groups._CONNECT
 
 
 def test_a_signal_is_heard_while_gloo_connects() -> None:
@@ -71,10 +71,10 @@ def test_a_signal_is_heard_while_gloo_connects() -> None:
     store.set("here/1", b"")
     interrupt = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
     began = time.monotonic()
-    interrupt.start()
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt):  # noqa: PT012 - it may come at once
+        interrupt.start()
         process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=60), GlooSockets(), "g", [0, 1])
-    assert time.monotonic() - began < process_groups._CONNECT / 2
+    assert time.monotonic() - began < process_groups._CONNECT
 
 
 def test_a_connection_that_fails_keeps_nothing_that_it_was_made_from() -> None:

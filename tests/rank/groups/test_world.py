@@ -122,12 +122,13 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
     return held, seen, shared
 
 
+@pytest.mark.timeout(400)
 @pytest.mark.parametrize(("size", "rounds"), [(2, 50), (4, 50), (8, 50)])
 def test_fifty_rounds_of_hang_abort_and_forming_again_leak_nothing(worlds, size, rounds):
     world = worlds[size]
     world.run(lambda _: None)
     kinds = KINDS if size < 8 else ("all_reduce", "recv", "async", "anyone", "new_group")
-    for held, seen, shared in world.run(_rounds, world.folder, kinds, rounds, deadline=110.0):
+    for held, seen, shared in world.run(_rounds, world.folder, kinds, rounds, deadline=360.0):
         assert seen <= {"HangError", "RuntimeError"}  # nobody is there to tell the reason to a rank that was cut off
         (threads, descriptors), *_, (threads_then, descriptors_then) = held
         assert threads_then <= threads, f"threads: {held}"
@@ -277,8 +278,8 @@ def test_a_message_and_a_group_may_come_later_than_connections(worlds):
     def check(comm):
         from nbcomm.torch_internals import process_groups
 
-        process_groups._CONNECT = 2.0  # of which a busy machine needs some
-        longer = 2.0 + comm.world_size / 8 + 0.25
+        process_groups._CONNECT = 5.0  # of which a busy machine needs some
+        longer = process_groups._CONNECT + comm.world_size / 8 + 0.25
         if comm.rank:
             time.sleep(longer)
         pair = dist.new_group([0, 1])
