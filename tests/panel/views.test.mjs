@@ -144,6 +144,14 @@ test("a look tells whether ranks differ", () => {
   assert.equal(views.isOurs("[3-0] x\n"), false);
 });
 
+test("what a first cell tells of its world comes before its ranks' output", () => {
+  const told = ["An earlier kernel left 4 ranks on cpu running: …\n", "4 ranks on cpu, gloo, ready in 1.7 s.\n"];
+  const isOfRanks = (...texts) => views.isOfRanks(texts.map((textContent) => ({ textContent })));
+  assert.equal(isOfRanks(...told, "[0-1] part 0\n[2-3] part 1\n"), true);
+  assert.equal(isOfRanks(...told), false);
+  assert.equal(isOfRanks("plain\n"), false);
+});
+
 test("the diff opens on the first two ranks that differ", () => {
   const pair = (text, before = [0, 1]) => views.pairOf(views.byValue(views.itemsOf([out(text)])), before);
   assert.deepEqual(pair("[0] a\n[1] b\n"), [0, 1]);

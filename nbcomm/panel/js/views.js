@@ -18,7 +18,7 @@ import {
   byValue,
   common,
   isMixed,
-  isOurs,
+  isOfRanks,
   itemsOf,
   ofNobody,
   ofRank,
@@ -140,7 +140,7 @@ class CellViews {
     const first = this.area.closest(".jp-CodeCell")?.querySelector(".cm-content > .cm-line")?.textContent ?? "";
     if (first.startsWith("%")) return first.startsWith("%%distributed");
     const texts = this.area.querySelectorAll(".jp-OutputArea-child pre");
-    return [...texts].slice(0, 2).some((pre) => isOurs(pre.textContent ?? "")); // a first cell tells of its world before
+    return isOfRanks([...texts]);
   }
 
   /** Whether there is a choice of views. While the cell runs, ranks that agree may differ later.

@@ -120,6 +120,10 @@ export const isOurs = (text) => {
   return !!found && unfold(found[1]).length > 0;
 };
 
+/** Whether ranks have made a cell's output. What a first cell tells of its world comes before: which other worlds could
+ * be attached, that its own is ready, a notice. @param {{textContent: string | null}[]} texts  the cell's text outputs */
+export const isOfRanks = (texts) => texts.slice(0, 4).some(({ textContent }) => isOurs(textContent ?? ""));
+
 /**
  * The items of all outputs with their ranks. A figure belongs to the ranks of the bare prefix before it, which is then
  * not a line of its own.
