@@ -55,7 +55,7 @@ class Drawn:
         self._finish: Callable[[Any], list[str]] | None = finish
         self._outputs = outputs
         self._in_place, self._versions = in_place, _versions(in_place)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # to read a value may run a user's code, which may call a collective
 
     def finish(self, result: Any = None, *, late: bool = False) -> None:
         """Keep the result. A wait, gloo's thread and the end of the cell may all call this; the first call counts.
@@ -67,11 +67,13 @@ class Drawn:
         """
         with self._lock:  # who comes second finds the result there
             finish, outputs = self._finish, self._outputs
-            if finish is not None:
-                after = finish(outputs if outputs is not None else result)
-                if not late or _versions(self._in_place) == self._versions:
-                    self.after = after
-            self._let_go()
+            try:
+                if finish is not None:
+                    after = finish(outputs if outputs is not None else result)
+                    if not late or _versions(self._in_place) == self._versions:
+                        self.after = after
+            finally:
+                self._let_go()
 
     def finish_late(self, *, ended: bool) -> None:
         """Settle the result after the cell: it is what torch has written by now."""

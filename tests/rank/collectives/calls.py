@@ -13,16 +13,17 @@ from nbcomm.rank.collectives.recorded_call import Log, RecordedCall
 
 
 class Future:
-    """What C++ waits for; nobody is called back."""
+    """What C++ waits for. A callback may come late, as if the interpreter were busy elsewhere."""
 
     def __init__(self) -> None:
-        self.over = False
+        self.over = self.calls_back = False
 
     def done(self) -> bool:
         return self.over
 
     def add_done_callback(self, back: Callable[[Future], None]) -> None:
-        """Take it, as torch does while the interpreter is busy elsewhere."""
+        if self.calls_back:
+            back(self)
 
 
 class Work:

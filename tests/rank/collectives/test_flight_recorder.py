@@ -91,6 +91,20 @@ def test_what_was_waited_for_in_cpp_has_an_end_in_a_trace_before_its_callback_ra
     assert step.began <= step.ended
 
 
+def test_nccls_result_is_not_read_when_its_future_ends() -> None:
+    record, drawn = FlightRecorder(), Drawn({}, [], lambda result: [str(result)], 1)
+    record.journal.begin(drawing=True, tracing=True)
+    work, call = Work(), collective(Log("nccl", [0, 1]))
+    work.future.over = work.future.calls_back = True
+    record.follow(work, call)
+    record.journal.complete(call.entry, drawn, (), work)
+    assert call.entry.ended
+    assert drawn.after is None, "to read it, this thread would wait for the others"
+    work.over.set()
+    record.close_journal()
+    assert drawn.after == ["1"]
+
+
 def test_results_of_more_calls_than_are_kept_under_way_are_drawn() -> None:
     record = FlightRecorder()
     record.journal.begin(drawing=True)
