@@ -1,7 +1,8 @@
 """Asks the ranks what they do, judges it, and tells the panel: a thread, so that it goes on while a cell blocks.
 
-Every quarter of a second while something runs: probe, judge, and if a wait is hopeless, end it. A death is judged
-at once. What is waited for, but may still come, is shown: in the panel at once, in the cell after five seconds.
+Every quarter of a second while something runs: probe, judge, and if a wait is hopeless, also when probed once more, end
+it. A death is judged at once. What is waited for, but may still come, is shown: in the panel at once, in the cell after
+five seconds.
 """
 
 from __future__ import annotations
@@ -116,10 +117,12 @@ class HangWatch:
                 # A short cell is over before anybody could see its state: spend no time on it.
                 time.sleep(_BUSY)
 
-    def _ask(self) -> None:
+    def _ask(self) -> int:
+        """Ask all ranks, wait for a moment, and return the question's number."""
         with self._roster.asking() as question:
             self._link.poll(question.number)
             question.wait(_ANSWER)
+        return question.number
 
     def _say(self, note: str) -> None:
         """Say in the running cell that the watch itself has failed."""
@@ -172,21 +175,40 @@ class HangWatch:
         if self._generations.ending_for(request) > _SHOW_AFTER and output is not None:
             output.notice(self._deaf_to_the_end(request.waiting_for()))
             return
-        reports = {rank: self._report(rank, request, answers) for rank in self._roster.ranks}
+        reports = self._reports(request, answers)
         cut = _cut_off(reports)
         if cut:
             self._generations.abort(request, "HangError", cut)
             return
         verdict = judge(reports)
         if verdict.hopeless:
-            self._generations.abort(request, "HangError", verdict.text)
-            if output is not None:
-                output.notice("")  # its error says it all
+            certain = self._certain(verdict, request)
+            if certain is not None:
+                self._generations.abort(request, "HangError", certain.text)
+                if output is not None:
+                    output.notice("")  # its error says it all
             return
         threads = of_threads(reports)
         self.waiting = (verdict.text if verdict.waits else "") or threads
         if output is not None:
             output.notice("; ".join(self._lasting(request, reports, verdict, threads)))
+
+    def _certain(self, verdict: Verdict, request: PendingRequest) -> Verdict | None:
+        """Ask once more; return the verdict of now if the same ranks still wait for ever in the same calls.
+
+        The proof in `wait_graph` leaves out what is rare, and over when it is asked for again: a rank that is inside
+        torch's method just now, which does not wait; a death behind a report that was made before it; a rooted call,
+        from which gloo lets a rank go before all have come; a group that was made anew under its old name.
+        """
+        question = self._ask()
+        answers = request.answers()
+        if not request.waiting_for() or request.interrupted:
+            return None
+        said = [self._roster.snapshot(rank) for rank in verdict.stuck]
+        if any(snapshot is None or snapshot.question < question for snapshot in said):
+            return None  # it is busy: the next round asks again
+        now = judge(self._reports(request, answers))
+        return now if _in_vain(verdict) <= _in_vain(now) else None
 
     def _deaf_to_the_end(self, ranks: list[int]) -> str:
         remedy = self._addressed(f"%distributed heal {rank_specs.fold(ranks)}")
@@ -214,6 +236,9 @@ class HangWatch:
         said = {rank: self._roster.snapshot(rank) for rank in request.waiting_for()}
         return [rank for rank, it in said.items() if it and it.run is None and it.begun < request.id <= it.heard]
 
+    def _reports(self, request: PendingRequest, answers: dict[int, Done]) -> dict[int, RankReport]:
+        return {rank: self._report(rank, request, answers) for rank in self._roster.ranks}
+
     def _report(self, rank: int, request: PendingRequest, answers: dict[int, Done]) -> RankReport:
         roster, number = self._roster, self._generations.number
         if rank in roster.dead:
@@ -231,6 +256,15 @@ class HangWatch:
         if done.failure is None:
             return RankReport(rank, "finished", doing=doing)
         return RankReport(rank, "interrupted" if done.interrupted else "failed", first_line(done.failure), doing)
+
+
+def _in_vain(verdict: Verdict) -> set[tuple[object, ...]]:
+    """Return which ranks wait for ever, each with the calls that it waits in."""
+    return {
+        (wait.rank, *((op.group, op.kind, op.seq, op.peer) for op in wait.ops))
+        for wait in verdict.waits
+        if wait.rank in verdict.stuck
+    }
 
 
 def _old(ops: Sequence[PendingCall]) -> bool:

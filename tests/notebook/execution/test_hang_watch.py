@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -10,9 +12,10 @@ import pytest
 from nbcomm.analysis.wait_graph import RankReport
 from nbcomm.faults import failure
 from nbcomm.notebook.cluster.pending import PendingRequest
+from nbcomm.notebook.cluster.roster import Question
 from nbcomm.notebook.execution import hang_watch
 from nbcomm.notebook.execution.hang_watch import HangWatch, _cut_off
-from nbcomm.protocol import CollectiveState, Done, PendingCall, StatusReply
+from nbcomm.protocol import CollectiveState, Done, MessageCount, PendingCall, StatusReply
 
 RUN = 5
 
@@ -28,6 +31,8 @@ class World:
         self.ranks, self.dead = [0, 1], dict[int, str]()
         self.states = {0: CollectiveState(), 1: CollectiveState()}
         self.begun = RUN
+        self.asked = self.heard = 0
+        self.meanwhile: Any = lambda: None
         self.notices: list[str] = []
         self.aborted: list[tuple[str, str]] = []
         anything: Any = self
@@ -56,7 +61,20 @@ class World:
     def snapshot(self, rank: int) -> StatusReply:
         run = RUN if self.begun == RUN else None
         doing = self.states[rank]
-        return StatusReply(rank, 1, "running", 0, run, 0, 0, 0, self.number, doing, heard=RUN, begun=self.begun)
+        return StatusReply(
+            rank, 1, "running", 0, run, 0, 0, 0, self.number, doing, self.heard, heard=RUN, begun=self.begun
+        )
+
+    @contextmanager
+    def asking(self) -> Iterator[Question]:
+        self.asked += 1
+        yield Question(self.asked, [])
+
+    # The link.
+
+    def poll(self, question: int) -> None:
+        self.heard = question
+        self.meanwhile()
 
     def dead_among(self, ranks: list[int]) -> list[int]:
         return [rank for rank in ranks if rank in self.dead]
@@ -102,6 +120,35 @@ def test_a_hopeless_wait_ends_the_cell_and_is_in_its_error_alone(world: World) -
     notice, waiting, [(kind, text)] = world.judged()
     assert (notice, waiting, kind) == ("", "", "HangError")
     assert "rank 1 has finished the cell" in text
+
+
+def in_send(number: int, peer: int) -> CollectiveState:
+    """Inside torch's method that sends a message: it takes microseconds, and a report may be made right then."""
+    call = PendingCall("send", "isend", "0", "0,1", number, "", "line 1: isend(x)", time.time(), peer)
+    return CollectiveState(sent=[MessageCount("0", peer, 0, number)], waits=[call])
+
+
+def test_what_waits_for_ever_by_one_report_and_not_by_the_next_is_not_ended(world: World) -> None:
+    world.states = {0: in_send(7, 1), 1: in_send(7, 0)}
+
+    def go_on() -> None:
+        world.states = {0: in_send(8, 1), 1: CollectiveState(sent=[MessageCount("0", 0, 0, 8)])}
+
+    world.meanwhile = go_on
+    assert world.judged() == ("–", "", [])
+    world.states = {0: in_send(8, 1), 1: in_send(8, 0)}
+    world.meanwhile = lambda: None
+    [(kind, text)] = world.judged()[2]
+    assert (kind, "send #8" in text) == ("HangError", True)
+
+
+def test_who_does_not_confirm_that_it_waits_is_asked_in_the_next_round(world: World) -> None:
+    world.states[0] = stuck(6)
+    world.request.answer(1, Done(RUN))
+    world.meanwhile = lambda: setattr(world, "heard", world.asked - 1)
+    assert world.judged()[2] == []
+    world.meanwhile = lambda: world.request.answer(0, Done(RUN))
+    assert world.judged()[2] == [], "it has ended meanwhile"
 
 
 def test_what_a_rank_raised_is_the_reason(world: World) -> None:
