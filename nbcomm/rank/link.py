@@ -338,7 +338,7 @@ class RankLink:
                 termination.signalled = 0.0  # the callback before it has ended; it is to be signalled when it begins
             elif to_begin or termination.run == main_thread.running:  # it waits for that callback, or runs
                 termination.proceed(self.world, main_loop.runner)
-            elif termination.error is not None or termination.run <= main_thread.answered:  # else it is about to run
+            elif termination.run <= main_thread.answered:  # otherwise it is yet to run
                 self._termination = None
         finally:
             main_thread.closing.release()

@@ -254,6 +254,17 @@ def test_ranks_that_still_compute_are_ended_with_those_that_wait_in_vain(prepare
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
 
+def test_a_rank_that_begins_only_after_the_verdict_is_ended_too(prepared: Notebook) -> None:
+    prepared.run("%%distributed -r 2\nimport asyncio, time\nasyncio.get_running_loop().call_later(0.1, time.sleep, 6);")
+    prepared.run("import time\ntime.sleep(1)")
+    cell = prepared.run(
+        "%%distributed\nimport time\nif rank == 0: barrier()\nif rank == 1: 1 / 0\nif rank == 2: time.sleep(300)",
+        fails=True,
+    )
+    assert "rank 1 failed" in cell.error_text
+    assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
+
+
 def test_a_wait_that_may_still_end_is_shown_and_left_alone(prepared: Notebook, tmp_path: Path) -> None:
     go = tmp_path / "go"
     wait = "while rank == 2 and not go.exists(): time.sleep(0.01)"

@@ -45,6 +45,19 @@ def _healed(notebook: Notebook, dead: list[int]) -> None:
     assert notebook.run("%%distributed\nall_reduce(1, group=pair if rank < 2 else rest)").text == "[0-3] 2\n"
 
 
+def test_what_was_sent_while_a_rank_died_is_not_done_by_its_successor(prepared: Notebook) -> None:
+    prepared.run("%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)", fails=True)
+    prepared.run(
+        "from nbcomm.notebook.session import registry\n"
+        "from nbcomm.protocol import Push, payload\n"
+        "session = registry.current()\n"
+        "blob, buffers = payload.pack({'stale': 1}, session.home.bulk)\n"
+        "session.link.send([3], Push(1, blob), buffers)"
+    )
+    _healed(prepared, [3])
+    assert prepared.run("%%distributed\n'stale' in globals()").text == "[0-3] False\n"
+
+
 WAYS = {
     "in Python": ("if rank == 1: os.kill(os.getpid(), 9)", [1], "killed by SIGKILL"),
     "two at once": ("if rank in (1, 2): os.kill(os.getpid(), 9)", [1, 2], "killed by SIGKILL"),

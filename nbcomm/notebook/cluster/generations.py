@@ -147,6 +147,8 @@ class Generations:
         roster = self._roster
         self._node.serve_store(self.number)
         living = [place for place in roster.places if place.rank not in roster.dead]
+        if not living:
+            raise StateError("All ranks have died; type %distributed heal, or %distributed restart.")
         request = self._expect([place.rank for place in living])
         form = self._form(request.id, living[0])
         for place in living:
@@ -199,11 +201,11 @@ class Generations:
         """Check after a cell whether it left anything that could affect a later one."""
         for rank, done in answers.items():
             self._roster.note_doing(rank, self.number, done)
-        if any(done.broken for done in answers.values()):
-            self.stale = True
-        elif any(done.failure for done in answers.values()):
-            # If all ranks succeeded, what one rank has issued ahead may be meant for the next cell.
-            self.stale |= self._lost or left_over(self._roster.doings(self.number))
+        failed = any(done.failure for done in answers.values())
+        # If all ranks succeeded, what one rank has issued ahead may be meant for the next cell.
+        left = failed and (self._lost or left_over(self._roster.doings(self.number)))
+        if left or any(done.broken for done in answers.values()):
+            self.stale = True  # no `|=`, which reads it first: a death may set it meanwhile, on the link's thread
 
     @property
     def due(self) -> bool:

@@ -166,6 +166,7 @@ class Processes:
     def _replace(self, cluster: LocalCluster, rank: int, given_up: Callable[[], bool]) -> None:
         """Start a process in the place of one that has ended; if that fails, the rank is as dead as before."""
         how = self._roster.dead[rank]
+        self.node.link.lose(rank)  # what was sent while it died was not for its successor
         self._roster.begin_again([rank])
         try:
             cluster.start_engine(rank, given_up)

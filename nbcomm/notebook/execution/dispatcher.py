@@ -57,6 +57,7 @@ class Dispatcher:
         self._roster = roster
         self._ids = itertools.count(1)
         self._open: dict[int, PendingRequest] = {}
+        self._left = ""
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -69,12 +70,14 @@ class Dispatcher:
         self._open[request.id] = request
         if identity is None:
             self.lose_dead(request)
+        if self._left:
+            self.close(self._left)
         return request
 
     def ask(self, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> PendingRequest:
         """Send a request that is already registered."""
         try:
-            self._link.send(request.ranks, message, buffers)
+            self._link.send(request.waiting_for(), message, buffers)
         except BaseException:
             self._open.pop(request.id, None)  # no rank has received it, so none will answer
             raise
@@ -124,7 +127,8 @@ class Dispatcher:
             self.hear(rank, lost(request.id, self._roster.dead[rank], rank))
 
     def close(self, cause: str) -> None:
-        """Fail all requests: the world is left."""
+        """Fail all requests, also those that other threads are about to make: the world is left."""
+        self._left = cause
         for request in self.open():
             for rank in request.waiting_for():
                 request.answer(rank, lost(request.id, cause))

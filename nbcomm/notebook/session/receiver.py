@@ -75,7 +75,8 @@ class Receiver:
 
     def answer(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
         """Give an answer to those who wait for it."""
-        self._generations.stale |= done.broken  # also where nobody waits for this request any more
+        if done.broken:  # also where nobody waits for this request any more
+            self._generations.stale = True
         self._dispatcher.hear(rank, done, frames)
 
     def process_ended(self, rank: int, cause: str) -> None:

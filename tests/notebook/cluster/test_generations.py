@@ -169,6 +169,26 @@ def test_nccls_groups_are_formed_again_where_the_store_is_lost(played: Played) -
     assert played.generations.due
 
 
+def test_where_all_ranks_die_before_they_are_told_that_is_said(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(played.node, "serve_store", lambda _: [played.roster.note_death(rank, -9) for rank in range(3)])
+    played.generations.stale = True
+    with pytest.raises(StateError, match="All ranks have died"):
+        played.generations.renew()
+    assert played.generations.stale
+
+
+def test_a_death_while_the_end_of_a_cell_is_looked_at_is_not_forgotten(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def looked_at(_: int) -> dict[int, CollectiveState]:
+        played.generations.stale = True  # as the link's thread does
+        return {}
+
+    monkeypatch.setattr(played.roster, "doings", looked_at)
+    played.generations.look_back({0: Done(1, failure=Failure("ValueError", "", ""))})
+    assert played.generations.stale
+
+
 def test_a_forming_in_which_all_ranks_die_is_not_tried_again(played: Played) -> None:
     def die(rank: int, form: FormGroups) -> None:
         played.node.store = 0

@@ -110,11 +110,14 @@ def test_a_dead_rank_answers_with_its_cause(dispatcher: Dispatcher) -> None:
     assert with_it.waiting_for() == without.waiting_for() == [0]
 
 
-def test_a_rank_that_died_just_before_it_was_asked_answers_too(dispatcher: Dispatcher, roster: Roster) -> None:
+def test_a_rank_that_died_just_before_it_was_asked_answers_too(
+    dispatcher: Dispatcher, roster: Roster, link: Link
+) -> None:
     dispatcher.lose(1, "was killed by SIGKILL")  # nothing is open
     roster.dead[1] = "was killed by SIGKILL"
     request = dispatcher.ask(dispatcher.expect([0, 1]), Pull(1, ["x"]))
     assert request.waiting_for() == [0]
+    assert link.sent == [([0], Pull(1, ["x"]))], "the next process of rank 1 would do it"
     assert "Rank 1 was killed by SIGKILL" in request.failures()[1].message
     dispatcher.hear(0, Done(request.id))
     assert not dispatcher.open()
@@ -133,6 +136,7 @@ def test_a_world_that_is_left_answers_everything(dispatcher: Dispatcher) -> None
     request = dispatcher.expect([0, 1])
     dispatcher.close("was stopped")
     assert list(request.failures()) == [0, 1]
+    assert list(dispatcher.expect([0]).failures()) == [0], "another thread was about to ask"
 
 
 def test_one_that_ends_well_is_waited_for(dispatcher: Dispatcher) -> None:
