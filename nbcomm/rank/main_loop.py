@@ -299,12 +299,11 @@ class MainLoop:
         """Report the request's calls that needed other ranks."""
         record = self._parts.world.record
         try:
-            record.close_journal()
+            record.tidy()
             return {"steps": record.journal.steps(), "dropped": record.journal.dropped}
         finally:
             record.journal.end()
             call_site.forget()
-            record.tidy()
 
     async def _run(self, message: Run) -> Done:
         with self._working(message), script_runner.instead_of_cell() if message.script else nullcontext():

@@ -68,13 +68,6 @@ TABLE = (
     Boundary(
         "its collectives could not be reported",
         "rank",
-        "nbcomm.rank.collectives.flight_recorder:FlightRecorder.close_journal",
-        SENTENCE,
-        thread="main",
-    ),
-    Boundary(
-        "its collectives could not be reported",
-        "rank",
         "nbcomm.rank.collectives.journal:Journal.steps",
         SENTENCE,
         thread="main",

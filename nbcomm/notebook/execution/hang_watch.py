@@ -260,10 +260,11 @@ class HangWatch:
 
 def _in_vain(verdict: Verdict) -> set[tuple[object, ...]]:
     """Return which ranks wait for ever, each with the calls that it waits in."""
+    stuck = set(verdict.stuck)
     return {
         (wait.rank, *((op.group, op.kind, op.seq, op.peer) for op in wait.ops))
         for wait in verdict.waits
-        if wait.rank in verdict.stuck
+        if wait.rank in stuck
     }
 
 

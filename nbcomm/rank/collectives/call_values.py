@@ -46,7 +46,8 @@ class Drawn:
         before: list[str],
         finish: Callable[[Any], list[str]],
         outputs: Any = None,
-        in_place: Sequence[torch.Tensor] = (),
+        *,
+        in_place: bool = False,
     ) -> None:
         self.how = how
         self.members: list[int] = []
@@ -54,7 +55,7 @@ class Drawn:
         self.after: list[str] | None = None
         self._finish: Callable[[Any], list[str]] | None = finish
         self._outputs = outputs
-        self._in_place, self._versions = in_place, _versions(in_place)
+        self._written = _writes(outputs) if in_place else None
         self._lock = threading.RLock()  # to read a value may run a user's code, which may call a collective
 
     def finish(self, result: Any = None, *, late: bool = False) -> None:
@@ -70,24 +71,20 @@ class Drawn:
             try:
                 if finish is not None:
                     after = finish(outputs if outputs is not None else result)
-                    if not late or _versions(self._in_place) == self._versions:
+                    if not late or self._written is None or _writes(outputs) == self._written:
                         self.after = after
             finally:
-                self._let_go()
+                self._finish = self._outputs = None  # the picture holds no tensors
 
     def finish_late(self, *, ended: bool) -> None:
         """Settle the result after the cell: it is what torch has written by now."""
         if self._outputs is not None and ended:
             self.finish(late=True)
-        self._let_go()
-
-    def _let_go(self) -> None:
-        self._finish = self._outputs = None  # the picture holds no tensors
-        self._in_place = ()
+        self._finish = self._outputs = None
 
 
-def _versions(tensors: Sequence[torch.Tensor]) -> int:
-    """Return a number that changes when anything but gloo writes into the tensors."""
+def _writes(tensors: Sequence[torch.Tensor]) -> int:
+    """Count the writes into tensors, but for gloo's."""
     return sum(0 if tensor.is_inference() else tensor._version for tensor in tensors)  # noqa: SLF001 - as autograd
 
 
@@ -233,17 +230,17 @@ def _reduction(options: Any) -> str:
 
 def _broadcast(args: Any, members: list[int], rank: int) -> Drawn:
     tensors, src = args[0], _root(args[1], members)
-    return Drawn({"src": src}, _one(tensors) if rank == src else [], _one, tensors, in_place=tensors)
+    return Drawn({"src": src}, _one(tensors) if rank == src else [], _one, tensors, in_place=True)
 
 
 def _all_reduce(args: Any, _members: list[int], _rank: int) -> Drawn:
-    return Drawn({"op": _reduction(args[1])}, _one(args[0]), _one, args[0], in_place=args[0])
+    return Drawn({"op": _reduction(args[1])}, _one(args[0]), _one, args[0], in_place=True)
 
 
 def _reduce(args: Any, members: list[int], rank: int) -> Drawn:
     dst = _root(args[1], members)
     how = {"op": _reduction(args[1]), "dst": dst}
-    return Drawn(how, _one(args[0]), lambda tensors: _one(tensors) if rank == dst else [], args[0], in_place=args[0])
+    return Drawn(how, _one(args[0]), lambda tensors: _one(tensors) if rank == dst else [], args[0], in_place=True)
 
 
 def _gather(args: Any, members: list[int], rank: int) -> Drawn:

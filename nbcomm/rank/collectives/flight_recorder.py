@@ -155,11 +155,13 @@ class FlightRecorder:
             self.lost = None
 
     def tidy(self) -> None:
-        """Release what has ended: a handle keeps its tensors."""
+        """Release what has ended: a handle keeps its tensors. The journal gets what C++ has waited for."""
         unheld = self._unheld()
         for key, (work, call) in list(self.live.items()):
-            if key in unheld or call.has_ended(work):
-                self._close(call)
+            ended = call.has_ended(work)
+            if ended and call.entry is not None and self.journal.curious:
+                self.journal.close(call.entry)
+            if ended or key in unheld:
                 self._end(key)
         self._enough = max(_MANY, 2 * len(self.live))  # otherwise each call would ask all handles that have not ended
 
@@ -176,16 +178,6 @@ class FlightRecorder:
         """Return handles that report no end, and that nobody else holds: C++ has waited for them (`wait_tensor`)."""
         silent = {key: held for key, held in list(self.live.items()) if held[1].name == _SILENT}
         return {key for key, holders in _holders(silent).items() if holders <= _ALONE} if silent else set()
-
-    def close_journal(self) -> None:
-        """Finish the entries of calls that C++ waited for, after a cell."""
-        for work, call in list(self.live.values()) if self.journal.curious else ():
-            if call.has_ended(work):
-                self._close(call)
-
-    def _close(self, call: RecordedCall) -> None:
-        if call.entry is not None and self.journal.curious:
-            self.journal.close(call.entry)
 
     def _end(self, key: int) -> None:
         """Settle a handle that has ended; of a receive from any source, note the sender."""

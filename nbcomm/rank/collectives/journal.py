@@ -228,7 +228,7 @@ class Journal:
                 entry.nbytes = size_of(call_values.brought(entry.name, args))
         # What C++ waits for (DDP, functional collectives) ends where Python does not see it, and may soon hold the data
         # of another call. To read NCCL's result is to wait for it, which this thread must not.
-        gloo = entry.log.timeout is not None
+        gloo = entry.log.is_gloos
         if work is not None and (self.tracing or (drawn is not None and gloo)):
             with suppress(RuntimeError):  # this call, or this backend, has no future
                 future = work.get_future()

@@ -279,7 +279,7 @@ class RankGroup(Identity):
     def set_timeout(self, timeout: timedelta) -> None:
         """Set how long a call may take."""
         self._timeout = timeout
-        if self._log.timeout is not None:
+        if self._log.is_gloos:
             self._log.timeout = timeout
         self._formed().set_timeout(timeout)
 

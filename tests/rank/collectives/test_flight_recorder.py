@@ -82,11 +82,11 @@ def test_what_was_waited_for_in_cpp_has_an_end_in_a_trace_before_its_callback_ra
     record = FlightRecorder()
     record.journal.begin(tracing=True)
     work, _ = watched(record)
-    record.close_journal()
+    record.tidy()
     [step] = record.journal.steps()
     assert not step.ended
     work.future.over = True
-    record.close_journal()
+    record.tidy()
     [step] = record.journal.steps()
     assert step.began <= step.ended
 
@@ -101,7 +101,7 @@ def test_nccls_result_is_not_read_when_its_future_ends() -> None:
     assert call.entry.ended
     assert drawn.after is None, "to read it, this thread would wait for the others"
     work.over.set()
-    record.close_journal()
+    record.tidy()
     assert drawn.after == ["1"]
 
 
@@ -112,7 +112,7 @@ def test_results_of_more_calls_than_are_kept_under_way_are_drawn() -> None:
         drawn = Drawn({}, [], lambda result: [str(result)], number)
         work, _ = watched(record, drawn)
         work.future.over = True
-    record.close_journal()
+    record.tidy()
     assert [step.after for step in record.journal.steps()] == [[str(number)] for number in range(_MANY + 8)]
 
 
