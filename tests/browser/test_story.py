@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from .conftest import THEMES, Notebook, Server
+from .test_panel import PATIENT
 
-# By the clock of a busy machine, a click is soon too old for the kernel.
-LOAD = "%load_ext nbcomm\nfrom nbcomm.panel import clicks; clicks.PATIENCE = 60"
+LOAD = f"%load_ext nbcomm\n{PATIENT}"
 START = "%distributed start -n 4"
 HANG = """%%distributed --draw
 gradient = torch.full((2,), float(rank))

@@ -81,7 +81,7 @@ def test_where_kernels_lie(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     assert spec.kernels_of() == tmp_path / "share/jupyter/kernels", "a virtual environment has its own"
     assert spec.kernels_of(user=True) == tmp_path / "mine/kernels"
-    assert spec.kernels_of("/opt/it") == Path("/opt/it/share/jupyter/kernels")
+    assert spec.kernels_of(str(tmp_path / "it")) == tmp_path / "it/share/jupyter/kernels"
     monkeypatch.setattr(sys, "base_prefix", str(tmp_path))
     assert spec.kernels_of() == tmp_path / "mine/kernels"
     (tmp_path / "conda-meta").mkdir()

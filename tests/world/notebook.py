@@ -124,6 +124,26 @@ def _plain(output: dict[str, Any]) -> str:
     return text if text.endswith("\n") or not text else text + "\n"
 
 
+def comes_last(late: int, call: str, run: str) -> str:
+    """A cell's code in which a rank calls torch one second after all others, however slow they are.
+
+    Args:
+        late: the rank.
+        call: a call of torch that returns at once.
+        run: another text for each run in a world.
+    """
+    return f"""
+import time
+known, others = dist.distributed_c10d._get_default_store(), [r for r in range(world_size) if r != {late}]
+if rank == {late}:
+    known.wait([f"{{r}} has called: {run}" for r in others])
+    time.sleep(1)
+work = {call}
+known.set(f"{{rank}} has called: {run}", "1")
+_ = work.wait()
+"""
+
+
 class Notebook:
     """A kernel of this Python, its own IPython directory, and the cells that it ran."""
 

@@ -12,7 +12,7 @@ import pytest
 
 from nbcomm.rank_spec import parse
 
-from .notebook import Cell, Notebook
+from .notebook import Cell, Notebook, comes_last
 
 
 def pictures(cell: Cell) -> list[str]:
@@ -120,27 +120,8 @@ def test_a_group_has_its_own_ranks_and_a_message_two(four: Notebook) -> None:
     assert lanes(words) == ["rank 2: {a: 1} → –", "rank 0: – → {a: 1}"]
 
 
-def comes_last(late: int, call: str) -> str:
-    """A cell's code in which a rank calls torch one second after all others, however slow they are.
-
-    Args:
-        late: the rank.
-        call: a call of torch that returns at once.
-    """
-    return f"""
-import time
-known, others = dist.distributed_c10d._get_default_store(), [r for r in range(world_size) if r != {late}]
-if rank == {late}:
-    known.wait([f"{{r}} has called before {late}" for r in others])
-    time.sleep(1)
-work = {call}
-known.set(f"{{rank}} has called before {late}", "1")
-work.wait()
-"""
-
-
 def test_who_comes_late_is_named(four: Notebook) -> None:
-    code = comes_last(2, "dist.barrier(async_op=True)")
+    code = comes_last(2, "dist.barrier(async_op=True)", "drawn")
     [words] = pictures(four.run(f"%%distributed --draw{code}"))
     assert "\nrank 2 came last, " in words
 
@@ -219,7 +200,7 @@ def read(four: Notebook, name: str) -> list[dict[str, Any]]:
 
 
 def test_a_trace_has_each_collective_of_each_rank(four: Notebook) -> None:
-    code = comes_last(3, "dist.all_reduce(x := torch.ones(250_000), async_op=True)")
+    code = comes_last(3, "dist.all_reduce(x := torch.ones(250_000), async_op=True)", "traced")
     cell = four.run(f"%%distributed --trace cell.json{code}y = all_reduce(x)")
     assert "written to cell.json" in cell.text
     assert "https://ui.perfetto.dev" in cell.text

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from .notebook import Cell, Notebook
+from .notebook import Cell, Notebook, comes_last
 
 HANGS = "%%distributed\nif rank != 1: barrier()"
 DIES = "%%distributed\nimport os\nif rank == 1: os.kill(os.getpid(), 9)\nbarrier()"
@@ -92,15 +92,8 @@ def test_it_tells_what_the_status_does(four: Notebook, panel: Cell) -> None:
 
 
 def late(run: str) -> str:
-    """A cell in which rank 1 comes last, however slow the others are; ``run`` is another text each time."""
-    return f"""%%distributed
-import time
-known = dist.distributed_c10d._get_default_store()
-known.set(f"rank {{rank}} has begun {run}", "1")
-if rank == 1:
-    known.wait([f"rank {{r}} has begun {run}" for r in range(world_size)])
-    time.sleep(1)
-barrier()"""
+    """A cell in which rank 1 comes last; ``run`` is another text each time."""
+    return "%%distributed" + comes_last(1, "dist.barrier(async_op=True)", run)
 
 
 def test_the_time_of_a_cell_stands_below_it_while_that_is_on(four: Notebook) -> None:
