@@ -262,35 +262,47 @@ def _remedy(world: WorldReport, story: Sequence[_Knot]) -> str:
 
 def _for_whom(world: WorldReport) -> str:
     """Name the free ranks at the ends of the chains of waits, and the waits that end by themselves."""
-    everybody = [need for needs in world.needs.values() for need in needs]
-    alone = next((need for need in everybody if need.by_itself), None)
+    mains = [need for needs in world.needs.values() for need in needs]
+    lanes = [need for needs in world.lanes.values() for need in needs]
+    free = world.going - world.needs.keys()
+    alone = next((need for need in mains if need.by_itself), None)
     if alone is not None and alone.op.lost:
         return f"waiting for the reason why {_call(world, alone.op)} lost a connection"
-    surely = _roots(world, certain=True)
-    perhaps = sorted(_roots(world, certain=False) - surely)
-    parts = [_culprits(world, sorted(surely))] if surely else []
-    if perhaps:
-        parts.append(("one of these: " if len(perhaps) > 1 else "") + _culprits(world, perhaps))
-    if parts:
+    if whom := _ends(world, mains, free):
         limit = f"; {_call(world, alone.op)} has its own timeout" if alone else ""
-        return f"waiting for {'; and for '.join(parts)}{limit}"
+        return f"waiting for {whom}{limit}"
     if alone is not None:
         places = _listed(_places(world, sorted(alone.missing)))
         return f"waiting in {_call(world, alone.op)} until its timeout" + (f": {places}" if places else "")
-    return f"waiting in {_call(world, everybody[0].op)}, where all ranks have arrived"
+    arrived = [need for need in mains if not need.misses]
+    if not arrived:
+        # Who is waited for waits, too. It may come by what its lanes wait for, or by a thread.
+        threads = {rank for rank in world.needs if world.ranks[rank].free}
+        if whom := _ends(world, [*mains, *lanes], free) or _ends(world, [*mains, *lanes], threads):
+            return f"waiting for {whom}"
+        arrived = [need for need in lanes if not need.misses]
+    return f"waiting in {_call(world, (arrived or mains)[0].op)}{', where all ranks have arrived' if arrived else ''}"
 
 
-def _roots(world: WorldReport, *, certain: bool) -> set[int]:
-    """Return the free ranks on which the waits finally depend; ``certain``: only those without an alternative."""
+def _ends(world: WorldReport, needs: Sequence[Need], among: set[int]) -> str:
+    """Name those among some ranks on which waits finally depend; empty if there are none."""
+    surely = _roots(world, needs, among, certain=True)
+    perhaps = sorted(_roots(world, needs, among, certain=False) - surely)
+    parts = [_culprits(world, sorted(surely))] if surely else []
+    if perhaps:
+        parts.append(("one of these: " if len(perhaps) > 1 else "") + _culprits(world, perhaps))
+    return "; and for ".join(parts)
+
+
+def _roots(world: WorldReport, needs: Sequence[Need], among: set[int], *, certain: bool) -> set[int]:
+    """Return those among some ranks on which waits depend; ``certain``: only those without an alternative."""
     going = world.going
     awaited = {
         need.absentees
-        for needs in world.needs.values()
         for need in needs
         if need.may_end(going) and (not certain or need.able(going) == 1 or not need.from_anyone)
     }
-    free = going - world.needs.keys()
-    return free.intersection(set().union(*(absentees.ranks for absentees in awaited)))
+    return among & set().union(*(absentees.ranks for absentees in awaited))
 
 
 def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
@@ -300,7 +312,7 @@ def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
         report = world.ranks[rank]
         line = _short(report.doing.line)
         place = ("", f", at {line}" if line else "")
-        if report.state in ENDED:
+        if report.state in ENDED or report.waits:
             place = ("a thread of ", f", which {_where(world, rank)}")
         places.setdefault(place, []).append(rank)
     texts = [f"{before}{named(some)}{after}" for (before, after), some in places.items()]

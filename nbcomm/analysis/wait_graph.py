@@ -1,16 +1,20 @@
 """The wait graph: which ranks may continue, and which wait forever, by the reports of all ranks.
 
-A rank whose main thread runs is *free*: it may still issue any call, and so may a rank that has threads. A rank that
-is stuck in a collective can continue once all members have issued it; in a send or receive, once the other end has.
-So the ranks that may continue are the least set that contains the free ranks, and every stuck rank whose missing
-ranks are all in the set (for a receive that accepts any source, at least one). A stuck rank outside the set waits
-forever.
+A rank whose main thread runs is *free*: it may still issue any call, and so may a rank that has threads. A wait in a
+collective can end once all members have issued it; in a send or receive, once the other end has. A rank has several
+waits: its main thread's, and those of its *lanes*, nbcomm's own threads that carry on what a cell has begun. When one
+of them has ended, the rank may issue any call again, also if its part of the cell is over. So the ranks that may
+continue are the least set that contains the free ranks, and every rank with a wait whose missing ranks are all in the
+set (for a receive that accepts any source, at least one). A stuck rank waits forever if its main thread's wait cannot
+end so, though it may be in the set by a lane.
 
-Why snapshots of different moments do not deceive. A rank reads whether it is stuck, then its threads, then its counts,
-and counts only grow. Suppose that some ranks that were judged to wait forever left their waits after their snapshots;
-take the first one. The call that it needed was issued by a rank whose counts lacked it, so after that rank's snapshot,
-too. But that rank has no threads. Either it had ended its part, so it issues nothing more; or it was itself judged to
-wait forever, so it had left its wait earlier. So there is no first one, and a verdict stays true.
+Why snapshots of different moments do not deceive. A rank reads whether it is stuck, then in what its lanes wait, then
+which other threads it has, then its counts, and counts only grow. Suppose that some waits that were judged to last
+forever were left after they had been read; take the first one. The call that it needed was issued by a rank outside the
+set whose counts lacked it, so after that rank's snapshot. Who issued it there? Its main thread and its lanes had ended
+their part, so they issue nothing more; or they had left, earlier still, a wait that was judged to last forever. And it
+had no other threads: one that was begun before threads were read would have been counted, and one that was begun later
+was begun by a thread or lane that had left such a wait by then. So there is no first one, and a verdict stays true.
 
 How messages match: a receive from a named source reserves the next message of that sender as soon as it is issued. A
 receive that accepts any source takes a message that no receive has reserved, and is a receive from that sender from
@@ -59,6 +63,11 @@ class RankReport:
         return () if self.state in ENDED else self.doing.waits
 
     @property
+    def lanes(self) -> Sequence[PendingCall]:
+        """The calls in which its lanes wait, also when its part has ended; each of them for its own."""
+        return () if self.state == "dead" else self.doing.lanes
+
+    @property
     def free(self) -> bool:
         """Whether it may still issue any call, whatever the other ranks do."""
         if self.state == "dead":
@@ -85,7 +94,7 @@ class Absentees:
 
 @dataclass(frozen=True, eq=False)
 class Need:
-    """A call that a rank is stuck in, and the ranks that have not arrived there.
+    """A call that a rank or one of its lanes is stuck in, and the ranks that have not arrived there.
 
     Attributes:
         rank: the rank.
@@ -138,6 +147,7 @@ class WorldReport:
         ranks: all known ranks, by rank.
         going: the ranks that may continue.
         needs: for each stuck rank, the calls of which it awaits one.
+        lanes: for each rank with lanes that wait, the calls in which they do.
         vain: the needs of the ranks that wait forever.
     """
 
@@ -146,7 +156,7 @@ class WorldReport:
         self.ranks = dict(sorted(reports.items()))
         self._messages: dict[tuple[int, str], dict[tuple[str, int | None, int], int]] = {}
         self._absent: dict[object, Absentees] = {}
-        waits = [op for report in reports.values() for op in report.waits]
+        waits = [op for report in reports.values() for op in (*report.waits, *report.lanes)]
         awaited = {rank for ranks in {op.ranks for op in waits} for rank in read(ranks)}
         awaited.update(op.peer for op in waits if op.peer is not None)
         for rank in awaited - self.ranks.keys():
@@ -154,6 +164,9 @@ class WorldReport:
         self.going = {rank for rank, report in self.ranks.items() if report.free}
         self.needs = {
             rank: [self.need(rank, op) for op in report.waits] for rank, report in self.ranks.items() if report.waits
+        }
+        self.lanes = {
+            rank: [self.need(rank, op) for op in report.lanes] for rank, report in self.ranks.items() if report.lanes
         }
         self.vain = self._let_go()
 
@@ -163,22 +176,25 @@ class WorldReport:
         for absentees in self._absent.values():
             for rank in absentees.ranks:
                 lacked.setdefault(rank, []).append(absentees)
-        for needs in self.needs.values():
-            for need in needs:
-                need.absentees.needs.append(need)
+        mains = {need: None for needs in self.needs.values() for need in needs}
+        everybody = [*mains, *(need for needs in self.lanes.values() for need in needs)]
+        for need in everybody:
+            need.absentees.needs.append(need)
         vain = dict(self.needs)
-        freed = [rank for rank, needs in self.needs.items() if any(need.may_end(self.going) for need in needs)]
+        freed = [need for need in everybody if need.may_end(self.going)]
         while freed:
-            rank = freed.pop()
-            if vain.pop(rank, None) is None or rank in self.going:
+            need = freed.pop()
+            if need in mains:  # the end of a lane's wait is not that of the main thread's
+                vain.pop(need.rank, None)
+            if need.rank in self.going:
                 continue
-            self.going.add(rank)
-            for absentees in lacked.get(rank, ()):
+            self.going.add(need.rank)
+            for absentees in lacked.get(need.rank, ()):
                 absentees.able += 1
                 # The first is enough for a receive from anyone, the last was missing in all else. One more of either:
                 # a rank among them does not count for itself.
                 if absentees.able <= 2 or absentees.able >= len(absentees.ranks) - 1:
-                    freed += [need.rank for need in absentees.needs if need.may_end(self.going)]
+                    freed += [need for need in absentees.needs if need.may_end(self.going)]
         return vain
 
     def need(self, rank: int, op: PendingCall) -> Need:

@@ -72,8 +72,10 @@ class CollectiveState(msgspec.Struct, array_like=True, frozen=True):
         received: the counts of its receives.
         waits: the main thread is stuck until one of these completes; empty if it is not stuck.
         line: what the main thread executes: "line 3: time.sleep(60)".
-        threads: the number of threads that run code of cells beside the main thread, and may still issue calls.
+        threads: the number of threads that run code of cells beside the main thread, and may issue calls at any time.
         beside: the calls in which such threads wait, while the main thread waits for a thread.
+        lanes: the calls in which threads of nbcomm's own wait that carry on what a cell has begun, other than the one
+            for which the main thread waits; each of them may issue more calls once its wait has ended.
     """
 
     issued: dict[str, int] = {}
@@ -83,6 +85,7 @@ class CollectiveState(msgspec.Struct, array_like=True, frozen=True):
     line: str = ""
     threads: int = 0
     beside: list[PendingCall] = []
+    lanes: list[PendingCall] = []
 
 
 class CallRecord(msgspec.Struct, array_like=True, frozen=True):

@@ -80,9 +80,9 @@ def apart(
         The progress as it travels; and the two parts, each of them None if it would be empty.
     """
     groups: dict[str, int] = {}
-    if doing is not None and (doing.waits or doing.beside):
+    if doing is not None and (doing.waits or doing.beside or doing.lanes):
         waits, beside = _with_places(doing.waits, groups), _with_places(doing.beside, groups)
-        doing = structs.replace(doing, waits=waits, beside=beside)
+        doing = structs.replace(doing, waits=waits, beside=beside, lanes=_with_places(doing.lanes, groups))
     if not steps:
         return doing, SharedPart([*groups]) if groups else None, None
     calls: list[CallRecord] = []
@@ -119,9 +119,9 @@ def together(
         msgspec.DecodeError: the parts do not belong together.
     """
     try:
-        if doing is not None and (doing.waits or doing.beside):
+        if doing is not None and (doing.waits or doing.beside or doing.lanes):
             waits, beside = _with_members(doing.waits, shared.groups), _with_members(doing.beside, shared.groups)
-            doing = structs.replace(doing, waits=waits, beside=beside)
+            doing = structs.replace(doing, waits=waits, beside=beside, lanes=_with_members(doing.lanes, shared.groups))
     except (IndexError, ValueError) as error:
         raise msgspec.DecodeError(f"A message names a group that it does not describe: {error}") from error
     if own is None:

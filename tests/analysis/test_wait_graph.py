@@ -41,14 +41,17 @@ def any_reports(tape: Tape) -> Reports:
 
     def report(rank: int) -> RankReport:
         waits = [call(rank) for _ in range(1 + (tape.below(8) < several))] if tape.below(often) else []
+        lanes = [call(rank) for _ in range(tape.of([0, 0, 0, 1, 2]))]
+        calls = waits + lanes
         state = "running" if waits and tape.below(8) else tape.of(["running", *ENDED])
-        issued = {op.group: op.seq for op in waits if op.kind == "collective" and tape.below(8) >= oddly // 4}
-        own = {kind: [op for op in waits if op.kind == kind] for kind in ("send", "recv")}
+        issued = {op.group: op.seq for op in calls if op.kind == "collective" and tape.below(8) >= oddly // 4}
+        own = {kind: [op for op in calls if op.kind == kind] for kind in ("send", "recv")}
         sent, received = ([MessageCount(op.group, op.peer, 0, op.seq) for op in ops] for ops in own.values())
         if tape.below(8) < oddly:
             sent.append(MessageCount("0", tape.below(size), 0, 1))
             received.append(MessageCount("0", tape.of([None, *range(size)]), 0, 1))
-        return RankReport(rank, state, "", CollectiveState(issued, sent, received, waits, "", tape.below(16) < oddly))
+        threads = tape.below(16) < oddly
+        return RankReport(rank, state, "", CollectiveState(issued, sent, received, waits, "", threads, lanes=lanes))
 
     return {rank: report(rank) for rank in range(size)}
 
@@ -82,11 +85,12 @@ def may_end(op: PendingCall, lacks: set[int], going: set[int]) -> bool:
 def plainly(reports: Reports) -> tuple[dict[int, list[set[int]]], set[int], list[int]]:
     """What each stuck rank's calls miss, which ranks may continue, and which wait forever: found in rounds."""
     stuck = {rank: [(op, missing(reports, rank, op)) for op in report.waits] for rank, report in reports.items()}
-    going = {rank for rank, report in reports.items() if report.free}
-    vain = [rank for rank, calls in stuck.items() if calls]
-    while freed := [rank for rank in vain if any(may_end(*call, going) for call in stuck[rank])]:
-        going.update(freed)
-        vain = [rank for rank in vain if rank not in freed]
+    lanes = {rank: [(op, missing(reports, rank, op)) for op in report.lanes] for rank, report in reports.items()}
+    going, before = {rank for rank, report in reports.items() if report.free}, -1
+    while len(going) > before:
+        before = len(going)
+        going |= {rank for rank in reports if any(may_end(*call, going) for call in stuck[rank] + lanes[rank])}
+    vain = [rank for rank, calls in stuck.items() if calls and not any(may_end(*call, going) for call in calls)]
     return {rank: [lacks for _, lacks in calls] for rank, calls in stuck.items() if calls}, going, vain
 
 
@@ -95,7 +99,7 @@ def check(reports: Reports) -> int:
     world = WorldReport(reports)
     needs = {rank: [need.missing for need in needs] for rank, needs in world.needs.items()}
     assert (needs, world.going, list(world.vain)) == plainly(reports)
-    for calls in world.needs.values():
+    for calls in (*world.needs.values(), *world.lanes.values()):
         for need in calls:
             assert need.misses == len(need.missing)
             assert need.able(world.going) == len(need.missing & world.going)
@@ -123,7 +127,7 @@ def test_in_programs_that_are_played_too() -> None:
     @given(TAPES)
     def law(tape: Tape) -> None:
         nonlocal found
-        for reports in any_play(tape, anyone=True).history:
+        for reports in any_play(tape, anyone=True, lanes=bool(tape.below(2))).history:
             found += check({rank: report.report for rank, report in enumerate(reports)})
 
     law()

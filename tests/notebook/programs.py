@@ -1,8 +1,9 @@
 """Ranks that exist on paper only: programs of collectives and messages, run step by step, and what ranks report of it.
 
-A rank has strands: its main thread, and perhaps another one. A strand is a list of steps. Collectives and sends are
-issued and then waited for, or left under way; a send is not buffered. The truth is kept apart from what is counted:
-which send met which receive is decided here, and the ranks report only what real ones do.
+A rank has strands: its main thread, and perhaps others, which are the user's threads or nbcomm's lanes. A strand is a
+list of steps. Collectives and sends are issued and then waited for, or left under way; a send is not buffered. The
+truth is kept apart from what is counted: which send met which receive is decided here, and the ranks report only what
+real ones do.
 """
 
 from __future__ import annotations
@@ -76,10 +77,12 @@ class Strand:
 
 
 class Report(NamedTuple):
-    """What a rank's main thread is at, and how often it has moved."""
+    """What a rank's main thread is at, and how often it has moved; its other strands, and in what its lanes wait."""
 
     report: RankReport
     moves: int
+    alive: frozenset[int]
+    lanes: dict[int, PendingCall]
 
 
 class Play:
@@ -92,16 +95,24 @@ class Play:
         announced: how receives from anyone meet their sender. True: at any time later, with a message for which no
             receive stands, and from then on it is a receive from that rank. False: at once, and it is counted for its
             sender when it has ended.
+        lanes: whether the other threads are lanes: it is known in what they wait.
     """
 
     def __init__(
-        self, groups: list[list[int]], programs: list[list[list[Step]]], ends: list[str], *, announced: bool = True
+        self,
+        groups: list[list[int]],
+        programs: list[list[list[Step]]],
+        ends: list[str],
+        *,
+        announced: bool = True,
+        lanes: bool = False,
     ) -> None:
         self.groups = groups
         self.programs = programs
         self.ends = ends
         self.history: list[list[Report]] = []
         self.announced = announced
+        self.lanes = lanes
         self.strands = [[Strand(list(steps)) for steps in program] for program in programs]
         self.moves = [0] * len(programs)
         self.issued: list[Counter[int]] = [Counter() for _ in programs]
@@ -223,7 +234,8 @@ class Play:
 
     def report(self, rank: int) -> Report:
         main, *threads = self.strands[rank]
-        alive = sum(not thread.ended for thread in threads)
+        alive = frozenset(number for number, thread in enumerate(threads) if not thread.ended)
+        lanes = {number: each.stuck.op for number, each in enumerate(threads) if self.lanes and each.stuck is not None}
         state = self.ends[rank] if main.ended and not (self.ends[rank] == "dead" and alive) else "running"
         if main.ended and state == "running":
             state = "finished"
@@ -233,11 +245,11 @@ class Play:
             _counts(self.received[rank]),
             [main.stuck.op] if main.stuck is not None else [],
             "line 1: compute()",
-            alive,
+            len(alive - lanes.keys()),
+            lanes=[*lanes.values()],
         )
-        return Report(
-            RankReport(rank, state, "was killed by SIGKILL" if state == "dead" else "", doing), self.moves[rank]
-        )
+        note = "was killed by SIGKILL" if state == "dead" else ""
+        return Report(RankReport(rank, state, note, doing), self.moves[rank], alive, lanes)
 
     def stuck(self) -> list[int]:
         """The ranks whose main thread is stuck: when nothing can happen any more, for ever."""
@@ -248,19 +260,28 @@ class Play:
         return any(r.op.peer is None and r.met and not r.ended for r in self.receives)
 
     def threads(self) -> bool:
-        return any(not thread.ended for _, *threads in self.strands for thread in threads)
+        """Whether a rank has a thread of which nobody knows what it waits for."""
+        others = [thread for _, *threads in self.strands for thread in threads]
+        return any(not thread.ended and not (self.lanes and thread.stuck is not None) for thread in others)
 
 
-def any_play(tape: Tape, *, anyone: bool) -> Play:
-    """Some programs on 2 to 5 ranks in 1 to 3 groups, played to their end; ``anyone``: with receives from anyone."""
-    size = 2 + tape.below(4)
+def any_play(tape: Tape, *, anyone: bool, lanes: bool = False) -> Play:
+    """Some programs on 2 to 5 ranks in 1 to 3 groups, played to their end.
+
+    Args:
+        tape: chooses.
+        anyone: with receives from anyone.
+        lanes: with lanes in place of other threads, on most ranks.
+    """
+    size = 2 + tape.below(3 if lanes else 4)
     groups = [list(range(size))]
     for _ in range(tape.below(3)):
         members = [rank for rank in range(size) if tape.below(2)]
         groups += [members] * (len(members) > 1)
     announced = not anyone or tape.of([True, True, False])
     stays = tape.of([(False,), (False, False, False, True), (False, True)])
-    length = tape.of([2, 4, 8])
+    length = tape.of([2, 2, 4] if lanes else [2, 4, 8])
+    more, longest = ([0, 1, 1], 8) if lanes else ([0] * 9 + [1], 1)
 
     def step(rank: int) -> Step:
         kind = tape.of(KINDS)
@@ -281,11 +302,11 @@ def any_play(tape: Tape, *, anyone: bool) -> Play:
     programs = [
         [
             [step(rank) for _ in range(tape.below(length + 1))],
-            *([step(rank)] for _ in range(tape.of([0] * 9 + [1]))),
+            *([step(rank) for _ in range(1 + tape.below(longest))] for _ in range(tape.of(more))),
         ]
         for rank in range(size)
     ]
-    play = Play(groups, programs, [tape.of(ENDS) for _ in range(size)], announced=announced)
+    play = Play(groups, programs, [tape.of(ENDS) for _ in range(size)], announced=announced, lanes=lanes)
     play.run(tape)
     return play
 

@@ -118,7 +118,8 @@ def waiting(ranks: str, seq: int = 1) -> PendingCall:
 
 
 def test_a_groups_members_travel_once_in_a_message() -> None:
-    doing = CollectiveState(waits=[waiting(IRREGULAR, seq) for seq in range(9)], beside=[waiting(IRREGULAR)])
+    calls = [waiting(IRREGULAR, seq) for seq in range(9)]
+    doing = CollectiveState(waits=calls, beside=calls[:1], lanes=calls[:2])
     steps = [call(seq, 1e9 + seq, ("barrier", "all_reduce")[seq % 2], IRREGULAR, tag=seq % 7) for seq in range(STEPS)]
     for message in (
         Done(5, doing=doing, steps=steps),
@@ -133,7 +134,7 @@ def test_a_groups_members_travel_once_in_a_message() -> None:
 
 def test_groups_of_one_name_keep_their_members() -> None:
     steps = [call(1, 1.0, ranks="0,1"), call(1, 2.0, ranks="2,3"), call(2, 3.0, ranks="0,1"), call(1, 4.0, ranks="")]
-    doing = CollectiveState(waits=[waiting("5"), waiting("0,1")], beside=[waiting("")])
+    doing = CollectiveState(waits=[waiting("5"), waiting("0,1")], beside=[waiting("")], lanes=[waiting("7")])
     done = arrived(Done(5, doing=doing, steps=steps))
     assert isinstance(done, Done)
     assert done.doing == doing
@@ -174,7 +175,14 @@ CALLS = st.builds(
 )
 WAITS = st.lists(st.builds(waiting, TEXTS, NUMBERS), max_size=3)
 DOINGS = st.builds(
-    CollectiveState, st.just({"0": 3}), st.just([MessageCount("", 2, 7, 1)]), st.just([]), WAITS, TEXTS, beside=WAITS
+    CollectiveState,
+    st.just({"0": 3}),
+    st.just([MessageCount("", 2, 7, 1)]),
+    st.just([]),
+    WAITS,
+    TEXTS,
+    beside=WAITS,
+    lanes=WAITS,
 )
 
 
@@ -248,9 +256,11 @@ def test_another_ranks_part_is_refused(others: list[bytes]) -> None:
 def test_a_group_that_is_not_described_is_refused(ranks: str) -> None:
     with pytest.raises(msgspec.DecodeError, match=r"^A message names a group that it does not describe: "):
         together(CollectiveState(waits=[waiting(ranks)]), SharedPart(), None)
-    done = structs.replace(Done(5), doing=CollectiveState(beside=[waiting(ranks)]), shared=SharedPart())
-    with pytest.raises(msgspec.DecodeError):
-        from_frames(done, to_frames(Done(5))[1:])
+    for field in ("beside", "lanes"):
+        doing = structs.replace(CollectiveState(), **{field: [waiting(ranks)]})
+        done = structs.replace(Done(5), doing=doing, shared=SharedPart())
+        with pytest.raises(msgspec.DecodeError):
+            from_frames(done, to_frames(Done(5))[1:])
 
 
 @pytest.mark.parametrize("more", ["first", "last", "nbytes", "line", "began", "ended", "asked"])

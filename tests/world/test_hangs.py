@@ -71,6 +71,17 @@ CASES = {
         "if rank < 2: dist.send(torch.ones(1), 1 - rank); dist.recv(torch.ones(1), 1 - rank)",
         ["send #1 to rank 1", "rank 1 waits in send #1"],
     ),
+    "two lanes": (
+        (
+            "a = irecv((rank - 1) % 4); b = irecv((rank + 1) % 4)\na.wait(); b.wait()\n"
+            "send(1, (rank + 1) % 4); send(1, (rank - 1) % 4)"
+        ),
+        ["irecv #1 from rank 3", "rank 3 waits in irecv #1 from rank 2", "line 2: a.wait(); b.wait()"],
+    ),
+    "a lane that waits for another": (
+        "if rank == 2: a = irecv(1); b = irecv(3); c = irecv(); c.wait()\nif rank == 3: send(1, 2)",
+        ["irecv #1 from rank 1", "rank 1 has finished the cell"],
+    ),
     "new_group": ("if rank: new_group([0, 1, 2, 3])", ["new_group #", "rank 0 has finished"]),
     "ddp backward": (
         "loss = ddp(torch.ones(1, 4)).sum()\nif rank: loss.backward()",
@@ -277,6 +288,40 @@ def test_a_wait_that_may_still_end_is_shown_and_left_alone(prepared: Notebook, t
     prepared.finish(cell)
     assert cell.error is None
     assert cell.text == "[0-3] 4\n"
+
+
+def test_two_receives_whose_senders_come_late_are_left_alone(prepared: Notebook, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    wait = "while rank == 2 and not go.exists(): time.sleep(0.01)"
+    code = f"""\
+        %%distributed
+        import pathlib, time; go = pathlib.Path({str(go)!r})
+        {wait}
+        if rank == 0: a, b = irecv(1), irecv(2); print(a.wait(), b.wait())
+        if rank == 1: send(recv(2), 0)
+        if rank == 2: send("x", 1); send("y", 0)
+        """
+    cell = prepared.submit(textwrap.dedent(code))
+    try:
+        prepared.until(lambda: f"waiting for rank 2, at line 2: {wait}" in cell.text, 60, "not shown", cell)
+    finally:
+        go.touch()
+    prepared.finish(cell)
+    assert cell.error is None
+    assert cell.text == "[0] x y\n"
+
+
+def test_who_waits_for_a_limited_time_gets_a_timeout_and_no_verdict(prepared: Notebook) -> None:
+    code = """\
+        %%distributed
+        if rank == 0:
+            late = irecv(1)
+            try: late.wait(4)
+            except TimeoutError as error: print(error)
+        """
+    cell = prepared.run(textwrap.dedent(code))
+    assert cell.text == "[0] It did not complete within 4 s, and is still running.\n"
+    assert prepared.run("%%distributed\nif rank == 1: send(7, 0)\nif rank == 0: print(late.wait())").text == "[0] 7\n"
 
 
 def test_what_was_issued_ahead_may_be_waited_for_by_a_later_cell(prepared: Notebook) -> None:

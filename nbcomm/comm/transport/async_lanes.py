@@ -31,7 +31,7 @@ class WaitWatch(Protocol):
     def beside(self, *, issues: bool) -> AbstractContextManager[None]:
         """Mark the calling thread as carrying on what a cell has begun, and perhaps issuing more calls for it."""
 
-    def waiting_for(self, thread: int | None) -> AbstractContextManager[None]:
+    def waiting_for(self, thread: int | None, *, limited: bool) -> AbstractContextManager[None]:
         """Mark the wait of the calling thread for another one."""
 
     def said(self) -> Any:
@@ -76,7 +76,7 @@ class Handle:
         """
         until = None if timeout is None else time.monotonic() + timeout
         if not self._ended:
-            with self._lane.waited_for():
+            with self._lane.waited_for(limited=timeout is not None):
                 while not self._ended:
                     left = _LOOK if until is None else min(_LOOK, until - time.monotonic())
                     if left <= 0:
@@ -130,10 +130,12 @@ class AsyncLane:
         """Whether anything is under way or waiting."""
         return self._thread is not None
 
-    def waited_for(self) -> AbstractContextManager[None]:
-        """Mark the wait of the calling thread for this lane."""
+    def waited_for(self, *, limited: bool = False) -> AbstractContextManager[None]:
+        """Mark the wait of the calling thread for this lane; ``limited``: it ends by itself."""
         thread, watch = self._thread, self._lanes.watch
-        return nullcontext() if watch is None else watch.waiting_for(thread.ident if thread is not None else None)
+        if watch is None:
+            return nullcontext()
+        return watch.waiting_for(thread.ident if thread is not None else None, limited=limited)
 
     def called(self) -> Any:
         """Return the cell's call that this lane is to carry out."""

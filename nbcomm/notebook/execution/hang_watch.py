@@ -198,7 +198,8 @@ class HangWatch:
 
         The proof in `wait_graph` leaves out what is rare, and over when it is asked for again: a rank that is inside
         torch's method just now, which does not wait; a death behind a report that was made before it; a rooted call,
-        from which gloo lets a rank go before all have come; a group that was made anew under its old name.
+        from which gloo lets a rank go before all have come; a group that was made anew under its old name; a wait for a
+        handle that has just ended, whose lane waits in its next call already; a lane whose thread just begins.
         """
         question = self._ask()
         answers = request.answers()

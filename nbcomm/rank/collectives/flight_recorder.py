@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..output.capture import NOBODY, run_of_thread
 from . import call_site
@@ -36,6 +36,18 @@ _GRACE, _TICK = 0.5, 0.002
 """Seconds after which a call with shut connections has failed, unless gloo has forgotten it; and between looks."""
 
 
+class Lent(NamedTuple):
+    """For whom the main thread waits.
+
+    Attributes:
+        thread: the ident of the background thread that it waits for; None if there is none.
+        limited: it waits for a limited time.
+    """
+
+    thread: int | None = None
+    limited: bool = False
+
+
 class FlightRecorder:
     """The calls that this process has issued and waits for.
 
@@ -52,7 +64,8 @@ class FlightRecorder:
         waiting_beside: as `waiting`, for each thread that carries on what a cell has begun, by its ident.
         waiting_elsewhere: as `waiting`, for each of the user's threads.
         issuing: the idents of those in `waiting_beside` that may issue more calls.
-        lent: the ident of the background thread that the main thread waits for; None if there is none.
+        lent: the background thread that the main thread waits for.
+        lent_beside: the one that a thread in `waiting_beside` waits for, by that thread's ident.
         lost: the call that has lost its connection, while it waits for the reason.
         apart: threads that run a user's code, but can issue nothing, by their idents; ask `is_apart`.
         busy_beside: whether anything runs in the background of the cell, in an order that other calls must keep.
@@ -76,7 +89,8 @@ class FlightRecorder:
         self.waiting_beside: dict[int, list[tuple[Any, bool]]] = {}
         self.waiting_elsewhere: dict[int, list[tuple[Any, bool]]] = {}
         self.issuing: set[int] = set()
-        self.lent: int | None = None
+        self.lent = Lent()
+        self.lent_beside: dict[int, int] = {}
         self.run: int | None = None
         self.apart: dict[int, threading.Thread] = {}
         self.busy_beside = False
@@ -122,7 +136,8 @@ class FlightRecorder:
         """Clear waits that an interrupt left behind, before a cell begins."""
         self.waiting.clear()
         self.waiting_elsewhere = {ident: waits for ident, waits in list(self.waiting_elsewhere.items()) if waits}
-        self.inside = self._last = self.lost = self.lent = None
+        self.inside = self._last = self.lost = None
+        self.lent = Lent()
 
     @contextmanager
     def within(self, call: RecordedCall) -> Iterator[None]:
@@ -280,18 +295,30 @@ class FlightRecorder:
         return call_site.carrying(said)
 
     @contextmanager
-    def waiting_for(self, thread: int | None) -> Iterator[None]:
+    def waiting_for(self, thread: int | None, *, limited: bool = False) -> Iterator[None]:
         """Mark the wait of the calling thread for one that carries on what a cell has begun."""
-        if threading.get_ident() != self.main:
-            yield
+        ident = threading.get_ident()
+        if ident != self.main:
+            if ident in self.waiting_beside and thread is not None:
+                self.lent_beside[ident] = thread
+            try:
+                yield
+            finally:
+                self.lent_beside.pop(ident, None)
             return
-        before, self.lent = self.lent, thread
+        before, self.lent = self.lent, Lent(thread, limited)
         self.journal.wait_for(thread)
         try:
             yield
         finally:
             self.lent = before
-            self.journal.wait_for(before)
+            self.journal.wait_for(before.thread)
+
+    def carrier(self, ident: int) -> int:
+        """Return the background thread for which this one waits in the end; itself if it waits for none."""
+        while (other := self.lent_beside.get(ident)) is not None:
+            ident = other
+        return ident
 
     def await_ends(self) -> None:
         """Wait until all collectives have failed, after connections were shut; one that has not is stuck in gloo."""
@@ -332,7 +359,7 @@ class FlightRecorder:
     def aside(self) -> Iterator[None]:
         """Mark the time in which the main thread waits for user input, inside any call: it waits for no rank then."""
         before = self.inside, self.waiting, self.lent
-        self.inside, self.waiting, self.lent = None, [], None
+        self.inside, self.waiting, self.lent = None, [], Lent()
         try:
             yield
         finally:

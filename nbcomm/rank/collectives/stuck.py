@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import FrameType
 from typing import Any
 
@@ -16,7 +16,7 @@ import torch
 
 from ...protocol import CollectiveState, MessageCount, PendingCall
 from . import call_site
-from .flight_recorder import FlightRecorder
+from .flight_recorder import FlightRecorder, Lent
 from .recorded_call import RecordedCall
 from .stacks import is_timer_of, may_join, of_all_threads
 
@@ -39,24 +39,29 @@ class StuckDetector:
     def blocked(self) -> bool:
         """Return whether the main thread waits for other ranks; inside C++, this needs repeated calls."""
         with of_all_threads() as frames:
-            return bool(self._waits(frames.get(self._recorder.main or 0)))
+            return bool(self._waits(frames.get(self._recorder.main or 0), self._recorder.lent))
 
     def state(self) -> CollectiveState:
         """Return the state of this rank's collectives. Two answers close together show that nothing moved in between.
 
-        The order matters to the verdict: first whether the main thread is stuck, then which threads there are, then the
-        counts. What happens in between can only make the world look livelier than it is.
+        The order matters to the verdict: first whether the main thread is stuck, then in what lanes wait, then which
+        other threads there are, then the counts. What happens in between can only make the world look livelier than it
+        is: a lane or thread that is begun meanwhile is seen, or its beginner has left the wait that was read.
         """
         recorder = self._recorder
         with of_all_threads() as frames:
             main = frames.get(recorder.main or 0)
             scope, lost = recorder.scope(), recorder.lost
             line, lent = call_site.line_at(main, scope), recorder.lent
-            asked = call_site.of_frame(main, scope) if lent is None else call_site.carried(lent)
-            stuck = [lost] if lost else self._waits(main)
+            if lent.thread is None:
+                asked = call_site.of_frame(main, scope)
+            else:
+                asked = call_site.carried(recorder.carrier(lent.thread))
+            stuck = [lost] if lost else self._waits(main, lent)
             joins = may_join(main)
+        waiting = self._waits_of_lanes(lent)
         with of_all_threads() as frames:
-            threads = self._threads(frames)
+            threads = self._threads(frames, {lent.thread, *waiting})
             beside = self._waits_elsewhere(frames) if joins else []
         issued = recorder.issued()
         sent: list[MessageCount] = []
@@ -67,14 +72,15 @@ class StuckDetector:
                 received += [MessageCount(log.name, *key, number) for key, number in log.received.items() if number]
         # Words are made last: a receive from any source may find its sender now and become one by name; the counts
         # allow for that.
-        waits = [_pending(call, line, call.where or asked, lost=call is lost) for call in stuck]
-        return CollectiveState(issued, sent, received, waits, line, threads, beside)
+        limited = lent.limited
+        waits = [_pending(call, line, call.where or asked, lost=call is lost, limited=limited) for call in stuck]
+        lanes = [_of_lane(call, recorder.carrier(ident)) for ident, calls in waiting.items() for call in calls]
+        return CollectiveState(issued, sent, received, waits, line, threads, beside, lanes)
 
-    def _waits(self, main: FrameType | None) -> list[RecordedCall]:
+    def _waits(self, main: FrameType | None, lent: Lent) -> list[RecordedCall]:
         recorder = self._recorder
-        lent = recorder.lent
-        awaited = self._awaited(recorder.waiting if lent is None else recorder.waiting_beside.get(lent, ()))
-        if awaited or lent is not None:  # between two waits the other thread is free
+        awaited = self._awaited(recorder.waiting) if lent.thread is None else self._awaited_beside(lent.thread)
+        if awaited or lent.thread is not None:  # between two waits the other thread is free
             return awaited
         if recorder.inside is not None:
             return [recorder.inside]
@@ -104,6 +110,15 @@ class StuckDetector:
         found[1].limited = limited
         return [found[1]]
 
+    def _awaited_beside(self, ident: int) -> list[RecordedCall]:
+        """Return what a lane's thread waits in, or the one for which it waits."""
+        return self._awaited(self._recorder.waiting_beside.get(self._recorder.carrier(ident), ()))
+
+    def _waits_of_lanes(self, lent: Lent) -> dict[int, list[RecordedCall]]:
+        """Return what lanes wait in that may issue more calls, by their threads; not for whom the main thread waits."""
+        idents = self._recorder.issuing - {lent.thread}
+        return {ident: calls for ident in idents if (calls := self._awaited_beside(ident))}
+
     def _waits_elsewhere(self, frames: dict[int, FrameType]) -> list[PendingCall]:
         """Return what the user's threads wait in."""
         names = {thread.ident: thread.name for thread in threading.enumerate()}
@@ -115,10 +130,11 @@ class StuckDetector:
                 told.append(_pending(call, line, where, lost=False, thread=names.get(ident, "")))
         return told
 
-    def _threads(self, frames: dict[int, FrameType]) -> int:
+    def _threads(self, frames: dict[int, FrameType], waiting: Collection[int | None]) -> int:
+        """Return how many threads may issue calls at any time; it is known in what these lanes wait."""
         recorder = self._recorder
         scope = recorder.scope()
-        count = len(recorder.issuing - {recorder.lent})  # they may issue more calls until they end
+        count = len(recorder.issuing - {*waiting})  # they may issue more calls until they end
         for ident, top in frames.items():
             frame: FrameType | None = top if ident != recorder.main and not recorder.is_apart(ident) else None
             while frame is not None and frame.f_globals is not scope and not is_timer_of(frame, scope):
@@ -127,7 +143,14 @@ class StuckDetector:
         return count
 
 
-def _pending(call: RecordedCall, line: str, where: call_site.Said, *, lost: bool, thread: str = "") -> PendingCall:
+def _of_lane(call: RecordedCall, carrier: int) -> PendingCall:
+    where = call.where or call_site.carried(carrier)
+    return _pending(call, call_site.line_of(where.place), where, lost=False)
+
+
+def _pending(  # noqa: PLR0913 - a call has these
+    call: RecordedCall, line: str, where: call_site.Said, *, lost: bool, limited: bool = False, thread: str = ""
+) -> PendingCall:
     # "all_reduce(float32 (3,), sum)", or "send of float32 (3,)"
     words = call.said.words if call.said is not None else ""
     collective = call.kind == "collective"
@@ -145,7 +168,7 @@ def _pending(call: RecordedCall, line: str, where: call_site.Said, *, lost: bool
         call.since,
         call.peer,
         call.tag,
-        call.limited,
+        call.limited or limited,
         lost,
         begun if line and begun != line.replace(call_site.DEBUGGED, "") else "",
         thread,

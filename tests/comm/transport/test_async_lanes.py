@@ -278,7 +278,7 @@ class _Unwell:
         raise TypeError("spoiled")
         yield
 
-    def waiting_for(self, _: int | None) -> AbstractContextManager[None]:
+    def waiting_for(self, _: int | None, *, limited: bool) -> AbstractContextManager[None]:
         return nullcontext()
 
     def said(self) -> None:

@@ -7,6 +7,7 @@ import functools
 import textwrap
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import torch.distributed as dist
@@ -142,6 +143,115 @@ def test_a_thread_that_waits_is_told_while_the_cell_awaits_it(group: tuple[Fligh
     ((op,), waits) = seen[-1].beside, seen[-1].waits
     assert (op.name, op.seq) == ("all_reduce", 1)
     assert not waits
+
+
+class Lane(threading.Thread):
+    """A thread that carries on what a cell has begun, as nbcomm's own do: it waits in a call, or for another one."""
+
+    def __init__(self, record: FlightRecorder, wait: Callable[[], object]) -> None:
+        super().__init__(daemon=True)
+        self._record = record
+        self._body = wait
+        self.on = threading.Event()
+        self.start()
+        assert self.on.wait(30)
+
+    def run(self) -> None:
+        with self._record.beside(issues=True):
+            self.on.set()
+            self._body()
+
+
+def begun(record: FlightRecorder, log: Log) -> tuple[Work, Callable[[], object]]:
+    """A call, and what waits for it."""
+    work = Work()
+    record.follow(work, collective(log))
+    return work, lambda: record.wait(Work.wait, work, (), {})
+
+
+def told_once(record: FlightRecorder, is_it: Callable[[CollectiveState], object]) -> CollectiveState:
+    deadline = time.monotonic() + 30
+    while not is_it(doing := told(record)) and time.monotonic() < deadline:
+        time.sleep(0.002)
+    return doing
+
+
+def test_in_what_a_lane_waits_is_told_and_one_that_does_not_wait_is_a_thread(
+    group: tuple[FlightRecorder, Log],
+) -> None:
+    record, log = group
+    (one, waits), (two, waits_too), gate = begun(record, log), begun(record, log), threading.Event()
+    lanes = Lane(record, waits), Lane(record, waits_too), Lane(record, lambda: gate.wait(30))
+    doing = told_once(record, lambda doing: len(doing.lanes) == 2)
+    assert sorted(op.seq for op in doing.lanes) == [1, 2]
+    assert (doing.threads, doing.waits) == (1, [])
+    assert doing.issued == {"pair": 2}
+    with record.waiting_for(lanes[1].ident):  # what the main thread waits for is its own wait
+        doing = told(record)
+        assert [op.seq for op in doing.waits] == [2]
+        assert [op.seq for op in doing.lanes] == [1]
+        assert doing.threads == 1
+    with record.waiting_for(lanes[2].ident):
+        doing = told(record)
+        assert (doing.threads, doing.waits, len(doing.lanes)) == (0, [], 2)
+    for over in (one.over, two.over, gate):
+        over.set()
+    for lane in lanes:
+        lane.join(30)
+    doing = told(record)
+    assert (doing.threads, doing.lanes) == (0, [])
+
+
+def test_what_a_lane_has_got_it_does_not_wait_for(group: tuple[FlightRecorder, Log]) -> None:
+    record, log = group
+    work, _ = begun(record, log)
+    gate = threading.Event()
+    lane = Lane(record, lambda: record.wait(lambda _: gate.wait(30), work, (), {}))
+    assert told_once(record, lambda doing: doing.lanes).threads == 0
+    work.over.set()  # and its thread has not noticed yet
+    doing = told(record)
+    assert (doing.threads, doing.lanes) == (1, [])
+    gate.set()
+    lane.join(30)
+
+
+def test_a_lane_that_waits_for_another_one_waits_in_its_call(group: tuple[FlightRecorder, Log]) -> None:
+    record, log = group
+    (work, waits), gate = begun(record, log), threading.Event()
+
+    def in_turn() -> None:
+        with record.waiting_for(first.ident):
+            gate.wait(30)
+
+    first = Lane(record, waits)
+    behind = Lane(record, in_turn)
+    doing = told_once(record, lambda doing: len(doing.lanes) == 2)
+    assert [op.seq for op in doing.lanes] == [1, 1]
+    assert doing.threads == 0
+    with record.waiting_for(behind.ident):
+        doing = told(record)
+        assert [op.seq for op in doing.waits] == [op.seq for op in doing.lanes] == [1]
+        assert doing.threads == 0
+    work.over.set()
+    first.join(30)
+    gate.set()
+    behind.join(30)
+    assert not record.lent_beside
+
+
+def test_a_lane_is_waited_for_with_or_without_a_limit(group: tuple[FlightRecorder, Log]) -> None:
+    record, log = group
+    work, waits = begun(record, log)
+    lane = Lane(record, waits)
+    assert [op.limited for op in told_once(record, lambda doing: doing.lanes).lanes] == [False]
+    with record.waiting_for(lane.ident, limited=True):
+        assert [op.limited for op in told(record).waits] == [True]
+        with record.waiting_for(lane.ident):  # in a signal's handler
+            assert [op.limited for op in told(record).waits] == [False]
+        assert [op.limited for op in told(record).waits] == [True]
+    assert [op.limited for op in told(record).lanes] == [False]
+    work.over.set()
+    lane.join(30)
 
 
 def test_a_timer_that_will_call_something_of_the_cells_counts_as_its_thread(group: tuple[FlightRecorder, Log]) -> None:
