@@ -236,13 +236,19 @@ def _in_vain(world: WorldReport, knot: _Knot) -> str:
     return f"{_call(world, knot.need.op, details=True)} can never complete: {waiting}"
 
 
+_REMEDIES = {
+    frozenset({"collective"}): "Let all ranks call the same collectives in the same order.",
+    frozenset({"recv"}): "Let one of them send before it receives, or use sendrecv.",
+    frozenset({"send"}): "Let one of them receive before it sends, or use sendrecv or isend.",
+}
+"""The remedies for cycles, by the kinds of their calls; the last also for several kinds."""
+
+
 def _remedy(world: WorldReport, story: Sequence[_Knot]) -> str:
     """Return the remedy for the first story; empty if a rank's error or cause of death says it."""
     op = story[0].need.op
     if len(story) > 1:
-        if all(knot.need.op.kind == "collective" for knot in story):
-            return "Let all ranks call the same collectives in the same order."
-        return "Let one of them receive before it sends, or use sendrecv or isend."
+        return _REMEDIES.get(frozenset(knot.need.op.kind for knot in story), _REMEDIES[frozenset({"send"})])
     never = _never(world, story[0])
     states = {world.ranks[rank].state for rank in never}
     who = named(never)

@@ -550,7 +550,8 @@ def test_a_wait_in_vain_is_told_why(ranks, expected, words):
         ([stuck(send(1, 1)), finished()], "Let rank 1 receive it."),
         ([stuck(recv(1, 1)), finished()], "Let rank 1 send to rank 0."),
         ([stuck(recv(1, None)), finished(), finished()], "Let one of them send to rank 0."),
-        ([stuck(recv(1, 1)), stuck(recv(1, 0))], "Let one of them receive before it sends, or use sendrecv or isend."),
+        ([stuck(recv(1, 1)), stuck(recv(1, 0))], "Let one of them send before it receives, or use sendrecv."),
+        ([stuck(send(1, 1)), stuck(send(1, 0))], "Let one of them receive before it sends, or use sendrecv or isend."),
         ([stuck(A), stuck(B), stuck(C)], "Let all ranks call the same collectives in the same order."),
     ],
 )
