@@ -188,7 +188,8 @@ class NodeAgent:
         with suppress(msgspec.DecodeError):  # a newer notebook may give orders unknown to this version
             order = decode_order(frame)
         if isinstance(order, Poll):
-            for question in self._polls.letters(order, self._ranks.connected):
+            # One that reads nothing would only get more to read, before an interrupt.
+            for question in self._polls.letters(order, self._ranks.reading):
                 self._send(question)
         elif order is not None and not isinstance(order, Left):
             try:

@@ -76,6 +76,11 @@ class RankEnds:
         """The ranks that are connected."""
         return set(self._of_rank)
 
+    @property
+    def reading(self) -> set[int]:
+        """The ranks that have taken all that was sent to them."""
+        return {rank for rank, end in self._of_rank.items() if not end.framed.waits}
+
     def know(self, rank: int, pid: int) -> list[Letter]:
         """Note that this process is a rank; return what it has sent already."""
         self._ranks[pid] = rank

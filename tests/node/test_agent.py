@@ -34,6 +34,7 @@ from nbcomm.protocol import (
     ForkServerEnded,
     FromRank,
     Hello,
+    Interrupt,
     Left,
     LogTail,
     Look,
@@ -1174,6 +1175,20 @@ def test_by_a_poll_a_rank_learns_what_was_heard_of_it(node: Node) -> None:
     node.notebook.link.poll(1)
     assert rank.hear()[0] == StatusRequest(1)
     assert not rank.stream.out._kept
+
+
+def test_questions_to_a_rank_that_reads_nothing_do_not_pile_up(node: Node) -> None:
+    deaf, other = node.ranks(0, 1)
+    for question in range(2000):
+        node.notebook.link.poll(question)
+        assert other.hear()[0] == StatusRequest(question)
+    node.notebook.link.send([0], Interrupt(1))
+    heard: list[object] = []
+    while Interrupt(1) not in heard:
+        heard.append(deaf.hear()[0])
+    assert 1 < len(heard) < 1000
+    node.notebook.link.poll(3000)
+    assert deaf.hear()[0] == StatusRequest(3000)
 
 
 def test_a_letter_that_is_only_a_header_is_not_passed_on(node: Node) -> None:
