@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import socket
@@ -73,9 +74,11 @@ def _ask_once(home: WorldDir) -> NodeStatus:
         connection.connect(os.fspath(home.agent_socket))
         framed = FramedSocket(connection)
         framed.send([STATUS], ASK)
+        poll = select.poll()  # `select` refuses descriptors above 1023
+        poll.register(connection, select.POLLIN)
         deadline = time.monotonic() + _PATIENCE
-        while time.monotonic() < deadline:
-            select.select([connection], [], [], max(0.0, deadline - time.monotonic()))
+        while (left := deadline - time.monotonic()) > 0:
+            poll.poll(math.ceil(left * 1000))
             for _, (frame,) in framed.receive() or []:
                 return decode_status(bytes(frame))
         raise TimeoutError

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -119,3 +120,16 @@ def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, mon
         listener.bind(os.fspath(home.agent_socket))
         listener.listen()
         assert discovery.find_worlds() == []
+
+
+def test_a_world_is_found_by_a_process_that_has_many_files_open(serve: Serve) -> None:
+    serve("aaaa", status())
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < 4096:
+        pytest.skip("this process may not open so many files")
+    with ExitStack() as stack:
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, 4096), hard))
+        while stack.enter_context(Path(os.devnull).open("rb")).fileno() < 1024:
+            pass
+        assert [world.home.id for world in discovery.find_worlds()] == ["aaaa"]
