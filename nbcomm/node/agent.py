@@ -52,7 +52,7 @@ from ..protocol.nodes import rank_of
 from ..protocol.parcels import ITSELF, NO_HEADER, Letter
 from ..world_dir import WorldDir
 from . import facts, parenthood
-from .liveness import kill_with_children, lives
+from .liveness import has_ended, kill_with_children, lives
 from .notebook_end import NotebookEnd
 from .polls import Polls
 from .rank_ends import IN, OUT, RankEnds
@@ -361,14 +361,15 @@ class NodeAgent:
 
     def _find_ended(self) -> None:
         for start, started in list(self._living.items()):
-            if not lives(self._home, started.pid):
+            if has_ended(self._home, started.pid):
                 ended = Exited(start, started.key, started.pid, None)
                 self._note_end(ended)
                 self._report(ended)
 
     def _end_world(self) -> None:
         for started in self._living.values():
-            if lives(self._home, started.pid):
-                kill_with_children(started.pid)
+            with suppress(OSError):  # it is not known whose it is: a rank without a node ends itself after the lease
+                if lives(self._home, started.pid):
+                    kill_with_children(started.pid)
         self._home.remove()
         os._exit(0)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 
 import msgspec
 
@@ -16,7 +16,7 @@ from ..faults import Faults
 from ..protocol import Exited, Report, Signal, Start, Started, Unwatched
 from ..world_dir import WorldDir
 from . import child, fork_signals, oom
-from .liveness import kill_with_children, lives
+from .liveness import has_ended, kill_with_children, lives
 
 _Known = list[tuple[int, str, int]]
 """What is written down for the next fork server: start, key and pid of each process that lives."""
@@ -117,7 +117,11 @@ class Children:
         return process.pid
 
     def signal(self, order: Signal) -> None:
-        """Signal a process, if it has not ended; never another one that has its pid now."""
+        """Signal a process, if it has not ended; never another one that has its pid now.
+
+        Raises:
+            OSError: it is not known whether it has ended.
+        """
         for started in self.living():
             if started.start == order.start and (started.pid in self._own or lives(self._home, started.pid)):
                 with suppress(ProcessLookupError):
@@ -171,23 +175,33 @@ class Children:
         self._write_down()
 
     def _adopt(self, started: Started) -> None:
-        descriptor = None
-        if lives(self._home, started.pid):
-            try:
-                descriptor = os.pidfd_open(started.pid)
-            except ProcessLookupError:
-                pass
-            except Exception as error:  # noqa: BLE001 - too many open files, or this system has nothing like it
-                self._faults.log("a process could not be watched", error)
-                self._unwatched[started.pid] = started, str(error) or type(error).__name__
-                return
-        if descriptor is not None and lives(self._home, started.pid):  # its pid was not given to another meanwhile
-            self._selector.register(descriptor, selectors.EVENT_READ)
-            self._adopted[descriptor] = started
+        try:
+            descriptor = self._watched(started.pid)
+        except (OSError, AttributeError) as error:  # too many open files, or this system has no pidfd_open
+            self._faults.log("a process could not be watched", error)
+            self._unwatched[started.pid] = started, str(error)
             return
-        if descriptor is not None:
-            os.close(descriptor)
-        self._ended[started.key] = started, Exited(started.start, started.key, started.pid, None)
+        if descriptor is None:
+            self._ended[started.key] = started, Exited(started.start, started.key, started.pid, None)
+        else:
+            self._adopted[descriptor] = started
+
+    def _watched(self, pid: int) -> int | None:
+        """Return a descriptor that becomes readable at the end of a process; None if it has ended.
+
+        Raises:
+            OSError: there is none, or it is not known whether the process has ended.
+        """
+        if not lives(self._home, pid):
+            return None
+        with suppress(ProcessLookupError), ExitStack() as failing:
+            descriptor = os.pidfd_open(pid)
+            failing.callback(os.close, descriptor)
+            if lives(self._home, pid):  # its pid was not given to another meanwhile
+                self._selector.register(descriptor, selectors.EVENT_READ)
+                failing.pop_all()
+                return descriptor
+        return None
 
     def bury(self, descriptor: int) -> None:
         """Report the end of an adopted process, whose descriptor has become readable."""
@@ -204,7 +218,7 @@ class Children:
     def look(self) -> None:
         """See which of the processes have ended that nothing tells of."""
         for pid, (started, _) in list(self._unwatched.items()):
-            if not lives(self._home, pid):
+            if has_ended(self._home, pid):
                 del self._unwatched[pid]
                 self._end(started, None)
 
@@ -213,8 +227,9 @@ class Children:
     def end_all(self) -> None:
         """Kill every process, with its child processes, and reap those that are children of this one."""
         for started in self.living():
-            if started.pid in self._own or lives(self._home, started.pid):
-                kill_with_children(started.pid)
+            with suppress(OSError):  # it is not known whose it is: a rank without a node ends itself after the lease
+                if started.pid in self._own or lives(self._home, started.pid):
+                    kill_with_children(started.pid)
         for pid in self._own:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)

@@ -12,7 +12,7 @@ from contextlib import suppress
 
 from ..world_dir import WorldDir
 from .children import written_down
-from .liveness import kill_with_children, lives
+from .liveness import has_ended, kill_with_children, lives
 from .seat import Seat
 
 _PATIENCE = 1.0
@@ -26,11 +26,13 @@ def fence(home: WorldDir) -> None:
     for path in (home.forkserver_seat, home.agent_seat):
         with suppress(OSError):  # it does not end, or the directory is removed just now
             Seat(path).vacate()
-    left = [started.pid for started in written_down(home) if lives(home, started.pid)]
+    left = [started.pid for started in written_down(home)]
     for pid in left:
-        kill_with_children(pid)
+        with suppress(OSError):  # it is not known whose it is
+            if lives(home, pid):
+                kill_with_children(pid)
     deadline = time.monotonic() + _PATIENCE
-    while any(lives(home, pid) for pid in left) and time.monotonic() < deadline:
+    while not all(has_ended(home, pid) for pid in left) and time.monotonic() < deadline:
         time.sleep(_TICK)
     home.remove()
 

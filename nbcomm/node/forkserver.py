@@ -328,8 +328,10 @@ def _is_inhabited(home: WorldDir) -> bool:
     """Tell whether an earlier fork server started ranks in this directory, which they still need."""
     try:
         home.read_world()
-    except (OSError, msgspec.DecodeError):
+    except FileNotFoundError:
         return False
+    except (OSError, msgspec.DecodeError):
+        pass  # it is there, though it cannot be read just now
     return True
 
 

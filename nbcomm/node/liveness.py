@@ -16,7 +16,11 @@ _PATIENCE = 1.0
 
 
 def lives(home: WorldDir, pid: int) -> bool:
-    """Return whether a process lives and belongs to this world: its pid may have been given to another since."""
+    """Return whether a process lives and belongs to this world: its pid may have been given to another since.
+
+    Raises:
+        OSError: the system does not tell, for example because too many files are open.
+    """
     deadline = time.monotonic() + _PATIENCE
     try:
         process = psutil.Process(pid)
@@ -25,9 +29,28 @@ def lives(home: WorldDir, pid: int) -> bool:
             if environment or time.monotonic() > deadline:
                 return bool(environment.get(HOME_VARIABLE) == os.fspath(home.path))
             time.sleep(0.001)
-    except (psutil.Error, OSError):
+    except psutil.NoSuchProcess:
         pass
+    except psutil.AccessDenied as error:
+        if _is_ours(pid):
+            raise PermissionError(f"The system does not tell of process {pid}.") from error
     return False
+
+
+def _is_ours(pid: int) -> bool:
+    """Return whether a process is this user's: one of another has a pid that was used again."""
+    try:
+        return bool(psutil.Process(pid).uids().real == os.getuid())
+    except psutil.Error:
+        return False
+
+
+def has_ended(home: WorldDir, pid: int) -> bool:
+    """Return whether a process of this world has surely ended; what the system does not tell now, it may tell later."""
+    try:
+        return not lives(home, pid)
+    except OSError:
+        return False
 
 
 def kill_with_children(pid: int) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
+import resource
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +104,23 @@ def has_ended(process: psutil.Process) -> bool:
         return not process.is_running() or bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
+
+
+@contextmanager
+def no_file_more(pid: int = 0) -> Iterator[None]:
+    """Let a process, by default this one, open no file more in the block."""
+    if pid:
+        held = {int(one.name) for one in Path(f"/proc/{pid}/fd").iterdir()}
+        free = next(n for n in itertools.count() if n not in held)
+    else:
+        free = os.open(os.devnull, os.O_RDONLY)
+        os.close(free)
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (free, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
 def agent_of(home: WorldDir) -> psutil.Process | None:

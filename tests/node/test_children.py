@@ -22,7 +22,7 @@ from nbcomm.node.liveness import lives
 from nbcomm.protocol import Exited, Report, Signal, Start, Started, Unwatched
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
-from .served import await_that, has_ended
+from .served import await_that, has_ended, no_file_more
 
 _PARENT = """
 import os, subprocess, sys, time
@@ -253,6 +253,43 @@ def test_what_cannot_be_watched_is_looked_at(
     ]
     after.children.end_all()
     assert os.waitpid(stays.pid, 0)[1] == signal.SIGKILL
+
+
+def test_where_no_file_can_be_opened_no_process_is_taken_for_dead(keep: Callable[[], Kept]) -> None:
+    before = keep()
+    stays = before.start()
+    after = keep()
+    with no_file_more():
+        after.children._adopt(stays)
+        after.children.look()
+        told, unwatched = after.children.state()
+        assert told == stays
+        assert isinstance(unwatched, Unwatched)
+        assert "Too many open files" in unwatched.why
+        with pytest.raises(OSError, match="Too many open files"):
+            after.children.signal(Signal(9, 1, signal.SIGTERM))
+    os.kill(stays.pid, signal.SIGKILL)
+    assert after.await_report() == Exited(1, "rank 0", stays.pid, None)
+
+
+def test_one_of_which_nothing_is_known_does_not_keep_the_others_from_their_end(
+    keep: Callable[[], Kept], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = keep()
+    first, second = before.start("rank 0"), before.start("rank 1")
+
+    def failing(home: WorldDir, pid: int) -> bool:
+        if pid == first.pid:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return lives(home, pid)
+
+    after = keep()
+    after.children.adopt_all()
+    with monkeypatch.context() as patch:
+        patch.setattr("nbcomm.node.children.lives", failing)
+        after.children.end_all()
+    assert os.waitpid(second.pid, 0)[1] == signal.SIGKILL
+    assert lives(after.home, first.pid)
 
 
 def test_one_that_cannot_be_taken_over_does_not_keep_the_others_from_it(

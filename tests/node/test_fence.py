@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import msgspec
 import psutil
 import pytest
 
+from nbcomm.node import fence as fencing
+from nbcomm.node.liveness import lives
 from nbcomm.world_dir import WorldDir
 
 from .served import PATIENCE, Served, await_that, has_ended, quickly
@@ -70,3 +73,22 @@ def test_it_harms_no_process_that_has_the_pid_of_a_rank() -> None:
             assert not home.path.exists()
         finally:
             stranger.kill()
+
+
+def test_one_of_which_nothing_is_known_does_not_keep_the_others_from_their_end(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ranks = [served.engine(f"rank {rank}") for rank in range(2)]
+
+    def failing(home: WorldDir, pid: int) -> bool:
+        if pid == ranks[0].pid:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return lives(home, pid)
+
+    monkeypatch.setattr(fencing, "_PATIENCE", 0.1)
+    monkeypatch.setattr("nbcomm.node.fence.lives", failing)
+    fencing.fence(served.home)
+    await_that(lambda: has_ended(ranks[1]), "it lives on")
+    assert not served.home.path.exists()
+    assert not has_ended(ranks[0])
+    ranks[0].kill()

@@ -20,6 +20,7 @@ import pytest
 from nbcomm.errors import StartError
 from nbcomm.launch import node_client
 from nbcomm.launch.node_client import NodeClient
+from nbcomm.node import forkserver
 from nbcomm.node.rank_ends import STATUS
 from nbcomm.protocol import (
     Claim,
@@ -44,7 +45,7 @@ from nbcomm.protocol.codec import decode_status, encode
 from nbcomm.protocol.framing import ASK, FramedSocket
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir, WorldInfo
 
-from .served import PATIENCE, Served, agent_of, await_that, has_ended, quickly
+from .served import PATIENCE, Served, agent_of, await_that, has_ended, no_file_more, quickly
 
 _NOTEBOOK = """
 import sys, threading
@@ -470,6 +471,17 @@ def test_a_second_fork_server_that_cannot_import_leaves_a_living_world_its_direc
     assert served.client.processes["rank 0"].pid == child.pid
 
 
+@pytest.mark.parametrize("written", [b"{", None])
+def test_a_directory_whose_world_cannot_be_read_is_no_empty_one(tmp_path: Path, written: bytes | None) -> None:
+    home = WorldDir(tmp_path)
+    assert not forkserver._is_inhabited(home)
+    if written is None:
+        (tmp_path / "world.json").mkdir()
+    else:
+        (tmp_path / "world.json").write_bytes(written)
+    assert forkserver._is_inhabited(home)
+
+
 # ── a fork server that has ended ────────────────────────────────────────────────────────────────────
 
 
@@ -512,6 +524,16 @@ def test_the_agent_notices_ends_where_no_fork_server_does(served: Served) -> Non
     assert served.exits.get_nowait().key == "rank 2"
     assert stays.is_running()
     assert served.exits.empty()
+
+
+def test_the_agent_takes_no_rank_for_dead_because_too_many_files_are_open(served: Served) -> None:
+    child = served.engine()
+    orphaned(served)
+    with no_file_more(served.agent.pid):
+        served.client.wait_for_ends(PATIENCE)
+    assert served.exits.empty()
+    child.kill()
+    assert served.exits.get(timeout=PATIENCE).pid == child.pid
 
 
 def test_the_agent_signals_where_no_fork_server_does(served: Served) -> None:

@@ -16,7 +16,7 @@ from nbcomm.node import liveness
 from nbcomm.node.liveness import kill_with_children, lives
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
-from .served import PATIENCE, await_that, has_ended
+from .served import PATIENCE, await_that, has_ended, no_file_more
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -62,6 +62,30 @@ def test_a_process_that_is_about_to_have_its_environment_lives(home: WorldDir, m
     monkeypatch.setattr(liveness, "_PATIENCE", PATIENCE)  # a busy machine may take a second for three looks
     assert lives(home, os.getpid())
     assert found == []
+
+
+def test_where_no_file_can_be_opened_nothing_is_said_of_a_process(home: WorldDir) -> None:
+    with sleeper({HOME_VARIABLE: str(home.path)}) as process:
+        await_that(lambda: lives(home, process.pid), "in the midst of its exec nothing can be read of it")
+        with no_file_more():
+            with pytest.raises(OSError, match="Too many open files"):
+                lives(home, process.pid)
+            assert not liveness.has_ended(home, process.pid)
+        process.kill()
+        await_that(lambda: liveness.has_ended(home, process.pid), "it lives on")
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_process_of_which_the_system_tells_nothing_has_ended_if_it_is_another_users(
+    home: WorldDir, monkeypatch: pytest.MonkeyPatch, ours: bool
+) -> None:
+    def refuse(process: psutil.Process) -> dict[str, str]:
+        raise psutil.AccessDenied(process.pid)
+
+    monkeypatch.setattr(psutil.Process, "environ", refuse)
+    if not ours:
+        monkeypatch.setattr(os, "getuid", lambda: 1 << 20)
+    assert liveness.has_ended(home, os.getpid()) is not ours
 
 
 def test_a_process_is_killed_with_its_child_processes(tmp_path: Path) -> None:
