@@ -123,6 +123,9 @@ class NodeAgent:
 
     def _turn(self) -> None:
         """Wait until something happens, and handle it."""
+        if self._notebook.closed:
+            with self._going_on("opening the link again"):
+                self._notebook.open()
         ready = dict(self._poller.poll(math.ceil(self._patience() * 1000)))
         if self._notebook.monitor in ready:
             with self._going_on("what the link's monitor told"):
@@ -149,7 +152,7 @@ class NodeAgent:
         """Return the seconds until something is due."""
         if self._batch:
             return max(0.0, self._batch_since + _TOGETHER - time.monotonic())
-        return _LOOK if self._channel is None else _LONGEST_SLEEP
+        return _LOOK if self._channel is None or self._notebook.closed else _LONGEST_SLEEP
 
     # ── the notebook ────────────────────────────────────────────────────────────────────────────────
 

@@ -8,7 +8,7 @@ nothing for one notebook waits for the next one.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import msgspec
 import zmq
@@ -33,24 +33,37 @@ class NotebookEnd:
         link: the socket.
         monitor: tells when it is connected, and when not.
         connected: whether a notebook is there.
+        closed: it could not be opened again; call `open`.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], info: LinkInfo, poller: zmq.Poller) -> None:
         self.connected = False
+        self.closed = True
         self._context = context
         self._info = info
         self._poller = poller
-        self._open()
+        self.open()
 
-    def _open(self) -> None:
-        self.link = self._context.socket(zmq.DEALER)
-        _configure(self.link, self._info)
-        self.monitor = self.link.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
-        self.link.connect(self._info.address)
+    def open(self) -> None:
+        """Make the sockets, and connect.
+
+        Raises:
+            zmq.ZMQError: it stays closed, for example because too many files are open.
+        """
+        with ExitStack() as failing:
+            self.link = failing.enter_context(self._context.socket(zmq.DEALER))
+            _configure(self.link, self._info)
+            failing.callback(self.link.disable_monitor)
+            events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+            self.monitor = failing.enter_context(self.link.get_monitor_socket(events))
+            self.link.connect(self._info.address)
+            failing.pop_all()
         self._poller.register(self.link, zmq.POLLIN)
         self._poller.register(self.monitor, zmq.POLLIN)
+        self.closed = False
 
     def _close(self) -> None:
+        self.closed = True
         self._poller.unregister(self.link)
         self._poller.unregister(self.monitor)
         self.link.disable_monitor()
@@ -71,7 +84,7 @@ class NotebookEnd:
             yield self.connected
             if not self.connected:
                 self._close()
-                self._open()
+                self.open()
 
     def receive(self) -> Iterator[Letter]:
         """Read the letters that have come."""

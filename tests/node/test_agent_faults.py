@@ -32,11 +32,27 @@ def stumbling(owner, name):
         raise RuntimeError("on purpose")
     setattr(owner, name, stumbles)
 
+def failing(owner, name):
+    # Fails as long as a file with its name is where this looks, and notes each time in it.
+    step = getattr(owner, name)
+    def fails(*args):
+        try:
+            with open(os.path.join(os.environ["STUMBLES"], name), "r+") as file:
+                file.seek(0, os.SEEK_END)
+                file.write("x")
+        except FileNotFoundError:
+            return step(*args)
+        raise RuntimeError("on purpose")
+    setattr(owner, name, fails)
+
 def lie(module):
     for name in ("_deliver", "_hear_fork_server", "_learn", "_stand_in", "_attend", "_pass_on", "_obey"):
         stumbling(module.NodeAgent, name)
     for name in ("looks_up", "receive"):
         stumbling(module.NotebookEnd, name)
+    import zmq
+    for name in ("get_monitor_socket", "connect"):
+        failing(zmq.Socket, name)
     stumbling(module.RankEnds, "accept")
 """,
 )
@@ -138,6 +154,20 @@ def test_a_step_that_fails_is_tried_again_or_costs_one_message(
         pytest.fail("it obeys no more")
     assert rank.wire.framed.socket.fileno() >= 0
     assert node.process.is_running()
+
+
+@pytest.mark.parametrize("step", ["get_monitor_socket", "connect"])
+def test_a_link_that_cannot_be_opened_again_is_tried_again(node: Node, stumbles: Path, step: str) -> None:
+    before = node.process.num_fds()
+    (stumbles / step).touch()
+    node.notebook.link.close()
+    await_that(lambda: len((stumbles / step).read_text()) > 2, "it is not tried again")
+    (stumbles / step).unlink()
+    node.notebook = Notebook(node.home)
+    assert node.notebook.reported(NodeHello) == NodeHello(7, 0)
+    await_that(lambda: node.process.num_fds() == before, "it keeps something of the failed try open")
+    node.notebook.link.order(ReadLog(5, "rank 0", 1))
+    node.notebook.reported(LogTail)
 
 
 def test_a_report_that_the_agent_does_not_understand_is_passed_on(node: Node, stumbles: Path) -> None:

@@ -55,6 +55,7 @@ _ITSELF = "nbcomm itself failed on rank 2"
 
 _TRIED = "test_a_step_that_fails_is_tried_again_or_costs_one_message"
 _SENT_AGAIN = "test_a_letter_that_is_lost_in_the_agent_is_sent_again"
+_OPENED = "test_a_link_that_cannot_be_opened_again_is_tried_again"
 _PASSED_ON = "test_a_report_that_the_agent_does_not_understand_is_passed_on"
 
 TABLE = (
@@ -418,6 +419,7 @@ TABLE = (
                 (guard, "agent", f"nbcomm.node.{spoiled}", costs, f"node/test_agent_faults.py::{test}")
                 for guard, spoiled, costs, test in (
                     ("what the link's monitor told", "notebook_end:NotebookEnd.looks_up", NOTHING, _TRIED),
+                    ("opening the link again", "notebook_end:NotebookEnd.open", NOTHING, _OPENED),
                     ("what the notebook sent", "notebook_end:NotebookEnd.receive", NOTHING, _TRIED),
                     ("a letter of the notebook", "agent:NodeAgent._deliver", NOTHING, _SENT_AGAIN),
                     ("what the fork server sent", "agent:NodeAgent._hear_fork_server", NOTHING, _TRIED),
