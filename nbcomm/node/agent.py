@@ -51,7 +51,7 @@ from ..protocol.framing import FramedSocket
 from ..protocol.nodes import rank_of
 from ..protocol.parcels import ITSELF, NO_HEADER, Letter
 from ..world_dir import WorldDir
-from . import facts, parenthood
+from . import facts, fork_signals, parenthood
 from .liveness import has_ended, kill_with_children, lives
 from .notebook_end import NotebookEnd
 from .polls import Polls
@@ -370,6 +370,7 @@ class NodeAgent:
                 self._report(ended)
 
     def _end_world(self) -> None:
+        fork_signals.ignore()
         for started in self._living.values():
             with suppress(OSError):  # it is not known whose it is: a rank without a node ends itself after the lease
                 if lives(self._home, started.pid):

@@ -11,6 +11,7 @@ import time
 from contextlib import suppress
 
 from ..world_dir import WorldDir
+from . import fork_signals
 from .children import written_down
 from .liveness import has_ended, kill_with_children, lives
 from .seat import Seat
@@ -38,4 +39,5 @@ def fence(home: WorldDir) -> None:
 
 
 if __name__ == "__main__":
+    fork_signals.ignore()
     fence(WorldDir(sys.argv[1]))

@@ -1,4 +1,4 @@
-"""Signals that end a process, while the fork server forks.
+"""Signals that end a process, while the fork server forks, and while a process ends the world.
 
 A fork begins with the handlers of its parent. What arrives before Python has cleaned up in the child is forgotten, and
 what arrives after that would run the fork server's handler there: it would end the world in its place.
@@ -29,3 +29,9 @@ def let_through() -> None:
     for number in (signal.SIGCHLD, *ENDING, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+
+
+def ignore() -> None:
+    """Do not let them end this process any more: it is about to end, and has something to tidy before."""
+    for number in ENDING:
+        signal.signal(number, signal.SIG_IGN)

@@ -211,8 +211,7 @@ class ForkServer:
         return not self._held and time.monotonic() - self._alone_since >= self._grace()
 
     def _ordered_to_end(self, *_: Any) -> None:
-        for number in fork_signals.ENDING:
-            signal.signal(number, signal.SIG_IGN)  # a second one must not end the end
+        fork_signals.ignore()  # a second one must not end the end
         raise SystemExit
 
     # ── the agent ───────────────────────────────────────────────────────────────────────────────────
@@ -318,6 +317,7 @@ class ForkServer:
             connection.close()
 
     def _end(self) -> None:
+        fork_signals.ignore()
         signal.set_wakeup_fd(-1)
         self._children.end_all()
         self._home.remove()
@@ -348,6 +348,7 @@ def main() -> None:
         why = warm_up(child.MODULES.values())
         ready = Ready(not why, count_gpus(), why)
     except BaseException:  # noqa: BLE001 - an interrupt must not leave the directory either
+        fork_signals.ignore()
         # The log may be removed with the directory, because the notebook holds it open.
         traceback.print_exc()
         sys.stderr.flush()

@@ -45,7 +45,7 @@ if __name__ == "__main__":
 _LIE = (
     "nbcomm.node.child",
     """
-import errno, os
+import errno, os, signal
 
 def stumbles(step, error):
     # Fails once for each time that a file with its name was put where this looks.
@@ -57,8 +57,18 @@ def stumbles(step, error):
         raise error
     return stumbling
 
+def hit(step):
+    # Gets a signal to end each time, as long as a file with its name is where this looks.
+    def hitting(*args):
+        if os.path.exists(os.path.join(os.environ["STUMBLES"], step.__name__)):
+            os.kill(os.getpid(), signal.SIGTERM)
+        return step(*args)
+    return hitting
+
 def lie(module):
     import nbcomm.node.warmup as warmup
+    from nbcomm.world_dir import WorldDir
+    WorldDir.remove = hit(WorldDir.remove)
     warmup._ALSO = ()
     module.MODULES = {"engine": "quick_engine"}
     module._stay_here = lambda: None

@@ -63,6 +63,12 @@ def test_it_ends_all_of_a_node_and_removes_the_directory(
     fence(served.home)  # where nothing is left, nothing is done
 
 
+def test_a_signal_to_end_does_not_end_it_before_it_is_done(served: Served) -> None:
+    (Path(os.environ["STUMBLES"]) / "remove").touch()
+    fence(served.home)
+    assert not served.home.path.exists()
+
+
 def test_it_harms_no_process_that_has_the_pid_of_a_rank() -> None:
     home = WorldDir.create()
     with subprocess.Popen(["sleep", "600"]) as stranger:

@@ -407,6 +407,19 @@ def test_two_signals_to_end_at_once_end_all(served: Served) -> None:
     assert not served.home.path.exists()
 
 
+@pytest.mark.parametrize("whose", ["fork server", "agent"])
+def test_a_signal_to_end_does_not_end_the_end(served: Served, whose: str) -> None:
+    child, agent = served.engine(), served.agent
+    if whose == "agent":
+        orphaned(served)
+    stumble("remove")
+    served.client.set_lease(0.1)
+    served.client.release()
+    await_that(lambda: has_ended(agent), "the agent lives on")
+    assert has_ended(child)
+    assert not served.home.path.exists()
+
+
 class importing(ExitStack):  # noqa: N801 - a context
     """A fork server whose imports never end, its client, and its agent."""
 
