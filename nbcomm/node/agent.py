@@ -52,7 +52,7 @@ from ..protocol.nodes import rank_of
 from ..protocol.parcels import ITSELF, NO_HEADER, Letter
 from ..world_dir import WorldDir
 from . import facts, fork_signals, parenthood
-from .liveness import has_ended, kill_with_children, lives
+from .liveness import end, has_ended, kill_orphans, lives
 from .notebook_end import NotebookEnd
 from .polls import Polls
 from .rank_ends import IN, OUT, RankEnds
@@ -365,6 +365,7 @@ class NodeAgent:
     def _find_ended(self) -> None:
         for start, started in list(self._living.items()):
             if has_ended(self._home, started.pid):
+                kill_orphans(self._home, started.pid)
                 ended = Exited(start, started.key, started.pid, None)
                 self._note_end(ended)
                 self._report(ended)
@@ -372,8 +373,6 @@ class NodeAgent:
     def _end_world(self) -> None:
         fork_signals.ignore()
         for started in self._living.values():
-            with suppress(OSError):  # it is not known whose it is: a rank without a node ends itself after the lease
-                if lives(self._home, started.pid):
-                    kill_with_children(started.pid)
+            end(self._home, started.pid)
         self._home.remove()
         os._exit(0)

@@ -16,7 +16,7 @@ from ..faults import Faults
 from ..protocol import Exited, Report, Signal, Start, Started, Unwatched
 from ..world_dir import WorldDir
 from . import child, fork_signals, oom
-from .liveness import has_ended, kill_with_children, lives
+from .liveness import end, has_ended, kill_orphans, kill_with_children, lives
 
 _Known = list[tuple[int, str, int]]
 """What is written down for the next fork server: start, key and pid of each process that lives."""
@@ -182,6 +182,7 @@ class Children:
             self._unwatched[started.pid] = started, str(error)
             return
         if descriptor is None:
+            kill_orphans(self._home, started.pid)
             self._ended[started.key] = started, Exited(started.start, started.key, started.pid, None)
         else:
             self._adopted[descriptor] = started
@@ -208,6 +209,7 @@ class Children:
         started = self._adopted.pop(descriptor)
         self._selector.unregister(descriptor)
         os.close(descriptor)
+        kill_orphans(self._home, started.pid)
         self._end(started, None)
 
     def let_go(self) -> None:
@@ -220,6 +222,7 @@ class Children:
         for pid, (started, _) in list(self._unwatched.items()):
             if has_ended(self._home, pid):
                 del self._unwatched[pid]
+                kill_orphans(self._home, pid)
                 self._end(started, None)
 
     # ── the end of all ──────────────────────────────────────────────────────────────────────────────
@@ -227,9 +230,10 @@ class Children:
     def end_all(self) -> None:
         """Kill every process, with its child processes, and reap those that are children of this one."""
         for started in self.living():
-            with suppress(OSError):  # it is not known whose it is: a rank without a node ends itself after the lease
-                if started.pid in self._own or lives(self._home, started.pid):
-                    kill_with_children(started.pid)
+            if started.pid in self._own:
+                kill_with_children(started.pid)
+            else:
+                end(self._home, started.pid)
         for pid in self._own:
             with suppress(ChildProcessError):
                 os.waitpid(pid, 0)

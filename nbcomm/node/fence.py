@@ -13,7 +13,7 @@ from contextlib import suppress
 from ..world_dir import WorldDir
 from . import fork_signals
 from .children import written_down
-from .liveness import has_ended, kill_with_children, lives
+from .liveness import end, has_ended
 from .seat import Seat
 
 _PATIENCE = 1.0
@@ -29,9 +29,7 @@ def fence(home: WorldDir) -> None:
             Seat(path).vacate()
     left = [started.pid for started in written_down(home)]
     for pid in left:
-        with suppress(OSError):  # it is not known whose it is
-            if lives(home, pid):
-                kill_with_children(pid)
+        end(home, pid)
     deadline = time.monotonic() + _PATIENCE
     while not all(has_ended(home, pid) for pid in left) and time.monotonic() < deadline:
         time.sleep(_TICK)

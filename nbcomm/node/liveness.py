@@ -59,3 +59,32 @@ def kill_with_children(pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)  # each process of a world leads a process group
     with suppress(ProcessLookupError, PermissionError):
         os.kill(pid, signal.SIGKILL)  # it may have been forked just now, and lead no group yet
+
+
+def kill_orphans(home: WorldDir, pid: int) -> None:
+    """Kill the child processes that a process of this world has left behind in its group.
+
+    The system gives its pid to no other process while one of them lives. So if another one has it, none is left.
+    """
+    with suppress(OSError, psutil.Error):
+        if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
+            return
+        if any(_is_in_group(other, pid) and lives(home, other) for other in psutil.pids()):
+            os.killpg(pid, signal.SIGKILL)
+
+
+def _is_in_group(pid: int, leader: int) -> bool:
+    """Return whether a process is in the group with which a process of a world began its session."""
+    try:
+        return os.getpgid(pid) == os.getsid(pid) == leader
+    except OSError:
+        return False
+
+
+def end(home: WorldDir, pid: int) -> None:
+    """Kill a process of this world with its child processes, or those that it has left behind."""
+    with suppress(OSError):  # it is not known whose it is: a rank without a node ends itself after the lease
+        if lives(home, pid):
+            kill_with_children(pid)
+        else:
+            kill_orphans(home, pid)

@@ -28,7 +28,7 @@ from ..world import lies
 PATIENCE = 60.0
 
 _ENGINE = """
-import os, sys, time
+import os, subprocess, sys, time
 
 def main(argv):
     if "--tell" in argv:
@@ -36,6 +36,8 @@ def main(argv):
         sys.exit(0)
     if "--fail" in argv:
         sys.exit("failed on purpose")
+    if "--with-a-child" in argv:
+        subprocess.Popen(["sleep", "600"])
     time.sleep(600)
 
 if __name__ == "__main__":

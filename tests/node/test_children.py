@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from nbcomm.faults import Faults
-from nbcomm.node import child
+from nbcomm.node import child, children, liveness
 from nbcomm.node.children import Children
 from nbcomm.node.liveness import lives
 from nbcomm.protocol import Exited, Report, Signal, Start, Started, Unwatched
@@ -159,21 +159,26 @@ def test_a_child_that_another_has_waited_for_has_ended(kept: Kept) -> None:
     assert kept.await_report() == Exited(1, "rank 0", started.pid, 0)
 
 
-def test_with_a_rank_its_child_processes_end(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
-    heard: list[int] = []
+@pytest.fixture
+def grandchildren(monkeypatch: pytest.MonkeyPatch) -> list[psutil.Process]:
+    """Let engines have a child process each, and return these."""
+    heard: list[psutil.Process] = []
 
     def spawn(order: Start, _: Path) -> subprocess.Popen[bytes]:
         parent = subprocess.Popen(
             [sys.executable, "-c", _PARENT], env=order.env, stdout=subprocess.PIPE, start_new_session=True
         )
         assert parent.stdout is not None
-        heard.append(int(parent.stdout.readline()))
+        heard.append(psutil.Process(int(parent.stdout.readline())))
         parent.stdout.close()
         return parent
 
     monkeypatch.setattr(child, "spawn", spawn)
+    return heard
+
+
+def test_with_a_rank_its_child_processes_end(kept: Kept, grandchildren: list[psutil.Process]) -> None:
     one, _ = kept.start("rank 0"), kept.start("rank 1")
-    grandchildren = [psutil.Process(pid) for pid in heard]
     os.kill(one.pid, signal.SIGKILL)
     kept.await_report()
     await_that(lambda: has_ended(grandchildren[0]), "it lives on")
@@ -286,7 +291,7 @@ def test_one_of_which_nothing_is_known_does_not_keep_the_others_from_their_end(
     after = keep()
     after.children.adopt_all()
     with monkeypatch.context() as patch:
-        patch.setattr("nbcomm.node.children.lives", failing)
+        patch.setattr(liveness, "lives", failing)
         after.children.end_all()
     assert os.waitpid(second.pid, 0)[1] == signal.SIGKILL
     assert lives(after.home, first.pid)
@@ -309,6 +314,27 @@ def test_one_that_cannot_be_taken_over_does_not_keep_the_others_from_it(
         after.children.adopt_all()
     assert after.children.living() == [second]
     assert "on purpose" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("when", ["before", "watched", "unwatched"])
+def test_with_an_adopted_rank_its_child_processes_end(
+    keep: Callable[[], Kept], grandchildren: list[psutil.Process], monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    before, after = keep(), keep()
+    goes, stays = before.start("rank 0"), before.start("rank 1")
+    if when == "unwatched":
+        monkeypatch.delattr(os, "pidfd_open")
+    if when != "before":
+        after.children.adopt_all()
+    os.kill(goes.pid, signal.SIGKILL)
+    os.waitpid(goes.pid, 0)
+    if when == "before":
+        after.children.adopt_all()
+        assert after.children.living() == [stays]
+    else:
+        assert after.await_report() == Exited(1, "rank 0", goes.pid, None)
+    await_that(lambda: has_ended(grandchildren[0]), "it lives on")
+    assert not has_ended(grandchildren[1])
 
 
 def test_an_adopted_process_is_started_again_under_its_key(keep: Callable[[], Kept]) -> None:
@@ -351,7 +377,8 @@ def test_no_signal_reaches_another_process_that_has_the_pid(
     started = before.start("rank 0")
     after = keep()
     after.children.adopt_all()
-    monkeypatch.setattr("nbcomm.node.children.lives", lambda *_: False)
+    for module in (children, liveness):
+        monkeypatch.setattr(module, "lives", lambda *_: False)
     after.children.signal(Signal(9, 1, signal.SIGTERM))
     after.children.end_all()
     assert lives(after.home, started.pid)

@@ -14,6 +14,7 @@ import psutil
 import pytest
 
 from nbcomm.node import fence as fencing
+from nbcomm.node import liveness
 from nbcomm.node.liveness import lives
 from nbcomm.world_dir import WorldDir
 
@@ -92,7 +93,7 @@ def test_one_of_which_nothing_is_known_does_not_keep_the_others_from_their_end(
         return lives(home, pid)
 
     monkeypatch.setattr(fencing, "_PATIENCE", 0.1)
-    monkeypatch.setattr("nbcomm.node.fence.lives", failing)
+    monkeypatch.setattr(liveness, "lives", failing)
     fencing.fence(served.home)
     await_that(lambda: has_ended(ranks[1]), "it lives on")
     assert not served.home.path.exists()

@@ -539,6 +539,16 @@ def test_the_agent_notices_ends_where_no_fork_server_does(served: Served) -> Non
     assert served.exits.empty()
 
 
+def test_the_agent_ends_what_a_rank_has_left_behind_where_no_fork_server_does(served: Served) -> None:
+    rank = psutil.Process(served.begin("rank 0", "--with-a-child").pid)
+    await_that(rank.children, "it has no child process")
+    (grandchild,) = rank.children()
+    orphaned(served)
+    rank.kill()
+    assert served.exits.get(timeout=PATIENCE).pid == rank.pid
+    await_that(lambda: has_ended(grandchild), "it lives on")
+
+
 def test_the_agent_takes_no_rank_for_dead_because_too_many_files_are_open(served: Served) -> None:
     child = served.engine()
     orphaned(served)

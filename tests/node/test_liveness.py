@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from nbcomm.node import liveness
-from nbcomm.node.liveness import kill_with_children, lives
+from nbcomm.node.liveness import kill_orphans, kill_with_children, lives
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
 from .served import PATIENCE, await_that, has_ended, no_file_more
@@ -106,3 +106,42 @@ def test_a_process_that_leads_no_group_is_killed_too() -> None:
         kill_with_children(process.pid)
         assert process.wait(PATIENCE) == -signal.SIGKILL
         kill_with_children(process.pid)
+
+
+_LEAVES = "sleep 60 >/dev/null & echo $!"
+
+
+@contextmanager
+def left_behind(command: str, environment: dict[str, str]) -> Iterator[tuple[int, psutil.Process]]:
+    """A process that has told of another one in its group, with that one."""
+    with subprocess.Popen(
+        ["/bin/sh", "-c", command], env=environment, stdout=subprocess.PIPE, start_new_session=True
+    ) as leader:
+        assert leader.stdout is not None
+        other = psutil.Process(int(leader.stdout.readline()))
+        try:
+            yield leader.pid, other
+        finally:
+            other.kill()
+            leader.kill()
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_what_a_process_has_left_behind_is_killed(home: WorldDir, *, reaped: bool) -> None:
+    with left_behind(_LEAVES, {HOME_VARIABLE: str(home.path)}) as (pid, orphan):
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        if reaped:
+            os.waitpid(pid, 0)
+        kill_orphans(home, pid)
+        await_that(lambda: has_ended(orphan), "it lives on")
+
+
+def test_what_another_process_with_the_pid_has_left_or_has_is_not_killed(home: WorldDir, tmp_path: Path) -> None:
+    with left_behind(_LEAVES, {HOME_VARIABLE: str(tmp_path / "other")}) as (pid, orphan):
+        os.waitpid(pid, 0)
+        kill_orphans(home, pid)
+        assert not has_ended(orphan)
+    with left_behind(f"{_LEAVES}; wait", {HOME_VARIABLE: str(home.path)}) as (pid, other):
+        kill_orphans(home, pid)
+        assert not has_ended(other)
+        assert psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
