@@ -20,13 +20,14 @@ MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.controller
 """The modules that can be started: their ``main`` is called, or they are run with ``-m``."""
 
 
-def become(order: Start, log: Path, let_go: Callable[[], None]) -> NoReturn:
+def become(order: Start, log: Path, let_go: Callable[[], None], parent: int) -> NoReturn:
     """Turn this fork into the ordered process.
 
     Args:
         order: the process to become.
         log: where its output goes.
         let_go: closes what only the server uses.
+        parent: the process that has forked this one.
     """
     status = 1
     try:
@@ -36,8 +37,8 @@ def become(order: Start, log: Path, let_go: Callable[[], None]) -> NoReturn:
         if order.what == "controller":
             os.umask(0o077)  # it writes files of its own; a rank's files are the user's
             # Nothing else would end it, or its heart monitor, which is its fork; an engine ends itself.
-            parenthood.die_with_parent()
-            os.register_at_fork(after_in_child=parenthood.die_with_parent)
+            parenthood.die_with(parent)
+            parenthood.die_with_forker()
         if order.what == "engine":
             oom.offer()
         _take_log(log)

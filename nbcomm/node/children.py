@@ -89,11 +89,18 @@ class Children:
     # ── starts ──────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, order: Start) -> None:
-        """Start a process.
+        """Start a process, unless that was done: an earlier fork server may have ended before it could answer.
 
         Raises:
             Exception: it could not be started: too many processes, no memory, a missing working directory.
         """
+        done = [
+            report for report in self.state() if isinstance(report, Started | Exited) and report.start == order.number
+        ]
+        if done:
+            for report in done:
+                self._report(report)
+            return
         with fork_signals.held_back() if self.forks else nullcontext():
             pid = self._fork(order) if self.forks else self._spawn(order)
             self._own[pid] = Started(order.number, order.key, pid)
@@ -106,9 +113,9 @@ class Children:
         with suppress(OSError):  # the disk is full
             sys.stdout.flush()
             sys.stderr.flush()
-        pid = os.fork()
+        parent, pid = os.getpid(), os.fork()
         if pid == 0:
-            child.become(order, self._home.log_of(order.key), self._let_go)
+            child.become(order, self._home.log_of(order.key), self._let_go, parent)
         return pid
 
     def _spawn(self, order: Start) -> int:

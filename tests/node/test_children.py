@@ -316,6 +316,20 @@ def test_one_that_cannot_be_taken_over_does_not_keep_the_others_from_it(
     assert "on purpose" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("lives_on", [True, False])
+def test_a_start_that_comes_again_is_not_done_again(keep: Callable[[], Kept], *, lives_on: bool) -> None:
+    before, after = keep(), keep()
+    started = before.start()
+    if not lives_on:
+        os.kill(started.pid, signal.SIGKILL)
+        os.waitpid(started.pid, 0)
+    after.children.adopt_all()
+    after.children.start(Start(1, "rank 0", "engine", ["600"], {}, "/"))
+    ended = [] if lives_on else [Exited(1, "rank 0", started.pid, None)]
+    assert after.reports == [started, *ended]
+    assert after.children.living() == ([started] if lives_on else [])
+
+
 @pytest.mark.parametrize("when", ["before", "watched", "unwatched"])
 def test_with_an_adopted_rank_its_child_processes_end(
     keep: Callable[[], Kept], grandchildren: list[psutil.Process], monkeypatch: pytest.MonkeyPatch, when: str
@@ -348,6 +362,43 @@ def test_an_adopted_process_is_started_again_under_its_key(keep: Callable[[], Ke
     second = after.start("rank 0")
     assert after.children.state() == [second]
     assert after.written() == [[77, "rank 0", second.pid]]
+
+
+_CONTROLLER = """
+import os, sys, time
+from contextlib import suppress
+
+from nbcomm.faults import Faults
+from nbcomm.node import child
+from nbcomm.node.children import Children
+from nbcomm.protocol import Start
+from nbcomm.world_dir import WorldDir
+
+def let_go():
+    while os.getppid() == forker:
+        time.sleep(0.001)
+
+def record(_):
+    print("it serves", flush=True)
+
+child._take_log, child._stay_here = lambda _: None, lambda: None
+child.MODULES = {"controller": "served_by_nobody"}
+sys.modules["served_by_nobody"] = sys.modules["__main__"]
+main = record
+forker = os.fork() or os.getpid()
+if forker == os.getpid():
+    children = Children(WorldDir(sys.argv[1]), None, lambda _: None, let_go, Faults())
+    children.forks = True
+    children.start(Start(1, "controller", "controller", [], dict(os.environ), "/"))
+    os._exit(0)
+"""
+"""Forks a controller whose parent ends before it can ask to end with it."""
+
+
+def test_a_controller_whose_parent_has_ended_before_it_could_ask_for_its_end_ends(home: WorldDir) -> None:
+    command = [sys.executable, "-c", _CONTROLLER, os.fspath(home.path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
 
 
 # ── signals ─────────────────────────────────────────────────────────────────────────────────────────
