@@ -3,6 +3,9 @@
 A busy kernel receives a click only when its cell has ended, which may be an hour later: by then the user no longer
 wants it, and the world may have changed. So each click carries its time, and a late one is dropped. The page, which
 gets no answer, says after the same time that the kernel is busy.
+
+A page that has just been loaded may believe the kernel's clock to be seconds behind. So it is told the time where a
+click is late, and clicks again if, by its own clock, the click is fresh.
 """
 
 from __future__ import annotations
@@ -39,6 +42,8 @@ def useful_buttons(*, busy: bool, hurt: bool) -> list[str]:
 class ButtonClicks:
     """The handler of the page's clicks, which answers ``heard`` before an action and ``done`` with a sentence after it.
 
+    To a click that it drops because it is late, it answers ``late`` with the time.
+
     Args:
         actions: the function of each button, called on the kernel's main thread; it returns a sentence, or raises an
             error with one.
@@ -72,6 +77,8 @@ class ButtonClicks:
         now = self._wall()
         if not now - PATIENCE <= at <= now + _AHEAD:  # nor is NaN
             _log.debug("A click on %s at %s was heard at %s, and is dropped.", action, at, now)
+            if at < now:
+                self._send({"kind": "late", "token": token, "now": now})
             return
         if token in self._taken:  # the page repeats it until it gets ``heard``
             return

@@ -333,3 +333,50 @@ test("the answer to another page's press is none of this one's", () => {
   assert.equal(panel.answered(sent, { kind: "done", token: "u", text: "x", ok: true }), sent);
   assert.equal(panel.answered(null, { kind: "heard", token: "t" }), null);
 });
+
+/** A panel in a page without a table, and what it sends. */
+async function live(world) {
+  const part = () => ({
+    append() {},
+    remove() {},
+    setAttribute() {},
+    matches: () => false,
+    querySelectorAll: () => [],
+  });
+  globalThis.document = { body: part(), createElement: part };
+  globalThis.MutationObserver = class {
+    observe() {}
+    disconnect() {}
+  };
+  const { Live } = await import("../../nbcomm/panel/js/panel.js");
+  const sent = [];
+  const page = new Live({ get: () => world, on() {}, send: (press) => sent.push(press) });
+  return { page, sent };
+}
+
+test("a click that the kernel found late goes again by the right clock, unless it is late here, too", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  let now = 1000;
+  t.mock.method(performance, "now", () => now);
+  const { page, sent } = await live(snapshot(1, ROW)); // which was 3 seconds on its way
+  page.send("heal");
+  const { token } = page.pressed;
+  now += 100;
+  page.hear({ kind: "late", token, now: 13.1 });
+  assert.deepEqual(
+    sent.map(({ token, at }) => [token, at]),
+    [
+      [token, 10],
+      [token, 13],
+    ],
+  );
+  now += 1500; // its time here is over, although no timer has run yet
+  page.hear({ kind: "late", token, now: 14.6 });
+  assert.equal(sent.length, 2);
+  t.mock.timers.tick(1500);
+  assert.equal(page.pressed.stage, "lost");
+  page.hear({ kind: "late", token, now: 99 });
+  assert.equal(page.pressed.stage, "lost");
+  assert.equal(sent.length, 4); // with the two that a click without an answer repeats
+  page.close();
+});

@@ -36,6 +36,7 @@ export class Live {
     this.asking = null;
     /** @type {Press | null} */
     this.pressed = null;
+    this.pressedAt = 0;
     this.answeredAt = 0;
     /** @type {{host: Element, key: string} | null} */
     this.focused = null;
@@ -61,7 +62,8 @@ export class Live {
   /** @param {any} message */
   hear(message) {
     if ("token" in message) {
-      this.answer(message);
+      if (message.kind === "late") this.correct(message);
+      else this.answer(message);
       return;
     }
     this.world = apply(this.world, message);
@@ -110,25 +112,35 @@ export class Live {
       this.interrupt(token);
       return;
     }
-    const press = { kind: "press", action, token, at: this.now() };
+    this.pressedAt = performance.now();
     const unheard = () => this.pressed?.token === token && this.pressed.stage === "sent";
-    this.post(press);
+    this.post();
     // A kernel drops messages that JupyterLab sends to a subshell that has just ended, as after a restart. It takes no
     // click twice.
-    for (const part of [0.25, 0.6]) setTimeout(() => unheard() && this.post(press), part * PATIENCE * 1000);
+    for (const part of [0.25, 0.6]) setTimeout(() => unheard() && this.post(), part * PATIENCE * 1000);
     setTimeout(() => {
       if (unheard() && action === "interrupt" && this.kernel) this.interrupt(token);
       else this.answer({ kind: "unheard", token });
     }, PATIENCE * 1000);
   }
 
-  /** @param {object} press */
-  post(press) {
+  /** Send the click, with its time by the best estimate of the kernel's clock so far. */
+  post() {
+    const { action, token } = this.pressed ?? {};
     try {
-      this.model.send(press);
+      this.model.send({ kind: "press", action, token, at: this.ahead + this.pressedAt / 1000 });
     } catch {
       // The link is closed; the missing answer shows it.
     }
+  }
+
+  /** The kernel found a click late. On a slow page, the estimate of its clock may lag until now.
+   * @param {{token: string, now: number}} message */
+  correct({ token, now }) {
+    const here = performance.now();
+    this.ahead = Math.max(this.ahead, now - here / 1000);
+    const unheard = this.pressed?.token === token && this.pressed.stage === "sent";
+    if (unheard && here - this.pressedAt < PATIENCE * 1000) this.post();
   }
 
   /** The kernel's connection in JupyterLab and Notebook 7; other front ends may have none. @returns {any} */
