@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch.distributed as dist
 
 from ..errors import CollectiveError
+from .collective import collective
 from .sharding import Sharding
 from .transport.group_args import OutsideGroup, members_of
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 class SplitGroup(Sharding):
     """Groups that the ranks form by the color that each of them passes."""
 
+    @collective
     def split_group(self, color: Any, key: float | None = None, *, group: Group = None) -> Any:
         """Divide a group: ranks that pass the same color form a group. Every rank of the *world* must call this.
 

@@ -11,7 +11,7 @@ from ..protocol import CallRecord
 from ..rank_spec import capital, named
 from ..short_repr import told_apart
 from .description import lateness
-from .plan import NAMES, Cell, How, Plan, assemble, sources_of
+from .plan import DRAWN, Cell, How, Plan, assemble, sources_of
 
 _SPELLED = {
     "all_gather_into_tensor": "all_gather",
@@ -39,7 +39,7 @@ def plans(
     Returns:
         The plans in the order of the cell, and sentences about what is not drawn; often empty.
     """
-    found = [matched for matched in matched_calls(steps) if _SPELLED.get(matched.name, matched.name) in NAMES]
+    found = [matched for matched in matched_calls(steps) if _SPELLED.get(matched.name, matched.name) in DRAWN]
     known = [matched for matched in found if all(step.how is not None for step in matched.steps.values())]
     dropped = dropped or {}
     more = max([0, *dropped.values()])
@@ -113,6 +113,7 @@ def _how(matched: MatchedCall) -> How:
         mode=how.get("mode", "stack"),
         exclusive=bool(how.get("exclusive", False)),
         pairs=pairs,
+        groups=tuple(sorted({tuple(each["made"]) for _, each in said if each.get("made")})),
     )
 
 

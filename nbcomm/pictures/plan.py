@@ -55,6 +55,7 @@ class How:
         mode: the mode of gather and all_gather.
         exclusive: whether a scan is exclusive.
         pairs: the senders and receivers of sendrecv; by default each rank sends to the next one.
+        groups: the ranks of each group that split_group has made.
     """
 
     op: str = "sum"
@@ -63,6 +64,7 @@ class How:
     mode: str = "stack"
     exclusive: bool = False
     pairs: tuple[tuple[int, int], ...] = ()
+    groups: tuple[tuple[int, ...], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -168,6 +170,13 @@ _SHAPES = {
 NAMES = tuple(_SHAPES)
 """The collectives that have a picture."""
 
+_SHAPES["split_group"] = _Shape(
+    "ranks that pass the same color form a group; out = the group's ranks, in its order",
+    lambda rank, _s, how: [_everybody(group) for group in how.groups if rank in group],
+)
+DRAWN = tuple(_SHAPES)
+"""What of a cell is drawn."""
+
 _HUBS = ("all_reduce", "all_gather", "reduce")
 """The collectives whose lines meet in one point: their n² straight lines could not be followed."""
 
@@ -207,7 +216,7 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
     >>> [cell.text for cell in plan("all_reduce", [1, 2, 3]).after[0]]
     ['6']
     """
-    if name not in _SHAPES:
+    if name not in NAMES:
         raise CollectiveError(f"There is no picture of {name!r}; choose one of {', '.join(NAMES)}.")
     values = made_up(name, n) if values is None else list(values)
     members = tuple(range(len(values)) if ranks is None else ranks)

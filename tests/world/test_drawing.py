@@ -120,6 +120,21 @@ def test_a_group_has_its_own_ranks_and_a_message_two(four: Notebook) -> None:
     assert lanes(words) == ["rank 2: {a: 1} → –", "rank 0: – → {a: 1}"]
 
 
+def test_a_division_shows_the_group_that_each_rank_goes_to(four: Notebook) -> None:
+    code = 'parts = split_group("even" if rank % 2 == 0 else None if rank == 1 else "odd", -rank)'
+    [words] = pictures(four.run(f"%%distributed --draw\n{code}"))
+    assert words.startswith("split_group · #")
+    assert lanes(words) == [
+        "rank 0: 'even' → [2 0]",
+        "rank 1: None → –",
+        "rank 2: 'even' → [2 0]",
+        "rank 3: 'odd' → [3]",
+    ]
+    part = "split_group(rank % 2, group=parts if rank != 1 else None)"
+    [words] = pictures(four.run(f"%%distributed --draw\nx = {part}"))
+    assert lanes(words) == ["rank 0: 0 → [0 2]", "rank 1: 1 → [1]", "rank 2: 0 → [0 2]", "rank 3: 1 → [3]"]
+
+
 def test_who_comes_late_is_named(four: Notebook) -> None:
     code = comes_last(2, "dist.barrier(async_op=True)", "drawn")
     [words] = pictures(four.run(f"%%distributed --draw{code}"))

@@ -164,7 +164,7 @@ def _kind(frame: FrameType) -> tuple[Any, ...] | None:
     """Return a Communicator's method and what it was called with."""
     found = frame.f_locals
     name, args, kwargs = found["name"], found["args"], found["kwargs"]
-    if name == "barrier":
+    if name in ("barrier", "split_group"):
         return (name,)
     data = args[0] if args else kwargs.get("data", kwargs.get("items", kwargs))
     if data is kwargs or name == "recv":

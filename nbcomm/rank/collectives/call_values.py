@@ -34,7 +34,7 @@ class Drawn:
 
     Attributes:
         how: its options: op, src, dst, mode, exclusive. For shares that are concatenated also this rank's length, and
-            the whole result.
+            the whole result; of split_group the ranks of the group that it has made.
         before: what this rank gives; one text for each cell of the picture.
         after: what it gets; None until that is known.
         members: the ranks that take part.
@@ -99,6 +99,8 @@ def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
         comm: the Communicator.
         asked: its arguments by name.
     """
+    if name == "split_group":
+        return _division(comm, asked.get("color"))
     members = _members(comm, asked.get("group"))
     how: dict[str, Any] = {key: asked[key] for key in ("src", "dst", "mode", "exclusive") if key in asked}
     if name in ("reduce", "all_reduce", "reduce_scatter", "scan"):
@@ -127,6 +129,18 @@ def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
 
     drawn = Drawn(how, before, finish)
     drawn.members = list(members)
+    return drawn
+
+
+def _division(comm: Any, color: Any) -> Drawn:
+    how: dict[str, Any] = {}
+
+    def finish(result: Any) -> list[str]:
+        how["made"] = members_of(result)
+        return _written([how["made"]]) if how["made"] else []
+
+    drawn = Drawn(how, _written([color]), finish)
+    drawn.members = list(range(comm.world_size))  # whichever group is divided
     return drawn
 
 

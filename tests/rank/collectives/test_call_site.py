@@ -50,6 +50,7 @@ class Caller:
     barrier = collective(_named("barrier", call))
     recv = collective(_named("recv", call))
     scatter = collective(_named("scatter", call))
+    split_group = collective(_named("split_group", call))
 
     def all_gather_object(self) -> str:
         return self.call()
@@ -76,6 +77,7 @@ def of_cell(code: str, name: str = "<cell>") -> str:
         ("comm.scatter(items=('a', 'b'))", "scatter of a tuple|2"),
         ("comm.barrier()", "barrier|2"),
         ("comm.recv(3)", "recv|2"),
+        ("comm.split_group('a color')", "split_group|2"),
         ("comm.all_gather()", "all_gather|2"),
         ("comm.all_gather_object()", "all_gather_object|2"),
         ("(lambda: comm.all_gather('a'))()", "all_gather of a str|2"),
