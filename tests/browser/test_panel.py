@@ -190,6 +190,12 @@ panel = Panel("demo world", "gloo", world("idle"), actions=actions)
 panel.show()
 {PATIENT}
 """
+# To a page that is slow or has just loaded, what it hears is old.
+LAGS = f"""
+from nbcomm.panel import feed
+keyframe = feed.Feed.keyframe
+feed.Feed.keyframe = lambda self, wall: keyframe(self, wall - 100)
+{ACTIONS}"""
 FOREVER = "while True: pass"
 RESTART = f"""{NAMES}
 def restart():
@@ -308,6 +314,16 @@ def test_a_button_that_a_busy_kernel_hears_too_late_does_nothing(notebook: Make,
     expect_said(book, "rank 2 has a new process", times=2)
     book.run(2)
     assert "acted: ['heal']" in book.cell(2).locator(".jp-OutputArea-output").inner_text()
+    assert book.errors == []
+
+
+@pytest.mark.timeout(180)
+def test_a_page_to_which_the_kernels_clock_seems_to_lag_is_heard(notebook: Make) -> None:
+    book = notebook("lags.ipynb", LAGS)
+    book.open()
+    book.run(0)
+    press(book, "heal")
+    expect_said(book, "rank 2 has a new process")
     assert book.errors == []
 
 
