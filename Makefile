@@ -35,9 +35,10 @@ demo: $(VENV)/ready-to-run
 	$(SAY) 'Playing notebooks/01_first_steps.ipynb on four ranks.'
 	@$(BIN)/nbcomm demo
 
+# Containers often set PYTHONDONTWRITEBYTECODE; then each of hundreds of kernels and fork servers would compile nbcomm.
 test: lint system-packages
 	$(SAY) 'Running the tests.'
-	@$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 
 # docs/versions.md tells what these do, and has their results; WRITE=docs/versions.md puts the row there.
 test-torch: $(VENV)/ready-to-run
