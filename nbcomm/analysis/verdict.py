@@ -257,8 +257,8 @@ def _remedy(world: WorldReport, story: Sequence[_Knot]) -> str:
     if op.kind != "collective":
         sender = who if op.peer is not None else "one of them"
         return f"Let {who} receive it." if op.kind == "send" else f"Let {sender} send to {named(story[0].ranks)}."
-    if op.name == "new_group":
-        return "Every rank of the world must call new_group, whether or not it is in the group."
+    if op.name in ("new_group", "split_group"):
+        return f"Every rank of the world must call {op.name}, whether or not it is in the group."
     where = "run the cell and call" if states == {"idle"} else "call"
     return f"Let {who} {where} it, too; or make a group of those that do (new_group), and call it with group=."
 

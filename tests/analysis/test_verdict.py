@@ -547,6 +547,7 @@ def test_a_wait_in_vain_is_told_why(ranks, expected, words):
         ([stuck(SUM), idle()], "Let rank 1 run the cell and call it, too; or"),
         ([stuck(SUM), idle(), finished()], "Let ranks 1-2 call it, too; or"),
         ([stuck(coll(1, name="new_group")), finished()], "Every rank of the world must call new_group"),
+        ([stuck(coll(1, name="split_group")), finished()], "Every rank of the world must call split_group"),
         ([stuck(send(1, 1)), finished()], "Let rank 1 receive it."),
         ([stuck(recv(1, 1)), finished()], "Let rank 1 send to rank 0."),
         ([stuck(recv(1, None)), finished(), finished()], "Let one of them send to rank 0."),

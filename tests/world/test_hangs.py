@@ -83,6 +83,10 @@ CASES = {
         ["irecv #1 from rank 1", "rank 1 has finished the cell"],
     ),
     "new_group": ("if rank: new_group([0, 1, 2, 3])", ["new_group #", "rank 0 has finished"]),
+    "split_group": (
+        "if rank: split_group(rank % 2)",
+        ["split_group #", "rank 0 has finished", "Every rank of the world must call split_group"],
+    ),
     "ddp backward": (
         "loss = ddp(torch.ones(1, 4)).sum()\nif rank: loss.backward()",
         ["all_reduce #", "line 2: if rank: loss"],
