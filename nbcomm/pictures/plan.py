@@ -165,17 +165,17 @@ _SHAPES = {
         "out = data of rank {src}, on rank {dst}", lambda rank, _s, how: [[(how.src, 0)]] if rank == how.dst else []
     ),
     "sendrecv": _Shape("out[r] = data of the rank that sends to r", _sent),
+    "split_group": _Shape(
+        "ranks that pass the same color form a group; out = the group's ranks, in its order",
+        lambda rank, _s, how: [_everybody(group) for group in how.groups if rank in group],
+    ),
 }
 
-NAMES = tuple(_SHAPES)
-"""The collectives that have a picture."""
-
-_SHAPES["split_group"] = _Shape(
-    "ranks that pass the same color form a group; out = the group's ranks, in its order",
-    lambda rank, _s, how: [_everybody(group) for group in how.groups if rank in group],
-)
 DRAWN = tuple(_SHAPES)
 """What of a cell is drawn."""
+
+NAMES = tuple(name for name in DRAWN if name != "split_group")
+"""The collectives that have a picture of any values: what split_group returns is no plain data."""
 
 _HUBS = ("all_reduce", "all_gather", "reduce")
 """The collectives whose lines meet in one point: their n² straight lines could not be followed."""

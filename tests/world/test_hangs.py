@@ -280,10 +280,27 @@ def test_a_rank_that_begins_only_after_the_verdict_is_ended_too(prepared: Notebo
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
 
-def test_a_wait_that_may_still_end_is_shown_and_left_alone(prepared: Notebook, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("calls", "text"),
+    [
+        ("all_reduce(1)", "[0-3] 4\n"),
+        (
+            (
+                "if rank == 0: a, b = irecv(1), irecv(2); print(a.wait(), b.wait())\n"
+                "if rank == 1: send(recv(2), 0)\n"
+                'if rank == 2: send("x", 1); send("y", 0)'
+            ),
+            "[0] x y\n",
+        ),
+    ],
+    ids=["a collective", "two receives under way"],
+)
+def test_a_wait_that_may_still_end_is_shown_and_left_alone(
+    prepared: Notebook, tmp_path: Path, calls: str, text: str
+) -> None:
     go = tmp_path / "go"
     wait = "while rank == 2 and not go.exists(): time.sleep(0.01)"
-    code = f"import pathlib, time; go = pathlib.Path({str(go)!r})\n{wait}\nall_reduce(1)"
+    code = f"import pathlib, time; go = pathlib.Path({str(go)!r})\n{wait}\n{calls}"
     cell = prepared.submit(f"%%distributed\n{code}")
     try:
         prepared.until(lambda: f"waiting for rank 2, at line 2: {wait}" in cell.text, 60, "not shown", cell)
@@ -291,28 +308,7 @@ def test_a_wait_that_may_still_end_is_shown_and_left_alone(prepared: Notebook, t
         go.touch()
     prepared.finish(cell)
     assert cell.error is None
-    assert cell.text == "[0-3] 4\n"
-
-
-def test_two_receives_whose_senders_come_late_are_left_alone(prepared: Notebook, tmp_path: Path) -> None:
-    go = tmp_path / "go"
-    wait = "while rank == 2 and not go.exists(): time.sleep(0.01)"
-    code = f"""\
-        %%distributed
-        import pathlib, time; go = pathlib.Path({str(go)!r})
-        {wait}
-        if rank == 0: a, b = irecv(1), irecv(2); print(a.wait(), b.wait())
-        if rank == 1: send(recv(2), 0)
-        if rank == 2: send("x", 1); send("y", 0)
-        """
-    cell = prepared.submit(textwrap.dedent(code))
-    try:
-        prepared.until(lambda: f"waiting for rank 2, at line 2: {wait}" in cell.text, 60, "not shown", cell)
-    finally:
-        go.touch()
-    prepared.finish(cell)
-    assert cell.error is None
-    assert cell.text == "[0] x y\n"
+    assert cell.text == text
 
 
 def test_who_waits_for_a_limited_time_gets_a_timeout_and_no_verdict(prepared: Notebook) -> None:
