@@ -29,10 +29,11 @@ def test_one_rank_asks_and_tells_the_others(four: Notebook) -> None:
 
 
 def test_all_ranks_ask_in_order_of_rank(four: Notebook) -> None:
-    cell = four.submit("%%distributed\nbarrier()\nanswer = input('Name? ')")
-    for rank in range(4):
-        four.answer(cell, f"[{rank}] Name? ", "" if rank == 1 else f"person {rank}")
-    four.finish(cell)
+    with four.in_order():
+        cell = four.submit("%%distributed\nbarrier()\nanswer = input('Name? ')")
+        for rank in range(4):
+            four.answer(cell, f"[{rank}] Name? ", "" if rank == 1 else f"person {rank}")
+        four.finish(cell)
     assert four.run("%%distributed\nanswer").lines == [
         "[0] 'person 0'",
         "[1] ''",

@@ -84,11 +84,12 @@ def test_steps_follow_an_awaiting_cell(four: Notebook) -> None:
 
 
 def test_several_ranks_are_debugged_one_after_the_other(four: Notebook) -> None:
-    cell = four.submit("%%distributed\nimport pdb\nbarrier()\npdb.set_trace()\ny = all_reduce(1)\ny")
-    for rank in range(4):
-        four.answer(cell, f"[{rank}] ipdb> ", "p rank")
-        four.answer(cell, f"[{rank}] ipdb> ", "c")
-    four.finish(cell)
+    with four.in_order():
+        cell = four.submit("%%distributed\nimport pdb\nbarrier()\npdb.set_trace()\ny = all_reduce(1)\ny")
+        for rank in range(4):
+            four.answer(cell, f"[{rank}] ipdb> ", "p rank")
+            four.answer(cell, f"[{rank}] ipdb> ", "c")
+        four.finish(cell)
     where = re.findall(r"^\[([0-9,-]+)\] .*----> 3", cell.text, re.MULTILINE)
     stopped = [rank for ranks in where for rank in parse(ranks, 4)]
     assert sorted(stopped) == [0, 1, 2, 3], "where those have stopped that ask at the same time is shown once"
