@@ -223,6 +223,9 @@ class Roster:
         heard, since, how = self._ended.get(place.rank, (0.0, 0.0, ""))
         if snapshot is not None and heard > self._heard[place.rank]:
             snapshot = structs.replace(snapshot, state=how, since=since)
+        elif snapshot is not None and 0 < (snapshot.run or 0) <= self._told.get(place.rank, 0):
+            # It is from before the rank's answer, and no later one has come. What was no cell leaves the state alone.
+            snapshot = structs.replace(snapshot, state=how or "idle", since=since or snapshot.since)
         state, note = (snapshot.state if snapshot else "idle"), ""
         if state in ("failed", "interrupted") and place.rank not in self._errors:
             state = "idle"  # the failure was in a cell before the last one

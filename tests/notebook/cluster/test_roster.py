@@ -66,6 +66,23 @@ def test_a_report_that_an_answer_has_overtaken_says_nothing_any_more(roster: Ros
     assert roster.views()[1].state == "running"
 
 
+@pytest.mark.parametrize("last", ["", "failed"])
+def test_a_rank_that_has_answered_what_was_no_cell_does_not_run_it_any_more(roster: Roster, last: str) -> None:
+    """As long as it has not said what it does since then: it may take a while on a busy machine."""
+    if last:
+        roster.note_error(1, Failure("ValueError", "bad", ""))
+        roster.note_end(1, last)
+    looks = StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0, 1)
+    roster.note(1, looks)
+    assert roster.views()[1].state == "running"
+    roster.note_doing(1, 1, Done(3, doing=CollectiveState()))
+    assert roster.views()[1].state == (last or "idle")
+    roster.note(1, structs.replace(looks, run=4, answered=3))
+    assert roster.views()[1].state == "running"
+    roster.note(1, structs.replace(looks, run=-1, answered=4))
+    assert roster.views()[1].state == "running", "what a page asks of a widget has no number"
+
+
 def test_the_answers_to_another_process_of_a_rank_do_not_count(roster: Roster) -> None:
     roster.note_doing(1, 1, Done(3, doing=CollectiveState({"all": 5})))
     roster.begin_again([1])
