@@ -24,7 +24,7 @@ from packaging.specifiers import SpecifierSet
 
 from .errors import CellError, StartError
 from .launch.placement import choose_size
-from .node.facts import free_memory, usable_cores
+from .node.agent.facts import free_memory, usable_cores
 from .notebook.cluster.startup import TORCHS_OWN_GROUPS
 from .torch_versions import NEWEST, OLDEST, untested
 from .world_dir import WorldDir

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import msgspec
 
-from ..node.rank_ends import STATUS
+from ..node.agent.rank_ends import STATUS
 from ..protocol import NodeStatus
 from ..protocol.codec import decode_status
 from ..protocol.framing import ASK, FramedSocket

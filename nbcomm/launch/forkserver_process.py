@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from ..node.exit_status import how_it_ended
+from ..node.processes.exit_status import how_it_ended
 from ..world_dir import HOME_VARIABLE, WorldDir
 from .working_folder import to_start_in
 

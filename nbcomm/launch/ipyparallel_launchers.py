@@ -14,7 +14,7 @@ from typing import Any
 from ipyparallel.cluster import launcher as ipp
 
 from ..errors import StartError
-from ..node.exit_status import how_it_ended
+from ..node.processes.exit_status import how_it_ended
 from ..world_dir import HOME_VARIABLE
 from .node_client import NodeClient
 

@@ -14,10 +14,10 @@ from contextlib import nullcontext, suppress
 
 from ..protocol.framing import FramedSocket
 from ..world_dir import WorldDir
-from . import fork_signals, parenthood
-from .agent import NodeAgent
-from .peers import pid_of
-from .seat import Seat
+from .agent.node_agent import NodeAgent
+from .agent.peers import pid_of
+from .processes import fork_signals, parenthood
+from .processes.seat import Seat
 
 _AGAIN = 0.2
 """Seconds between two starts: agents that end at once must not occupy a core, or fill the disk."""

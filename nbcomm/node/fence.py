@@ -11,10 +11,10 @@ import time
 from contextlib import suppress
 
 from ..world_dir import WorldDir
-from . import fork_signals
-from .children import written_down
-from .liveness import end, has_ended
-from .seat import Seat
+from .processes import fork_signals
+from .processes.children import written_down
+from .processes.liveness import end, has_ended
+from .processes.seat import Seat
 
 _PATIENCE = 1.0
 """Seconds in which killed processes must end."""

@@ -40,11 +40,11 @@ from ..faults import Faults
 from ..protocol import Claim, Failed, Left, Look, Obeyed, Order, Poll, Ready, Report, Shutdown, Signal, Start
 from ..protocol.codec import decode_order, encode
 from ..world_dir import HOME_VARIABLE, WorldDir
-from . import child, fork_signals
 from .agent_process import AgentProcess
-from .children import Children
-from .seat import Seat
-from .warmup import count_gpus, freeze, warm_up
+from .processes import child, fork_signals
+from .processes.children import Children
+from .processes.seat import Seat
+from .processes.warmup import count_gpus, freeze, warm_up
 
 _SPARE_TIME = (
     "sympy.core",

@@ -15,8 +15,8 @@ break is repaired by the next questions.
 Processes are replaced on both sides. A notebook has an *epoch*, larger than that of each notebook before it, and a
 process of a rank has a *life*, a number of its own. A header has both, so a message from before a replacement is known
 as such. A node's agent may ask a rank in the notebook's name, with the header of what the notebook has sent last
-(`node.polls`). A new notebook hears again all that no notebook has *settled*: the messages about a cell are kept until
-a notebook says that it has all of them, from all ranks.
+(`node.agent.polls`). A new notebook hears again all that no notebook has *settled*: the messages about a cell are kept
+until a notebook says that it has all of them, from all ranks.
 
 Nothing here does input or output, or knows a clock.
 """

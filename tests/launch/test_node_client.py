@@ -23,7 +23,7 @@ from nbcomm.launch import forkserver_process, node_client
 from nbcomm.launch.link import Link
 from nbcomm.launch.node_client import NodeClient
 from nbcomm.launch.process_table import Process
-from nbcomm.node.facts import usable_cores
+from nbcomm.node.agent.facts import usable_cores
 from nbcomm.protocol import (
     Claim,
     Exited,

@@ -18,7 +18,7 @@ import pytest
 
 from nbcomm.errors import StartError, StateError
 from nbcomm.launch.node_client import NodeClient, Process
-from nbcomm.node.peers import listener_at
+from nbcomm.node.agent.peers import listener_at
 from nbcomm.protocol import Exited, Report
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
@@ -45,7 +45,7 @@ if __name__ == "__main__":
 """
 
 _LIE = (
-    "nbcomm.node.child",
+    "nbcomm.node.processes.child",
     """
 import errno, os, signal
 
@@ -68,7 +68,7 @@ def hit(step):
     return hitting
 
 def lie(module):
-    import nbcomm.node.warmup as warmup
+    import nbcomm.node.processes.warmup as warmup
     from nbcomm.world_dir import WorldDir
     WorldDir.remove = hit(WorldDir.remove)
     warmup._ALSO = ()

@@ -18,9 +18,9 @@ import pytest
 
 from nbcomm.launch.link import Link
 from nbcomm.node import agent_process
+from nbcomm.node.agent.peers import listener_at, pid_of
 from nbcomm.node.agent_process import AgentProcess
-from nbcomm.node.peers import listener_at, pid_of
-from nbcomm.node.seat import Seat
+from nbcomm.node.processes.seat import Seat
 from nbcomm.protocol import Look, NodeHello, Report
 from nbcomm.protocol.codec import decode_order
 from nbcomm.protocol.framing import Message
@@ -42,7 +42,7 @@ time.sleep(600)
 _STARTS = """
 import os, sys
 from pathlib import Path
-from nbcomm.node import parenthood
+from nbcomm.node.processes import parenthood
 from nbcomm.node.agent_process import AgentProcess
 from nbcomm.world_dir import WorldDir
 

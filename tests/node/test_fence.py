@@ -14,8 +14,8 @@ import psutil
 import pytest
 
 from nbcomm.node import fence as fencing
-from nbcomm.node import liveness
-from nbcomm.node.liveness import lives
+from nbcomm.node.processes import liveness
+from nbcomm.node.processes.liveness import lives
 from nbcomm.world_dir import WorldDir
 
 from .served import PATIENCE, Served, await_that, has_ended, quickly

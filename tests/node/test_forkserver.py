@@ -21,7 +21,7 @@ from nbcomm.errors import StartError
 from nbcomm.launch import node_client
 from nbcomm.launch.node_client import NodeClient
 from nbcomm.node import forkserver
-from nbcomm.node.rank_ends import STATUS
+from nbcomm.node.agent.rank_ends import STATUS
 from nbcomm.protocol import (
     Claim,
     Exited,

@@ -285,7 +285,7 @@ TABLE = (
                 "tests/panel/test_panel.py::test_a_burst_whose_end_cannot_be_sent_is_sent_a_moment_later",
             ),
             ("rank", "link", NOTHING, "tests/world/test_threads.py::test_a_rank_that_has_lost_its_link_makes_another"),
-            ("agent", "store", NOTHING, "tests/node/test_store.py::test_a_thread_that_ends_is_started_again"),
+            ("agent", "store", NOTHING, "tests/node/agent/test_store.py::test_a_thread_that_ends_is_started_again"),
             (
                 "rank",
                 "lane",
@@ -391,12 +391,12 @@ TABLE = (
             (
                 "the kills for lack of memory could not be counted",
                 "fork server",
-                "nbcomm.node.oom:kills",
+                "nbcomm.node.processes.oom:kills",
                 NOTHING,
                 "node/test_forkserver.py::test_a_start_does_not_fail_where_kills_cannot_be_counted",
             ),
             *(
-                (guard, "fork server", spoiled, NOTHING, f"node/test_children.py::{test}")
+                (guard, "fork server", spoiled, NOTHING, f"node/processes/test_children.py::{test}")
                 for guard, spoiled, test in (
                     (
                         "the processes could not be written down",
@@ -405,7 +405,7 @@ TABLE = (
                     ),
                     (
                         "a process could not be taken over",
-                        "nbcomm.node.children:lives",
+                        "nbcomm.node.processes.children:lives",
                         "test_one_that_cannot_be_taken_over_does_not_keep_the_others_from_it",
                     ),
                     (
@@ -416,17 +416,17 @@ TABLE = (
                 )
             ),
             *(
-                (guard, "agent", f"nbcomm.node.{spoiled}", costs, f"node/test_agent_faults.py::{test}")
+                (guard, "agent", f"nbcomm.node.agent.{spoiled}", costs, f"node/agent/test_node_agent_faults.py::{test}")
                 for guard, spoiled, costs, test in (
                     ("what the link's monitor told", "notebook_end:NotebookEnd.looks_up", NOTHING, _TRIED),
                     ("opening the link again", "notebook_end:NotebookEnd.open", NOTHING, _OPENED),
                     ("what the notebook sent", "notebook_end:NotebookEnd.receive", NOTHING, _TRIED),
-                    ("a letter of the notebook", "agent:NodeAgent._deliver", NOTHING, _SENT_AGAIN),
-                    ("what the fork server sent", "agent:NodeAgent._hear_fork_server", NOTHING, _TRIED),
-                    ("a report of the fork server", "agent:NodeAgent._learn", NOTHING, _PASSED_ON),
-                    ("what a rank sent", "agent:NodeAgent._attend", NOTHING, _TRIED),
+                    ("a letter of the notebook", "node_agent:NodeAgent._deliver", NOTHING, _SENT_AGAIN),
+                    ("what the fork server sent", "node_agent:NodeAgent._hear_fork_server", NOTHING, _TRIED),
+                    ("a report of the fork server", "node_agent:NodeAgent._learn", NOTHING, _PASSED_ON),
+                    ("what a rank sent", "node_agent:NodeAgent._attend", NOTHING, _TRIED),
                     ("a connection", "rank_ends:RankEnds.accept", NOTHING, _TRIED),
-                    ("a look at the processes", "agent:NodeAgent._stand_in", NOTHING, _TRIED),
+                    ("a look at the processes", "node_agent:NodeAgent._stand_in", NOTHING, _TRIED),
                 )
             ),
         )

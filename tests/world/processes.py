@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from nbcomm.node.peers import listener_at
+from nbcomm.node.agent.peers import listener_at
 
 if TYPE_CHECKING:
     from nbcomm.world_dir import WorldDir
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 FIND = """\
 import psutil, time
-from nbcomm.node.peers import listener_at
+from nbcomm.node.agent.peers import listener_at
 from nbcomm.notebook.session import registry
 def helpers(node=None):
     node = node or registry.current()._processes.node

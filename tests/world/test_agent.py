@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.node.peers import listener_at
+from nbcomm.node.agent.peers import listener_at
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Notebook

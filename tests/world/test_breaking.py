@@ -61,7 +61,7 @@ def test_a_controller_that_ends_while_it_starts_is_named_and_leaves_nothing(
     open_notebook: Open, tmp_path: Path
 ) -> None:
     lie = "def lie(module):\n    module.app.main = lambda argv: print('no ports left') or sys.exit(3)"
-    notebook = open_notebook(**lies.told(tmp_path / "lies", ("nbcomm.node.controller", lie)))
+    notebook = open_notebook(**lies.told(tmp_path / "lies", ("nbcomm.node.processes.controller", lie)))
     cell = notebook.run("%distributed start -n 2", fails=True)
     ends = "StartError: ipyparallel's controller ended with exit code 3. Its log ends:\nno ports left"
     assert cell.error_text.rstrip().endswith(ends)
@@ -93,7 +93,7 @@ import os, signal
 from pathlib import Path
 
 def lie(module):
-    from nbcomm.node.peers import listener_at
+    from nbcomm.node.agent.peers import listener_at
     from nbcomm.world_dir import WorldDir
     join, meet = module.World._join, module.World._meet_board
 
@@ -177,7 +177,7 @@ def _until_free(notebook: Notebook) -> None:
 
 
 _SLOW = (
-    "nbcomm.node.warmup",
+    "nbcomm.node.processes.warmup",
     """
 def lie(module):
     import os, time

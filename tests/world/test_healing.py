@@ -251,7 +251,7 @@ def test_ipyparallels_client_reaches_a_rank_that_was_replaced(prepared: Notebook
 # ── replacements that fail ──────────────────────────────────────────────────────────────────────────
 
 FORKS = (
-    "nbcomm.node.child",
+    "nbcomm.node.processes.child",
     """
 import errno, os
 
@@ -348,7 +348,7 @@ def test_a_start_names_all_ranks_that_died_and_can_be_repeated(
 
 
 UNWATCHED = (
-    "nbcomm.node.oom",
+    "nbcomm.node.processes.oom",
     """
 import errno, os
 

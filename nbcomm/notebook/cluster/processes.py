@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted, StartError, StateError
-from ...node.exit_status import how_it_ended
+from ...node.processes.exit_status import how_it_ended
 from ...protocol.nodes import key_of, rank_of
 from ...rank_spec import capital, fold, named, together
 from ...world_dir import WorldInfo

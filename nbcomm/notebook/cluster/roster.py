@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from msgspec import structs
 
 from ...analysis.verdict import plural
-from ...node.exit_status import how_it_ended
+from ...node.processes.exit_status import how_it_ended
 from ...panel import RankView
 from ...protocol import CollectiveState, Done, Failure, FromRank, Hello, RankPlacement, StatusReply
 from ...protocol.nodes import key_of

@@ -1,4 +1,4 @@
-"""A rank's client of the store in which the ranks of a process group meet; see `nbcomm.node.store`.
+"""A rank's client of the store in which the ranks of a process group meet; see `nbcomm.node.agent.store`.
 
 Each rank is a client. It opens a connection per simultaneous call, because torch calls a store from several threads at
 once and a ``wait`` may last long.
@@ -22,8 +22,8 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ...node.peers import pid_of
-from ...node.store import receive, send
+from ...node.agent.peers import pid_of
+from ...node.agent.store import receive, send
 
 _RETRY = 0.002
 """Seconds between two tries to reach a server that is not up yet."""

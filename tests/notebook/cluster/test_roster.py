@@ -10,7 +10,7 @@ import pytest
 from msgspec import structs
 
 from nbcomm.launch.placement import assign_places
-from nbcomm.node.exit_status import how_it_ended
+from nbcomm.node.processes.exit_status import how_it_ended
 from nbcomm.notebook.cluster.roster import Roster, ends_of
 from nbcomm.protocol import CollectiveState, Done, Failure, Hello, StatusReply
 from nbcomm.world_dir import WorldDir

@@ -12,9 +12,9 @@ from contextlib import ExitStack, nullcontext, suppress
 
 import msgspec
 
-from ..faults import Faults
-from ..protocol import Exited, Report, Signal, Start, Started, Unwatched
-from ..world_dir import WorldDir
+from ...faults import Faults
+from ...protocol import Exited, Report, Signal, Start, Started, Unwatched
+from ...world_dir import WorldDir
 from . import child, fork_signals, oom
 from .liveness import end, has_ended, kill_orphans, kill_with_children, lives
 

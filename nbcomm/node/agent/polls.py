@@ -12,10 +12,10 @@ from contextlib import suppress
 
 import msgspec
 
-from ..protocol import Poll, StatusRequest
-from ..protocol.codec import decode_header, encode
-from ..protocol.parcels import Letter
-from ..protocol.streams import Header
+from ...protocol import Poll, StatusRequest
+from ...protocol.codec import decode_header, encode
+from ...protocol.parcels import Letter
+from ...protocol.streams import Header
 
 
 class Polls:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbcomm.node.polls import Polls
+from nbcomm.node.agent.polls import Polls
 from nbcomm.protocol import Poll, StatusRequest
 from nbcomm.protocol.codec import decode_header, decode_to_rank, encode
 from nbcomm.protocol.parcels import Letter

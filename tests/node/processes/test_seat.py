@@ -13,14 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.node.seat import Seat
+from nbcomm.node.processes.seat import Seat
 
-from .ranks import PATIENCE
+from ..ranks import PATIENCE
 
 _SITS = """
 import os, sys, time
 from pathlib import Path
-from nbcomm.node.seat import Seat
+from nbcomm.node.processes.seat import Seat
 
 seat = Seat(Path(sys.argv[1]))
 getattr(seat, sys.argv[2])()
@@ -138,7 +138,7 @@ def test_a_seat_whose_holder_cannot_be_ended_from_here_is_told(
 ) -> None:
     first = sit("take")
     sits(first)
-    monkeypatch.setattr("nbcomm.node.seat._PATIENCE", 0.1)
+    monkeypatch.setattr("nbcomm.node.processes.seat._PATIENCE", 0.1)
     seat = Seat(path)
     monkeypatch.setattr(seat, "holder", lambda: holder)
     with pytest.raises(TimeoutError, match="is locked by a process"):

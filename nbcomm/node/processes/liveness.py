@@ -9,7 +9,7 @@ from contextlib import suppress
 
 import psutil
 
-from ..world_dir import HOME_VARIABLE, WorldDir
+from ...world_dir import HOME_VARIABLE, WorldDir
 
 _PATIENCE = 1.0
 """Seconds for which a process may have no environment: it has one a moment after its `exec`."""

@@ -16,13 +16,13 @@ import psutil
 import pytest
 
 from nbcomm.faults import Faults
-from nbcomm.node import child, children, liveness
-from nbcomm.node.children import Children
-from nbcomm.node.liveness import lives
+from nbcomm.node.processes import child, children, liveness
+from nbcomm.node.processes.children import Children
+from nbcomm.node.processes.liveness import lives
 from nbcomm.protocol import Exited, Report, Signal, Start, Started, Unwatched
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
-from .served import await_that, has_ended, no_file_more
+from ..served import await_that, has_ended, no_file_more
 
 _PARENT = """
 import os, subprocess, sys, time
@@ -310,7 +310,7 @@ def test_one_that_cannot_be_taken_over_does_not_keep_the_others_from_it(
 
     after = keep()
     with monkeypatch.context() as patch:
-        patch.setattr("nbcomm.node.children.lives", failing)
+        patch.setattr("nbcomm.node.processes.children.lives", failing)
         after.children.adopt_all()
     assert after.children.living() == [second]
     assert "on purpose" in capsys.readouterr().err
@@ -369,8 +369,8 @@ import os, sys, time
 from contextlib import suppress
 
 from nbcomm.faults import Faults
-from nbcomm.node import child
-from nbcomm.node.children import Children
+from nbcomm.node.processes import child
+from nbcomm.node.processes.children import Children
 from nbcomm.protocol import Start
 from nbcomm.world_dir import WorldDir
 

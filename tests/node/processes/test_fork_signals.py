@@ -12,7 +12,7 @@ pytestmark = pytest.mark.timeout(60)
 
 _FORKS = """
 import os, signal, sys
-from nbcomm.node import fork_signals
+from nbcomm.node.processes import fork_signals
 
 told, tell = os.pipe()
 

@@ -14,8 +14,8 @@ import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from ..protocol.parcels import NODE, Letter, pack, unpack
-from ..world_dir import LinkInfo
+from ...protocol.parcels import NODE, Letter, pack, unpack
+from ...world_dir import LinkInfo
 
 _MOST = 100
 """Parcels that are read in one turn: what the ranks say must not wait behind them."""

@@ -11,13 +11,13 @@ import pytest
 from nbcomm.protocol import ForkServerEnded, LogTail, NodeHello, Obeyed, Pull, ReadLog
 from nbcomm.protocol.framing import OTHER
 
-from ..world import lies
-from .ranks import PATIENCE, FakeRank
-from .served import await_that
-from .test_agent import Node, Notebook
+from ...world import lies
+from ..ranks import PATIENCE, FakeRank
+from ..served import await_that
+from .test_node_agent import Node, Notebook
 
 _LIE = (
-    "nbcomm.node.agent",
+    "nbcomm.node.agent.node_agent",
     """
 import os
 

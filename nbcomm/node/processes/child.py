@@ -12,11 +12,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
 
-from ..protocol import Start
-from ..protocol.nodes import unwired
+from ...protocol import Start
+from ...protocol.nodes import unwired
 from . import fork_signals, oom, parenthood
 
-MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.controller"}
+MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.processes.controller"}
 """The modules that can be started: their ``main`` is called, or they are run with ``-m``."""
 
 

@@ -18,9 +18,9 @@ from typing import Any
 import psutil
 import pytest
 
-from nbcomm.node.store import StoreServer, receive, send
+from nbcomm.node.agent.store import StoreServer, receive, send
 
-from .served import await_that
+from ..served import await_that
 
 PATIENCE = 30.0
 
@@ -232,7 +232,7 @@ def test_a_client_without_a_thread_learns_of_it(
 
     client.ask("count")
     with monkeypatch.context() as patch:
-        patch.setattr("nbcomm.node.store.keep", keep)
+        patch.setattr("nbcomm.node.agent.store.keep", keep)
         other = Client(path)
         with pytest.raises(ConnectionError):
             other.ask("count")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.node import oom
+from nbcomm.node.processes import oom
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ def few_ports(n):
 
 _KEPT = """
 import zmq
-from nbcomm.node.controller import kept_ports
+from nbcomm.node.processes.controller import kept_ports
 
 few_ports(8)
 print(ports := kept_ports(8))
@@ -76,7 +76,7 @@ greedy = subprocess.Popen([sys.executable, "-c", sys.argv[1]], stdout=subprocess
 greedy.stdout.readline()
 arguments = ["--usethreads", "--scheme=none", "--IPController.broadcast_scheduler_depth=0", "--nodb"]
 arguments += ["--ip=127.0.0.1", "--profile-dir=."]
-controller = psutil.Popen([sys.executable, "-m", "nbcomm.node.controller", *arguments])
+controller = psutil.Popen([sys.executable, "-m", "nbcomm.node.processes.controller", *arguments])
 
 def listening():
     processes = [controller, *controller.children(recursive=True)]
@@ -112,7 +112,7 @@ def _in_a_small_network(code: str, *arguments: str, cwd: Path) -> str:
     if not unshare or subprocess.run([*_NETWORK, "true"], capture_output=True, check=False).returncode:
         pytest.skip("unshare cannot make a network here, so ports cannot be made few")
     command = [*_NETWORK, sys.executable, "-c", _FEW_PORTS + code, *arguments]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[3]
     environment = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=90, check=False)
     assert done.returncode == 0, done.stderr

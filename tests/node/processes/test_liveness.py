@@ -12,11 +12,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nbcomm.node import liveness
-from nbcomm.node.liveness import kill_orphans, kill_with_children, lives
+from nbcomm.node.processes import liveness
+from nbcomm.node.processes.liveness import kill_orphans, kill_with_children, lives
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
-from .served import PATIENCE, await_that, has_ended, no_file_more
+from ..served import PATIENCE, await_that, has_ended, no_file_more
 
 pytestmark = pytest.mark.timeout(60)
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from ..threads import keep
+from ...threads import keep
 
 _LENGTH = struct.Struct("!I")
 _AT_ONCE = 1 << 20

@@ -16,11 +16,11 @@ from typing import Any
 
 import zmq
 
-from ..protocol import NodeStatus
-from ..protocol.codec import encode
-from ..protocol.framing import ANSWER, ASK, LARGEST, OTHER, FramedSocket
-from ..protocol.losses import bytes_lost, instead
-from ..protocol.parcels import Letter
+from ...protocol import NodeStatus
+from ...protocol.codec import encode
+from ...protocol.framing import ANSWER, ASK, LARGEST, OTHER, FramedSocket
+from ...protocol.losses import bytes_lost, instead
+from ...protocol.parcels import Letter
 from .peers import pid_of
 
 IN, OUT = int(zmq.POLLIN), int(zmq.POLLOUT)

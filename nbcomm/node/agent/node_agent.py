@@ -21,8 +21,8 @@ from typing import Any
 import msgspec
 import zmq
 
-from ..faults import Faults
-from ..protocol import (
+from ...faults import Faults
+from ...protocol import (
     Claim,
     Exited,
     Failed,
@@ -46,13 +46,14 @@ from ..protocol import (
     Start,
     Started,
 )
-from ..protocol.codec import decode_order, decode_report, encode
-from ..protocol.framing import FramedSocket
-from ..protocol.nodes import rank_of
-from ..protocol.parcels import ITSELF, NO_HEADER, Letter
-from ..world_dir import WorldDir
-from . import facts, fork_signals, parenthood
-from .liveness import end, has_ended, kill_orphans, lives
+from ...protocol.codec import decode_order, decode_report, encode
+from ...protocol.framing import FramedSocket
+from ...protocol.nodes import rank_of
+from ...protocol.parcels import ITSELF, NO_HEADER, Letter
+from ...world_dir import WorldDir
+from ..processes import fork_signals, parenthood
+from ..processes.liveness import end, has_ended, kill_orphans, lives
+from . import facts
 from .notebook_end import NotebookEnd
 from .polls import Polls
 from .rank_ends import IN, OUT, RankEnds

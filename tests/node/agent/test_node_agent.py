@@ -22,10 +22,10 @@ import zmq
 
 from nbcomm.launch import link as link_module
 from nbcomm.launch.link import Link
-from nbcomm.node import agent as agent_module
-from nbcomm.node import store
-from nbcomm.node.agent import NodeAgent
-from nbcomm.node.rank_ends import STATUS
+from nbcomm.node.agent import node_agent as agent_module
+from nbcomm.node.agent import store
+from nbcomm.node.agent.node_agent import NodeAgent
+from nbcomm.node.agent.rank_ends import STATUS
 from nbcomm.protocol import (
     Claim,
     Done,
@@ -64,9 +64,9 @@ from nbcomm.protocol.nodes import rank_of
 from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, unpack
 from nbcomm.world_dir import HOME_VARIABLE, LinkInfo, WorldDir
 
-from ..world import lies
-from .ranks import PATIENCE, FakeRank, RankProcess, Wire
-from .served import await_that, has_ended
+from ...world import lies
+from ..ranks import PATIENCE, FakeRank, RankProcess, Wire
+from ..served import await_that, has_ended
 
 Heard = tuple[int, FromRank, list[bytes]]
 T = TypeVar("T")
@@ -320,7 +320,7 @@ def test_answers_that_are_there_together_travel_together_and_what_is_equal_once(
 
 def slow(patch: pytest.MonkeyPatch, folder: Path) -> None:
     """Let the agent wait long for other ranks."""
-    lie = "nbcomm.node.agent", "def lie(module):\n    module._TOGETHER = 600.0"
+    lie = "nbcomm.node.agent.node_agent", "def lie(module):\n    module._TOGETHER = 600.0"
     for name, value in lies.told(folder / "lies", lie).items():
         patch.setenv(name, value)
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nbcomm.node import facts
+from nbcomm.node.agent import facts
 
 
 def test_the_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:

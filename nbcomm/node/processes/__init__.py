@@ -1,0 +1,1 @@
+"""The processes of a node: how they start, live and end."""
