@@ -24,6 +24,7 @@ import msgspec
 from .errors import StartError
 from .protocol import Hello, RankPlacement
 from .protocol.nodes import rank_of
+from .protocol.parcels import HEAD, name_of
 from .short_repr import shortened
 
 HOME_VARIABLE = "NBCOMM_HOME"
@@ -55,12 +56,16 @@ _FULL = {errno.EFBIG, errno.ENOSPC, errno.EDQUOT}
 
 
 class LinkInfo(msgspec.Struct, frozen=True):
-    """What a node's agent needs to reach the notebook and to authenticate it; keys are CURVE keys in Z85 text."""
+    """What a node's agent needs to reach the notebook and to authenticate it; keys are CURVE keys in Z85 text.
+
+    ``name`` is the agent's on the link, bound to its key.
+    """
 
     address: str
     server_public: str
     client_public: str
     client_secret: str
+    name: str = name_of(HEAD)
 
 
 class WorldInfo(msgspec.Struct, frozen=True):

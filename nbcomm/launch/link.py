@@ -1,7 +1,8 @@
-"""The notebook's end of the link: one socket and one thread, for the node's agent and, through it, every rank.
+"""The notebook's end of the link: one socket and one thread, for each node's agent and, through it, every rank.
 
-A ROUTER in the world's private directory takes the connection of the agent (CURVE: both ends prove that they hold the
-world's keys, and the traffic is encrypted). A node's name is bound to its key. A daemon thread owns the socket. A
+A ROUTER takes the connections of the agents: on the notebook's machine in the world's private directory, from other
+machines at a TCP address. CURVE lets both ends prove that they hold the world's keys, and encrypts the traffic. A
+node's name is bound to its key, and a node speaks only for the ranks that it has. A daemon thread owns the socket. A
 thread that wants to send gives it the message and wakes it. What arrives goes to callbacks on that thread, which must
 be quick.
 
@@ -15,8 +16,9 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from contextlib import suppress
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import zmq
@@ -26,7 +28,7 @@ from zmq.utils import z85
 from ..faults import Faults
 from ..protocol import FromRank, Greet, Hello, Order, Poll, Report, StatusRequest, ToRank
 from ..protocol.codec import decode_from_rank, decode_header, decode_report, encode, from_frames
-from ..protocol.parcels import ITSELF, NO_HEADER, NODE, Letter, pack, unpack
+from ..protocol.parcels import HEAD, ITSELF, NO_HEADER, Letter, name_of, pack, unpack
 from ..protocol.requests import MainLoopRequest
 from ..protocol.streams import NotebookStream
 from ..threads import keep
@@ -41,27 +43,30 @@ _BREATH = 0.1
 _MOST = 100
 """Parcels that are read before waiting messages are sent: an interrupt must not queue behind output."""
 
+_BIND = 5.0
+"""Seconds in which the link's thread must have bound an address."""
+
 
 class Link:
-    """The notebook's socket, bound to the world's address.
+    """The notebook's socket, bound to the world's address. It has one node, the head; `add` adds others.
 
     Args:
         home: the world's directory; the link file is written there for the agent. An existing one was written by an
             earlier notebook: its address and its keys are used again, and the agent connects by itself.
-        report: called on the link's thread with what the agent reports.
+        report: called on the link's thread with what the head's agent reports.
         admit: called there with a rank and its pid: returns whether that is the rank's present process.
 
     Attributes:
         settled: the last request that was received completely; ranks need not keep their messages about it.
-        heard: when the agent was heard last, by `time.monotonic`.
     """
 
     def __init__(
         self, home: WorldDir, report: Callable[[Report], None], admit: Callable[[int, int], bool] = lambda *_: True
     ) -> None:
         self.settled = 0
-        self.heard = time.monotonic()
-        self._report = report
+        self._nodes = {HEAD: _Node(report)}
+        self._named = {name_of(HEAD): HEAD}
+        self._node_of: dict[int, int] = {}  # of each rank that is not on the head
         self._admit = admit
         self._receive: Receiver | None = None
         self._faults = Faults()
@@ -70,7 +75,8 @@ class Link:
         self._streams: dict[int, NotebookStream] = {}
         self._due: set[int] = set()  # ranks with messages that are not passed on
         self._decoded: dict[int, FromRank] = {}  # of the parcel that is read, whose frames live as long
-        self._words: deque[Letter | tuple[int, ToRank | None]] = deque()  # orders, and messages without a number
+        self._words: deque[_Order | tuple[int, ToRank | None]] = deque()  # orders, and messages without a number
+        self._to_bind: deque[tuple[str, Future[str]]] = deque()
         self._unsaid: set[int] = set()  # ranks that do not know how far they were heard
         self._unheard: set[int] = set()  # ranks that were sent something, and may not have heard it
         self._settled_said = 0
@@ -93,11 +99,10 @@ class Link:
             info = LinkInfo(address, server_public.decode(), client_public.decode(), client_secret.decode())
             home.write_secret(server_secret)
             home.write_link(info)
-        nodes = _Nodes(self._context)
-        nodes.names[info.client_public.encode()] = NODE.decode()
-        nodes.start()
-        nodes.configure_curve_callback("*", nodes)
-        self._authenticator = nodes
+        self._keys = _Keys(self._context)
+        self._keys.names[info.client_public.encode()] = name_of(HEAD)
+        self._keys.start()
+        self._keys.configure_curve_callback("*", self._keys)
         router = self._context.socket(zmq.ROUTER)
         router.setsockopt(zmq.CURVE_SERVER, 1)
         router.setsockopt(zmq.CURVE_PUBLICKEY, info.server_public.encode())
@@ -109,11 +114,47 @@ class Link:
         router.bind(address)
         return router
 
+    # ── other nodes, from any thread ────────────────────────────────────────────────────────────────
+
+    def listen(self, address: str) -> str:
+        """Take connections at another address, too; return it with the port that it has got.
+
+        Args:
+            address: one concrete address of this machine, as "tcp://10.0.0.1:*".
+
+        Raises:
+            zmq.ZMQError: this machine has no such address, or the port is in use.
+        """
+        bound: Future[str] = Future()
+        self._to_bind.append((address, bound))
+        self._rouse()
+        return bound.result(_BIND)
+
+    def add(self, node: int, public: str, report: Callable[[Report], None]) -> None:
+        """Let the agent of another node connect.
+
+        Args:
+            node: its number.
+            public: its CURVE key, in Z85 text.
+            report: called on the link's thread with what the agent reports.
+        """
+        self._nodes[node] = _Node(report)
+        self._named[name_of(node)] = node
+        self._keys.names[public.encode()] = name_of(node)
+
+    def place(self, ranks: Iterable[int], node: int) -> None:
+        """Set the node that these ranks are on; without this, it is the head."""
+        self._node_of.update(dict.fromkeys(ranks, node))
+
+    def heard(self, node: int = HEAD) -> float:
+        """Return when a node's agent was heard last, by `time.monotonic`."""
+        return self._nodes[node].heard
+
+    # ── sending, from any thread ────────────────────────────────────────────────────────────────────
+
     def deliver_to(self, receive: Receiver | None) -> None:
         """Set who gets the ranks' messages; while nobody does, they stay with the ranks."""
         self._receive = receive
-
-    # ── sending, from any thread ────────────────────────────────────────────────────────────────────
 
     def send(self, ranks: Iterable[int], message: ToRank, buffers: Sequence[Any] = ()) -> None:
         """Send one message to some ranks, each of which does it once; a rank that has ended does nothing."""
@@ -128,13 +169,13 @@ class Link:
                     self._unheard.add(rank)
         self._rouse()
 
-    def order(self, order: Order) -> None:
-        """Send an order to the node; it is lost if no agent is connected."""
-        self._words.append(Letter(ITSELF, NO_HEADER, [encode(order)]))
+    def order(self, order: Order, node: int = HEAD) -> None:
+        """Send an order to a node; it is lost if no agent is connected."""
+        self._words.append(_Order(node, _letter(encode(order))))
         self._rouse()
 
     def poll(self, question: int) -> None:
-        """Let the node ask all its ranks what they do; each rank that it knows answers with a `StatusReply`.
+        """Let each node ask all its ranks what they do; each rank that it knows answers with a `StatusReply`.
 
         A rank that lacks something that was sent before does not answer, but asks for it.
         """
@@ -146,13 +187,14 @@ class Link:
                 self._unsaid.update(self._streams)
             unsaid, self._unsaid = self._unsaid, set()
         self._words.extend((rank, None) for rank in sorted(unsaid))
-        self._words.append(Letter(ITSELF, NO_HEADER, [encode(Poll(question))]))
+        poll = _letter(encode(Poll(question)))
+        self._words.extend(_Order(node, poll) for node in self._nodes)
         self._rouse()
 
-    def greet(self) -> None:
-        """Ask all ranks how far they have heard: the agent is another one, or newly connected."""
+    def greet(self, node: int | None = None) -> None:
+        """Ask all ranks, or those of a node, how far they have heard: its agent is another one, or newly connected."""
         with self._lock:
-            ranks = list(self._streams)
+            ranks = [rank for rank in self._streams if node in (None, self._node_of.get(rank, HEAD))]
         self._words.extend((rank, Greet(asks=True)) for rank in ranks)
         self._rouse()
 
@@ -196,20 +238,31 @@ class Link:
                 ready = dict(poller.poll())
                 if self._woken.fileno() in ready:
                     self._woken.recv(4096)
+                self._bind_more()
                 self._send_waiting()
                 if self._router in ready:
                     self._take_arrived()
         with self._faults.beside("the last words could not be sent"):
             self._send_waiting()
         self._router.close(linger=200)
-        self._authenticator.stop()
+        self._keys.stop()
         self._context.term()
         self._wake.close()
         self._woken.close()
 
+    def _bind_more(self) -> None:
+        while self._to_bind:
+            address, bound = self._to_bind.popleft()
+            try:
+                self._router.bind(address)
+                bound.set_result(self._router.get_string(zmq.LAST_ENDPOINT))
+            except Exception as error:  # noqa: BLE001 - who waits for it gets it
+                bound.set_exception(error)
+
     def _send_waiting(self) -> None:
-        """Send what waits, in one parcel: first the messages with numbers, then the words that come behind them."""
-        letters = []
+        """Send what waits, a parcel to each node: messages with numbers, and then the words that come behind them."""
+        letters: dict[int, list[Letter]] = {node: [] for node in self._nodes}
+        node_of = self._node_of
         with self._lock:
             words = [self._words.popleft() for _ in range(len(self._words))]
             due, self._due = self._due, set()
@@ -217,21 +270,23 @@ class Link:
                 stream = self._streams[rank]
                 for sent in stream.out.take() if stream.known else ():
                     header = encode(stream.header(sent, self.settled))
-                    letters.append(Letter(rank, header, sent.frames, sent.asks))
+                    letters[node_of.get(rank, HEAD)].append(Letter(rank, header, sent.frames, sent.asks))
             encoded: dict[int, bytes] = {}  # one word mostly goes to all ranks, as the same object
             for word in words:
-                if isinstance(word, Letter):
-                    letters.append(word)
+                if isinstance(word, _Order):
+                    letters[word.node].append(word.letter)
                     continue
                 rank, message = word
                 header = encode(self._stream(rank).header(settled=self.settled))
                 if message is None:  # the agent asks with this header
-                    letters.append(Letter(rank, header, []))
-                    continue
-                frame = encoded.get(id(message)) or encoded.setdefault(id(message), encode(message))
-                letters.append(Letter(rank, header, [frame], isinstance(message, StatusRequest)))
-        if letters:
-            self._router.send_multipart([NODE, *pack(letters)], copy=False)
+                    frames = []
+                else:
+                    frames = [encoded.get(id(message)) or encoded.setdefault(id(message), encode(message))]
+                asks = isinstance(message, StatusRequest)
+                letters[node_of.get(rank, HEAD)].append(Letter(rank, header, frames, asks))
+        for node, its in letters.items():
+            if its:
+                self._router.send_multipart([name_of(node).encode(), *pack(its)], copy=False)
 
     def _take_arrived(self) -> None:
         for _ in range(_MOST):
@@ -239,20 +294,24 @@ class Link:
                 identity, *parcel = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 return
-            if identity.bytes != NODE or parcel[0].get("User-Id") != NODE.decode():
+            name = str(parcel[0].get("User-Id"))
+            node = self._named.get(name)
+            if node is None or identity.bytes != name.encode():
                 continue  # it holds a key, but not that of the node whose name it has
-            self.heard = time.monotonic()
+            self._nodes[node].heard = time.monotonic()
             with self._faults.beside("a parcel could not be read"), suppress(msgspec.DecodeError):
                 self._decoded.clear()
                 for letter in unpack([frame.buffer for frame in parcel]):
-                    self._take(letter)
+                    self._take(node, letter)
 
-    def _take(self, letter: Letter) -> None:
+    def _take(self, node: int, letter: Letter) -> None:
         kind = "report" if letter.rank == ITSELF else "message"
         with self._faults.beside(f"a {kind} could not be taken"):  # this thread must go on
             if letter.rank == ITSELF:
                 with suppress(msgspec.DecodeError):  # an agent of another version: it sends other reports
-                    self._report(decode_report(letter.frames[0]))
+                    self._nodes[node].report(decode_report(letter.frames[0]))
+            elif node != self._node_of.get(letter.rank, HEAD):
+                pass  # no node speaks for the ranks of another
             elif self._receive is not None and self._is_next(letter):
                 message = self._read(letter.frames[0])
                 if message is not None:
@@ -293,7 +352,26 @@ class Link:
             return accepted
 
 
-class _Nodes(ThreadAuthenticator):
+class _Order(NamedTuple):
+    """A letter to the agent of a node."""
+
+    node: int
+    letter: Letter
+
+
+def _letter(order: bytes) -> Letter:
+    return Letter(ITSELF, NO_HEADER, [order])
+
+
+class _Node:
+    """What the link knows of a node: who hears its reports, and when it was heard."""
+
+    def __init__(self, report: Callable[[Report], None]) -> None:
+        self.report = report
+        self.heard = time.monotonic()
+
+
+class _Keys(ThreadAuthenticator):
     """The check of keys: only nodes' may connect, and each message of a connection gets the name of its node.
 
     Attributes:

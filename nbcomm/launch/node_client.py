@@ -167,7 +167,7 @@ class NodeClient:
 
     @property
     def _unanswered(self) -> bool:
-        return self._asked > self.link.heard
+        return self._asked > self.link.heard()
 
     @property
     def how(self) -> str:
@@ -291,7 +291,7 @@ class NodeClient:
         what they have to say.
         """
         now, patience = time.monotonic(), _SHORT if self.gone else _MOMENT
-        if self.ready is None or now - self.link.heard < patience:
+        if self.ready is None or now - self.link.heard() < patience:
             return
         if not self._unanswered:
             self._asked = now

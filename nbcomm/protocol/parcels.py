@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-NODE = b"node0"
-"""The name of the only node's agent on the link."""
+HEAD = 0
+"""The number of the node on the notebook's machine."""
 
 ITSELF = -1
 """In the place of a rank: the message is to the agent, or from it."""
@@ -48,6 +48,11 @@ class _Address(msgspec.Struct, array_like=True, frozen=True):
     header: bytes
     frames: list[int]
     asks: bool = False
+
+
+def name_of(node: int) -> str:
+    """Return the name of a node's agent on the link."""
+    return f"node{node}"
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -41,9 +41,9 @@ from nbcomm.protocol import (
 )
 from nbcomm.protocol.codec import decode_header, decode_order, decode_to_rank, encode, to_frames
 from nbcomm.protocol.framing import ANSWER
-from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, pack, unpack
+from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, name_of, pack, unpack
 from nbcomm.protocol.streams import Header
-from nbcomm.world_dir import WorldDir
+from nbcomm.world_dir import LinkInfo, WorldDir
 
 from ..node.fake_agent import PATIENCE, FakeAgent
 from ..node.ranks import Speaker
@@ -345,8 +345,8 @@ def test_who_has_the_keys_but_another_name_is_not_heard(world: World, name: byte
 def test_a_name_is_bound_to_its_key(world: World) -> None:
     """Another node's agent, which may connect, cannot speak as this one."""
     public, secret = zmq.curve_keypair()
-    world.link._authenticator.names[public] = "node1"
-    heard = world.link.heard
+    world.link.add(1, public.decode(), world.reports.put)
+    heard = world.link.heard()
     plain, come = world.link._router.recv_multipart, threading.Semaphore(0)
 
     def counting(*args: Any, **options: Any) -> Any:
@@ -360,8 +360,9 @@ def test_a_name_is_bound_to_its_key(world: World) -> None:
     FakeRank(9, other).hello()
     own = world.join(public=public, secret=secret, name=b"node1")
     own.report(Obeyed(2))
+    assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(2)
     assert all(come.acquire(timeout=PATIENCE / 1000) for _ in range(3))
-    assert world.link.heard == heard
+    assert world.link.heard() == heard
     while world.agents:  # or the one with the same name might come back and take it again
         world.agents.pop().close()
     world.join()
@@ -369,7 +370,7 @@ def test_a_name_is_bound_to_its_key(world: World) -> None:
     friend.say(Done(1))
     assert world.next()[:2] == (1, Done(1))
     assert world.reports.empty()
-    assert world.link.heard > heard
+    assert world.link.heard() > heard
 
 
 def test_callbacks_that_fail_do_not_end_the_link(capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,10 +435,10 @@ def test_without_an_agent_orders_are_lost(world: World) -> None:
 
 def test_it_is_known_when_the_agent_was_heard_last(world: World) -> None:
     rank = world.greeted(0)
-    before = world.link.heard
+    before = world.link.heard()
     rank.say(Done(1))
     world.next()
-    assert before < world.link.heard <= time.monotonic()
+    assert before < world.link.heard() <= time.monotonic()
 
 
 # ── polls ───────────────────────────────────────────────────────────────────────────────────────────
@@ -774,7 +775,7 @@ def test_closing_sends_what_waits_and_ends_thread_and_socket() -> None:
     assert rank.receive()[1] == StatusRequest()
     assert world.agent.order() == Look(1)
     assert not thread.is_alive()
-    assert not world.link._authenticator.is_alive()
+    assert not world.link._keys.is_alive()
     assert world.link._router.closed
     assert world.link._context.closed
     assert not world.home.link_socket.exists()
@@ -794,6 +795,123 @@ def test_a_link_whose_last_words_fail_is_closed_all_the_same(capsys: pytest.Capt
     assert world.link._context.closed
     assert "spoiled" in capsys.readouterr().err
     world.home.remove()
+
+
+# ── several nodes ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Second:
+    """A second node, which has rank 1, and reaches the link over TCP."""
+
+    def __init__(self, world: World) -> None:
+        public, secret = (key.decode() for key in zmq.curve_keypair())
+        self.world = world
+        self.reports: queue.Queue[Report] = queue.Queue()
+        self.address = world.link.listen("tcp://127.0.0.1:*")
+        server = world.home.read_link().server_public
+        self.info = LinkInfo(self.address, server, public, secret, name_of(1))
+        self.introduce()
+        self.agent = self.join()
+
+    def introduce(self) -> None:
+        self.world.link.add(1, self.info.client_public, self.reports.put)
+        self.world.link.place([1], 1)
+
+    def join(self) -> FakeAgent:
+        self.world.agents.append(FakeAgent(self.world.home, self.info))
+        return self.world.agents[-1]
+
+
+@pytest.fixture
+def two(world: World) -> tuple[World, FakeRank, Second, FakeRank]:
+    """A world of two nodes with a rank each; what they were greeted with is read."""
+    head = world.join()
+    second = Second(world)
+    ranks = FakeRank(0, head), FakeRank(1, second.agent)
+    for rank in ranks:
+        rank.meet()
+        assert world.next()[0] == rank.rank
+    return world, ranks[0], second, ranks[1]
+
+
+def test_each_node_gets_what_is_for_its_ranks(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
+    world, first, second, other = two
+    world.link.send([0, 1], Pull(1, ["x"]))
+    world.link.send([1], StatusRequest())
+    assert first.hear()[0] == Pull(1, ["x"])
+    assert [other.hear()[0], other.hear()[0]] == [Pull(1, ["x"]), StatusRequest()]
+    for rank in (other, first):
+        rank.say(Done(1))
+        assert world.next()[:2] == (rank.rank, Done(1))
+    assert {letter.rank for parcel in first.agent.parcels for letter in parcel} == {0}
+    assert {letter.rank for parcel in second.agent.parcels for letter in parcel} == {1}
+
+
+def test_orders_and_reports_are_of_one_node(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
+    world, first, second, _ = two
+    heard = world.link.heard()
+    world.link.order(Look(1), node=1)
+    assert second.agent.order() == Look(1)
+    second.agent.report(Obeyed(1))
+    assert second.reports.get(timeout=PATIENCE / 1000) == Obeyed(1)
+    assert world.link.heard(1) > heard == world.link.heard()
+    world.link.order(Look(2))
+    assert first.agent.order() == Look(2)
+    assert world.reports.empty()
+    assert second.agent.silent()
+
+
+def test_a_poll_is_one_order_to_each_node(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
+    world, first, second, _ = two
+    world.link.poll(7)
+    assert first.agent.order() == second.agent.order() == Poll(7)
+
+
+def test_a_node_speaks_for_its_own_ranks_only(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
+    world, first, second, other = two
+    liar, stranger = FakeRank(0, second.agent, life=9), FakeRank(5, second.agent)
+    for lie in (liar, stranger):
+        lie.hello()
+    first.say(Done(1))
+    other.say(Done(1))
+    assert sorted([world.next()[:2], world.next()[:2]]) == [(0, Done(1)), (1, Done(1))]
+    assert world.received.empty()
+
+
+def test_a_node_that_is_another_one_greets_its_own_ranks(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
+    world, first, _, other = two
+    world.link.greet(1)
+    assert other.receive()[1] == Greet(asks=True)
+    assert first.agent.silent()
+
+
+def test_the_next_notebook_listens_where_the_last_one_did(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
+    world, _, second, other = two
+    world.come_back()
+    second.introduce()
+    assert world.link.listen(second.address) == second.address
+    second.agent.await_refusal()
+    other.meet()  # its agent has connected by itself
+    assert world.next()[0] == 1
+    world.link.send([1], Pull(1, []))
+    assert other.hear()[0] == Pull(1, [])
+
+
+@pytest.mark.parametrize("address", ["tcp://127.0.0.1", "tcp://192.0.2.1:*", "garbage"])
+def test_an_address_that_is_none_of_this_machine_is_refused_and_the_link_lives(world: World, address: str) -> None:
+    with pytest.raises(zmq.ZMQError):
+        world.link.listen(address)
+    rank = world.greeted(0)
+    rank.say(Done(1))
+    assert world.next()[:2] == (0, Done(1))
+
+
+def test_an_address_in_use_is_refused(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(zmq.ZMQError, match="in use"):
+        world.link.listen(f"tcp://127.0.0.1:{taken.getsockname()[1]}")
+
+
+# ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def test_a_closed_link_drops_what_is_sent_and_closes_twice() -> None:

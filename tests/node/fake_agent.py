@@ -9,8 +9,8 @@ import zmq
 from nbcomm.protocol import Order, Report
 from nbcomm.protocol.codec import decode_order, encode
 from nbcomm.protocol.nodes import Left, Poll
-from nbcomm.protocol.parcels import ITSELF, NO_HEADER, NODE, Letter, pack, unpack
-from nbcomm.world_dir import WorldDir
+from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, pack, unpack
+from nbcomm.world_dir import LinkInfo, WorldDir
 
 PATIENCE = 10_000
 """Milliseconds that a test waits for a message that must come."""
@@ -26,11 +26,11 @@ _REFUSED = (
 class FakeAgent:
     """Speaks to the link as a node's agent does."""
 
-    def __init__(self, home: WorldDir, **keys: bytes) -> None:
-        info = home.read_link()
+    def __init__(self, home: WorldDir, info: LinkInfo | None = None, **keys: bytes) -> None:
+        info = info or home.read_link()
         self.context = zmq.Context()
         self.socket = self.context.socket(zmq.DEALER)
-        self.socket.setsockopt(zmq.ROUTING_ID, keys.get("name", NODE))
+        self.socket.setsockopt(zmq.ROUTING_ID, keys.get("name", info.name.encode()))
         self.socket.setsockopt(zmq.LINGER, 0)
         if keys.get("server", b"own"):
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, keys.get("server", info.server_public.encode()))

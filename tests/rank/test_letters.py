@@ -32,7 +32,7 @@ from nbcomm.protocol import (
 )
 from nbcomm.protocol.codec import decode_from_rank, decode_header, decode_to_rank, encode, from_frames, to_frames
 from nbcomm.protocol.framing import ANSWER, OTHER
-from nbcomm.protocol.parcels import NODE, pack, unpack
+from nbcomm.protocol.parcels import HEAD, name_of, pack, unpack
 from nbcomm.protocol.parcels import Letter as ParcelLetter
 from nbcomm.protocol.streams import Header, NotebookStream, Outgoing
 from nbcomm.rank.letters import Letters
@@ -242,7 +242,7 @@ class Router:
         if not self.come:
             raise zmq.Again
         return [
-            SimpleNamespace(bytes=frame, buffer=memoryview(frame), get=lambda _: NODE.decode())
+            SimpleNamespace(bytes=frame, buffer=memoryview(frame), get=lambda _: name_of(HEAD))
             for frame in self.come.popleft()
         ]
 
@@ -296,7 +296,7 @@ class RealNotebook(Notebook):
             self._hear_agent(letter.rank, letter.what, letter.text)
         else:
             parcel = pack([ParcelLetter(letter.rank, encode(letter.header), letter.text)])
-            self.link.router.come.append([NODE, *parcel])
+            self.link.router.come.append([name_of(HEAD).encode(), *parcel])
             self.link._take_arrived()
 
     def _hear_agent(self, rank: int, what: str, life: int) -> None:

@@ -32,7 +32,7 @@ from jupyter_client.session import Session
 
 from nbcomm.protocol import Claim, Exited, Hello, Output, Shutdown, Start, Text
 from nbcomm.protocol.codec import decode_status, encode
-from nbcomm.protocol.parcels import NODE, Letter, pack
+from nbcomm.protocol.parcels import HEAD, Letter, name_of, pack
 from nbcomm.protocol.streams import Header
 from nbcomm.world_dir import WorldDir
 
@@ -484,7 +484,7 @@ def test_a_stranger_on_the_link_is_refused_even_under_the_nodes_name(world: Worl
     public, secret = zmq.curve_keypair()
     with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
         dealer.linger = 0
-        dealer.routing_id = NODE
+        dealer.routing_id = name_of(HEAD).encode()
         if who != "without keys":
             dealer.curve_serverkey = info.server_public.encode() if who == "with keys of its own" else public
             dealer.curve_publickey = public if who == "with keys of its own" else info.client_public.encode()

@@ -14,11 +14,14 @@ import msgspec
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
-from ...protocol.parcels import NODE, Letter, pack, unpack
+from ...protocol.parcels import Letter, pack, unpack
 from ...world_dir import LinkInfo
 
 _MOST = 100
 """Parcels that are read in one turn: what the ranks say must not wait behind them."""
+
+_BEAT, _SILENCE = 1000, 3000
+"""Milliseconds between heartbeats over TCP, and without one until either end gives the connection up."""
 
 
 class NotebookEnd:
@@ -103,12 +106,16 @@ class NotebookEnd:
 
 
 def _configure(link: zmq.Socket[bytes], info: LinkInfo) -> None:
-    link.setsockopt(zmq.ROUTING_ID, NODE)
+    link.setsockopt_string(zmq.ROUTING_ID, info.name)
     link.setsockopt_string(zmq.CURVE_SERVERKEY, info.server_public)
     link.setsockopt_string(zmq.CURVE_PUBLICKEY, info.client_public)
     link.setsockopt_string(zmq.CURVE_SECRETKEY, info.client_secret)
     link.setsockopt(zmq.LINGER, 0)
     link.setsockopt(zmq.SNDHWM, 0)  # nothing that a cell prints is dropped
     link.setsockopt(zmq.RCVHWM, 0)
+    if info.address.startswith("tcp://"):  # a dead machine, or a network that is cut, ends no connection
+        link.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
+        link.setsockopt(zmq.HEARTBEAT_TIMEOUT, _SILENCE)
+        link.setsockopt(zmq.HEARTBEAT_TTL, _SILENCE)
     link.setsockopt(zmq.RECONNECT_IVL, 50)
     link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
