@@ -63,6 +63,11 @@ class ForkServerProcess:
         return self._process is not None and self._process.poll() is not None
 
     @property
+    def has_cleared(self) -> bool:
+        """Whether neither its process nor the world's directory is left."""
+        return not self._home.path.exists() and (self.has_ended or not self.is_ours)
+
+    @property
     def how(self) -> str:
         """How it has ended, in words."""
         status = None
@@ -76,6 +81,20 @@ class ForkServerProcess:
         if self._process is not None:
             self._process.kill()
             self._process.wait()
+
+    def fence(self, timeout: float) -> None:
+        """End what it and its agent have left, and wait for that for so many seconds.
+
+        Raises:
+            OSError: that could not be begun.
+            subprocess.SubprocessError: it has failed, or was not done in time.
+        """
+        command = [sys.executable, "-m", "nbcomm.node.fence", str(self._home.path)]
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
+
+    def working_folder(self) -> str:
+        """Return where processes start: where the notebook works, if that still exists."""
+        return to_start_in(self._home)
 
     def last_words(self, lines: int = 20) -> str:
         """Return the end of its log."""

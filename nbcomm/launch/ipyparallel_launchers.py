@@ -16,7 +16,7 @@ from ipyparallel.cluster import launcher as ipp
 from ..errors import StartError
 from ..node.processes.exit_status import how_it_ended
 from ..world_dir import HOME_VARIABLE
-from .node_client import NodeClient
+from .head import Head
 
 _ENGINE = [
     "--IPEngine.enable_nanny=False",  # the fork server reaps, and signals go to the process itself
@@ -28,7 +28,7 @@ _ENGINE = [
 class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipyparallel has no types
     """The base of the two launchers: the process is the fork server's child, not ours."""
 
-    client: NodeClient
+    client: Head
     what: str
 
     def start(self) -> None:
@@ -135,7 +135,7 @@ class ForkedEngineSet(ipp.LocalEngineSetLauncher):  # type: ignore[misc]
 
 
 def launchers_for(
-    client: NodeClient,
+    client: Head,
 ) -> tuple[type[ForkedController], type[ForkedEngineSet], type[ForkedEngine]]:
     """Make launcher classes that use one fork server; ipyparallel creates launchers from classes only."""
     controller = type("ForkedController", (ForkedController,), {"client": client})

@@ -22,8 +22,8 @@ from ..errors import Interrupted, StateError
 from ..protocol.nodes import key_of
 from ..threads import keep
 from ..world_dir import private_file
+from .head import Head
 from .ipyparallel_launchers import launchers_for
-from .node_client import NodeClient
 from .working_folder import to_start_in
 
 _HEARTBEAT = 100
@@ -67,7 +67,7 @@ class LocalCluster:
         running: whether they run already, started by another notebook.
     """
 
-    def __init__(self, node: NodeClient, *, running: bool = False) -> None:
+    def __init__(self, node: Head, *, running: bool = False) -> None:
         self._home = node.home
         self._log = logging.getLogger("nbcomm.ipyparallel")
         self._log.setLevel(logging.ERROR)

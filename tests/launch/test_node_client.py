@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import queue
 import signal
-import subprocess
 import threading
-import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
-import msgspec
 import psutil
 import pytest
 
 from nbcomm.errors import Interrupted, StartError, StateError
 from nbcomm.launch import forkserver_process, node_client
-from nbcomm.launch.link import Link
-from nbcomm.launch.node_client import NodeClient
 from nbcomm.launch.process_table import Process
 from nbcomm.node.agent.facts import usable_cores
 from nbcomm.protocol import (
@@ -33,120 +25,18 @@ from nbcomm.protocol import (
     Look,
     NodeHello,
     Obeyed,
-    Order,
     ReadFacts,
     ReadLog,
-    Ready,
-    Report,
     ServeStore,
-    Shutdown,
     Signal,
     Start,
     Started,
     Unwatched,
 )
-from nbcomm.world_dir import WorldDir
+from nbcomm.protocol.parcels import HEAD
 
-from ..node.fake_agent import FakeAgent
-from ..node.served import PATIENCE, Client, Served, agent_of, await_that, has_ended, quickly
-
-READY = Ready(forks=True, gpus=0, why="")
-
-
-@pytest.fixture
-def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
-    """A real node."""
-    quickly(monkeypatch, tmp_path)
-    made = Served()
-    yield made
-    made.close()
-
-
-class Told(Client):
-    """A client that also knows how many reports it has done with: ``heard`` has one before anything comes of it."""
-
-    def __init__(self, home: WorldDir, *, running: bool) -> None:
-        self.done = 0
-        super().__init__(home, running=running)
-
-    def _hear(self, report: Report) -> None:
-        try:
-            super()._hear(report)
-        finally:
-            self.done += 1
-
-
-class Scripted:
-    """A client that has taken a world, whose agent is the test."""
-
-    def __init__(self) -> None:
-        self.home = WorldDir.create()
-        self.home.forkserver_log.write_text("what the fork server said\n")
-        self.client = Told(self.home, running=True)
-        self.agents = [FakeAgent(self.home)]
-        self._threads: list[threading.Thread] = []
-
-    @property
-    def agent(self) -> FakeAgent:
-        return self.agents[-1]
-
-    def take(self, kind: type[Order]) -> Order:
-        """The next order, which is of this kind."""
-        order = self.agent.order()
-        assert isinstance(order, kind), order
-        return order
-
-    def greet(self, number: int = 1, *known: Report, store: int = 0) -> Claim:
-        """Say hello as an agent, and let the client claim the world."""
-        self.agent.report(NodeHello(number, store))
-        while not isinstance(claim := self.agent.order(), Claim):
-            assert number == 1, claim  # it may have been connected before it said hello
-        self.tell(*known, Obeyed(claim.number))
-        return claim
-
-    def replace(self) -> None:
-        """Let another agent take the place of the present one."""
-        self.agents.append(FakeAgent(self.home))
-
-    def tell(self, *reports: Report) -> None:
-        """Report, and wait until the client has done all that comes of it."""
-        before = len(self.client.heard)
-        for report in reports:
-            self.agent.report(report)
-        await_that(lambda: self.client.done >= before + len(reports), "it does not hear")
-
-    def later(self, work: Callable[[], object]) -> queue.Queue[object]:
-        """Do something on a thread; return where its result, or error, will be."""
-        result: queue.Queue[object] = queue.Queue()
-
-        def run() -> None:
-            try:
-                result.put(work())
-            except Exception as error:  # noqa: BLE001 - the test judges it
-                result.put(error)
-
-        self._threads.append(threading.Thread(target=run))
-        self._threads[-1].start()
-        return result
-
-    def start(self, key: str = "rank 0") -> queue.Queue[object]:
-        return self.later(lambda: self.client.start(key, "engine", ["--x"], environment={"A": "b"}))
-
-    def close(self) -> None:
-        for agent in self.agents:
-            agent.close()
-        self.client.release()
-        for thread in self._threads:
-            thread.join(PATIENCE)
-        self.home.remove()
-
-
-@pytest.fixture
-def scripted() -> Iterator[Scripted]:
-    made = Scripted()
-    yield made
-    made.close()
-
+from ..node.served import PATIENCE, Served, await_that
+from .scripted import READY, Scripted, kill_both
 
 # ── claims ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -220,68 +110,6 @@ def test_it_is_ready_when_the_fork_server_is_and_the_world_is_claimed(scripted: 
 def test_who_waits_may_give_up(scripted: Scripted) -> None:
     with pytest.raises(Interrupted):
         scripted.client.wait_ready(PATIENCE, lambda: True)
-
-
-def test_a_world_that_is_held_cannot_be_taken_and_is_not_disturbed(served: Served) -> None:
-    child = served.engine()
-    heard = len(served.client.heard)
-    with pytest.raises(StateError, match=rf"^This world is in use by the notebook of process {os.getpid()}\.$"):
-        NodeClient(WorldDir(served.home.path), running=True)
-    assert child.is_running()
-    served.client.wait_for_ends(PATIENCE)
-    assert [type(report) for report in served.client.heard[heard:]] == [Obeyed]
-    assert served.engine("rank 1").is_running()
-
-
-def test_a_world_that_has_ended_cannot_be_taken(tmp_path: Path) -> None:
-    with pytest.raises(StateError, match=r"^The world nowhere has ended\.$"):
-        NodeClient(WorldDir(tmp_path / "nowhere"), running=True)
-
-
-def test_one_that_cannot_start_its_fork_server_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object, **__: object) -> None:
-        raise BlockingIOError("no process is left")
-
-    home, before = WorldDir.create(), set(threading.enumerate())
-    descriptors = psutil.Process().num_fds()
-    with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "Popen", fail)
-        with pytest.raises(BlockingIOError, match="no process is left"):
-            NodeClient(home)
-    assert not set(threading.enumerate()) - before
-    assert not home.path.exists()
-    gc.collect()  # the error's traceback held the client
-    await_that(lambda: psutil.Process().num_fds() <= descriptors, "descriptors are left")
-
-
-def test_who_releases_a_world_lets_another_take_it(served: Served) -> None:
-    child = served.engine()
-    epoch = served.client.link._epoch
-    served.client.release()
-    served.client.release()
-    second = served.attach()
-    assert second.processes["rank 0"].pid == child.pid
-    assert second.link._epoch > epoch
-    assert served.engine("rank 1").is_running()
-    served.client.signal("rank 0", signal.SIGKILL)
-    assert second.exits.get(timeout=PATIENCE).pid == child.pid
-
-
-def test_an_agent_that_greets_while_the_link_is_made_is_claimed(
-    served: Served, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class SlowLink(Link):
-        """One that has been greeted before its maker has it."""
-
-        def __init__(self, *args: Any) -> None:
-            began = time.monotonic()
-            super().__init__(*args)
-            await_that(lambda: self.heard > began, "nobody greets")
-            time.sleep(0.1)  # the report is on its way
-
-    served.engine()
-    monkeypatch.setattr(node_client, "Link", SlowLink)
-    assert served.attach().agents == 1
 
 
 # ── orders ──────────────────────────────────────────────────────────────────────────────────────────
@@ -431,7 +259,7 @@ def test_signals_go_to_the_present_process_while_it_lives(scripted: Scripted) ->
     assert isinstance(order, Signal)
     assert (order.start, order.signal) == (6, signal.SIGINT)
     scripted.tell(Obeyed(order.number), Exited(6, "rank 0", 60, 0))
-    assert not scripted.client._answers, "nobody waits for this one"
+    assert not scripted.client._orders._answers, "nobody waits for this one"
     scripted.client.signal("rank 0", signal.SIGINT)
     scripted.client.signal("rank 1", signal.SIGINT)
     scripted.later(lambda: scripted.client.wait_for_ends(0.1))
@@ -458,8 +286,8 @@ def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(
         scripted.client.serve_store(1)
     scripted.greet(1, READY)
     scripted.tell(Obeyed(1), Failed(2, "late"), LogTail(3, "late"))
-    assert not scripted.client._open, "nobody waits for them any more"
-    assert not scripted.client._answers
+    assert not scripted.client._orders._open, "nobody waits for them any more"
+    assert not scripted.client._orders._answers
 
 
 def test_the_node_tells_its_cores_and_memory(served: Served) -> None:
@@ -488,11 +316,11 @@ def test_an_order_whose_answer_is_not_waited_for_is_not_given_again(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(scripted.client, "_await", interrupted)
+        patch.setattr(scripted.client._orders, "wait", interrupted)
         with pytest.raises(KeyboardInterrupt):
             scripted.client.log_tail("rank 3")
-    assert not scripted.client._open
-    assert not scripted.client._answers
+    assert not scripted.client._orders._open
+    assert not scripted.client._orders._answers
 
 
 def test_the_end_of_a_log_is_read_by_the_node(served: Served) -> None:
@@ -620,7 +448,7 @@ def test_the_present_fork_server_has_not_ended_whatever_the_last_ones_agent_tell
     with suppress(psutil.NoSuchProcess):  # the next fork server kills it if it is that quick
         agent.resume()
     assert served.client.wait_ready(PATIENCE).forks
-    served.client._hear(ForkServerEnded())
+    served.client.hear(ForkServerEnded())
     assert not served.client.gone
     assert served.engine("rank 1").is_running()
 
@@ -631,7 +459,7 @@ def test_a_notebook_that_was_stopped_does_not_take_the_node_for_gone(
     for seconds in ("_SILENCE", "_MOMENT", "_SHORT"):  # the test may be held up itself: it says when they are over
         monkeypatch.setattr(node_client, seconds, PATIENCE)
     scripted.greet(1, READY)
-    scripted.client.link.heard -= 2 * PATIENCE  # so long was it stopped
+    scripted.client.link._nodes[HEAD].heard -= 2 * PATIENCE  # so long was it stopped
     assert not scripted.client.gone, "nobody has asked it"
     scripted.client.look()
     look = scripted.take(Look)
@@ -651,14 +479,6 @@ def test_who_hears_the_node_asks_nothing(scripted: Scripted, monkeypatch: pytest
     scripted.later(lambda: scripted.client.log_tail("rank 0"))
     order = scripted.take(ReadLog)
     scripted.tell(LogTail(order.number, ""))
-
-
-def kill_both(served: Served) -> None:
-    agent = served.agent
-    served.forkserver.suspend()  # or it might start another agent in between
-    agent.kill()
-    served.forkserver.kill()
-    served.await_end()
 
 
 @pytest.mark.parametrize("attached", [False, True])
@@ -711,82 +531,3 @@ def test_how_it_has_ended_is_told(served: Served, scripted: Scripted, monkeypatc
     assert served.client.how == "was killed by SIGKILL"
     scripted.greet(1, ForkServerEnded())
     assert scripted.client.how == "has ended"
-
-
-# ── the end ─────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_shutdown_tells_the_node_and_waits_until_it_is_done(scripted: Scripted) -> None:
-    scripted.greet(1, READY)
-    done = scripted.later(lambda: scripted.client.shutdown(timeout=PATIENCE))
-    assert isinstance(scripted.take(Shutdown), Shutdown)
-    assert done.empty()
-    scripted.home.remove()
-    done.get(timeout=PATIENCE)
-    assert not scripted.client.link._thread.is_alive()
-
-
-def test_a_shutdown_is_repeated_to_the_next_agent(scripted: Scripted) -> None:
-    scripted.greet(1, READY)
-    done = scripted.later(lambda: scripted.client.shutdown(timeout=PATIENCE))
-    first = scripted.take(Shutdown)
-    scripted.replace()
-    scripted.agent.report(NodeHello(2, 0))
-    assert isinstance(scripted.take(Claim), Claim)
-    assert scripted.take(Shutdown) == first
-    scripted.home.remove()
-    done.get(timeout=PATIENCE)
-
-
-@pytest.mark.parametrize("attached", [False, True])
-def test_where_both_were_killed_shutdown_ends_what_they_left(
-    served: Served, monkeypatch: pytest.MonkeyPatch, attached: bool
-) -> None:
-    child = served.engine()
-    client = served.attach() if attached else served.client
-    kill_both(served)
-    assert child.is_running()
-    waits, has_ended_within = list[float](), client._has_ended
-
-    def noting(timeout: float) -> bool:
-        waits.append(timeout)
-        return has_ended_within(timeout)
-
-    monkeypatch.setattr(client, "_has_ended", noting)
-    client.shutdown(timeout=3.0)
-    assert 0.0 < sum(waits) <= 3.0, "longer than that nobody is waited for"
-    await_that(lambda: has_ended(child), "it lives on")  # its memory is gone, the rest follows
-    assert not served.home.path.exists()
-    assert agent_of(served.home) is None
-
-
-def test_a_fence_that_fails_does_not_keep_the_notebook_from_its_end(
-    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(node_client.sys, "executable", "/nowhere/python")
-    scripted.greet(1, READY)
-    scripted.client.shutdown(timeout=0.1)
-    assert not scripted.home.path.exists()
-
-
-def test_shutdown_harms_no_process_that_has_the_pid_of_a_rank(scripted: Scripted) -> None:
-    with subprocess.Popen(["sleep", "600"]) as stranger:
-        try:
-            scripted.home.write_children(msgspec.json.encode([(9, "rank 9", stranger.pid)]))
-            scripted.greet(1, READY, Started(9, "rank 9", stranger.pid))
-            scripted.client.shutdown(timeout=0.1)
-            assert stranger.poll() is None
-        finally:
-            stranger.kill()
-
-
-def test_what_is_released_is_held_by_nobody_and_heard_no_more(served: Served) -> None:
-    child, _ = served.engine("rank 0"), served.engine("rank 1")
-    client = served.client
-    client.release()
-    assert not client.link._thread.is_alive()
-    other = WorldDir(served.home.path)
-    assert other.hold()
-    other.let_go()
-    child.kill()
-    assert client.exits.empty()

@@ -17,7 +17,8 @@ import psutil
 import pytest
 
 from nbcomm.errors import StartError, StateError
-from nbcomm.launch.node_client import NodeClient, Process
+from nbcomm.launch.head import Head
+from nbcomm.launch.node_client import Process
 from nbcomm.node.agent.peers import listener_at
 from nbcomm.protocol import Exited, Report
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
@@ -145,7 +146,7 @@ def agent_of(home: WorldDir) -> psutil.Process | None:
     return None if agent is None or has_ended(agent) else agent
 
 
-class Client(NodeClient):
+class Client(Head):
     """A client that remembers what it heard."""
 
     def __init__(self, home: WorldDir, *, running: bool = False) -> None:
@@ -156,9 +157,9 @@ class Client(NodeClient):
         super().__init__(home, running=running)
         self.report_to(self.exits.put, self.replaced.set)
 
-    def _hear(self, report: Report) -> None:
+    def hear(self, report: Report) -> None:
         self.heard.append(report)
-        super()._hear(report)
+        super().hear(report)
 
     def release(self) -> None:
         self.left = True

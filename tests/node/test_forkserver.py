@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.launch import node_client
-from nbcomm.launch.node_client import NodeClient
+from nbcomm.launch import forkserver_process
+from nbcomm.launch.head import Head
 from nbcomm.node import forkserver
 from nbcomm.node.agent.rank_ends import STATUS
 from nbcomm.protocol import (
@@ -49,10 +49,10 @@ from .served import PATIENCE, Served, agent_of, await_that, has_ended, no_file_m
 
 _NOTEBOOK = """
 import sys, threading
-from nbcomm.launch.node_client import NodeClient
+from nbcomm.launch.head import Head
 from nbcomm.world_dir import WorldDir
 
-client = NodeClient(WorldDir(sys.argv[1]), running=True)
+client = Head(WorldDir(sys.argv[1]), running=True)
 client.wait_claimed(60)
 client.set_lease(float(sys.argv[2]))
 client.wait_for_ends(60)
@@ -163,7 +163,7 @@ def test_where_forks_are_unwanted_children_are_started_plainly(light: Served) ->
 def test_what_cannot_be_started_is_refused_in_words(
     light: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(node_client, "to_start_in", lambda _: "/nowhere")
+    monkeypatch.setattr(forkserver_process, "to_start_in", lambda _: "/nowhere")
     with pytest.raises(StartError, match=r"Lost could not be started: .*nowhere"):
         light.begin("lost")
     monkeypatch.undo()
@@ -203,16 +203,16 @@ def test_a_start_does_not_fail_where_kills_cannot_be_counted(served: Served) -> 
 def test_orders_that_come_twice_are_done_once_and_answered_twice(served: Served) -> None:
     home = served.home.path
     environment = {**os.environ, HOME_VARIABLE: str(home)}
-    numbers = served.client._numbers
+    numbers = served.client.numbers
     start = Start(next(numbers), "rank 0", "engine", [], environment, ".")
-    answers = [served.client._ask(start, PATIENCE) for _ in range(2)]
+    answers = [served.client._orders.ask(start, PATIENCE) for _ in range(2)]
     assert answers == [Obeyed(start.number)] * 2
     agent = served.agent
     child = psutil.Process(served.client.processes["rank 0"].pid)
     assert set(served.forkserver.children()) == {agent, child}
     child.kill()
     assert served.exits.get(timeout=PATIENCE).pid == child.pid
-    assert served.client._ask(start, PATIENCE) == Obeyed(start.number)
+    assert served.client._orders.ask(start, PATIENCE) == Obeyed(start.number)
     assert served.forkserver.children() == [agent]
     assert served.exits.empty()
 
@@ -220,8 +220,8 @@ def test_orders_that_come_twice_are_done_once_and_answered_twice(served: Served)
 def test_what_was_refused_is_refused_again_and_not_tried(served: Served) -> None:
     stumble("fork")
     environment = {**os.environ, HOME_VARIABLE: str(served.home.path)}
-    start = Start(next(served.client._numbers), "rank 0", "engine", [], environment, ".")
-    first, second = (served.client._ask(start, PATIENCE) for _ in range(2))
+    start = Start(next(served.client.numbers), "rank 0", "engine", [], environment, ".")
+    first, second = (served.client._orders.ask(start, PATIENCE) for _ in range(2))
     assert isinstance(first, Failed)
     assert second == first
     assert "rank 0" not in served.client.processes
@@ -233,7 +233,9 @@ def test_signals_reach_the_process_of_their_start_only(served: Served) -> None:
     first.kill()
     assert served.exits.get(timeout=PATIENCE).start == start
     second = served.engine()
-    assert isinstance(served.client._ask(Signal(next(served.client._numbers), start, signal.SIGKILL), PATIENCE), Obeyed)
+    assert isinstance(
+        served.client._orders.ask(Signal(next(served.client.numbers), start, signal.SIGKILL), PATIENCE), Obeyed
+    )
     assert second.is_running()
     served.client.signal("rank 0", signal.SIGTERM)
     assert served.exits.get(timeout=PATIENCE).pid == second.pid
@@ -430,9 +432,9 @@ class importing(ExitStack):  # noqa: N801 - a context
         (slow / "quick_engine.py").write_text("import threading\nthreading.Event().wait()")
         patch.setenv("PYTHONPATH", os.fspath(slow), prepend=os.pathsep)
 
-    def __enter__(self) -> tuple[NodeClient, subprocess.Popen[bytes], psutil.Process]:  # type: ignore[override]
+    def __enter__(self) -> tuple[Head, subprocess.Popen[bytes], psutil.Process]:  # type: ignore[override]
         super().__enter__()
-        client = NodeClient(WorldDir.create())
+        client = Head(WorldDir.create())
         self.callback(client.shutdown)
         assert client._forkserver._process is not None
         await_that(lambda: client.agents == 1, "its agent does not come")
@@ -457,7 +459,7 @@ def test_a_server_that_cannot_import_tells_why(quick: None, monkeypatch: pytest.
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "quick_engine.py").write_text("raise ImportError('broken on purpose')")
     monkeypatch.setenv("PYTHONPATH", os.fspath(tmp_path / "broken"), prepend=os.pathsep)
-    client = NodeClient(WorldDir.create())
+    client = Head(WorldDir.create())
     with pytest.raises(StartError, match="broken on purpose"):
         client.wait_ready(PATIENCE)
     client.shutdown()
@@ -564,15 +566,15 @@ def test_the_agent_signals_where_no_fork_server_does(served: Served) -> None:
     orphaned(served)
     served.client.signal("rank 0", signal.SIGTERM)
     assert served.exits.get(timeout=PATIENCE).pid == child.pid
-    answer = served.client._ask(Signal(next(served.client._numbers), 1, signal.SIGKILL), PATIENCE)
+    answer = served.client._orders.ask(Signal(next(served.client.numbers), 1, signal.SIGKILL), PATIENCE)
     assert isinstance(answer, Obeyed), "there is none to signal"
 
 
 def test_the_agent_refuses_in_words_what_only_a_fork_server_can_do(served: Served) -> None:
     served.engine("rank 1")
     orphaned(served)
-    start = Start(next(served.client._numbers), "rank 0", "engine", [], {}, ".")
-    assert served.client._ask(start, PATIENCE) == Failed(start.number, "the fork server has ended")
+    start = Start(next(served.client.numbers), "rank 0", "engine", [], {}, ".")
+    assert served.client._orders.ask(start, PATIENCE) == Failed(start.number, "the fork server has ended")
     with pytest.raises(StartError, match="The fork server of this world has ended; type %distributed heal"):
         served.engine()
 
@@ -842,11 +844,11 @@ def test_an_agent_that_ends_before_there_are_ranks_does_not_end_the_world(served
 def test_orders_that_an_agent_took_with_it_are_given_to_the_next(served: Served) -> None:
     served.forkserver.suspend()
     answers: queue.Queue[Report | None] = queue.Queue()
-    order = Look(next(served.client._numbers))
+    order = Look(next(served.client.numbers))
     started: queue.Queue[int] = queue.Queue()
 
     def ask() -> None:
-        answers.put(served.client._ask(order, PATIENCE))
+        answers.put(served.client._orders.ask(order, PATIENCE))
 
     def start() -> None:
         started.put(served.begin("rank 0").pid)
@@ -854,7 +856,7 @@ def test_orders_that_an_agent_took_with_it_are_given_to_the_next(served: Served)
     threads = [threading.Thread(target=work) for work in (ask, start)]
     for thread in threads:
         thread.start()
-    await_that(lambda: len(served.client._open) == 2, "the orders are not given")
+    await_that(lambda: len(served.client._orders._open) == 2, "the orders are not given")
     served.agent.kill()
     assert answers.empty()
     served.forkserver.resume()

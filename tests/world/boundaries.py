@@ -355,7 +355,7 @@ TABLE = (
                 "notebook",
                 "nbcomm.node.fence:fence",
                 NOTHING,
-                "launch/test_node_client.py::test_a_fence_that_fails_does_not_keep_the_notebook_from_its_end",
+                "launch/test_head.py::test_a_fence_that_fails_does_not_keep_the_notebook_from_its_end",
             ),
             (
                 "a {}",

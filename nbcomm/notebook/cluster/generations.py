@@ -32,8 +32,8 @@ from .pending import PendingRequest
 from .roster import Roster
 
 if TYPE_CHECKING:
+    from ...launch.head import Head
     from ...launch.link import Link
-    from ...launch.node_client import NodeClient
 
 GROUP_TIMEOUT = 1800.0
 """Seconds that a collective waits for its ranks; torch's own default for gloo."""
@@ -66,7 +66,7 @@ class Generations:
     def __init__(
         self,
         roster: Roster,
-        node: NodeClient,
+        node: Head,
         link: Link,
         expect: Callable[[Iterable[int]], PendingRequest],
     ) -> None:

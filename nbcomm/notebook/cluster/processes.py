@@ -17,8 +17,8 @@ from .readiness import await_ranks
 from .roster import Roster
 
 if TYPE_CHECKING:
+    from ...launch.head import Head
     from ...launch.local_cluster import LocalCluster
-    from ...launch.node_client import NodeClient
     from ...protocol import Exited
 
 _PATIENCE = 60.0
@@ -42,7 +42,7 @@ class Processes:
 
     def __init__(
         self,
-        node: NodeClient,
+        node: Head,
         roster: Roster,
         rank_ended: Callable[[int, str], None],
         agent_replaced: Callable[[], None],

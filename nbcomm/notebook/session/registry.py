@@ -14,7 +14,7 @@ from msgspec import structs
 
 from ...errors import StartError, StateError
 from ...launch.discovery import FoundWorld, find_worlds
-from ...launch.node_client import NodeClient
+from ...launch.head import Head
 from ...launch.working_folder import here, written
 from ...world_dir import WorldDir, telling_of_room
 from ..cluster.wishes import Progress, Wishes
@@ -28,7 +28,7 @@ _LONGEST = 1e9
 
 # ruff: noqa: PLW0603 - one process warms up one fork server
 # Of the process, not of the extension: worlds go on when another shell loads it, and `nbcomm.start` needs no shell.
-_warm: NodeClient | None = None
+_warm: Head | None = None
 _defaults: dict[str, Any] = {}
 _used: dict[str, Session] = {}
 """By name; that of the world that cells use where they name none is empty."""
@@ -38,7 +38,7 @@ def warm_up() -> None:
     """Start the fork server that the next world will use, so that its imports run while a person still types."""
     global _warm
     if _warm is None:
-        _warm = NodeClient(WorldDir.create())
+        _warm = Head(WorldDir.create())
         atexit.register(cool_down)
 
 
@@ -63,7 +63,7 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
         return Session.start(node, wanted, progress, actions)
 
 
-def _prepared() -> NodeClient:
+def _prepared() -> Head:
     """Return a fork server for a world that can be started.
 
     Raises:
@@ -216,7 +216,7 @@ def _check_free(name: str) -> None:
 
 def _take_up(world: FoundWorld, name: str) -> Session:
     cool_down()
-    session = Session.attach(NodeClient(world.home, running=True), world.info, name, actions)
+    session = Session.attach(Head(world.home, running=True), world.info, name, actions)
     with suppress(OSError):  # where it cannot be said that it is this notebook's now, it is steered all the same
         world.home.write_world(structs.replace(world.info, name=session.name, notebook=this_notebook()))
     return session

@@ -38,7 +38,7 @@ from .world_names import addressed
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
-    from ...launch.node_client import NodeClient
+    from ...launch.head import Head
 
 Actions = Callable[["Session"], dict[str, Callable[[], str]]]
 """What each button of the panel does; it returns a sentence."""
@@ -65,7 +65,7 @@ class Session(Commands):
         panel: its panel, from the moment that its ranks are up.
     """
 
-    def __init__(self, node: NodeClient, wishes: Wishes, *, attached: bool) -> None:
+    def __init__(self, node: Head, wishes: Wishes, *, attached: bool) -> None:
         """Put the parts together: no process is started here, and none is spoken to. See `start` and `attach`."""
         self.name = wishes.name
         self.wishes = wishes
@@ -101,7 +101,7 @@ class Session(Commands):
     @classmethod
     def start(
         cls,
-        node: NodeClient,
+        node: Head,
         wishes: Wishes,
         progress: Progress = lambda *_: None,
         actions: Actions = lambda _: {},
@@ -134,7 +134,7 @@ class Session(Commands):
         return self
 
     @classmethod
-    def attach(cls, node: NodeClient, info: WorldInfo, name: str = "", actions: Actions = lambda _: {}) -> Self:
+    def attach(cls, node: Head, info: WorldInfo, name: str = "", actions: Actions = lambda _: {}) -> Self:
         """Steer a world that another notebook has started, and left.
 
         Args:

@@ -1,0 +1,72 @@
+"""The head: the node on the notebook's machine. Its directory is the world's, and whoever steers the world holds it."""
+
+from __future__ import annotations
+
+import itertools
+
+from ..errors import StateError
+from ..protocol.parcels import HEAD
+from ..world_dir import WorldDir
+from .forkserver_process import ForkServerProcess
+from .link import Link
+from .node_client import NodeClient
+
+
+class Head(NodeClient):
+    """The notebook's client of the node on its own machine; it makes the link, and ends the world.
+
+    Args:
+        home: the world's directory, which must exist.
+        running: the node's processes run already, started by another notebook.
+
+    Raises:
+        StateError: another notebook holds the world, or it has ended.
+    """
+
+    def __init__(self, home: WorldDir, *, running: bool = False) -> None:
+        self.home = home
+        try:
+            self._hold()
+            server = ForkServerProcess(home, running=running)
+            numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
+            super().__init__(HEAD, server, numbers, home.read_lease())
+            with self._changed:  # an agent may greet at once, and is heard when there is a link to answer on
+                self.link = Link(home, self.hear, self._table.is_present)
+            if not running:
+                try:
+                    self.launch()
+                except BaseException:
+                    self.link.close()
+                    raise
+        except BaseException as error:
+            home.let_go()
+            if not running:
+                home.remove()
+            elif isinstance(error, FileNotFoundError):
+                raise StateError(f"The world {home.id} has ended.") from None
+            raise
+
+    def _hold(self) -> None:
+        if not self.home.hold():
+            raise StateError(f"This world is in use by the notebook of process {self.home.holder()}.")
+
+    def set_lease(self, seconds: float) -> None:
+        """Set how long the world lives without a notebook."""
+        self.home.write_lease(seconds)
+        super().set_lease(seconds)
+
+    def release(self) -> None:
+        """Release the world without ending it; its lease runs from now on."""
+        self.leave()
+        self.link.close()
+        self.home.let_go()
+        self.close()
+
+    def shutdown(self, timeout: float = 10.0) -> None:
+        """End every process of the world, and wait until its directory is removed."""
+        self.leave()
+        self.end(timeout)
+        self.link.close()
+        self.home.let_go()
+        self.close()
+        self.home.remove()  # the node did this, unless it was killed

@@ -1,0 +1,78 @@
+"""The orders to a node that are not answered yet: each is given to one agent after the other until it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+from ..errors import Interrupted
+from ..protocol import Order, Report
+
+_TICK = 0.05
+"""Seconds between two checks."""
+
+
+class Orders:
+    """Orders, and the answers of those who wait for one.
+
+    Args:
+        send: sends one to the present agent.
+        numbers: gives each order a number that no other order of this world has.
+        changed: notified after `note`, and by whoever else changes what is waited for.
+    """
+
+    def __init__(self, send: Callable[[Order], None], numbers: Iterator[int], changed: threading.Condition) -> None:
+        self._send = send
+        self._numbers = numbers
+        self._changed = changed
+        self._open: dict[int, Order] = {}
+        self._answers: dict[int, Report | None] = {}  # to those who wait for one
+
+    def number(self) -> int:
+        """Return a number for an order."""
+        return next(self._numbers)
+
+    @property
+    def open(self) -> list[Order]:
+        """Those that are not answered; another agent gets them. The caller holds the lock."""
+        return list(self._open.values())
+
+    def give(self, order: Order) -> None:
+        """Give an order whose answer nobody waits for."""
+        with self._changed:
+            self._open[order.number] = order
+        self._send(order)
+
+    def ask(self, order: Order, timeout: float, over: Callable[[], bool] = lambda: False) -> Report | None:
+        """Give an order, and return its answer; None if there is none in time, or it is over."""
+        with self._changed:
+            self._answers[order.number] = None
+        try:
+            self.give(order)
+            with self._changed:
+                self.wait(lambda: self._answers[order.number] is not None or over(), timeout)
+                return self._answers[order.number]
+        finally:  # also after ■: nobody waits for it any more, so no other agent gets it
+            with self._changed:
+                self._open.pop(order.number, None)
+                del self._answers[order.number]
+
+    def note(self, number: int, answer: Report) -> Order | None:
+        """Note an answer; return the order, if it was open. The caller holds the lock."""
+        order = self._open.pop(number, None)
+        if number in self._answers:
+            self._answers[number] = answer
+        return order
+
+    def wait(self, condition: Callable[[], bool], timeout: float, given_up: Callable[[], bool] = lambda: False) -> None:
+        """Wait until a condition holds or the time is over. The caller holds the lock.
+
+        Raises:
+            Interrupted: it was given up.
+        """
+        deadline = time.monotonic() + timeout
+        while not condition() and time.monotonic() < deadline:
+            if given_up():
+                raise Interrupted
+            self._changed.wait(_TICK)

@@ -1,0 +1,109 @@
+"""A client of a node whose agent is the test."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from nbcomm.protocol import (
+    Claim,
+    NodeHello,
+    Obeyed,
+    Order,
+    Ready,
+    Report,
+)
+from nbcomm.world_dir import WorldDir
+
+from ..node.fake_agent import FakeAgent
+from ..node.served import PATIENCE, Client, Served, await_that
+
+READY = Ready(forks=True, gpus=0, why="")
+
+
+class Told(Client):
+    """A client that also knows how many reports it has done with: ``heard`` has one before anything comes of it."""
+
+    def __init__(self, home: WorldDir, *, running: bool) -> None:
+        self.done = 0
+        super().__init__(home, running=running)
+
+    def hear(self, report: Report) -> None:
+        try:
+            super().hear(report)
+        finally:
+            self.done += 1
+
+
+class Scripted:
+    """A client that has taken a world, whose agent is the test."""
+
+    def __init__(self) -> None:
+        self.home = WorldDir.create()
+        self.home.forkserver_log.write_text("what the fork server said\n")
+        self.client = Told(self.home, running=True)
+        self.agents = [FakeAgent(self.home)]
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def agent(self) -> FakeAgent:
+        return self.agents[-1]
+
+    def take(self, kind: type[Order]) -> Order:
+        """The next order, which is of this kind."""
+        order = self.agent.order()
+        assert isinstance(order, kind), order
+        return order
+
+    def greet(self, number: int = 1, *known: Report, store: int = 0) -> Claim:
+        """Say hello as an agent, and let the client claim the world."""
+        self.agent.report(NodeHello(number, store))
+        while not isinstance(claim := self.agent.order(), Claim):
+            assert number == 1, claim  # it may have been connected before it said hello
+        self.tell(*known, Obeyed(claim.number))
+        return claim
+
+    def replace(self) -> None:
+        """Let another agent take the place of the present one."""
+        self.agents.append(FakeAgent(self.home))
+
+    def tell(self, *reports: Report) -> None:
+        """Report, and wait until the client has done all that comes of it."""
+        before = len(self.client.heard)
+        for report in reports:
+            self.agent.report(report)
+        await_that(lambda: self.client.done >= before + len(reports), "it does not hear")
+
+    def later(self, work: Callable[[], object]) -> queue.Queue[object]:
+        """Do something on a thread; return where its result, or error, will be."""
+        result: queue.Queue[object] = queue.Queue()
+
+        def run() -> None:
+            try:
+                result.put(work())
+            except Exception as error:  # noqa: BLE001 - the test judges it
+                result.put(error)
+
+        self._threads.append(threading.Thread(target=run))
+        self._threads[-1].start()
+        return result
+
+    def start(self, key: str = "rank 0") -> queue.Queue[object]:
+        return self.later(lambda: self.client.start(key, "engine", ["--x"], environment={"A": "b"}))
+
+    def close(self) -> None:
+        for agent in self.agents:
+            agent.close()
+        self.client.release()
+        for thread in self._threads:
+            thread.join(PATIENCE)
+        self.home.remove()
+
+
+def kill_both(served: Served) -> None:
+    agent = served.agent
+    served.forkserver.suspend()  # or it might start another agent in between
+    agent.kill()
+    served.forkserver.kill()
+    served.await_end()
