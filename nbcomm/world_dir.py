@@ -108,8 +108,11 @@ class WorldDir:
         self._held: list[int] = []
 
     @classmethod
-    def create(cls) -> WorldDir:
+    def create(cls, name: str = "") -> WorldDir:
         """Create a new directory that only this user can enter.
+
+        Args:
+            name: what it is called; by default something that no other is. One that is there is used again.
 
         Raises:
             StartError: the parent directory belongs to another user, or its path is too long for sockets.
@@ -117,19 +120,19 @@ class WorldDir:
         if not hasattr(os, "getuid"):
             raise StartError("nbcomm needs Unix sockets and signals: on Windows, run Jupyter in WSL 2.")
         while True:
-            home = cls(_own_parent() / secrets.token_hex(4))
+            home = cls(_own_parent() / (name or secrets.token_hex(4)))
             if len(os.fsencode(home.path)) + _LONGEST_SOCKET_NAME > _LONGEST_SOCKET_PATH:
                 raise StartError(
                     f"{home.path} is too long for Unix sockets; set TMPDIR to a shorter path, such as /tmp."
                 )
             # Another world that ends removes the parent if it is empty, perhaps at this moment.
             with suppress(FileNotFoundError):
-                home.path.mkdir(mode=0o700)
+                home.path.mkdir(mode=0o700, exist_ok=bool(name))
                 break
-        home.bulk.mkdir(mode=0o700)  # now, while no other user knows its name: all users can write to /dev/shm
-        home.profile.mkdir(mode=0o700)
-        for name in ("log", "startup"):  # IPython would create them with the modes of the umask
-            (home.profile / name).mkdir(mode=0o700)
+        # The first now, while no other user knows its name: all users can write to /dev/shm. IPython would create the
+        # others with the modes of the umask.
+        for folder in (home.bulk, home.profile, home.profile / "log", home.profile / "startup"):
+            folder.mkdir(mode=0o700, exist_ok=bool(name))
         return home
 
     @classmethod

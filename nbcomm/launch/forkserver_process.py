@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO
 
 from ..node.processes.exit_status import how_it_ended
-from ..world_dir import HOME_VARIABLE, WorldDir
+from ..node.start import last_words, start_forkserver
+from ..world_dir import WorldDir
 from .working_folder import to_start_in
 
 _MOMENT = 1.0
@@ -37,20 +38,10 @@ class ForkServerProcess:
     def start(self) -> None:
         """Start one; it starts an agent, and takes over what an earlier one has started."""
         home = self._home
-        # One thread per pool in the parent: a fork must not inherit a thread pool, and each rank sets its own size.
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
         self._log.close()
         log = os.open(home.forkserver_log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._log = os.fdopen(log, "w+b")
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", "nbcomm.node.forkserver", str(home.path)],
-            stdin=subprocess.DEVNULL,
-            stdout=self._log,
-            stderr=self._log,
-            env={**environment, HOME_VARIABLE: str(home.path)},
-            cwd=to_start_in(home),
-            start_new_session=True,  # so that it does not get the notebook's Ctrl-C
-        )
+        self._process = start_forkserver(home, self._log, to_start_in(home))
 
     @property
     def is_ours(self) -> bool:
@@ -98,9 +89,7 @@ class ForkServerProcess:
 
     def last_words(self, lines: int = 20) -> str:
         """Return the end of its log."""
-        # pread: the fork server writes through the same open file, and a changed position would overwrite its log.
-        said = os.pread(self._log.fileno(), 1 << 20, 0).decode(errors="replace")
-        return "\n".join(said.rstrip().splitlines()[-lines:])
+        return last_words(self._log, lines)
 
     def close(self) -> None:
         """Close its log."""

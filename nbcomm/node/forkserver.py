@@ -42,7 +42,7 @@ from ..protocol.codec import decode_order, encode
 from ..world_dir import HOME_VARIABLE, WorldDir
 from .agent_process import AgentProcess
 from .processes import child, fork_signals
-from .processes.children import Children
+from .processes.children import Children, written_down
 from .processes.seat import Seat
 from .processes.warmup import count_gpus, freeze, warm_up
 
@@ -326,6 +326,8 @@ class ForkServer:
 
 def _is_inhabited(home: WorldDir) -> bool:
     """Tell whether an earlier fork server started ranks in this directory, which they still need."""
+    if written_down(home):
+        return True
     try:
         home.read_world()
     except FileNotFoundError:

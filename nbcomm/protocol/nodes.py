@@ -174,11 +174,25 @@ class LogTail(Message):
 
 
 class NodeFacts(Message):
-    """What the node offers to ranks: the cores that they may run on, and the bytes of memory that are free."""
+    """What is true of the node.
+
+    Attributes:
+        number: of the order.
+        cores: that ranks may run on.
+        memory: bytes that are free.
+        host: the name of the machine.
+        home: the node's directory.
+        address: of this machine, where the other nodes reach it: as it is seen on the way to the notebook.
+        versions: of Python and nbcomm, by name.
+    """
 
     number: int
     cores: int
     memory: int
+    host: str = ""
+    home: str = ""
+    address: str = ""
+    versions: dict[str, str] = {}
 
 
 class Exited(Message):

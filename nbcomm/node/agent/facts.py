@@ -1,10 +1,23 @@
-"""What a node offers to ranks: its cores, and its free memory."""
+"""What is true of a node: its cores, its free memory, its address, its versions."""
 
 from __future__ import annotations
 
 import os
+import platform
+import socket
+from urllib.parse import urlsplit
 
 import psutil
+
+from ... import __version__
+from ...protocol import NodeFacts
+from ...protocol.nodes import wired
+from ...world_dir import WorldDir
+
+LOOPBACK = "127.0.0.1"
+
+_ANY = 9
+"""A port to which nothing is sent."""
 
 
 def usable_cores() -> int:
@@ -15,3 +28,36 @@ def usable_cores() -> int:
 def free_memory() -> int:
     """Return the bytes of memory that new processes can use without swapping."""
     return int(psutil.virtual_memory().available)
+
+
+def address_towards(link: str) -> str:
+    """Return the address of this machine from which the notebook's end of a link is reached.
+
+    Args:
+        link: the link's address: "tcp://10.0.0.1:4711"; "ipc://…" is on this machine.
+    """
+    host = urlsplit(link).hostname
+    if not link.startswith("tcp://") or host is None:
+        return LOOPBACK
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, _ANY))  # the system chooses the route, and nothing is sent
+        return str(probe.getsockname()[0])
+
+
+def of_node(order: int, home: WorldDir, link: str) -> NodeFacts:
+    """Return what is true of this node now.
+
+    Args:
+        order: the number of the order that asks for it.
+        home: the node's directory.
+        link: the address of the notebook's end of the link.
+    """
+    return NodeFacts(
+        order,
+        usable_cores(),
+        free_memory(),
+        host=wired(socket.gethostname()),
+        home=wired(str(home.path)),
+        address=address_towards(link),
+        versions={"Python": platform.python_version(), "nbcomm": __version__},
+    )

@@ -30,7 +30,6 @@ from ...protocol import (
     Left,
     LogTail,
     Look,
-    NodeFacts,
     NodeHello,
     NodeStatus,
     Obeyed,
@@ -104,7 +103,9 @@ class NodeAgent:
         self._watch_channel()
         self._ranks = RankEnds(home.agent_socket, self._poller, self._status)
         self._context = zmq.Context()
-        self._notebook = NotebookEnd(self._context, home.read_link(), self._poller)
+        link = home.read_link()
+        self._link_address = link.address
+        self._notebook = NotebookEnd(self._context, link, self._poller)
 
     def serve(self) -> None:
         """Serve until the process is ended."""
@@ -210,7 +211,7 @@ class NodeAgent:
         if isinstance(order, ReadLog):
             self._report(LogTail(order.number, self._home.log_tail(order.key, order.lines)))
         elif isinstance(order, ReadFacts):
-            self._report(NodeFacts(order.number, facts.usable_cores(), facts.free_memory()))
+            self._report(facts.of_node(order.number, self._home, self._link_address))
         elif isinstance(order, ServeStore):
             self._serve_store(order)
             self._report(Obeyed(order.number))

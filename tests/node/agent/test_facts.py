@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import socket
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from nbcomm.node.agent import facts
+from nbcomm.world_dir import WorldDir
 
 
 def test_the_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -23,3 +26,15 @@ def test_the_cores_are_those_that_this_process_may_use(monkeypatch: pytest.Monke
 def test_the_memory_is_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(facts.psutil, "virtual_memory", lambda: SimpleNamespace(total=9, available=5))
     assert facts.free_memory() == 5
+
+
+def test_the_address_is_the_one_on_the_way_to_the_notebook() -> None:
+    assert facts.address_towards("ipc:///tmp/link.sock") == "127.0.0.1"
+    assert facts.address_towards("tcp://127.0.0.1:4711") == "127.0.0.1"
+    assert facts.address_towards("tcp://[::1]:4711") == "::1"
+
+
+def test_a_node_tells_where_it_is_and_what_runs_there() -> None:
+    told = facts.of_node(7, WorldDir(Path("/tmp/somewhere")), "tcp://127.0.0.1:4711")  # noqa: S108 - only a name
+    assert (told.number, told.host, told.home, told.address) == (7, socket.gethostname(), "/tmp/somewhere", "127.0.0.1")  # noqa: S108
+    assert set(told.versions) == {"Python", "nbcomm"}

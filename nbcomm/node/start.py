@@ -1,0 +1,40 @@
+"""The start of a fork server, which is a process of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import IO
+
+from ..world_dir import HOME_VARIABLE, WorldDir
+
+_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+"""One thread per pool: a fork must not inherit a thread pool, and each rank sets its own size."""
+
+
+def start_forkserver(home: WorldDir, log: IO[bytes], folder: str) -> subprocess.Popen[bytes]:
+    """Start the fork server of a directory.
+
+    Args:
+        home: the directory.
+        log: where its output goes.
+        folder: where it works.
+    """
+    environment = {**os.environ, **dict.fromkeys(_THREADS, "1"), HOME_VARIABLE: str(home.path)}
+    return subprocess.Popen(  # noqa: S603 - our own module
+        [sys.executable, "-m", "nbcomm.node.forkserver", str(home.path)],
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=environment,
+        cwd=folder,
+        start_new_session=True,  # so that it does not get the Ctrl-C of whoever starts it
+    )
+
+
+def last_words(log: IO[bytes], lines: int = 20) -> str:
+    """Return the end of a fork server's log, also if its file was removed."""
+    # pread: the fork server writes through the same open file, and a changed position would overwrite its log.
+    said = os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace")
+    return "\n".join(said.rstrip().splitlines()[-lines:])

@@ -1,0 +1,70 @@
+"""The ticket with which a node on another machine joins a world.
+
+It has the node's key, so it travels by ssh's standard input, or in a file that only its user can read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from pathlib import Path
+
+import msgspec
+
+from ..errors import StartError
+from ..world_dir import LinkInfo, WorldDir
+
+
+class Ticket(msgspec.Struct, frozen=True):
+    """What a node needs.
+
+    Attributes:
+        world: the world's id.
+        link: where the notebook listens, the node's name and its keys.
+        lease: seconds that the node lives without a notebook.
+    """
+
+    world: str
+    link: LinkInfo
+    lease: float
+
+    def written(self) -> bytes:
+        """Return it as one line."""
+        return msgspec.json.encode(self) + b"\n"
+
+    def redeem(self) -> WorldDir:
+        """Make the node's directory, with all that its fork server and its agent need.
+
+        If the node has joined its world before, this is the directory that it has made then.
+
+        Raises:
+            StartError: it cannot be made.
+        """
+        home = WorldDir.create(f"{self.world}-{self.link.name}")
+        home.write_link(self.link)
+        home.write_lease(self.lease)
+        return home
+
+
+def read(path: str | None) -> Ticket:
+    """Read a ticket from a file, or from standard input.
+
+    Raises:
+        StartError: there is none, or others can read the file.
+    """
+    if path is None:
+        line = sys.stdin.buffer.readline()
+    else:
+        try:
+            with Path(path).open("rb") as file:
+                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+                if mode & 0o077:
+                    raise StartError(f"The ticket {path} can be read by others (mode {mode:o}); its mode must be 600.")
+                line = file.readline()
+        except OSError as error:
+            raise StartError(f"The ticket {path} cannot be read: {error.strerror}.") from error
+    try:
+        return msgspec.json.decode(line, type=Ticket)
+    except msgspec.DecodeError as error:
+        raise StartError(f"This is no ticket of a world: {error}.") from error
