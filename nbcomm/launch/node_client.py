@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from ..errors import StartError, StateError
 from ..faults import Faults
@@ -29,12 +29,14 @@ from ..protocol import (
     ReadFacts,
     ReadLog,
     Ready,
+    RelayStore,
     Report,
     ServeStore,
     Shutdown,
     Signal,
     Start,
     Started,
+    StoreDoor,
     Unwatched,
 )
 from ..protocol.nodes import wired
@@ -267,16 +269,33 @@ class NodeClient:
             )
         return answer
 
-    def serve_store(self, generation: int) -> None:
-        """Let the node serve the rendezvous of a generation.
+    def serve_store(self, generation: int, host: str = "", nodes: Sequence[str] = ()) -> StoreDoor | None:
+        """Let the node serve the rendezvous of a generation; return where other nodes reach it, if there are any.
+
+        Args:
+            generation: whose ranks meet.
+            host: the address of this machine at which other nodes reach it.
+            nodes: the public keys of those nodes.
 
         Raises:
             StateError: it does not.
         """
-        answer = self._orders.ask(ServeStore(self._orders.number(), generation), _ANSWER)
-        if not isinstance(answer, Obeyed):
+        return self._meet_in(ServeStore(self._orders.number(), generation, host, [*nodes]))
+
+    def relay_store(self, generation: int, door: StoreDoor) -> None:
+        """Let the node lead its ranks to the store of another one.
+
+        Raises:
+            StateError: it does not.
+        """
+        self._meet_in(RelayStore(self._orders.number(), generation, door.address, door.public))
+
+    def _meet_in(self, order: ServeStore | RelayStore) -> StoreDoor | None:
+        answer = self._orders.ask(order, _ANSWER)
+        if not isinstance(answer, Obeyed | StoreDoor):
             why = _why_not(answer)
             raise StateError(f"The node could not serve the ranks' store: {why}. Type %distributed heal to mend it.")
+        return answer if isinstance(answer, StoreDoor) else None
 
     def serve_store_again(self, generation: int) -> None:
         """Let another agent serve a store where the last one did; do not wait for it. Any thread may call this."""
@@ -378,11 +397,11 @@ class NodeClient:
             self._table.note_start(report)
         elif isinstance(report, Unwatched):
             self._table.note_unwatched(report)
-        elif isinstance(report, Obeyed | Failed | LogTail | NodeFacts):
+        elif isinstance(report, Obeyed | Failed | StoreDoor | LogTail | NodeFacts):
             if report.number == self._claim:
                 self._claimed = True
                 return
             order = self._orders.note(report.number, report)
-            if isinstance(order, ServeStore) and report.number > self._store_order:
+            if isinstance(order, ServeStore | RelayStore) and report.number > self._store_order:
                 self._store_order = report.number
-                self.store = order.generation if isinstance(report, Obeyed) else 0  # the last one was ended before
+                self.store = 0 if isinstance(report, Failed) else order.generation  # the last one was ended before

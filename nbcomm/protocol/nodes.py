@@ -96,10 +96,31 @@ class ReadFacts(Message):
 
 
 class ServeStore(Message):
-    """Serve the rendezvous of this generation; end that of the last one. Answered by `Obeyed`."""
+    """Serve the rendezvous of this generation; end that of the last one. Answered by `Obeyed`, or by `StoreDoor`.
+
+    Attributes:
+        number: of the order.
+        generation: whose ranks meet there.
+        host: the address of this machine at which other nodes reach it; empty if there are none.
+        nodes: their public keys, in Z85 text.
+    """
 
     number: int
     generation: int
+    host: str = ""
+    nodes: list[str] = []
+
+
+class RelayStore(Message):
+    """Lead the ranks of this node to the store of another one; end that of the last generation. Answered by `Obeyed`.
+
+    ``address`` and ``public`` are those of the `StoreDoor`.
+    """
+
+    number: int
+    generation: int
+    address: str
+    public: str
 
 
 class Shutdown(Message):
@@ -108,7 +129,7 @@ class Shutdown(Message):
     number: int
 
 
-Order = Claim | Start | Signal | Look | ReadLog | ReadFacts | ServeStore | Shutdown
+Order = Claim | Start | Signal | Look | ReadLog | ReadFacts | ServeStore | RelayStore | Shutdown
 
 
 class Poll(Message):
@@ -127,7 +148,7 @@ class Left(Message):
 class NodeHello(Message):
     """The agent is connected. ``agent`` is the number of this process among the node's agents.
 
-    ``store``: the generation whose store it serves; 0 if it serves none.
+    ``store``: the generation whose store it serves, or leads to; 0 if there is none.
     """
 
     agent: int
@@ -164,6 +185,14 @@ class Obeyed(Message):
     """An order was obeyed."""
 
     number: int
+
+
+class StoreDoor(Message):
+    """The store is served, and other nodes reach it at this address, where its end has this CURVE key in Z85 text."""
+
+    number: int
+    address: str
+    public: str
 
 
 class LogTail(Message):
@@ -221,7 +250,19 @@ class ForkServerEnded(Message):
     """The fork server has ended; its agent and the ranks go on."""
 
 
-Report = NodeHello | Ready | Started | Failed | Obeyed | LogTail | NodeFacts | Exited | Unwatched | ForkServerEnded
+Report = (
+    NodeHello
+    | Ready
+    | Started
+    | Failed
+    | Obeyed
+    | StoreDoor
+    | LogTail
+    | NodeFacts
+    | Exited
+    | Unwatched
+    | ForkServerEnded
+)
 
 
 class NodeStatus(Message):

@@ -429,6 +429,13 @@ TABLE = (
                     ("a look at the processes", "node_agent:NodeAgent._stand_in", NOTHING, _TRIED),
                 )
             ),
+            (
+                "the way to the store failed",
+                "agent",
+                "nbcomm.node.agent.store_relay:StoreDoor._take",
+                NOTHING,
+                "node/agent/test_store_relay.py::test_a_way_that_fails_over_one_word_goes_on",
+            ),
         )
     ),
 )

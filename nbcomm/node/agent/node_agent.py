@@ -38,6 +38,7 @@ from ...protocol import (
     ReadFacts,
     ReadLog,
     Ready,
+    RelayStore,
     Report,
     ServeStore,
     Shutdown,
@@ -53,10 +54,10 @@ from ...world_dir import WorldDir
 from ..processes import fork_signals, parenthood
 from ..processes.liveness import end, has_ended, kill_orphans, lives
 from . import facts
+from .node_store import NodeStore
 from .notebook_end import NotebookEnd
 from .polls import Polls
 from .rank_ends import IN, OUT, RankEnds
-from .store import StoreServer
 
 _TOGETHER = 0.001
 """Seconds that a letter waits for those of other ranks."""
@@ -89,9 +90,6 @@ class NodeAgent:
         self._alone_since = time.monotonic()
         self._lease = home.read_lease()
         self._living: dict[int, Started] = {}  # by start
-        self._store: StoreServer | None = None
-        self._stored = 0
-        self._generation = 0
         self._batch: list[Letter] = []
         self._batch_since = 0.0
         self._asked: set[int] = set()
@@ -105,6 +103,7 @@ class NodeAgent:
         self._context = zmq.Context()
         link = home.read_link()
         self._link_address = link.address
+        self._store = NodeStore(home, link)
         self._notebook = NotebookEnd(self._context, link, self._poller)
 
     def serve(self) -> None:
@@ -161,7 +160,7 @@ class NodeAgent:
     def _greet(self) -> None:
         self._asked.clear()
         self._polls.clear()
-        self._report(NodeHello(self._number, self._generation))
+        self._report(NodeHello(self._number, self._store.generation))
 
     def _part(self) -> None:
         """Note that the notebook has gone, or its end of the link; what it has sent before may claim the world."""
@@ -212,24 +211,13 @@ class NodeAgent:
             self._report(LogTail(order.number, self._home.log_tail(order.key, order.lines)))
         elif isinstance(order, ReadFacts):
             self._report(facts.of_node(order.number, self._home, self._link_address))
-        elif isinstance(order, ServeStore):
-            self._serve_store(order)
-            self._report(Obeyed(order.number))
+        elif isinstance(order, ServeStore | RelayStore):
+            self._report(self._store.obey(order))
         else:
             if isinstance(order, Claim):
                 self._holder, self._lease = order.pid, order.lease
             if not self._tell_fork_server(frame):
                 self._obey_alone(order)
-
-    def _serve_store(self, order: ServeStore) -> None:
-        if order.number <= self._stored:
-            return  # its answer was lost, or it is an earlier one: ranks may meet there already
-        if self._store is not None:
-            self._store.close()
-            self._store, self._generation = None, 0
-        self._store = StoreServer(self._home.store_socket(order.generation))
-        self._stored, self._generation = order.number, order.generation
-        self._home.forget_stores(but=order.generation)
 
     def _obey_alone(self, order: Order) -> None:
         """Do what can be done without a fork server."""

@@ -113,9 +113,14 @@ def _configure(link: zmq.Socket[bytes], info: LinkInfo) -> None:
     link.setsockopt(zmq.LINGER, 0)
     link.setsockopt(zmq.SNDHWM, 0)  # nothing that a cell prints is dropped
     link.setsockopt(zmq.RCVHWM, 0)
-    if info.address.startswith("tcp://"):  # a dead machine, or a network that is cut, ends no connection
-        link.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
-        link.setsockopt(zmq.HEARTBEAT_TIMEOUT, _SILENCE)
-        link.setsockopt(zmq.HEARTBEAT_TTL, _SILENCE)
+    if info.address.startswith("tcp://"):
+        beat(link)
     link.setsockopt(zmq.RECONNECT_IVL, 50)
     link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+
+
+def beat(link: zmq.Socket[bytes]) -> None:
+    """Let a socket notice a dead machine or a network that is cut, which end no connection."""
+    link.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
+    link.setsockopt(zmq.HEARTBEAT_TIMEOUT, _SILENCE)
+    link.setsockopt(zmq.HEARTBEAT_TTL, _SILENCE)

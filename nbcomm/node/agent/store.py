@@ -3,12 +3,14 @@
 torch's own TCPStore listens on every interface and authenticates no client. This one is a socket in the world's private
 directory: the file system decides who may connect.
 
-A request is one msgpack array ``[verb, key, value, …]`` after its length, and has one reply.
+A server greets each client with its name, which no other server has. A request is one msgpack array ``[verb, key,
+value, …]`` after its length, and has one reply.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 import struct
 import threading
@@ -26,11 +28,19 @@ _LENGTH = struct.Struct("!I")
 _AT_ONCE = 1 << 20
 """Bytes to allocate before they have arrived: a length may be wrong."""
 
+_NAME = 16
+"""Bytes of a server's name."""
+
 _BREATH = 0.05
 """Seconds to pause when a connection cannot be accepted."""
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder().decode
+
+
+def receive_name(connection: socket.socket) -> bytes:
+    """Wait for the name of the server; this comes before anything else."""
+    return _exactly(connection, _NAME)
 
 
 def send(connection: socket.socket, value: Any) -> None:
@@ -73,6 +83,7 @@ class StoreServer:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._name = secrets.token_bytes(_NAME)
         self._keys: dict[str, bytes] = {}
         self._waiting: dict[str, set[_Waiting]] = {}
         """Who waits for a key that is not there: a change of one key costs nothing to those who wait for others."""
@@ -124,6 +135,7 @@ class StoreServer:
     def _serve(self, connection: socket.socket) -> None:
         with connection:
             try:
+                connection.sendall(self._name)
                 while True:
                     verb, *arguments = receive(connection)
                     send(connection, getattr(self, f"_do_{verb}")(*arguments))

@@ -5,7 +5,7 @@ once and a ``wait`` may last long.
 
 If the agent ends, the next one serves an empty store in the same place. Groups that are formed miss nothing there. But
 ranks that meet must all meet in one store: one that wrote to the last store and reads from the next one would wait for
-ever. So a client keeps to the process that it has found, and fails if another one serves there, until it is told that
+ever. So a client keeps to the store that it has found, and fails if another one is there, until it is told that
 something new begins (`UnixStore.settle`). Those that began before fail, which ends the wait of those that began later.
 """
 
@@ -22,8 +22,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ...node.agent.peers import pid_of
-from ...node.agent.store import receive, send
+from ...node.agent.store import receive, receive_name, send
 
 _RETRY = 0.002
 """Seconds between two tries to reach a server that is not up yet."""
@@ -39,7 +38,7 @@ class _Connections:
         self._path = path
         self._idle: deque[socket.socket] = deque()
         self._open: set[socket.socket] = set()
-        self._server = 0
+        self._server = b""
         self._has_formed = False
         self._begun = False
         self._over = False
@@ -107,14 +106,14 @@ class _Connections:
                     raise
                 time.sleep(_RETRY)
             else:
-                self._keep_to(pid_of(connection))
+                self._keep_to(receive_name(connection))
                 break
         if self._over:  # also if `end` found it before it was connected, and so could not shut it
             raise dist.DistNetworkError(f"The store at {self._path} is closed.")
 
-    def _keep_to(self, server: int) -> None:
-        if self._server not in {0, server}:
-            raise ConnectionError("another process serves there now, which does not know what was said before")
+    def _keep_to(self, server: bytes) -> None:
+        if self._server not in {b"", server}:
+            raise ConnectionError("another store is there now, which does not know what was said before")
         self._server = server
 
     def settle(self, *, meets: bool) -> None:
@@ -131,7 +130,7 @@ class _Connections:
                     self._drop(connection)
         self._idle.extend(alive)
         if not alive:
-            self._server = 0
+            self._server = b""
         if self._over:  # `end` may have looked already
             self.rest()
 

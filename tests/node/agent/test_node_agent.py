@@ -61,7 +61,7 @@ from nbcomm.protocol.codec import decode_order, decode_status, encode
 from nbcomm.protocol.framing import ANSWER, ASK, OTHER
 from nbcomm.protocol.losses import answer_lost
 from nbcomm.protocol.nodes import rank_of
-from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, unpack
+from nbcomm.protocol.parcels import HEAD, ITSELF, NO_HEADER, Letter, unpack
 from nbcomm.world_dir import HOME_VARIABLE, LinkInfo, WorldDir
 
 from ...world import lies
@@ -113,7 +113,7 @@ class Notebook:
     def put(self, *letters: Letter) -> None:
         """Send letters as they are, in one parcel."""
         with self.link._lock:
-            self.link._words.extend(letters)
+            self.link._words.extend(link_module._Order(HEAD, letter) for letter in letters)
         self.link._rouse()
 
 
@@ -913,6 +913,7 @@ class StoreClient:
         self.socket = socket.socket(socket.AF_UNIX)
         self.socket.settimeout(PATIENCE)
         self.socket.connect(os.fspath(path))
+        store.receive_name(self.socket)
 
     def ask(self, *request: Any) -> Any:
         store.send(self.socket, request)

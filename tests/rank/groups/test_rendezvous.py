@@ -365,7 +365,7 @@ def test_what_has_begun_does_not_go_on_in_another_store(
     first.kill()
     first.wait(30)
     serving()
-    with pytest.raises(dist.DistNetworkError, match="is gone: another process serves there now"):
+    with pytest.raises(dist.DistNetworkError, match="is gone: another store is there now"):
         client.get("here/1")
     late.set("here/1", "")
     client.settle(meets=True)
