@@ -1,11 +1,13 @@
-"""The placement of ranks: nodes, local ranks, devices, threads. Pure functions of what the engines reported."""
+"""The placement of ranks: nodes, local ranks, devices, threads. Pure functions of what the nodes reported."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from ..errors import StartError
-from ..protocol import Hello, RankPlacement
+from ..protocol import RankPlacement
+from ..protocol.common import LOOPBACK
 
 _PER_RANK = 96 << 20
 """A generous estimate of the bytes of memory that a rank takes without tensors."""
@@ -74,33 +76,51 @@ def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
     )
 
 
-def assign_places(hellos: Iterable[Hello], device: str, backend: str, gpus: int, *, cores: int) -> list[RankPlacement]:
-    """Assign each rank of a world on one machine its place.
+class NodeShare(NamedTuple):
+    """What one node contributes to a world.
+
+    Attributes:
+        ranks: how many it has.
+        cores: that they may run on.
+        gpus: that they see.
+        address: at which ranks of other nodes reach them.
+    """
+
+    ranks: int
+    cores: int
+    gpus: int = 0
+    address: str = LOOPBACK
+
+
+def assign_places(shares: Sequence[NodeShare], device: str, backend: str) -> list[RankPlacement]:
+    """Assign each rank of a world its place.
+
+    Ranks are numbered node by node, as torchrun does. A node without ranks gets no node rank: such is the notebook's
+    own machine if it only steers.
 
     Args:
-        hellos: one from each engine; a rank is its engine's id.
-        device: "cpu" or "cuda".
+        shares: of each node, in their order.
+        device: "cpu" or "cuda"; local rank i takes GPU i modulo the number that its node has.
         backend: as `torch.distributed.init_process_group` takes it.
-        gpus: the number of GPUs that the ranks see; rank i takes GPU i modulo this number.
-        cores: the number of cores that they may run on.
 
     Returns:
         The places in rank order.
     """
-    ranks = sorted(hello.rank for hello in hellos)
-    n = len(ranks)
-    threads = max(1, cores // n)
+    nodes = [share for share in shares if share.ranks]
+    world_size = sum(share.ranks for share in nodes)
     return [
         RankPlacement(
-            rank=rank,
-            world_size=n,
-            local_rank=rank,
-            local_world_size=n,
-            node_rank=0,
-            nodes=1,
-            device=f"cuda:{rank % gpus}" if device == "cuda" else "cpu",
+            rank=sum(before.ranks for before in nodes[:node_rank]) + local_rank,
+            world_size=world_size,
+            local_rank=local_rank,
+            local_world_size=share.ranks,
+            node_rank=node_rank,
+            nodes=len(nodes),
+            device=f"cuda:{local_rank % share.gpus}" if device == "cuda" else "cpu",
             backend=backend,
-            threads=threads,
+            threads=max(1, share.cores // share.ranks),
+            address=share.address,
         )
-        for rank in ranks
+        for node_rank, share in enumerate(nodes)
+        for local_rank in range(share.ranks)
     ]

@@ -9,10 +9,15 @@ class Message(msgspec.Struct, tag=True, array_like=True, frozen=True):
     """A message, encoded as an array with the class's name first: smaller than a map, and unknown types are refused."""
 
 
+LOOPBACK = "127.0.0.1"
+"""The address of a node that no other one needs to reach."""
+
+
 class RankPlacement(msgspec.Struct, array_like=True, frozen=True):
     """The place of one rank; the numbers are torchrun's.
 
-    ``device`` is as for `torch.device`: ``"cpu"`` or ``"cuda:1"``.
+    ``device`` is as for `torch.device`: ``"cpu"`` or ``"cuda:1"``. ``address`` is the one of its node at which other
+    ranks reach it.
     """
 
     rank: int
@@ -24,6 +29,7 @@ class RankPlacement(msgspec.Struct, array_like=True, frozen=True):
     device: str
     backend: str
     threads: int
+    address: str = LOOPBACK
 
 
 class Failure(msgspec.Struct, array_like=True, frozen=True):

@@ -27,7 +27,7 @@ THREADS = 2
 """Threads of a gloo group for each device, as in torch's own options; DDP's logger shows the number."""
 
 LOOPBACK = "127.0.0.1"
-"""Where our groups listen."""
+"""Where our groups listen if all ranks are on one machine."""
 
 _KEY = "nbcomm/gloo/"
 """What the ranks tell each other in a group of torch's own stands behind this."""
@@ -50,6 +50,8 @@ class GlooSockets:
     def __init__(self) -> None:
         self._devices: dict[tuple[tuple[str, str], ...], tuple[Any, _Address | None]] = {}
         """By where it was asked to listen: a device, which lives as long as this object, and where it listens."""
+        self.host = LOOPBACK
+        """The address of this machine at which our groups listen."""
         self._listeners: set[_Address] = set()
         self._peers: set[_Address] = set()
 
@@ -57,11 +59,11 @@ class GlooSockets:
 
     def options(self, timeout: timedelta) -> Any:
         """Return options for a `ProcessGroupGloo` of ours."""
-        return self._options(timeout, [self._device(hostname=LOOPBACK)[0]])
+        return self._options(timeout, [self._device(hostname=self.host)[0]])
 
     def address(self) -> str:
         """Return where our groups listen, for `meet` on the other ranks; empty if that is not known."""
-        return _told([self._device(hostname=LOOPBACK)[1]])
+        return _told([self._device(hostname=self.host)[1]])
 
     @staticmethod
     def _options(timeout: timedelta, devices: list[Any]) -> Any:

@@ -12,8 +12,8 @@ from nbcomm.analysis.collective_log import CollectiveLog
 from nbcomm.analysis.matching import matched_calls
 from nbcomm.analysis.story import Ladder, Past, Span, Timeline
 from nbcomm.analysis.timeline import timeline
-from nbcomm.launch.placement import assign_places
-from nbcomm.protocol import CallRecord, Done, Hello
+from nbcomm.launch.placement import NodeShare, assign_places
+from nbcomm.protocol import CallRecord, Done
 from nbcomm.protocol.codec import decode_from_rank, from_frames, to_frames
 
 from ..growth import lines_run
@@ -211,7 +211,7 @@ def test_the_work_grows_as_the_ranks_do(kind: str, what: str, tmp_path: Path) ->
         log.end(answers)
         if what == "story":
             return lines_run(lambda: log.story(size))
-        places = assign_places([Hello(rank, 1, "host", 0, "2.13.0") for rank in range(size)], "cpu", "gloo", 0, cores=4)
+        places = assign_places([NodeShare(size, cores=4)], "cpu", "gloo")
         return lines_run(lambda: perfetto.write(tmp_path / "trace.json", places, 1, "", answers))
 
     assert work(256) < 6 * work(64), "4 times the ranks; a square law would be 16"

@@ -6,12 +6,8 @@ import pytest
 
 from nbcomm.errors import StartError
 from nbcomm.launch import placement
-from nbcomm.protocol import Hello, RankPlacement
-
-
-def hellos(n: int) -> list[Hello]:
-    return [Hello(rank, 100 + rank, "host", 0, "2.13.0") for rank in reversed(range(n))]
-
+from nbcomm.launch.placement import NodeShare, assign_places
+from nbcomm.protocol import RankPlacement
 
 PLENTY = 64 << 30
 
@@ -81,7 +77,7 @@ def test_a_device_that_is_not_there(asked: str, said: str) -> None:
 
 
 def test_the_places() -> None:
-    assert placement.assign_places(hellos(3), "cpu", "gloo", 0, cores=8) == [
+    assert assign_places([NodeShare(3, cores=8)], "cpu", "gloo") == [
         RankPlacement(
             rank=rank,
             world_size=3,
@@ -95,6 +91,25 @@ def test_the_places() -> None:
         )
         for rank in range(3)
     ]
-    on_gpus = placement.assign_places(hellos(3), "cuda", "gloo", 2, cores=8)
+    on_gpus = assign_places([NodeShare(3, cores=8, gpus=2)], "cuda", "gloo")
     assert [place.device for place in on_gpus] == ["cuda:0", "cuda:1", "cuda:0"]
-    assert placement.assign_places(hellos(16), "cpu", "gloo", 0, cores=8)[0].threads == 1
+    assert assign_places([NodeShare(16, cores=8)], "cpu", "gloo")[0].threads == 1
+
+
+def test_ranks_are_numbered_node_by_node_and_nodes_may_be_uneven() -> None:
+    shares = [
+        NodeShare(0, cores=64),  # it only steers
+        NodeShare(2, cores=8, gpus=2, address="10.0.0.1"),
+        NodeShare(1, cores=3, gpus=1, address="10.0.0.2"),
+        NodeShare(3, cores=2, gpus=2, address="10.0.0.3"),
+    ]
+    places = assign_places(shares, "cuda", "cpu:gloo,cuda:nccl")
+    assert [place.rank for place in places] == list(range(6))
+    assert {place.world_size for place in places} == {6}
+    assert {place.nodes for place in places} == {3}
+    assert [place.node_rank for place in places] == [0, 0, 1, 2, 2, 2]
+    assert [place.local_rank for place in places] == [0, 1, 0, 0, 1, 2]
+    assert [place.local_world_size for place in places] == [2, 2, 1, 3, 3, 3]
+    assert [place.device for place in places] == ["cuda:0", "cuda:1", "cuda:0", "cuda:0", "cuda:1", "cuda:0"]
+    assert [place.threads for place in places] == [4, 4, 3, 1, 1, 1]
+    assert [place.address for place in places] == ["10.0.0.1"] * 2 + ["10.0.0.2"] + ["10.0.0.3"] * 3

@@ -11,10 +11,9 @@ import psutil
 
 from ... import __version__
 from ...protocol import NodeFacts
+from ...protocol.common import LOOPBACK
 from ...protocol.nodes import wired
 from ...world_dir import WorldDir
-
-LOOPBACK = "127.0.0.1"
 
 _ANY = 9
 """A port to which nothing is sent."""

@@ -162,7 +162,7 @@ class Generations:
             id=request,
             place=place,
             generation=self.number,
-            master_addr="127.0.0.1",
+            master_addr=self._roster.places[0].address,
             master_port=self.port,
             timeout=GROUP_TIMEOUT,
             absent=rank_lists.written(sorted(self._roster.dead)),

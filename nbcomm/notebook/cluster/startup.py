@@ -99,9 +99,8 @@ class Startup:
             f"{self._wishes.timeout:g} s (--timeout gives more)",
             progress=lambda ready: self._progress("starting engines", ready, self._n),
         )
-        self._roster.places = placement.assign_places(
-            self._roster.hellos.values(), self._device, self._backend, self._ready.gpus, cores=self._cores
-        )
+        share = placement.NodeShare(self._n, self._cores, self._ready.gpus)
+        self._roster.places = placement.assign_places([share], self._device, self._backend)
 
     def form_group(self, generations: Generations) -> None:
         """Make all ranks join the process group's first generation: with nbcomm's groups, or else with torch's own.

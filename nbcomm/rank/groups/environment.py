@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import os
 import random
+import socket
+import sys
 from contextlib import suppress
 
 import numpy as np
+import psutil
 import torch
 
+from ...errors import StartError
 from ...protocol import RankPlacement
+from ...protocol.common import LOOPBACK
 
 
 def torchrun_environment(place: RankPlacement, address: str, port: int) -> dict[str, str]:
@@ -28,6 +33,20 @@ def torchrun_environment(place: RankPlacement, address: str, port: int) -> dict[
         "MASTER_ADDR": address,
         "MASTER_PORT": str(port),
     }
+
+
+def interface_of(address: str) -> str:
+    """Return the network interface of this machine that has an address.
+
+    Raises:
+        StartError: none has.
+    """
+    if address == LOOPBACK:
+        return "lo0" if sys.platform == "darwin" else "lo"
+    for name, addresses in psutil.net_if_addrs().items():
+        if any(one.address.partition("%")[0] == address for one in addresses):
+            return str(name)
+    raise StartError(f"No network interface of {socket.gethostname()} has the address {address}.")
 
 
 def seed_differently() -> None:

@@ -11,7 +11,6 @@ The main thread forms; any thread may abort. If torch does not let nbcomm hand o
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from datetime import timedelta
@@ -28,7 +27,7 @@ from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
 from ...torch_internals.check import self_check
 from ..collectives.fingerprints import FingerprintBoard, in_child
 from . import selftest
-from .environment import seed_differently, torchrun_environment
+from .environment import interface_of, seed_differently, torchrun_environment
 from .generation import PATIENCE, Generation
 from .membership import Groups, hold, without
 from .process_group import RankGroup
@@ -286,12 +285,12 @@ class World(Generation):
     def _become(self, place: RankPlacement, order: FormGroups) -> None:
         self._environment = torchrun_environment(place, order.master_addr, order.master_port)
         os.environ.update(self._environment)
-        # gloo listens where the hostname resolves, often on every interface: name the loopback one.
-        os.environ["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
+        # gloo listens where the hostname resolves, often on every interface: name one.
+        self.gloo.host = place.address
+        os.environ["GLOO_SOCKET_IFNAME"] = interface = interface_of(place.address)
         # gloo asks the store for all members at once, and not for each one twice; it looks here for each group.
         os.environ.setdefault("GLOO_ENABLE_STORE_V2_API", "1")
-        if place.nodes == 1:  # NCCL would take any interface but loopback
-            os.environ.setdefault("NCCL_SOCKET_IFNAME", "lo")
+        os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)  # NCCL would take any interface but loopback
         os.environ["OMP_NUM_THREADS"] = str(place.threads)
         torch.set_num_threads(place.threads)
         if place.device.startswith("cuda"):

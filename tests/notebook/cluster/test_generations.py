@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from nbcomm.errors import Interrupted, StateError
-from nbcomm.launch.placement import assign_places
+from nbcomm.launch.placement import NodeShare, assign_places
 from nbcomm.notebook.cluster.generations import Generations, left_over
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.dispatcher import Dispatcher
@@ -76,7 +76,7 @@ class Played:
         self.node = Node()
         for rank in range(3):
             self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
-        self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0, cores=4)
+        self.roster.places = assign_places([NodeShare(3, cores=4)], "cpu", "gloo")
         self.link = Link()
         self.dispatcher = Dispatcher(self.link, self.roster)  # type: ignore[arg-type]
         self.generations = Generations(self.roster, self.node, self.link, self.dispatcher.expect)  # type: ignore[arg-type]

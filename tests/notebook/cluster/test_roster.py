@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
-from nbcomm.launch.placement import assign_places
+from nbcomm.launch.placement import NodeShare, assign_places
 from nbcomm.node.processes.exit_status import how_it_ended
 from nbcomm.notebook.cluster.roster import Roster, ends_of
 from nbcomm.protocol import CollectiveState, Done, Failure, Hello, StatusReply
@@ -21,7 +21,7 @@ def roster(tmp_path: Path) -> Roster:
     made = Roster(WorldDir(tmp_path).log_tail)
     for rank in range(3):
         made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0", attached=True))
-    made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0, cores=4)
+    made.places = assign_places([NodeShare(3, cores=4)], "cpu", "gloo")
     return made
 
 

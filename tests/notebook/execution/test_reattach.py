@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.launch.placement import assign_places
+from nbcomm.launch.placement import NodeShare, assign_places
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.reattach import Reattachment
 from nbcomm.protocol import Done, Hello, Output, StatusReply, StatusRequest, Text
@@ -35,7 +35,7 @@ def roster(tmp_path: Path) -> Roster:
     made = Roster(WorldDir(tmp_path).log_tail)
     for rank in range(3):
         made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
-    made.places = assign_places(made.hellos.values(), "cpu", "gloo", 0, cores=4)
+    made.places = assign_places([NodeShare(3, cores=4)], "cpu", "gloo")
     return made
 
 

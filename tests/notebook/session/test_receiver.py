@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from nbcomm.faults import failure
-from nbcomm.launch.placement import assign_places
+from nbcomm.launch.placement import NodeShare, assign_places
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.cell_run import CellExecutor
 from nbcomm.notebook.execution.dispatcher import Dispatcher
@@ -137,7 +137,7 @@ class Notebook:
         self.roster = Roster(lambda rank, lines: "")
         for rank in range(size):
             self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0", attached=True))
-        self.roster.places = assign_places(self.roster.hellos.values(), "cpu", "gloo", 0, cores=4)
+        self.roster.places = assign_places([NodeShare(size, cores=4)], "cpu", "gloo")
         self.dispatcher = Dispatcher(told, self.roster)
         executor = CellExecutor(self.dispatcher, told, lambda: size, told, told.settle, told.hurry)
         self.request = self.dispatcher.expect(range(size))
