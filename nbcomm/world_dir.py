@@ -136,6 +136,11 @@ class WorldDir:
         return home
 
     @classmethod
+    def named(cls, name: str) -> WorldDir:
+        """Return the directory of one of this user's worlds on this machine, by its name or its path."""
+        return cls(Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}" / name)
+
+    @classmethod
     def all(cls) -> list[WorldDir]:
         """Return the directories of all of this user's worlds on this machine; some may be about to end."""
         parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"

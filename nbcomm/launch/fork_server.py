@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
 
 class ForkServer(Protocol):
     """The fork server of a node, as far as the notebook can start it and see it."""
+
+    is_elsewhere: bool
+    """Whether it has an environment of its own, to which a start only adds."""
 
     @property
     def is_ours(self) -> bool:
@@ -36,6 +40,9 @@ class ForkServer(Protocol):
         Raises:
             Exception: that is not known to be done.
         """
+
+    def environment(self, added: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a process of the node, or what is added to the node's own."""
 
     def working_folder(self) -> str:
         """Return where processes of the node start."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from ..node.processes.exit_status import how_it_ended
 from ..node.start import last_words, start_forkserver
-from ..world_dir import WorldDir
+from ..world_dir import HOME_VARIABLE, WorldDir
 from .working_folder import to_start_in
 
 _MOMENT = 1.0
@@ -28,6 +29,8 @@ class ForkServerProcess:
     Raises:
         FileNotFoundError: that world has ended.
     """
+
+    is_elsewhere = False
 
     def __init__(self, home: WorldDir, *, running: bool) -> None:
         self._home = home
@@ -82,6 +85,10 @@ class ForkServerProcess:
         """
         command = [sys.executable, "-m", "nbcomm.node.fence", str(self._home.path)]
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
+
+    def environment(self, added: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a process of the node: this one's, and these variables."""
+        return {**os.environ, **added, HOME_VARIABLE: str(self._home.path)}
 
     def working_folder(self) -> str:
         """Return where processes start: where the notebook works, if that still exists."""

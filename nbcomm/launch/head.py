@@ -21,6 +21,10 @@ class Head(NodeClient):
 
     Raises:
         StateError: another notebook holds the world, or it has ended.
+
+    Attributes:
+        home: as above.
+        numbers: for the orders to all nodes of the world.
     """
 
     def __init__(self, home: WorldDir, *, running: bool = False) -> None:
@@ -28,10 +32,10 @@ class Head(NodeClient):
         try:
             self._hold()
             server = ForkServerProcess(home, running=running)
-            numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
-            super().__init__(HEAD, server, numbers, home.read_lease())
+            self.numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
+            super().__init__(HEAD, server, self.numbers, home.read_lease())
             with self._changed:  # an agent may greet at once, and is heard when there is a link to answer on
-                self.link = Link(home, self.hear, self._table.is_present)
+                self.link = Link(home, self.hear, self.is_present)
             if not running:
                 try:
                     self.launch()
@@ -66,6 +70,10 @@ class Head(NodeClient):
         """End every process of the world, and wait until its directory is removed."""
         self.leave()
         self.end(timeout)
+        self.finish()
+
+    def finish(self) -> None:
+        """Close everything, now that the world has ended."""
         self.link.close()
         self.home.let_go()
         self.close()

@@ -7,7 +7,6 @@ engines, signals them, and is notified when they end.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from typing import Any
 
@@ -15,8 +14,8 @@ from ipyparallel.cluster import launcher as ipp
 
 from ..errors import StartError
 from ..node.processes.exit_status import how_it_ended
-from ..world_dir import HOME_VARIABLE
-from .head import Head
+from .node_client import NodeClient
+from .nodes import Nodes
 
 _ENGINE = [
     "--IPEngine.enable_nanny=False",  # the fork server reaps, and signals go to the process itself
@@ -28,18 +27,24 @@ _ENGINE = [
 class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipyparallel has no types
     """The base of the two launchers: the process is the fork server's child, not ours."""
 
-    client: Head
+    nodes: Nodes
     what: str
 
     def start(self) -> None:
         """Let the fork server start the process."""
-        environment = {**os.environ, **self.get_env(), HOME_VARIABLE: str(self.client.home.path)}
-        loop = self.loop
+        loop, node = self.loop, self._node
         self._ended = asyncio.Event()
-        process = self.client.start(self._key, self.what, self._argv(), environment=environment)
+        environment = self.get_env()
+        if node.profile:
+            environment["IPP_PROFILE_DIR"] = node.profile
+        process = node.start(self._key, self.what, self._argv(), environment=environment)
         self.pid = process.pid
-        self.client.watch(process, lambda status: loop.add_callback(self._has_ended, status))
+        node.watch(process, lambda status: loop.add_callback(self._has_ended, status))
         self.notify_start(self.pid)
+
+    @property
+    def _node(self) -> NodeClient:
+        return self.nodes.of(self._key)
 
     @property
     def _key(self) -> str:
@@ -58,7 +63,7 @@ class _ForkedProcess(ipp.LocalProcessLauncher):  # type: ignore[misc]  # ipypara
 
     def signal(self, sig: int) -> None:
         """Signal the process, if it still exists."""
-        self.client.signal(self._key, sig)
+        self._node.signal(self._key, sig)
 
     async def stop(self) -> None:
         """Kill the process; all that it leaves is in the world's directory."""
@@ -105,7 +110,7 @@ class ForkedController(_ForkedProcess, ipp.ControllerLauncher):  # type: ignore[
             status = self.poll()
             how = "did not start" if status is None else how_it_ended(status)
             raise StartError(
-                f"ipyparallel's controller {how}. Its log ends:\n{self.client.log_tail(self._key)}"
+                f"ipyparallel's controller {how}. Its log ends:\n{self._node.log_tail(self._key)}"
             ) from error
         return info
 
@@ -128,17 +133,17 @@ class ForkedEngine(_ForkedProcess, ipp.EngineLauncher):  # type: ignore[misc]
 
 
 class ForkedEngineSet(ipp.LocalEngineSetLauncher):  # type: ignore[misc]
-    """All ranks of a world on this machine."""
+    """All ranks of a world."""
 
     launcher_class = ForkedEngine
     delay = 0.0
 
 
 def launchers_for(
-    client: Head,
+    nodes: Nodes,
 ) -> tuple[type[ForkedController], type[ForkedEngineSet], type[ForkedEngine]]:
     """Make launcher classes that use one fork server; ipyparallel creates launchers from classes only."""
-    controller = type("ForkedController", (ForkedController,), {"client": client})
-    engine = type("ForkedEngine", (ForkedEngine,), {"client": client})
+    controller = type("ForkedController", (ForkedController,), {"nodes": nodes})
+    engine = type("ForkedEngine", (ForkedEngine,), {"nodes": nodes})
     engines = type("ForkedEngineSet", (ForkedEngineSet,), {"launcher_class": engine})
     return controller, engines, engine

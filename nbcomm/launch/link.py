@@ -64,10 +64,9 @@ class Link:
         self, home: WorldDir, report: Callable[[Report], None], admit: Callable[[int, int], bool] = lambda *_: True
     ) -> None:
         self.settled = 0
-        self._nodes = {HEAD: _Node(report)}
+        self._nodes = {HEAD: _Node(report, admit)}
         self._named = {name_of(HEAD): HEAD}
         self._node_of: dict[int, int] = {}  # of each rank that is not on the head
-        self._admit = admit
         self._receive: Receiver | None = None
         self._faults = Faults()
         self._epoch = home.next_epoch()
@@ -130,15 +129,22 @@ class Link:
         self._rouse()
         return bound.result(_BIND)
 
-    def add(self, node: int, public: str, report: Callable[[Report], None]) -> None:
+    def add(
+        self,
+        node: int,
+        public: str,
+        report: Callable[[Report], None],
+        admit: Callable[[int, int], bool] = lambda *_: True,
+    ) -> None:
         """Let the agent of another node connect.
 
         Args:
             node: its number.
             public: its CURVE key, in Z85 text.
             report: called on the link's thread with what the agent reports.
+            admit: called there with a rank and its pid: returns whether that is the rank's present process.
         """
-        self._nodes[node] = _Node(report)
+        self._nodes[node] = _Node(report, admit)
         self._named[name_of(node)] = node
         self._keys.names[public.encode()] = name_of(node)
 
@@ -335,7 +341,8 @@ class Link:
         with self._lock:
             stream = self._stream(letter.rank)
             if hello is not None:
-                if not self._admit(letter.rank, hello.pid) or not stream.meet(header):
+                node = self._nodes[self._node_of.get(letter.rank, HEAD)]
+                if not node.admit(letter.rank, hello.pid) or not stream.meet(header):
                     return False
                 self._due.add(letter.rank)
                 if hello.asks or header.epoch != self._epoch:
@@ -364,10 +371,11 @@ def _letter(order: bytes) -> Letter:
 
 
 class _Node:
-    """What the link knows of a node: who hears its reports, and when it was heard."""
+    """What the link knows of a node: who hears its reports, which processes are ranks there, when it was heard."""
 
-    def __init__(self, report: Callable[[Report], None]) -> None:
+    def __init__(self, report: Callable[[Report], None], admit: Callable[[int, int], bool]) -> None:
         self.report = report
+        self.admit = admit
         self.heard = time.monotonic()
 
 

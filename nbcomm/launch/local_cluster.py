@@ -22,8 +22,8 @@ from ..errors import Interrupted, StateError
 from ..protocol.nodes import key_of
 from ..threads import keep
 from ..world_dir import private_file
-from .head import Head
 from .ipyparallel_launchers import launchers_for
+from .nodes import Nodes
 from .working_folder import to_start_in
 
 _HEARTBEAT = 100
@@ -63,12 +63,12 @@ class LocalCluster:
     """The processes of a world on this machine.
 
     Args:
-        node: starts them.
+        nodes: start them.
         running: whether they run already, started by another notebook.
     """
 
-    def __init__(self, node: Head, *, running: bool = False) -> None:
-        self._home = node.home
+    def __init__(self, nodes: Nodes, *, running: bool = False) -> None:
+        self._home = nodes.home
         self._log = logging.getLogger("nbcomm.ipyparallel")
         self._log.setLevel(logging.ERROR)
         self._loop = asyncio.new_event_loop()
@@ -76,8 +76,8 @@ class LocalCluster:
         self._clients: list[Any] = []  # that were handed out
         self._cluster: Any = None
         self._environment: dict[str, str] = {}
-        self._node = node
-        self._controller, self._engines, self._engine = launchers_for(node)
+        self._nodes = nodes
+        self._controller, self._engines, self._engine = launchers_for(nodes)
         if not running:
             self._cluster = self._do(self._make(ipyparallel.Cluster))
 
@@ -107,7 +107,7 @@ class LocalCluster:
         except KeyboardInterrupt:
             deadline = time.monotonic() + _GRACE
             while not wait([future], _TICK).done and time.monotonic() < deadline:
-                self._node.give_up()  # repeatedly, because it may begin to wait only now
+                self._nodes.give_up()  # repeatedly, because it may begin to wait only now
             raise
         return future.result()
 
@@ -152,7 +152,7 @@ class LocalCluster:
         try:
             self._do(work, given_up)
         except KeyboardInterrupt:
-            self._node.abandon(key)  # it may have been started in the moment in which it was given up
+            self._nodes.of(key).abandon(key)  # it may have been started in the moment in which it was given up
             raise
 
     async def _start(self, launcher: Any, **options: Any) -> None:

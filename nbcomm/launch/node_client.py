@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from ..errors import StartError, StateError
 from ..faults import Faults
@@ -39,8 +39,9 @@ from ..protocol import (
     StoreDoor,
     Unwatched,
 )
-from ..protocol.nodes import wired
+from ..protocol.nodes import unwired, wired
 from ..rank_spec import capital
+from ..world_dir import WorldDir
 from .fork_server import ForkServer
 from .link import Link
 from .orders import Orders
@@ -92,12 +93,13 @@ class NodeClient:
         lease: seconds that the world lives without a notebook.
 
     Attributes:
-        number: as above.
+        number: as above; so is ``lease``.
         link: to the node's agent and its ranks.
         ready: what the fork server reported when it was ready; None before.
         processes: by key ("rank 3", "controller"), the process that was started last.
         unwatched: by key, why the fork server does not notice its end.
         agents: how many agents have been connected.
+        told: what `facts` returned last; None before.
         store: the generation whose store the present one serves; 0 if it serves none.
     """
 
@@ -110,7 +112,7 @@ class NodeClient:
         self.store = 0
         self._store_order = 0
         self._agent = 0
-        self._lease = lease
+        self.lease = lease
         self._claim = 0
         self._claimed = self._gone = self._leaving = self._given_up = False
         self._asked = 0.0
@@ -122,6 +124,8 @@ class NodeClient:
         self._orders = Orders(lambda order: self.link.order(order, number), numbers, self._changed)
         self._table = ProcessTable(self._changed, self._faults)
         self.processes, self.unwatched, self.watch = self._table.last, self._table.unwatched, self._table.watch
+        self.is_present = self._table.is_present
+        self.told: NodeFacts | None = None
 
     def launch(self) -> None:
         """Start a fork server; it starts an agent, and takes over what an earlier one has started."""
@@ -187,8 +191,14 @@ class NodeClient:
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, key: str, what: str, argv: list[str], *, environment: dict[str, str]) -> Process:
+    def start(self, key: str, what: str, argv: list[str], *, environment: Mapping[str, str]) -> Process:
         """Let the node start a process.
+
+        Args:
+            key: "rank 3" or "controller".
+            what: "engine" or "controller".
+            argv: its arguments.
+            environment: variables beside those that processes of the node have anyway.
 
         Raises:
             StartError: it was not started, or the start was abandoned (`give_up`); if it still starts, it is killed.
@@ -196,8 +206,10 @@ class NodeClient:
         if self.gone:
             raise StartError(_GONE)
         self._given_up = False
-        environment = {wired(name): wired(value) for name, value in environment.items()}
-        order = Start(self._orders.number(), key, what, argv, environment, wired(self._forkserver.working_folder()))
+        server = self._forkserver
+        environment = {wired(name): wired(value) for name, value in server.environment(environment).items()}
+        folder = wired(server.working_folder())
+        order = Start(self._orders.number(), key, what, argv, environment, folder, adds=server.is_elsewhere)
         answer = self._orders.ask(order, _START, lambda: self._given_up or self.gone)
         if isinstance(answer, Failed):
             raise StartError(f"{capital(key)} could not be started: {answer.why.rstrip('.')}.")
@@ -263,11 +275,18 @@ class NodeClient:
             StartError: it does not answer.
         """
         answer = self._orders.ask(ReadFacts(self._orders.number()), _ANSWER)
-        if not isinstance(answer, NodeFacts):
+        if isinstance(answer, NodeFacts):
+            self.told = answer
+        else:
             raise StartError(
                 f"The node could not tell its cores and memory: {_why_not(answer)}. Type %distributed restart."
             )
         return answer
+
+    @property
+    def profile(self) -> str:
+        """The IPython profile of the node's ranks, once it has told its `facts`; empty before."""
+        return "" if self.told is None else str(WorldDir(unwired(self.told.home)).profile)
 
     def serve_store(self, generation: int, host: str = "", nodes: Sequence[str] = ()) -> StoreDoor | None:
         """Let the node serve the rendezvous of a generation; return where other nodes reach it, if there are any.
@@ -306,13 +325,13 @@ class NodeClient:
 
     def set_lease(self, seconds: float) -> None:
         """Set how long the world lives without a notebook."""
-        self._lease = seconds
+        self.lease = seconds
         if self._agent:
             self._send_claim()
 
     def _send_claim(self) -> None:
         self._claim = self._orders.number()
-        self.link.order(Claim(self._claim, os.getpid(), self._lease), self.number)
+        self.link.order(Claim(self._claim, os.getpid(), self.lease), self.number)
 
     # ── those who want to know ──────────────────────────────────────────────────────────────────────
 

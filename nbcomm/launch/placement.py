@@ -76,6 +76,22 @@ def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
     )
 
 
+def share_out(n: int, nodes: int) -> list[int]:
+    """Decide how many ranks each node gets: the first ones get one more if they cannot be shared evenly.
+
+    >>> share_out(8, 3)
+    [3, 3, 2]
+
+    Raises:
+        StartError: there are no nodes, or more than ranks.
+    """
+    if nodes < 1:
+        raise StartError(f"A world needs at least 1 node, not {nodes}; write for example --nodes 2.")
+    if nodes > n:
+        raise StartError(f"{n} rank{'s' if n > 1 else ''} cannot be shared out over {nodes} nodes; start more ranks.")
+    return [n // nodes + (node < n % nodes) for node in range(nodes)]
+
+
 class NodeShare(NamedTuple):
     """What one node contributes to a world.
 

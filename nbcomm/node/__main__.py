@@ -17,6 +17,7 @@ from typing import Any
 from ..errors import StartError
 from ..world_dir import WorldDir
 from . import ticket
+from .processes.children import written_down
 from .start import last_words, start_forkserver
 
 
@@ -29,6 +30,8 @@ def serve(home: WorldDir) -> int:
         server = start_forkserver(home, log, os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises where there is none
         _pass_on_signals(server)
         status = server.wait()
+        if not written_down(home):
+            home.remove()  # it was ended before it could do that
         if status:
             with suppress(OSError):  # whoever listened is cut off
                 print(last_words(log), file=sys.stderr, flush=True)  # noqa: T201 - the program's output

@@ -1,4 +1,4 @@
-"""The end of what a node has left behind: ``python -m nbcomm.node.fence HOME``.
+"""The end of what a node has left behind: ``python -m nbcomm.node.fence HOME``, or the name of the directory.
 
 If fork server and agent were killed, or do not react, nobody obeys an order to end the world. This program ends it by
 itself. It runs on the node, because only there can be seen whether a pid still is that of a process of the world.
@@ -38,4 +38,4 @@ def fence(home: WorldDir) -> None:
 
 if __name__ == "__main__":
     fork_signals.ignore()
-    fence(WorldDir(sys.argv[1]))
+    fence(WorldDir.named(sys.argv[1]))

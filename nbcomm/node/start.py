@@ -9,7 +9,7 @@ from typing import IO
 
 from ..world_dir import HOME_VARIABLE, WorldDir
 
-_THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """One thread per pool: a fork must not inherit a thread pool, and each rank sets its own size."""
 
 
@@ -21,7 +21,7 @@ def start_forkserver(home: WorldDir, log: IO[bytes], folder: str) -> subprocess.
         log: where its output goes.
         folder: where it works.
     """
-    environment = {**os.environ, **dict.fromkeys(_THREADS, "1"), HOME_VARIABLE: str(home.path)}
+    environment = {**os.environ, **dict.fromkeys(THREADS, "1"), HOME_VARIABLE: str(home.path)}
     return subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", "nbcomm.node.forkserver", str(home.path)],
         stdin=subprocess.DEVNULL,

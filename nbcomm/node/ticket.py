@@ -29,6 +29,11 @@ class Ticket(msgspec.Struct, frozen=True):
     link: LinkInfo
     lease: float
 
+    @property
+    def name(self) -> str:
+        """The name of the node's directory."""
+        return f"{self.world}-{self.link.name}"
+
     def written(self) -> bytes:
         """Return it as one line."""
         return msgspec.json.encode(self) + b"\n"
@@ -41,7 +46,7 @@ class Ticket(msgspec.Struct, frozen=True):
         Raises:
             StartError: it cannot be made.
         """
-        home = WorldDir.create(f"{self.world}-{self.link.name}")
+        home = WorldDir.create(self.name)
         home.write_link(self.link)
         home.write_lease(self.lease)
         return home

@@ -56,7 +56,14 @@ class Claim(Message):
 class Start(Message):
     """Start a process; its output goes to its log. Answered by `Started` or `Failed`.
 
-    ``key`` is "rank 3" or "controller". The order's number is the process's name in reports and further orders.
+    Attributes:
+        number: of the order; the process's name in reports and further orders.
+        key: "rank 3" or "controller".
+        what: "engine" or "controller".
+        argv: its arguments.
+        env: its environment variables.
+        cwd: the folder in which it starts.
+        adds: ``env`` is added to the node's own variables, and where there is no such folder, it starts in the user's.
     """
 
     number: int
@@ -65,6 +72,7 @@ class Start(Message):
     argv: list[str]
     env: dict[str, str]
     cwd: str
+    adds: bool = False
 
 
 class Signal(Message):

@@ -123,9 +123,13 @@ def test_a_process_that_is_started_as_it_is_given_up_is_not_left(monkeypatch: py
     began, given_up = threading.Event(), threading.Event()
 
     class Node:
-        """Starts a process although that is given up."""
+        """Starts a process although that is given up; it is the only node, too."""
 
         home: WorldDir
+        profile = ""
+
+        def of(self, _key: str) -> Node:
+            return self
 
         def start(self, key: str, _what: str, _argv: list[str], *, environment: dict[str, str]) -> Process:
             assert environment

@@ -34,6 +34,7 @@ from nbcomm.protocol import (
     Unwatched,
 )
 from nbcomm.protocol.parcels import HEAD
+from nbcomm.world_dir import HOME_VARIABLE
 
 from ..node.served import PATIENCE, Served, await_that
 from .scripted import READY, Scripted, kill_both
@@ -120,7 +121,8 @@ def test_a_process_is_started_and_known(scripted: Scripted) -> None:
     result = scripted.start()
     order = scripted.take(Start)
     assert isinstance(order, Start)
-    assert (order.key, order.what, order.argv, order.env) == ("rank 0", "engine", ["--x"], {"A": "b"})
+    assert (order.key, order.what, order.argv, order.adds) == ("rank 0", "engine", ["--x"], False)
+    assert order.env == {**os.environ, "A": "b", HOME_VARIABLE: os.fspath(scripted.home.path)}
     assert order.cwd == os.fspath(Path.cwd())
     scripted.tell(Started(order.number, "rank 0", 4242))
     assert result.empty(), "the order is not answered"

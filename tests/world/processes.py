@@ -16,7 +16,7 @@ import psutil, time
 from nbcomm.node.agent.peers import listener_at
 from nbcomm.notebook.session import registry
 def helpers(node=None):
-    node = node or registry.current()._processes.node
+    node = node or registry.current()._processes.nodes.head
     deadline = time.monotonic() + 30
     while True:  # an agent that has ended may not be replaced yet, and one without a fork server is about to be
         try:

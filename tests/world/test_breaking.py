@@ -195,7 +195,7 @@ def test_a_heal_waits_for_a_fork_server_that_has_just_been_started(open_notebook
     slow = tmp_path / "slow"
     notebook = open_notebook("%distributed start -n 2", SLOW=str(slow), **lies.told(tmp_path / "lies", _SLOW))
     slow.touch()
-    notebook.run(f"{FIND}import os, signal\nfound = helpers()\nnode = registry.current()._processes.node")
+    notebook.run(f"{FIND}import os, signal\nfound = helpers()\nnode = registry.current()._processes.nodes.head")
     notebook.run("first = node._forkserver._process")  # the notebook itself may start another one in its place
     kill = "os.kill(found['agent'], signal.SIGKILL); os.kill(found['fork server'], signal.SIGKILL)"
     started = "first.wait(50); node.replace_forkserver(); assert node.ready is None"

@@ -14,6 +14,7 @@ from typing import NoReturn
 
 from ...protocol import Start
 from ...protocol.nodes import unwired
+from ..start import THREADS
 from . import fork_signals, oom, parenthood
 
 MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.processes.controller"}
@@ -42,9 +43,10 @@ def become(order: Start, log: Path, let_go: Callable[[], None], parent: int) -> 
         if order.what == "engine":
             oom.offer()
         _take_log(log)
+        environment = _environment(order)
         os.environ.clear()
-        os.environ.update(_environment(order))
-        os.chdir(unwired(order.cwd))
+        os.environ.update(environment)
+        os.chdir(_folder(order))
         _stay_here()
         sys.argv = [order.what, *order.argv]
         importlib.import_module(MODULES[order.what]).main(order.argv)
@@ -73,7 +75,7 @@ def spawn(order: Start, log: Path) -> subprocess.Popen[bytes]:
             stdout=stream,
             stderr=stream,
             env=_environment(order),
-            cwd=unwired(order.cwd),
+            cwd=_folder(order),
             start_new_session=True,
             umask=0o077 if order.what == "controller" else -1,
         )
@@ -101,4 +103,14 @@ def _stay_here() -> None:
 
 
 def _environment(order: Start) -> dict[str, str]:
-    return {unwired(name): unwired(value) for name, value in order.env.items()}
+    asked = {unwired(name): unwired(value) for name, value in order.env.items()}
+    if not order.adds:
+        return asked
+    return {**{name: value for name, value in os.environ.items() if name not in THREADS}, **asked}
+
+
+def _folder(order: Start) -> str:
+    folder = unwired(order.cwd)
+    if order.adds and not Path(folder).is_dir():
+        return os.path.expanduser("~")  # noqa: PTH111 - pathlib's raises where there is none
+    return folder

@@ -32,8 +32,8 @@ from .pending import PendingRequest
 from .roster import Roster
 
 if TYPE_CHECKING:
-    from ...launch.head import Head
     from ...launch.link import Link
+    from ...launch.nodes import Nodes
 
 GROUP_TIMEOUT = 1800.0
 """Seconds that a collective waits for its ranks; torch's own default for gloo."""
@@ -58,7 +58,7 @@ class Generations:
 
     Args:
         roster: the places and states of the ranks.
-        node: serves the stores.
+        nodes: serve the stores.
         link: to send by.
         expect: makes a request to some ranks, which collects their answers.
     """
@@ -66,7 +66,7 @@ class Generations:
     def __init__(
         self,
         roster: Roster,
-        node: Head,
+        nodes: Nodes,
         link: Link,
         expect: Callable[[Iterable[int]], PendingRequest],
     ) -> None:
@@ -87,7 +87,7 @@ class Generations:
         """The store was lost since the last cell began: the making of a group may have failed on some ranks only."""
         self._storing = threading.Lock()  # the link's thread looks for the store
         self._roster = roster
-        self._node = node
+        self._nodes = nodes
         self._link = link
         self._expect = expect
 
@@ -118,7 +118,7 @@ class Generations:
                 try:
                     wait(request)
                 except (StateError, StartError):
-                    self._node.wait_for_ends(_END)
+                    self._nodes.wait_for_ends(_END)
                     if last or not self.lost or self.over or not self._roster.living:
                         raise
                 else:
@@ -140,12 +140,12 @@ class Generations:
     @property
     def lost(self) -> bool:
         """Whether the store of the present generation is lost, with the agent that served it."""
-        return self._node.store != self.number
+        return self._nodes.store != self.number
 
     def order(self) -> PendingRequest:
         """Tell every living rank to form the present generation; return the request, unanswered."""
         roster = self._roster
-        self._node.serve_store(self.number)
+        self._nodes.serve_store(self.number)
         living = [place for place in roster.places if place.rank not in roster.dead]
         if not living:
             raise StateError("All ranks have died; type %distributed heal, or %distributed restart.")
@@ -175,15 +175,14 @@ class Generations:
 
         Groups that are formed miss nothing there, and ranks connect to it before they form another one. Where they form
         groups now, some may have met in the last one: then all begin again, see `form`. NCCL's groups exchange ids in
-        the store at their first call, one rank for all, so they are formed again.
+        the store at their first call, one rank for all, so they are formed again. So are those of several nodes.
         """
         with self._storing:
             if self.number > 0 and not self._forming and self.lost:
                 self._lost = True
-                if any("nccl" in place.backend for place in self._roster.places):
+                nccl = any("nccl" in place.backend for place in self._roster.places)
+                if nccl or not self._nodes.serve_store_again(self.number):
                     self.stale = True
-                    return
-                self._node.serve_store_again(self.number)
 
     def abort(self, request: PendingRequest, error: str, text: str) -> None:
         """End the current generation: every rank that has not answered the request fails with this error."""

@@ -17,14 +17,17 @@ from .readiness import await_ranks
 from .roster import Roster
 
 if TYPE_CHECKING:
-    from ...launch.head import Head
     from ...launch.local_cluster import LocalCluster
+    from ...launch.node_client import NodeClient
+    from ...launch.nodes import Nodes
     from ...protocol import Exited
 
 _PATIENCE = 60.0
 """Seconds that a new process has to come up; from a warm fork server it takes tenths."""
 
 _TICK = 0.05
+
+_AND_CONTROLLER = ", and ipyparallel's controller with it."
 
 _MOMENT = 2.0
 """Seconds within which a node has reported a death."""
@@ -34,25 +37,25 @@ class Processes:
     """Ranks, and what serves them: the node's agent and fork server, and ipyparallel's controller.
 
     Args:
-        node: starts them, and reports their ends.
+        nodes: start them, and report their ends.
         roster: records which ranks are dead.
         rank_ended: called when a rank has ended: which, and how; on another thread, and here for those that have ended.
-        agent_replaced: called when the node has another agent; on another thread.
+        agent_replaced: called when a node has another agent; on another thread.
     """
 
     def __init__(
         self,
-        node: Head,
+        nodes: Nodes,
         roster: Roster,
         rank_ended: Callable[[int, str], None],
         agent_replaced: Callable[[], None],
     ) -> None:
-        self.node = node
+        self.nodes = nodes
         self._roster = roster
         self._rank_ended = rank_ended
         self._cluster: LocalCluster | None = None
         self._controller_end = ""
-        node.report_to(self._ended, agent_replaced)
+        nodes.report_to(self._ended, agent_replaced)
 
     def start(self, n: int, grace: float) -> None:
         """Start the controller and n engines; return before they are up."""
@@ -60,8 +63,8 @@ class Processes:
         # server imports torch it costs nothing, and a notebook that starts no world never pays for it.
         from ...launch import local_cluster
 
-        self.node.set_lease(grace)
-        self._cluster = local_cluster.LocalCluster(self.node)
+        self.nodes.set_lease(grace)
+        self._cluster = local_cluster.LocalCluster(self.nodes)
         self._cluster.start(n)
 
     def claim(self) -> None:
@@ -71,7 +74,7 @@ class Processes:
             StartError: their node does not answer.
         """
         try:
-            self.node.wait_claimed(_PATIENCE)
+            self.nodes.wait_claimed(_PATIENCE)
         except BaseException:
             self.release()
             raise
@@ -79,11 +82,11 @@ class Processes:
     def take_up(self, info: WorldInfo) -> None:
         """Take over processes that another notebook has started."""
         roster = self._roster
-        self.node.set_lease(info.grace)
+        self.nodes.set_lease(info.grace)
         roster.places = info.places
         roster.hellos.update({hello.rank: hello for hello in info.hellos})
         for place in info.places:
-            process = self.node.processes.get(key_of(place.rank))
+            process = self.nodes.processes.get(key_of(place.rank))
             if process is None:
                 roster.note_death(place.rank, None)
             elif process.exited is not None:
@@ -95,18 +98,20 @@ class Processes:
         return list(self._troubles())
 
     def _troubles(self) -> Iterator[str]:
-        if self.node.gone:
+        gone = self.nodes.gone
+        for node in gone:
+            head = node is self.nodes.head
             yield (
-                f"The fork server {self.node.how}, and ipyparallel's controller with it. The ranks keep running, and "
-                "cells run on them; only dead ranks cannot be replaced. Type %distributed heal to start another fork "
-                "server."
+                f"The fork server{self._on(node)} {node.how}{_AND_CONTROLLER if head else '.'} The ranks keep "
+                "running, and cells run on them; only dead ranks cannot be replaced. Type %distributed heal to start "
+                "another fork server."
             )
-        elif self._controller_end:
+        if self._controller_end and self.nodes.head not in gone:
             yield (
                 f"ipyparallel's controller {self._controller_end}. Cells run without it; "
                 "session.client does not work. Type %distributed heal to start another controller."
             )
-        whys = {rank: why for key, why in dict(self.node.unwatched).items() if (rank := rank_of(key)) is not None}
+        whys = {rank: why for key, why in dict(self.nodes.unwatched).items() if (rank := rank_of(key)) is not None}
         yield from _of_unwatched(whys)
 
     @property
@@ -118,18 +123,19 @@ class Processes:
         if self._cluster is None:
             from ...launch import local_cluster
 
-            self._cluster = local_cluster.LocalCluster(self.node, running=True)
+            self._cluster = local_cluster.LocalCluster(self.nodes, running=True)
         return self._cluster
 
     def await_forkserver(self, given_up: Callable[[], bool]) -> None:
-        """Wait for a fork server that was started just now: it tells which processes have ended.
+        """Wait for fork servers that were started just now: they tell which processes have ended.
 
         Raises:
             Interrupted: it was given up.
         """
-        if self.node.ready is None and not self.node.gone:
-            with suppress(StartError):  # it has ended, too: the heal starts another one
-                self.node.wait_ready(_PATIENCE, given_up)
+        for node in self.nodes:
+            if node.ready is None and not node.gone:
+                with suppress(StartError):  # it has ended, too: the heal starts another one
+                    node.wait_ready(_PATIENCE, given_up)
 
     def heal(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> list[str]:
         """Replace ranks, dead or alive, and what serves them if it is dead; return what was replaced, in words.
@@ -140,11 +146,12 @@ class Processes:
         """
         roster = self._roster
         replaced: list[str] = []
-        if not (ranks or self._controller_end or self.node.gone):
+        gone = self.nodes.gone
+        if not (ranks or self._controller_end or gone):
             return replaced
-        if self.node.gone:
-            self._replace_forkserver(given_up)
-            replaced.append("the fork server")
+        for node in gone:
+            self._replace_forkserver(node, given_up)
+            replaced.append(f"the fork server{self._on(node)}")
         cluster = self._connected()
         if self._controller_end:
             self._replace_controller(cluster, given_up)
@@ -166,7 +173,7 @@ class Processes:
     def _replace(self, cluster: LocalCluster, rank: int, given_up: Callable[[], bool]) -> None:
         """Start a process in the place of one that has ended; if that fails, the rank is as dead as before."""
         how = self._roster.dead[rank]
-        self.node.link.lose(rank)  # what was sent while it died was not for its successor
+        self.nodes.link.lose(rank)  # what was sent while it died was not for its successor
         self._roster.begin_again([rank])
         try:
             cluster.start_engine(rank, given_up)
@@ -191,16 +198,24 @@ class Processes:
                 error.reword(self._with_remedy)
             raise
 
-    def _replace_forkserver(self, given_up: Callable[[], bool]) -> None:
+    def _replace_forkserver(self, node: NodeClient, given_up: Callable[[], bool]) -> None:
         """Start another fork server; it takes over the ranks, and reports those that have ended."""
-        self.node.replace_forkserver()
-        self.node.wait_ready(_PATIENCE, given_up)
-        self._controller_end = self._controller_end or "has ended"  # with the fork server that started it
+        node.replace_forkserver()
+        node.wait_ready(_PATIENCE, given_up)
+        if node is self.nodes.head:  # with the fork server that started it
+            self._controller_end = self._controller_end or "has ended"
+
+    def _on(self, node: NodeClient) -> str:
+        """Say which node, where there are several."""
+        if len(self.nodes) == 1:
+            return ""
+        host = f" ({node.told.host})" if node.told is not None else ""
+        return f" of node {node.number}{host}"
 
     def _end(self, ranks: Sequence[int], given_up: Callable[[], bool] = lambda: False) -> None:
         """Kill those of these ranks that live, and wait until they have ended."""
         for rank in set(ranks) - set(self._roster.dead):
-            self.node.signal(key_of(rank), signal.SIGKILL)
+            self.nodes.of(key_of(rank)).signal(key_of(rank), signal.SIGKILL)
         deadline = time.monotonic() + _PATIENCE
         while late := sorted(set(ranks) - set(self._roster.dead)):
             if given_up():
@@ -213,25 +228,25 @@ class Processes:
 
     def look(self) -> None:
         """Notice if nobody is there who would report a death, and start who does."""
-        self.node.look()
+        self.nodes.look()
 
     def dead(self) -> list[int]:
         """Return the dead ranks, also those that have died a moment ago."""
-        self.node.wait_for_ends(_MOMENT)
+        self.nodes.wait_for_ends(_MOMENT)
         return sorted(self._roster.dead)
 
     def shutdown(self) -> None:
         """End all processes."""
         self._quiet()
-        self.node.shutdown()
+        self.nodes.shutdown()
 
     def release(self) -> None:
         """Release the processes."""
         self._quiet()
-        self.node.release()
+        self.nodes.release()
 
     def _quiet(self) -> None:
-        self.node.report_to(lambda _: None)
+        self.nodes.report_to(lambda _: None)
         if self._cluster is not None:
             self._cluster.close()
 

@@ -74,17 +74,22 @@ class Startup:
         self._progress("importing torch", 0, self._wishes.n or 0)
         import ipyparallel  # noqa: F401 - while the fork server imports torch: it takes long, too
 
-        self._ready = self._processes.node.wait_ready(self._wishes.timeout)
-        facts = self._processes.node.facts()
-        self._cores = facts.cores
-        self._n = placement.choose_size(self._wishes.n, self._ready.gpus, cores=facts.cores, memory=facts.memory)
-        self._device, backend, self.notice = placement.choose_device(self._wishes.device, self._n, self._ready.gpus)
-        self._backend = self._wishes.backend or backend
-        if not self._ready.forks:
-            plainly = f"Each rank was started as a separate process, which takes longer: {self._ready.why}."
+        nodes, wishes = self._processes.nodes, self._wishes
+        ready = nodes.head.wait_ready(wishes.timeout)
+        facts = nodes.head.facts()
+        self._n = placement.choose_size(wishes.n, ready.gpus, cores=facts.cores, memory=facts.memory)
+        self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, ready.gpus)
+        self._backend = wishes.backend or backend
+        if not ready.forks:
+            plainly = f"Each rank was started as a separate process, which takes longer: {ready.why}."
             self._notice(plainly)
+        counts = placement.share_out(self._n, wishes.nodes)
+        if len(counts) > 1:
+            self._progress("joining nodes", 0, self._n)
+            nodes.add_here(counts, self._deadline)
+        self._shares = [placement.NodeShare(count, max(1, facts.cores // len(counts)), ready.gpus) for count in counts]
         self._progress("starting engines", 0, self._n)
-        self._processes.start(self._n, self._wishes.grace)
+        self._processes.start(self._n, wishes.grace)
 
     def await_ranks(self) -> None:
         """Wait until every engine can run cells, then give each its place.
@@ -99,8 +104,7 @@ class Startup:
             f"{self._wishes.timeout:g} s (--timeout gives more)",
             progress=lambda ready: self._progress("starting engines", ready, self._n),
         )
-        share = placement.NodeShare(self._n, self._cores, self._ready.gpus)
-        self._roster.places = placement.assign_places([share], self._device, self._backend)
+        self._roster.places = placement.assign_places(self._shares, self._device, self._backend)
 
     def form_group(self, generations: Generations) -> None:
         """Make all ranks join the process group's first generation: with nbcomm's groups, or else with torch's own.

@@ -20,6 +20,7 @@ class Wishes:
         timeout: time limit of the start, in seconds.
         grace: seconds that the world lives on when its notebook has died.
         name: the notebook's name for the world; empty for the default one.
+        nodes: on how many nodes the ranks are; all of them on this machine.
     """
 
     n: int | None = None
@@ -28,3 +29,4 @@ class Wishes:
     timeout: float = 120.0
     grace: float = 60.0
     name: str = ""
+    nodes: int = 1

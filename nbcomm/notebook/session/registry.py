@@ -15,6 +15,7 @@ from msgspec import structs
 from ...errors import StartError, StateError
 from ...launch.discovery import FoundWorld, find_worlds
 from ...launch.head import Head
+from ...launch.nodes import Nodes
 from ...launch.working_folder import here, written
 from ...world_dir import WorldDir, telling_of_room
 from ..cluster.wishes import Progress, Wishes
@@ -58,9 +59,9 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
     if wanted.name:
         check_name(wanted.name)
     with telling_of_room():
-        node, _warm = _prepared(), None
+        head, _warm = _prepared(), None
         atexit.unregister(cool_down)
-        return Session.start(node, wanted, progress, actions)
+        return Session.start(Nodes(head), wanted, progress, actions)
 
 
 def _prepared() -> Head:
@@ -216,7 +217,7 @@ def _check_free(name: str) -> None:
 
 def _take_up(world: FoundWorld, name: str) -> Session:
     cool_down()
-    session = Session.attach(Head(world.home, running=True), world.info, name, actions)
+    session = Session.attach(Nodes(Head(world.home, running=True)), world.info, name, actions)
     with suppress(OSError):  # where it cannot be said that it is this notebook's now, it is steered all the same
         world.home.write_world(structs.replace(world.info, name=session.name, notebook=this_notebook()))
     return session

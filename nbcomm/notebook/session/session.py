@@ -38,7 +38,7 @@ from .world_names import addressed
 if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
-    from ...launch.head import Head
+    from ...launch.nodes import Nodes
 
 Actions = Callable[["Session"], dict[str, Callable[[], str]]]
 """What each button of the panel does; it returns a sentence."""
@@ -65,21 +65,21 @@ class Session(Commands):
         panel: its panel, from the moment that its ranks are up.
     """
 
-    def __init__(self, node: Head, wishes: Wishes, *, attached: bool) -> None:
+    def __init__(self, nodes: Nodes, wishes: Wishes, *, attached: bool) -> None:
         """Put the parts together: no process is started here, and none is spoken to. See `start` and `attach`."""
         self.name = wishes.name
         self.wishes = wishes
         self.notice = ""
-        self.home = node.home
-        self.link = node.link
+        self.home = nodes.home
+        self.link = nodes.link
         self.panel: Panel | None = None
         self._telling = threading.RLock()  # held from a look at the ranks until the panel has it
-        self._roster = Roster(node.log_tail)
+        self._roster = Roster(nodes.log_tail)
         self._dispatcher = Dispatcher(self.link, self._roster, self.addressed)
         self._stopped = False
         self._folder = ""
         self._watch: HangWatch | None = None
-        self._generations = Generations(self._roster, node, self.link, self._dispatcher.expect)
+        self._generations = Generations(self._roster, nodes, self.link, self._dispatcher.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._executor = CellExecutor(
             self._dispatcher, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
@@ -96,12 +96,12 @@ class Session(Commands):
             hurry=self._hurry,
         )
         # Behind all that it tells: a process may have ended already.
-        self._processes = Processes(node, self._roster, self._receiver.process_ended, self._generations.look_for_store)
+        self._processes = Processes(nodes, self._roster, self._receiver.process_ended, self._generations.look_for_store)
 
     @classmethod
     def start(
         cls,
-        node: Head,
+        nodes: Nodes,
         wishes: Wishes,
         progress: Progress = lambda *_: None,
         actions: Actions = lambda _: {},
@@ -109,7 +109,7 @@ class Session(Commands):
         """Start a world; returns when its ranks can run cells.
 
         Args:
-            node: starts the processes; its fork server may still be importing torch.
+            nodes: start the processes; a fork server may still be importing torch.
             wishes: how many ranks, on what.
             progress: told how the start comes along.
             actions: what the panel's buttons do.
@@ -117,7 +117,7 @@ class Session(Commands):
         Raises:
             StartError: the world did not start; nothing of it is left.
         """
-        self = cls(node, wishes, attached=False)
+        self = cls(nodes, wishes, attached=False)
         self._listen()
         try:
             startup = Startup(wishes, self._processes, self._roster, progress)
@@ -134,11 +134,11 @@ class Session(Commands):
         return self
 
     @classmethod
-    def attach(cls, node: Head, info: WorldInfo, name: str = "", actions: Actions = lambda _: {}) -> Self:
+    def attach(cls, nodes: Nodes, info: WorldInfo, name: str = "", actions: Actions = lambda _: {}) -> Self:
         """Steer a world that another notebook has started, and left.
 
         Args:
-            node: the world's own.
+            nodes: the world's own.
             info: what the other notebook has written down of it.
             name: what this notebook calls it; by default what the other one did.
             actions: what the panel's buttons do.
@@ -146,7 +146,7 @@ class Session(Commands):
         Raises:
             StartError: its node does not answer.
         """
-        self = cls(node, Wishes(name=name or info.name, grace=info.grace), attached=True)
+        self = cls(nodes, Wishes(name=name or info.name, grace=info.grace), attached=True)
         self._processes.claim()
         self._listen()
         try:

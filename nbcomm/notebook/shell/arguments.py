@@ -74,6 +74,12 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         type=int,
         help="number of ranks; by default one per GPU; without a GPU 4, or 2 on a machine with one core",
     )
+    start.add_argument(
+        "--nodes",
+        type=int,
+        default=Wishes.nodes,
+        help="number of nodes that the ranks are on; all on this machine, as if they were several machines",
+    )
     start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
     start.add_argument("--backend", help="torch.distributed backend to use instead of the default")
     start.add_argument("--timeout", type=float, default=Wishes.timeout, help="time limit of the start, in seconds")

@@ -58,9 +58,10 @@ class Node:
         self.stores.append(generation)
         self.store = generation
 
-    def serve_store_again(self, generation: int) -> None:
+    def serve_store_again(self, generation: int) -> bool:
         self.again.append(generation)
         self.store = generation
+        return True
 
     def wait_for_ends(self, _timeout: float) -> None:
         if self.replaced:

@@ -1,0 +1,124 @@
+"""A node that joins by a ticket: its fork server, as the command that has started it shows it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from ..node.processes.exit_status import how_it_ended
+from ..node.start import last_words
+from ..node.ticket import Ticket
+from .working_folder import here
+
+_END = 5.0
+"""Seconds in which a program that was told to end must do so."""
+
+_OWN = ("CUDA_VISIBLE_DEVICES", "NBCOMM_", "SLURM_", "OMPI_", "PMIX_", "JPY_", "SSH_")
+"""Beginnings of the names of variables that are each machine's, or each program's, own."""
+
+
+class JoinedNode:
+    """The fork server of a node that a command lets join: ``python -m nbcomm.node`` there, by ssh for example.
+
+    Args:
+        ticket: what the command reads from its standard input.
+        prefix: what makes a command one of that node: ``["ssh", "host"]``; nothing for another node on this machine.
+        python: the interpreter there.
+    """
+
+    is_elsewhere = True
+
+    def __init__(self, ticket: Ticket, prefix: Sequence[str], python: str) -> None:
+        self._ticket = ticket
+        self._python = [*prefix, python, "-m"]
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+
+    def start(self) -> None:
+        """Let it join; if it has joined before, it takes over what it has started then."""
+        self._process = subprocess.Popen(  # noqa: S603 - our own module
+            [*self._python, "nbcomm.node"],
+            stdin=subprocess.PIPE,
+            stdout=self._log,
+            stderr=self._log,
+            start_new_session=True,  # so that it does not get the notebook's Ctrl-C
+        )
+        assert self._process.stdin is not None  # noqa: S101 - for mypy
+        with suppress(BrokenPipeError):  # it has ended already, and says why
+            self._process.stdin.write(self._ticket.written())
+            self._process.stdin.close()
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this notebook has started it, so that its end is seen here."""
+        return self._process is not None
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether one that this notebook has started has ended."""
+        return self._process is not None and self._process.poll() is not None
+
+    @property
+    def has_cleared(self) -> bool:
+        """Whether nothing is left on the node: its program ends last."""
+        return self.has_ended
+
+    @property
+    def how(self) -> str:
+        """How it has ended, in words."""
+        status = None if self._process is None else self._process.poll()
+        return "has ended" if status is None else how_it_ended(status)
+
+    def kill(self) -> None:
+        """Let it end the world on its node."""
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def fence(self, timeout: float) -> None:
+        """End what it and its agent have left on the node, and wait for that for so many seconds.
+
+        Raises:
+            OSError: that could not be begun.
+            subprocess.SubprocessError: it has failed, or was not done in time.
+        """
+        command = [*self._python, "nbcomm.node.fence", self._ticket.name]
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
+
+    def environment(self, added: Mapping[str, str]) -> dict[str, str]:
+        """Return the variables that are added there to the node's own: those that the notebook has set, and these."""
+        return {**_changed(), **added}
+
+    def working_folder(self) -> str:
+        """Return where processes start: where the notebook works, if there is such a folder there."""
+        return here() or "/"
+
+    def last_words(self) -> str:
+        """Return the end of what the command said."""
+        return last_words(self._log)
+
+    def close(self) -> None:
+        """Close what the command has said."""
+        self._log.close()
+
+
+def _changed() -> dict[str, str]:
+    """Return the environment variables that this process has set since it began."""
+    try:
+        began = dict(
+            word.split("=", 1)
+            for word in Path("/proc/self/environ").read_bytes().decode(errors="surrogateescape").split("\0")
+            if "=" in word
+        )
+    except OSError:  # macOS does not tell
+        began = dict(os.environ)
+    return {name: value for name, value in os.environ.items() if value != began.get(name) and not name.startswith(_OWN)}

@@ -1,0 +1,250 @@
+"""The nodes of a world, as its notebook steers them: what concerns one rank goes to its node, the rest to all."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections import ChainMap
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+import zmq
+
+from ..errors import StartError
+from ..node.ticket import Ticket
+from ..protocol.common import LOOPBACK
+from ..protocol.nodes import key_of
+from ..protocol.parcels import name_of
+from ..threads import keep
+from ..world_dir import LinkInfo
+from .joined import JoinedNode
+from .node_client import NodeClient
+
+if TYPE_CHECKING:
+    from ..protocol import Exited
+    from .fork_server import ForkServer
+    from .head import Head
+    from .process_table import Process
+
+_END = 10.0
+"""Seconds that a node has to end its processes."""
+
+
+class Nodes:
+    """The head, and the nodes that have joined.
+
+    Args:
+        head: the node on the notebook's machine.
+
+    Attributes:
+        head: as above.
+        home: the world's directory.
+        link: to all agents and ranks.
+    """
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
+        self.home = head.home
+        self.link = head.link
+        self._all: list[NodeClient] = [head]
+        self._of_key: dict[str, NodeClient] = {}  # of each process that is not on the head
+        self._address = ""
+        self._keys: dict[int, str] = {}
+        self._hearers: tuple[Callable[[Exited], None], Callable[[], None]] | None = None
+
+    def __iter__(self) -> Iterator[NodeClient]:
+        return iter(list(self._all))
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def of(self, key: str) -> NodeClient:
+        """Return the node that a process is on."""
+        return self._of_key.get(key, self.head)
+
+    # ── nodes that join ─────────────────────────────────────────────────────────────────────────────
+
+    def listen(self, host: str) -> None:
+        """Let other nodes connect to an address of this machine.
+
+        Raises:
+            zmq.ZMQError: it has no such address.
+        """
+        self._address = self.link.listen(f"tcp://{host}:*")
+
+    def add(self, server: Callable[[Ticket], ForkServer]) -> NodeClient:
+        """Let another node join; return before it has. `listen` comes first.
+
+        Args:
+            server: makes what starts the node's fork server with a ticket.
+        """
+        number = len(self._all)
+        public, secret = (key.decode() for key in zmq.curve_keypair())
+        info = LinkInfo(self._address, self.home.read_link().server_public, public, secret, name_of(number))
+        ticket = Ticket(self.home.id, info, self.head.lease)
+        node = NodeClient(number, server(ticket), self.head.numbers, self.head.lease)
+        node.link = self.link
+        if self._hearers is not None:
+            node.report_to(*self._hearers)
+        self._keys[number] = public
+        self.link.add(number, public, node.hear, node.is_present)
+        self._all.append(node)
+        node.launch()
+        return node
+
+    def add_here(self, counts: Sequence[int], deadline: float) -> None:
+        """Let other nodes join that are on this machine, too, and place the ranks on all.
+
+        Args:
+            counts: the number of ranks of each node, the head first.
+            deadline: by `time.monotonic`, until which they must have joined.
+
+        Raises:
+            StartError: a node has not joined; the message contains what it said.
+        """
+        self.listen(LOOPBACK)
+        joining = [self.add(partial(JoinedNode, prefix=(), python=sys.executable)) for _ in counts[1:]]
+        for node in joining:
+            node.wait_ready(max(0.0, deadline - time.monotonic()))
+            self._compare(node)
+        first = 0
+        for node, count in zip(self._all, counts, strict=True):
+            if node is not self.head:
+                self.place(range(first, first + count), node)
+            first += count
+
+    def _compare(self, node: NodeClient) -> None:
+        """Compare the versions of a node with the head's.
+
+        Raises:
+            StartError: they differ, or the node does not answer.
+        """
+        here, there = self.head.told or self.head.facts(), node.facts()
+        different = [what for what, version in here.versions.items() if there.versions.get(what) != version]
+        if different:
+            have = ", ".join(f"{what} {there.versions.get(what, 'none')}" for what in different)
+            want = ", ".join(f"{what} {here.versions[what]}" for what in different)
+            raise StartError(
+                f"Node {node.number} ({there.host}) has {have}, and this machine has {want}; all nodes of a world need "
+                "the same. Install it there, or start Jupyter with the other Python."
+            )
+
+    def place(self, ranks: Iterable[int], node: NodeClient) -> None:
+        """Set the node that these ranks are on; without this, it is the head."""
+        ranks = list(ranks)
+        self.link.place(ranks, node.number)
+        self._of_key.update({key_of(rank): node for rank in ranks})
+
+    # ── processes ───────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def processes(self) -> Mapping[str, Process]:
+        """By key, the process that was started last."""
+        return ChainMap(*(node.processes for node in self._all))
+
+    @property
+    def unwatched(self) -> dict[str, str]:
+        """By key, why the fork server does not notice its end."""
+        return dict(ChainMap(*(node.unwatched for node in self._all)))
+
+    @property
+    def gone(self) -> list[NodeClient]:
+        """The nodes whose fork server has ended."""
+        return [node for node in self._all if node.gone]
+
+    def log_tail(self, key: str, lines: int = 40) -> str:
+        """Return the end of the log of a key's process."""
+        return self.of(key).log_tail(key, lines)
+
+    def give_up(self) -> None:
+        """Abandon the starts that are in progress; call this from any thread."""
+        for node in self._all:
+            node.give_up()
+
+    def report_to(self, on_exit: Callable[[Exited], None], on_agent: Callable[[], None] = lambda: None) -> None:
+        """Set the functions that get reports of all nodes; see `NodeClient.report_to`."""
+        self._hearers = on_exit, on_agent
+        for node in self._all:
+            node.report_to(on_exit, on_agent)
+
+    # ── all nodes ───────────────────────────────────────────────────────────────────────────────────
+
+    def set_lease(self, seconds: float) -> None:
+        """Set how long the world lives without a notebook."""
+        for node in self._all:
+            node.set_lease(seconds)
+
+    def wait_claimed(self, timeout: float) -> None:
+        """Wait until all agents have reported what is known of the processes.
+
+        Raises:
+            StartError: one has not.
+        """
+        deadline = time.monotonic() + timeout
+        for node in self._all:
+            node.wait_claimed(max(0.0, deadline - time.monotonic()))
+
+    def wait_for_ends(self, timeout: float) -> None:
+        """Wait until all ends that the nodes can see now are reported."""
+        deadline = time.monotonic() + timeout
+        for node in self._all:
+            node.wait_for_ends(max(0.0, deadline - time.monotonic()))
+
+    def look(self) -> None:
+        """Ask silent nodes for a word; see `NodeClient.look`."""
+        for node in self._all:
+            node.look()
+
+    # ── the store ───────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def store(self) -> int:
+        """The generation whose ranks can meet now, whichever node they are on; 0 if there is none."""
+        served = {node.store for node in self._all}
+        return served.pop() if len(served) == 1 else 0
+
+    def serve_store(self, generation: int) -> None:
+        """Let the ranks of a generation meet.
+
+        Raises:
+            StateError: a node does not do its part.
+        """
+        others = self._all[1:]
+        host = self._address.removeprefix("tcp://").rpartition(":")[0]
+        door = self.head.serve_store(generation, host if others else "", [self._keys[node.number] for node in others])
+        if door is not None:
+            for node in others:
+                node.relay_store(generation, door)
+
+    def serve_store_again(self, generation: int) -> bool:
+        """Let another agent serve a store where the last one did; do not wait for it. Any thread may call this.
+
+        Returns:
+            Whether that can be done. It cannot where there are several nodes: the way there is another one.
+        """
+        if len(self._all) > 1:
+            return False
+        self.head.serve_store_again(generation)
+        return True
+
+    # ── the end ─────────────────────────────────────────────────────────────────────────────────────
+
+    def release(self) -> None:
+        """Release the world without ending it; its lease runs from now on."""
+        for node in self._all[1:]:
+            node.leave()
+            node.close()
+        self.head.release()
+
+    def shutdown(self) -> None:
+        """End every process of the world on each node, and wait until that is done."""
+        for node in self._all:
+            node.leave()
+        ending = [keep("nbcomm-end", partial(node.end, _END), again=0) for node in self._all[1:]]
+        self.head.end(_END)
+        for thread in ending:
+            thread.join()
+        for node in self._all[1:]:
+            node.close()
+        self.head.finish()

@@ -1,0 +1,194 @@
+"""Several nodes under one notebook, with real fork servers and agents, whose ranks only wait."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nbcomm.errors import StartError
+from nbcomm.launch.head import Head
+from nbcomm.launch.joined import JoinedNode
+from nbcomm.launch.node_client import NodeClient
+from nbcomm.launch.nodes import Nodes
+from nbcomm.node.ticket import Ticket
+from nbcomm.protocol import Exited, NodeFacts
+from nbcomm.protocol.nodes import key_of
+from nbcomm.world_dir import WorldDir
+
+from ..node.agent.test_store import Client
+from ..node.served import PATIENCE, await_that, has_ended, quickly
+
+
+@pytest.fixture
+def nodes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
+    """Two nodes with two ranks each, of which none is started yet."""
+    quickly(monkeypatch, tmp_path)
+    head = Head(WorldDir.create())
+    made = Nodes(head)
+    try:
+        head.wait_ready(PATIENCE)
+        made.add_here([2, 2], time.monotonic() + PATIENCE)
+        yield made
+    finally:
+        made.shutdown()
+
+
+def start(nodes: Nodes, rank: int, *argv: str) -> psutil.Process:
+    process = nodes.of(key_of(rank)).start(key_of(rank), "engine", list(argv), environment={"ODD": "one"})
+    return psutil.Process(process.pid)
+
+
+def other_of(nodes: Nodes) -> NodeClient:
+    return list(nodes)[1]
+
+
+def home_of(node: NodeClient) -> WorldDir:
+    assert node.told is not None
+    return WorldDir(node.told.home)
+
+
+def test_each_rank_is_started_on_its_node(nodes: Nodes) -> None:
+    ranks = [start(nodes, rank) for rank in range(4)]
+    other = other_of(nodes)
+    assert [nodes.of(key_of(rank)).number for rank in range(4)] == [0, 0, 1, 1]
+    assert set(nodes.processes) == {key_of(rank) for rank in range(4)}
+    parents = [rank.ppid() for rank in ranks]
+    assert parents[0] == parents[1] != parents[2] == parents[3]
+    assert home_of(other).path != nodes.home.path
+    assert home_of(other).log(2).exists()
+    assert not nodes.home.log(2).exists()
+    assert nodes.of("controller") is nodes.head
+
+
+def test_a_rank_elsewhere_has_the_nodes_environment_and_what_the_notebook_has_set(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ODD_NEW", "from the notebook")
+    start(nodes, 2, "--tell")
+    log = home_of(other_of(nodes)).log(2)
+    await_that(lambda: "ODD_NEW" in (log.read_text() if log.exists() else ""), "it tells nothing")
+    assert "b'ODD': b'one'" in log.read_text()
+    assert "b'ODD_NEW': b'from the notebook'" in log.read_text()
+    assert "ODD_NEW" in nodes.log_tail(key_of(2))
+
+
+def test_a_death_on_any_node_is_told(nodes: Nodes) -> None:
+    told: queue.Queue[Exited] = queue.Queue()
+    nodes.report_to(told.put)
+    for rank in (1, 2):
+        start(nodes, rank).kill()
+        ended = told.get(timeout=PATIENCE)
+        assert (ended.key, ended.status) == (key_of(rank), -signal.SIGKILL)
+
+
+def test_who_joins_later_is_heard_by_those_who_wanted_to_know_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quickly(monkeypatch, tmp_path)
+    head, told = Head(WorldDir.create()), queue.Queue[Exited]()
+    nodes = Nodes(head)
+    nodes.report_to(told.put)
+    try:
+        head.wait_ready(PATIENCE)
+        nodes.add_here([0, 1], time.monotonic() + PATIENCE)
+        start(nodes, 0).kill()
+        assert told.get(timeout=PATIENCE).key == "rank 0"
+    finally:
+        nodes.shutdown()
+
+
+def test_all_ranks_meet_in_one_store(nodes: Nodes) -> None:
+    for generation in (1, 2):
+        nodes.serve_store(generation)
+        assert nodes.store == generation
+        sockets = [node.store_socket(generation) for node in (nodes.home, home_of(other_of(nodes)))]
+        assert [Client(path).ask("add", "n", 1) for path in sockets] == [1, 2]
+    assert not nodes.serve_store_again(2)
+    other_of(nodes).store = 0
+    assert nodes.store == 0, "some ranks could not meet"
+
+
+def test_the_end_of_the_world_is_one_on_each_node(nodes: Nodes) -> None:
+    ranks, home = [start(nodes, rank) for rank in range(4)], home_of(other_of(nodes))
+    nodes.shutdown()
+    assert all(has_ended(rank) for rank in ranks)
+    assert not home.path.exists()
+    assert not nodes.home.path.exists()
+
+
+def test_a_node_whose_fork_server_was_killed_gets_another_one_that_takes_over_its_ranks(nodes: Nodes) -> None:
+    ranks, other = [start(nodes, rank) for rank in range(4)], other_of(nodes)
+    psutil.Process(ranks[2].ppid()).kill()
+    await_that(lambda: nodes.gone == [other], "its end is not told")
+    other.replace_forkserver()
+    other.wait_ready(PATIENCE)
+    assert nodes.gone == []
+    assert [rank.is_running() for rank in ranks] == [True] * 4
+    start(nodes, 2, "--again")
+
+
+def test_a_node_without_a_notebook_ends_after_its_lease(nodes: Nodes) -> None:
+    ranks, home = [start(nodes, rank) for rank in range(4)], home_of(other_of(nodes))
+    nodes.set_lease(0.2)
+    nodes.wait_for_ends(PATIENCE)  # behind the lease
+    nodes.release()
+    for rank in ranks:
+        await_that(lambda rank=rank: has_ended(rank), "it lives on")
+    await_that(lambda: not home.path.exists(), "its directory is left")
+
+
+# ── nodes that do not join ──────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
+    """A head to which the test lets others join."""
+    quickly(monkeypatch, tmp_path)
+    made = Nodes(Head(WorldDir.create()))
+    try:
+        made.head.wait_ready(PATIENCE)
+        made.listen("127.0.0.1")
+        yield made
+    finally:
+        made.shutdown()
+
+
+def test_a_node_that_cannot_join_is_told_with_what_it_said(alone: Nodes) -> None:
+    node = alone.add(lambda ticket: JoinedNode(ticket, ["sh", "-c", "echo no such module >&2; exit 3"], "python"))
+    with pytest.raises(StartError, match=r"ended\. Its log ends:\nno such module$"):
+        node.wait_ready(PATIENCE)
+
+
+def test_a_node_of_another_version_is_refused(alone: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = NodeClient.facts
+
+    def odd(self: NodeClient) -> NodeFacts:
+        told = plain(self)
+        return told if self is alone.head else NodeFacts(1, 1, 1, "b", told.home, "", {"Python": "3.9.1"})
+
+    monkeypatch.setattr(NodeClient, "facts", odd)
+    with pytest.raises(StartError) as refused:
+        alone.add_here([1, 1], time.monotonic() + PATIENCE)
+    assert "Node 1 (b) has Python 3.9.1, nbcomm none, and this machine has Python " in str(refused.value)
+
+
+def test_a_node_that_is_still_importing_is_ended_with_the_world(alone: Nodes, tmp_path: Path) -> None:
+    (tmp_path / "stubs" / "quick_engine.py").write_text("import time; time.sleep(600)")
+    tickets: list[Ticket] = []
+
+    def here(ticket: Ticket) -> JoinedNode:
+        tickets.append(ticket)
+        return JoinedNode(ticket, (), sys.executable)
+
+    node = alone.add(here)
+    home = WorldDir.named(tickets[0].name)
+    await_that(lambda: node.agents == 1, "its agent does not come")
+    alone.shutdown()
+    assert not home.path.exists()

@@ -1,0 +1,132 @@
+"""A world of two nodes on this machine: what holds within one node holds between them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import psutil
+import pytest
+
+from nbcomm.node.agent.peers import listener_at
+from nbcomm.world_dir import WorldDir
+
+from ..node.served import await_that
+from ..world.notebook import Notebook
+
+WORKS = "%%distributed\nall_reduce(rank)"
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook with two ranks on each of two nodes."""
+    notebook = Notebook(str(tmp_path_factory.mktemp("two")))
+    try:
+        notebook.run("%load_ext nbcomm")
+        notebook.run("%distributed start -n 4 --nodes 2", 120)
+        notebook.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
+        notebook.run("%%distributed\nkept = [rank]")
+        yield notebook
+    finally:
+        notebook.close()
+
+
+@pytest.fixture
+def homes(two: Notebook) -> list[WorldDir]:
+    """The directories of the nodes."""
+    said = two.run("for node in session._processes.nodes: print(node.told.home)").lines
+    return [WorldDir(path) for path in said]
+
+
+def test_each_rank_knows_its_place(two: Notebook) -> None:
+    names = ("RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "NODE_RANK", "GROUP_WORLD_SIZE")
+    code = f"import os\nprint(*[os.environ[name] for name in {names}], node_rank, local_rank)"
+    assert two.run(f"%%distributed\n{code}").lines == [
+        "[0] 0 0 2 0 2 0 0",
+        "[1] 1 1 2 0 2 0 1",
+        "[2] 2 0 2 1 2 1 0",
+        "[3] 3 1 2 1 2 1 1",
+    ]
+    table = two.run("%distributed status").text
+    assert "2 nodes" in table
+
+
+def test_collectives_and_groups_go_across(two: Notebook) -> None:
+    assert two.run("%%distributed\nall_reduce(torch.ones(2) * rank).tolist()").text == "[0-3] [6.0, 6.0]\n"
+    across = "%%distributed\ngroup = new_group([1, 2])\nall_reduce(rank, group=group) if rank in (1, 2) else None"
+    assert two.run(across).text == "[1-2] 3\n"
+    assert two.run("%%distributed -r 0,2\nsendrecv(rank, 2 - rank, 2 - rank)").lines == ["[0] 2", "[2] 0"]
+
+
+def test_the_first_rank_of_each_node_goes_first(two: Notebook) -> None:
+    code = "order = []\nwith rank_zero_first(local=True):\n    order.append(local_rank)\nall_gather(local_rank)"
+    assert two.run(f"%%distributed\n{code}").text == "[0-3] [0, 1, 0, 1]\n"
+
+
+def test_values_go_to_all_and_back(two: Notebook) -> None:
+    two.run("import numpy as np\nbig = np.arange(1 << 20)\n%distributed push big")
+    assert two.run("%%distributed\nint(big.sum())").text == "[0-3] 549755289600\n"
+    two.run("%distributed pull big")
+    assert two.run("[int(one.sum()) for one in big] == [549755289600] * 4").text == "True\n"
+
+
+def test_a_hopeless_wait_between_nodes_is_told(two: Notebook) -> None:
+    error = two.run("%%distributed\nif rank != 3: barrier()", fails=True).error_text
+    assert "HangError: barrier #" in error
+    assert "but rank 3 has finished the cell" in error
+    assert two.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_an_interrupt_ends_a_wait_between_nodes(two: Notebook) -> None:
+    two.interrupted("%%distributed\nimport time\nprint('on')\nif rank == 3: time.sleep(60)\nbarrier()")
+    assert two.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_a_dead_rank_of_another_node_is_named_and_replaced(two: Notebook) -> None:
+    error = two.run("%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()", fails=True).error_text
+    assert "Rank 3 was killed by SIGKILL" in error
+    assert "Rank 3" in two.run("%distributed heal").text
+    two.run("%%distributed -r 3\nkept = [3]")
+    assert two.run(WORKS).text == "[0-3] 6\n"
+    assert two.run("%%distributed\nkept == [rank]").text == "[0-3] True\n"
+
+
+def test_a_log_is_read_where_it_is(two: Notebook, homes: list[WorldDir]) -> None:
+    homes[1].add_to_log(2, "a line of rank 2\n")
+    assert "a line of rank 2" in two.run("%distributed log 2").text
+
+
+@pytest.mark.parametrize("node", [0, 1])
+def test_an_agent_that_dies_costs_nothing(two: Notebook, homes: list[WorldDir], node: int) -> None:
+    cell = two.submit("%%distributed\nimport time\nfor n in range(100): print(n); time.sleep(0.02)\nn")
+    two.until(lambda: "[0-3] 5\n" in cell.text, 60, "it does not print", cell)
+    agent = listener_at(homes[node].agent_socket)
+    os.kill(agent, signal.SIGKILL)
+    shown = [line for line in two.finish(cell).lines if not line.startswith("waiting")]
+    assert shown == [f"[0-3] {n}" for n in (*range(100), 99)]
+    assert two.run(WORKS).text == "[0-3] 6\n"
+    assert two.run("%%distributed\ngroup = new_group([0, 3])\nkept == [rank]").text == "[0-3] True\n"
+
+
+def test_a_fork_server_that_dies_is_replaced_and_its_ranks_go_on(two: Notebook, homes: list[WorldDir]) -> None:
+    server = psutil.Process(listener_at(homes[1].agent_socket)).parent()
+    assert server is not None
+    server.kill()
+    two.until(lambda: "fork server of node 1" in two.run("print(session.troubles)").text, 60, "nobody notices")
+    assert two.run(WORKS).text == "[0-3] 6\n"
+    assert "The fork server of node 1" in two.run("%distributed heal").text
+    assert two.run("print(session.troubles)").text == "[]\n"
+    two.run("%distributed heal 2")
+    two.run("%%distributed -r 2\nkept = [2]")
+    assert two.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+
+
+def test_nothing_is_left_on_any_node(two: Notebook, homes: list[WorldDir]) -> None:
+    """The last test: it ends the world."""
+    pids = {rank: int(pid) for rank, pid in enumerate(two.run("print(*[v.pid for v in session.views()])").text.split())}
+    two.run("%distributed stop")
+    for pid in pids.values():
+        await_that(lambda pid=pid: not psutil.pid_exists(pid), "a rank lives on")
+    assert [home.path.exists() for home in homes] == [False, False]
+    assert [home.bulk.exists() for home in homes] == [False, False]
