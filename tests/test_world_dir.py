@@ -148,9 +148,9 @@ def test_what_is_no_want_of_room_is_told_as_it_is() -> None:
 
 
 def test_a_page_of_the_board_is_not_larger_than_what_is_asked_for() -> None:
-    from nbcomm.rank.collectives import fingerprints
+    from nbcomm.board_pages import PAGE
 
-    assert fingerprints._BYTES <= LARGEST_FILE
+    assert PAGE <= LARGEST_FILE
 
 
 def test_looking_for_room_leaves_nothing() -> None:

@@ -11,14 +11,10 @@ comparison less, never a wrong one.
 
 After the rings a page has *places*: what the cell itself called, and in which line. They are only read for a message,
 too. So they are written while the data is already moving, or by a rank that waits for it, and few are kept.
-
-A page's blocks are allocated when it is made. In a sparse file, the first write for which no block is left would end
-the process by SIGBUS, and /dev/shm is often small and used by every process.
 """
 
 from __future__ import annotations
 
-import errno
 import mmap
 import os
 import struct
@@ -30,19 +26,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
+from ...board_pages import PAGE, PLACE, PLACES, PLACES_AT, SLOT, SLOTS, make_page, page_of
 from ...world_dir import HOME_VARIABLE, WorldDir
 
-_SLOTS = 1024
-_SLOT = 512
-_WORDS = _SLOT // 8
-_RING = _SLOTS * _WORDS
-_PLACES = 256
-_PLACE = 128
-_PLACES_AT = 2 * _SLOTS * _SLOT
-_BYTES = _PLACES_AT + _PLACES * _PLACE
+_WORDS = SLOT // 8
+_RING = SLOTS * _WORDS
 _TEXT = struct.Struct("<IH")  # crc of the text, its length
-LONGEST = _SLOT - 8 - _TEXT.size
-_LONGEST_PLACE = _PLACE - 8 - _TEXT.size
+LONGEST = SLOT - 8 - _TEXT.size
+_LONGEST_PLACE = PLACE - 8 - _TEXT.size
 _SPREAD = 0x9E3779B1  # 2**32 / golden ratio (Knuth): neighbouring positions get distant words
 _MASK = 0xFFFFFFFF
 
@@ -131,21 +122,21 @@ class FingerprintBoard:
 
         It writes on a page that nobody sees. So no call has to check this.
         """
-        self._take(mmap.mmap(-1, _BYTES))
+        self._take(mmap.mmap(-1, PAGE))
         with suppress(BufferError):  # a thread that no longer exists was reading a page
             self.leave()
 
     def meet(self, ranks: Iterable[int]) -> None:
         """Compare with the pages of these ranks from now on; they must exist, or be on another machine."""
         self.leave()
-        self.shown = (self._folder / f"board{self._rank}").exists()  # a system may clear such folders at any time
+        self.shown = page_of(self._folder, self._rank).exists()  # a system may clear such folders at any time
         for rank in ranks:
             if rank == self._rank:
                 continue
             with suppress(FileNotFoundError):
-                descriptor = os.open(self._folder / f"board{rank}", os.O_RDONLY)
+                descriptor = os.open(page_of(self._folder, rank), os.O_RDONLY)
                 try:
-                    page = mmap.mmap(descriptor, _BYTES, prot=mmap.PROT_READ)
+                    page = mmap.mmap(descriptor, PAGE, prot=mmap.PROT_READ)
                 finally:
                     os.close(descriptor)
                 self._maps.append(page)
@@ -177,7 +168,7 @@ class FingerprintBoard:
             pages: those of the ranks to compare with, from `seen`.
         """
         tag = (group + position * _SPREAD) & _MASK
-        at = ring * _RING + (group + position) % _SLOTS * _WORDS
+        at = ring * _RING + (group + position) % SLOTS * _WORDS
         number, block = said
         word = tag << 32 | number
         start = at * 8 + 8
@@ -196,24 +187,24 @@ class FingerprintBoard:
     def text(self, peer: int, ring: int, group: int, position: int) -> str:
         """Return what a peer wrote of a call; empty if it has not arrived there, or is far ahead."""
         page = self._peers.get(peer)
-        at = ring * _RING + (group + position) % _SLOTS * _WORDS
+        at = ring * _RING + (group + position) % SLOTS * _WORDS
         if page is None or page[at] >> 32 != (group + position * _SPREAD) & _MASK:
             return ""
         return words_of(page[at + 1 : at + _WORDS].tobytes()) or ""
 
     def put_place(self, group: int, position: int, where: bytes) -> None:
         """Write what the cell called, and where, as given by `place`. The call is under way, or about to be."""
-        start = _PLACES_AT + (group + position) % _PLACES * _PLACE + 8
+        start = PLACES_AT + (group + position) % PLACES * PLACE + 8
         self._bytes[start : start + len(where)] = where
         self._words[start // 8 - 1] = (group + position * _SPREAD) & _MASK
 
     def place_of(self, peer: int, group: int, position: int) -> str | None:
         """Return what a peer's cell called at a position; None if it has not written it yet, or is far ahead."""
         page = self._peers.get(peer)
-        at = (_PLACES_AT + (group + position) % _PLACES * _PLACE) // 8
+        at = (PLACES_AT + (group + position) % PLACES * PLACE) // 8
         if page is None or page[at] != (group + position * _SPREAD) & _MASK:
             return None
-        return words_of(page[at + 1 : at + _PLACE // 8].tobytes())
+        return words_of(page[at + 1 : at + PLACE // 8].tobytes())
 
     def hear(
         self, ring: int, group: int, position: int, peers: Iterable[int], over: Callable[[], bool] = lambda: False
@@ -247,64 +238,16 @@ class FingerprintBoard:
 
 def _own_page(folder: Path, rank: int) -> mmap.mmap:
     """Make a page that the peers find in the folder; one that no rank sees if there is no room for it."""
-    page = folder / f"board{rank}"
     home = WorldDir(os.environ[HOME_VARIABLE]) if HOME_VARIABLE in os.environ else None
     try:
-        folder.mkdir(mode=0o700, exist_ok=True)
-        try:
-            return _make(page)
-        except OSError:
-            if home is None:
-                raise
-            return _make_elsewhere(page, home.spare_board)
+        return make_page(page_of(folder, rank), home.spare_board if home is not None else None)
     except OSError as error:
         with suppress(OSError):
-            page.unlink()  # the previous process's
+            page_of(folder, rank).unlink()  # the previous process's
         sentence = (
             f"Rank {rank} could not create its page of shared memory ({error}), so the other ranks do not see where "
             "its calls differ from theirs.\n"
         )
         if home is not None:
             home.add_to_log(rank, sentence)
-        return mmap.mmap(-1, _BYTES)
-
-
-def _make(page: Path) -> mmap.mmap:
-    """Make the file of a page and map it; the file appears only when it is complete."""
-    partial = page.with_name(page.name + ".part")
-    partial.unlink(missing_ok=True)  # of a process that was killed here
-    descriptor = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        _allocate(descriptor)
-        made = mmap.mmap(descriptor, _BYTES)
-        partial.replace(page)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-    return made
-
-
-def _make_elsewhere(page: Path, folder: Path) -> mmap.mmap:
-    """Make a page in another folder, and a link to it where the peers look."""
-    folder.mkdir(mode=0o700, exist_ok=True)
-    made = _make(folder / page.name)
-    link = page.with_name(page.name + ".part")
-    link.symlink_to(folder / page.name)
-    link.replace(page)
-    return made
-
-
-def _allocate(descriptor: int) -> None:
-    """Allocate all blocks of a new file, filled with zeros; raise OSError if there is no room for them."""
-    if hasattr(os, "posix_fallocate"):  # macOS does not have it
-        try:
-            os.posix_fallocate(descriptor, 0, _BYTES)
-        except OSError as error:
-            if error.errno not in {errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP}:  # the file system does not support it
-                raise
-        else:
-            return
-    with open(descriptor, "wb", closefd=False) as file:
-        file.write(bytes(_BYTES))
+        return mmap.mmap(-1, PAGE)

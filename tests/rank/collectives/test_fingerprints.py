@@ -13,13 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from nbcomm.board_pages import PAGE, PLACE, PLACES, PLACES_AT, SLOTS
 from nbcomm.rank.collectives import fingerprints as board_module
 from nbcomm.rank.collectives.fingerprints import (
-    _BYTES,
-    _PLACE,
-    _PLACES,
-    _PLACES_AT,
-    _SLOTS,
     LONGEST,
     Fingerprint,
     FingerprintBoard,
@@ -72,10 +68,10 @@ def test_who_ran_ahead_is_compared_at_the_same_position(boards: list[Fingerprint
 
 def test_an_overwritten_slot_is_no_difference(boards: list[FingerprintBoard]) -> None:
     compare(boards[0], 0, 7, 1, SUM, [1])
-    compare(boards[0], 0, 7, 1 + _SLOTS, SUM, [1])
+    compare(boards[0], 0, 7, 1 + SLOTS, SUM, [1])
     assert compare(boards[1], 0, 7, 1, PROD, [0]) == []
     assert boards[1].text(0, 0, 7, 1) == ""
-    assert boards[1].text(0, 0, 7, 1 + _SLOTS) == "all_reduce(sum)"
+    assert boards[1].text(0, 0, 7, 1 + SLOTS) == "all_reduce(sum)"
 
 
 @given(
@@ -100,7 +96,7 @@ def test_words_are_read_whole_or_not_at_all(boards: list[FingerprintBoard]) -> N
     assert boards[1].text(0, 0, 7, 1) == "größer"
     compare(boards[0], 0, 7, 2, entry(1, "x" * 10_000), [])
     assert boards[1].text(0, 0, 7, 2) == "x" * LONGEST
-    boards[0]._bytes[((7 + 2) % _SLOTS * 64 + 1) * 8] ^= 1
+    boards[0]._bytes[((7 + 2) % SLOTS * 64 + 1) * 8] ^= 1
     assert boards[1].text(0, 0, 7, 2) == ""  # torn
 
 
@@ -146,20 +142,20 @@ def test_a_place_is_read_where_it_belongs_or_not_at_all(boards: list[Fingerprint
     assert boards[1].place_of(0, 7, 2) is None
     assert boards[1].place_of(0, 8, 1) is None
     assert boards[1].place_of(2, 7, 1) is None
-    boards[0].put_place(7, 1 + _PLACES, place("x" * 1000))  # far beyond
+    boards[0].put_place(7, 1 + PLACES, place("x" * 1000))  # far beyond
     assert boards[1].place_of(0, 7, 1) is None
-    assert set(boards[1].place_of(0, 7, 1 + _PLACES) or "") == {"x"}
-    boards[0]._bytes[_PLACES_AT + (7 + 1) % _PLACES * _PLACE + 20] ^= 1
-    assert boards[1].place_of(0, 7, 1 + _PLACES) is None  # torn
+    assert set(boards[1].place_of(0, 7, 1 + PLACES) or "") == {"x"}
+    boards[0]._bytes[PLACES_AT + (7 + 1) % PLACES * PLACE + 20] ^= 1
+    assert boards[1].place_of(0, 7, 1 + PLACES) is None  # torn
 
 
 def test_the_last_place_and_the_last_slot_do_not_touch(boards: list[FingerprintBoard]) -> None:
-    for position in range(2 * _SLOTS):
+    for position in range(2 * SLOTS):
         boards[0].put_place(0, position, place("p" * 1000))
         boards[0].compare(1, 0, position, entry(1, "e" * 1000), {})
-    for position in range(_SLOTS, 2 * _SLOTS):
+    for position in range(SLOTS, 2 * SLOTS):
         assert set(boards[1].text(0, 1, 0, position)) == {"e"}
-    for position in range(2 * _SLOTS - _PLACES, 2 * _SLOTS):
+    for position in range(2 * SLOTS - PLACES, 2 * SLOTS):
         assert set(boards[1].place_of(0, 0, position) or "") == {"p"}
 
 
@@ -256,7 +252,7 @@ def see_each_other(*boards: FingerprintBoard) -> bool:
 
 def test_a_page_has_all_its_blocks_before_anybody_writes(boards: list[FingerprintBoard], tmp_path: Path) -> None:
     for page in (tmp_path / "board").iterdir():
-        assert page.stat().st_blocks * 512 >= _BYTES == page.stat().st_size
+        assert page.stat().st_blocks * 512 >= PAGE == page.stat().st_size
 
 
 @pytest.mark.parametrize("how", ["no such call", "not on this file system"])
@@ -272,7 +268,7 @@ def test_where_blocks_cannot_be_asked_for_they_are_written(
         monkeypatch.setattr(os, "posix_fallocate", refuse)
     assert see_each_other(*(FingerprintBoard(tmp_path / "board", rank) for rank in range(2)))
     page = (tmp_path / "board" / "board0").stat()
-    assert page.st_blocks * 512 >= _BYTES == page.st_size
+    assert page.st_blocks * 512 >= PAGE == page.st_size
 
 
 def test_a_page_without_room_goes_to_the_worlds_own_directory_and_is_seen(
