@@ -194,6 +194,11 @@ class WorldDir:
         return self.path / "agent.sock"
 
     @property
+    def mirror_socket(self) -> Path:
+        """The socket at which ranks say what they write on their pages, for copies of these on other nodes."""
+        return self.path / "mirror.sock"
+
+    @property
     def forkserver_seat(self) -> Path:
         """The file whose lock only the present fork server has."""
         return self.path / "forkserver"

@@ -183,7 +183,7 @@ def _rank(rank: int, size: int, folder: str, pipe: Connection, plain: str, envir
     global here  # noqa: PLW0603 - one process is one rank
     from nbcomm.rank.groups.world import World as Membership
 
-    here = Membership(store_socket(folder), Path(folder) / "board")
+    here = Membership(store_socket(folder), Path(folder) / "board", Path(folder) / "mirror.sock")
     comm = here.form(form_order(rank, size, folder, plain=plain))
     with contextlib.suppress(EOFError):
         while True:

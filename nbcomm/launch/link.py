@@ -22,10 +22,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
-from zmq.utils import z85
 
 from ..faults import Faults
+from ..node.agent.keys import Keys
 from ..protocol import FromRank, Greet, Hello, Order, Poll, Report, StatusRequest, ToRank
 from ..protocol.codec import decode_from_rank, decode_header, decode_report, encode, from_frames
 from ..protocol.parcels import HEAD, ITSELF, NO_HEADER, Letter, name_of, pack, unpack
@@ -98,10 +97,7 @@ class Link:
             info = LinkInfo(address, server_public.decode(), client_public.decode(), client_secret.decode())
             home.write_secret(server_secret)
             home.write_link(info)
-        self._keys = _Keys(self._context)
-        self._keys.names[info.client_public.encode()] = name_of(HEAD)
-        self._keys.start()
-        self._keys.configure_curve_callback("*", self._keys)
+        self._keys = Keys(self._context, {info.client_public: name_of(HEAD)})
         router = self._context.socket(zmq.ROUTER)
         router.setsockopt(zmq.CURVE_SERVER, 1)
         router.setsockopt(zmq.CURVE_PUBLICKEY, info.server_public.encode())
@@ -146,7 +142,7 @@ class Link:
         """
         self._nodes[node] = _Node(report, admit)
         self._named[name_of(node)] = node
-        self._keys.names[public.encode()] = name_of(node)
+        self._keys.add(public, name_of(node))
 
     def place(self, ranks: Iterable[int], node: int) -> None:
         """Set the node that these ranks are on; without this, it is the head."""
@@ -377,23 +373,3 @@ class _Node:
         self.report = report
         self.admit = admit
         self.heard = time.monotonic()
-
-
-class _Keys(ThreadAuthenticator):
-    """The check of keys: only nodes' may connect, and each message of a connection gets the name of its node.
-
-    Attributes:
-        names: by public key.
-    """
-
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]]) -> None:
-        super().__init__(context)
-        self.names: dict[bytes, str] = {}
-
-    def callback(self, _domain: str, key: bytes) -> bool:
-        """Return whether this is a node's key, in Z85 text."""
-        return key in self.names
-
-    def curve_user_id(self, client_public_key: bytes) -> str:
-        """Return the name of the node with this key, in bytes."""
-        return self.names[z85.encode(client_public_key)]

@@ -23,9 +23,13 @@ from ..protocol import (
     ForkServerEnded,
     LogTail,
     Look,
+    Mirror,
+    MirrorDoor,
+    MirrorPeer,
     NodeFacts,
     NodeHello,
     Obeyed,
+    OpenMirror,
     ReadFacts,
     ReadLog,
     Ready,
@@ -48,6 +52,11 @@ from .orders import Orders
 from .process_table import Process, ProcessTable
 
 _GONE = "The fork server of this world has ended; type %distributed heal to start another, or %distributed restart."
+
+_NO_MIRROR = "A node could not compare its ranks' calls with those of others: {}. Type %distributed heal to mend it."
+
+_Answer = Obeyed | Failed | StoreDoor | MirrorDoor | LogTail | NodeFacts
+"""What answers an order."""
 
 _TICK, _MOMENT = 0.01, 1.0
 """Seconds between two checks, and seconds in which a process that was told to end must do so."""
@@ -309,6 +318,31 @@ class NodeClient:
         """
         self._meet_in(RelayStore(self._orders.number(), generation, door.address, door.public))
 
+    def open_mirror(self, host: str, nodes: Mapping[int, str]) -> MirrorDoor:
+        """Let the agents of other nodes write on copies of their ranks' pages; return where.
+
+        Args:
+            host: the address of the node at which they reach it.
+            nodes: their public keys, by number.
+
+        Raises:
+            StateError: it does not.
+        """
+        answer = self._orders.ask(OpenMirror(self._orders.number(), host, {**nodes}), _ANSWER)
+        if not isinstance(answer, MirrorDoor):
+            raise StateError(_NO_MIRROR.format(_why_not(answer)))
+        return answer
+
+    def begin_mirror(self, peers: Sequence[MirrorPeer]) -> None:
+        """Let what the node's ranks write go to these other nodes, too.
+
+        Raises:
+            StateError: it does not.
+        """
+        answer = self._orders.ask(Mirror(self._orders.number(), [*peers]), _ANSWER)
+        if not isinstance(answer, Obeyed):
+            raise StateError(_NO_MIRROR.format(_why_not(answer)))
+
     def _meet_in(self, order: ServeStore | RelayStore) -> StoreDoor | None:
         answer = self._orders.ask(order, _ANSWER)
         if not isinstance(answer, Obeyed | StoreDoor):
@@ -416,7 +450,7 @@ class NodeClient:
             self._table.note_start(report)
         elif isinstance(report, Unwatched):
             self._table.note_unwatched(report)
-        elif isinstance(report, Obeyed | Failed | StoreDoor | LogTail | NodeFacts):
+        elif isinstance(report, _Answer):
             if report.number == self._claim:
                 self._claimed = True
                 return

@@ -13,9 +13,10 @@ import zmq
 
 from ..errors import StartError
 from ..node.ticket import Ticket
+from ..protocol import MirrorPeer
 from ..protocol.common import LOOPBACK
 from ..protocol.nodes import key_of
-from ..protocol.parcels import name_of
+from ..protocol.parcels import HEAD, name_of
 from ..threads import keep
 from ..world_dir import LinkInfo
 from .joined import JoinedNode
@@ -50,7 +51,8 @@ class Nodes:
         self._all: list[NodeClient] = [head]
         self._of_key: dict[str, NodeClient] = {}  # of each process that is not on the head
         self._address = ""
-        self._keys: dict[int, str] = {}
+        self._keys = {HEAD: self.home.read_link().client_public}
+        self._size = 0
         self._hearers: tuple[Callable[[Exited], None], Callable[[], None]] | None = None
 
     def __iter__(self) -> Iterator[NodeClient]:
@@ -108,6 +110,7 @@ class Nodes:
         for node in joining:
             node.wait_ready(max(0.0, deadline - time.monotonic()))
             self._compare(node)
+        self._size = sum(counts)
         first = 0
         for node, count in zip(self._all, counts, strict=True):
             if node is not self.head:
@@ -135,6 +138,10 @@ class Nodes:
         ranks = list(ranks)
         self.link.place(ranks, node.number)
         self._of_key.update({key_of(rank): node for rank in ranks})
+
+    def numbers(self, ranks: Iterable[int]) -> list[int]:
+        """Return the node of each of these ranks; nothing where there is only one node."""
+        return [self.of(key_of(rank)).number for rank in ranks] if len(self._all) > 1 else []
 
     # ── processes ───────────────────────────────────────────────────────────────────────────────────
 
@@ -211,11 +218,34 @@ class Nodes:
             StateError: a node does not do its part.
         """
         others = self._all[1:]
-        host = self._address.removeprefix("tcp://").rpartition(":")[0]
-        door = self.head.serve_store(generation, host if others else "", [self._keys[node.number] for node in others])
-        if door is not None:
-            for node in others:
-                node.relay_store(generation, door)
+        if not others:
+            self.head.serve_store(generation)
+            return
+        door = self.head.serve_store(generation, self._host(self.head), [self._keys[node.number] for node in others])
+        assert door is not None  # noqa: S101 - for mypy
+        for node in others:
+            node.relay_store(generation, door)
+        self._mirror()
+
+    def _mirror(self) -> None:
+        """Let the ranks of all nodes see what the others are about to do."""
+        ranks: dict[int, list[int]] = {}
+        for rank in range(self._size):
+            ranks.setdefault(self.of(key_of(rank)).number, []).append(rank)
+        having = [node for node in self._all if node.number in ranks]
+        doors = {}
+        for node in having:
+            others = {other.number: self._keys[other.number] for other in having if other is not node}
+            doors[node.number] = node.open_mirror(self._host(node), others)
+        peers = [MirrorPeer(number, door.address, door.public, ranks[number]) for number, door in doors.items()]
+        for node in having:
+            node.begin_mirror([peer for peer in peers if peer.node != node.number])
+
+    def _host(self, node: NodeClient) -> str:
+        """Return the address at which other nodes reach one."""
+        if node is self.head:
+            return self._address.removeprefix("tcp://").rpartition(":")[0]
+        return node.told.address if node.told is not None else ""
 
     def serve_store_again(self, generation: int) -> bool:
         """Let another agent serve a store where the last one did; do not wait for it. Any thread may call this.

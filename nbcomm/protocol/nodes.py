@@ -131,13 +131,43 @@ class RelayStore(Message):
     public: str
 
 
+class OpenMirror(Message):
+    """Let the agents of other nodes write on copies of their ranks' pages here. Answered by `MirrorDoor`.
+
+    Attributes:
+        number: of the order.
+        host: the address of this machine at which they reach it.
+        nodes: their public keys, in Z85 text, by the number of the node.
+    """
+
+    number: int
+    host: str
+    nodes: dict[int, str]
+
+
+class MirrorPeer(Message):
+    """Another node: where its agent lets others write, and the ranks that it has."""
+
+    node: int
+    address: str
+    public: str
+    ranks: list[int]
+
+
+class Mirror(Message):
+    """Begin: what the ranks of this node write on their pages goes to these other nodes. Answered by `Obeyed`."""
+
+    number: int
+    peers: list[MirrorPeer]
+
+
 class Shutdown(Message):
     """End everything."""
 
     number: int
 
 
-Order = Claim | Start | Signal | Look | ReadLog | ReadFacts | ServeStore | RelayStore | Shutdown
+Order = Claim | Start | Signal | Look | ReadLog | ReadFacts | ServeStore | RelayStore | OpenMirror | Mirror | Shutdown
 
 
 class Poll(Message):
@@ -197,6 +227,14 @@ class Obeyed(Message):
 
 class StoreDoor(Message):
     """The store is served, and other nodes reach it at this address, where its end has this CURVE key in Z85 text."""
+
+    number: int
+    address: str
+    public: str
+
+
+class MirrorDoor(Message):
+    """Other nodes' agents write at this address, where this end has this CURVE key in Z85 text."""
 
     number: int
     address: str
@@ -265,6 +303,7 @@ Report = (
     | Failed
     | Obeyed
     | StoreDoor
+    | MirrorDoor
     | LogTail
     | NodeFacts
     | Exited

@@ -19,6 +19,7 @@ class FormGroups(Message):
         absent: dead ranks; groups with them are not formed.
         newcomers: ranks with a new process; the other ranks tell them which groups exist.
         plain: why the groups are torch's own; empty if they are ours.
+        nodes: the node of each rank, as the link numbers them; empty if there is only one.
     """
 
     id: int
@@ -30,6 +31,7 @@ class FormGroups(Message):
     absent: str = ""
     newcomers: str = ""
     plain: str = ""
+    nodes: list[int] = []
 
 
 class Run(Message):

@@ -95,7 +95,7 @@ class RankLink:
     def __init__(self, rank: int, home: WorldDir) -> None:
         self.rank = rank
         self.home = home
-        self.world = World(home.store_socket, home.board, self._send, self._scope)
+        self.world = World(home.store_socket, home.board, home.mirror_socket, self._send, self._scope)
         self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
         self._main_thread = MainThreadState()
         out = Outgoing(_MOST, _gap, _MOST_UNHEARD)

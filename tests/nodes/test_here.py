@@ -78,6 +78,22 @@ def test_a_hopeless_wait_between_nodes_is_told(two: Notebook) -> None:
     assert two.run(WORKS).text == "[0-3] 6\n"
 
 
+def test_calls_that_differ_between_nodes_move_no_data_and_end_no_process(two: Notebook) -> None:
+    error = two.run("%%distributed\nall_reduce(torch.ones(2 + node_rank))", fails=True).error_text
+    assert "MismatchError: all_reduce #" in error
+    assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 1; ranks 2-3 called all_reduce(float32 (3,)" in error
+    error = two.run("%%distributed\nall_reduce(1) if node_rank else all_gather(1)", fails=True).error_text
+    assert "ranks 0-1 called all_gather; ranks 2-3 called all_reduce" in error
+    error = two.run("%%distributed\ngroup = new_group([0, rank, 3])", fails=True).error_text
+    assert "MismatchError" in error
+    assert two.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_a_message_from_anyone_comes_from_another_node(two: Notebook) -> None:
+    code = "recv() if rank == 1 else send([rank], 1) if rank == 2 else None"
+    assert two.run(f"%%distributed\n{code}").text == "[1] [2]\n"
+
+
 def test_an_interrupt_ends_a_wait_between_nodes(two: Notebook) -> None:
     two.interrupted("%%distributed\nimport time\nprint('on')\nif rank == 3: time.sleep(60)\nbarrier()")
     assert two.run(WORKS).text == "[0-3] 6\n"

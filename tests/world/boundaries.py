@@ -436,6 +436,13 @@ TABLE = (
                 NOTHING,
                 "node/agent/test_store_relay.py::test_a_way_that_fails_over_one_word_goes_on",
             ),
+            (
+                "the copies of pages failed",
+                "agent",
+                "nbcomm.node.agent.mirror:Mirror._hear",
+                NOTHING,
+                "node/agent/test_mirror.py::test_nothing_is_written_beside_the_page",
+            ),
         )
     ),
 )

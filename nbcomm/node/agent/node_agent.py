@@ -30,9 +30,11 @@ from ...protocol import (
     Left,
     LogTail,
     Look,
+    Mirror,
     NodeHello,
     NodeStatus,
     Obeyed,
+    OpenMirror,
     Order,
     Poll,
     ReadFacts,
@@ -54,6 +56,7 @@ from ...world_dir import WorldDir
 from ..processes import fork_signals, parenthood
 from ..processes.liveness import end, has_ended, kill_orphans, lives
 from . import facts
+from .mirrors import Mirrors
 from .node_store import NodeStore
 from .notebook_end import NotebookEnd
 from .polls import Polls
@@ -100,6 +103,7 @@ class NodeAgent:
         self._channel: FramedSocket | None = FramedSocket(channel)
         self._watch_channel()
         self._ranks = RankEnds(home.agent_socket, self._poller, self._status)
+        self._mirrors = Mirrors(home, self._ranks.rank_of)
         self._context = zmq.Context()
         link = home.read_link()
         self._link_address = link.address
@@ -213,6 +217,8 @@ class NodeAgent:
             self._report(facts.of_node(order.number, self._home, self._link_address))
         elif isinstance(order, ServeStore | RelayStore):
             self._report(self._store.obey(order))
+        elif isinstance(order, OpenMirror | Mirror):
+            self._report(self._mirrors.obey(order))
         else:
             if isinstance(order, Claim):
                 self._holder, self._lease = order.pid, order.lease

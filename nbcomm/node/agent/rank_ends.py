@@ -81,6 +81,10 @@ class RankEnds:
         """The ranks that have taken all that was sent to them."""
         return {rank for rank, end in self._of_rank.items() if not end.framed.waits}
 
+    def rank_of(self, pid: int) -> int | None:
+        """Return the rank that a process is; None if it is none. Any thread may ask."""
+        return self._ranks.get(pid)
+
     def know(self, rank: int, pid: int) -> list[Letter]:
         """Note that this process is a rank; return what it has sent already."""
         self._ranks[pid] = rank

@@ -21,12 +21,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import zmq
-from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils.monitor import parse_monitor_message
 
 from ...faults import Faults
 from ...threads import keep
 from ...world_dir import LinkInfo
+from .keys import Keys
 from .notebook_end import beat
 
 _NUMBER = struct.Struct("!Q")
@@ -217,15 +217,13 @@ class StoreDoor(_Pump):
     def __init__(self, store: Path, host: str, nodes: Iterable[str]) -> None:
         self._store = store
         self._host = host
-        self._nodes = frozenset(key.encode() for key in nodes)
+        self._nodes = list(nodes)
         public, self._secret = zmq.curve_keypair()
         self.public = public.decode()
         super().__init__("nbcomm-store-door")
 
     def _open(self) -> zmq.Socket[bytes]:
-        self._authenticator = _Doorkeeper(self._context, self._nodes)
-        self._authenticator.start()
-        self._authenticator.configure_curve_callback("*", self._authenticator)
+        self._guard = Keys(self._context, dict.fromkeys(self._nodes, "relay"))
         door = self._context.socket(zmq.ROUTER)
         door.setsockopt(zmq.CURVE_SERVER, 1)
         door.setsockopt(zmq.CURVE_SECRETKEY, self._secret)
@@ -238,7 +236,7 @@ class StoreDoor(_Pump):
         return door
 
     def _let_go(self) -> None:
-        self._authenticator.stop()
+        self._guard.stop()
         super()._let_go()
 
     def _take(self, frames: list[bytes]) -> None:
@@ -262,18 +260,6 @@ class StoreDoor(_Pump):
 
     def _say(self, key: _Key, kind: bytes, data: bytes = b"") -> None:
         self._socket.send_multipart([key[0], _NUMBER.pack(key[1]), kind, data])
-
-
-class _Doorkeeper(ThreadAuthenticator):
-    """Lets in who has one of some keys."""
-
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], keys: frozenset[bytes]) -> None:
-        super().__init__(context)
-        self._keys = keys
-
-    def callback(self, _domain: str, key: bytes) -> bool:
-        """Return whether this key, in Z85 text, is one of them."""
-        return key in self._keys
 
 
 class StoreRelay(_Pump):

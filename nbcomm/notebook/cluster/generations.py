@@ -168,6 +168,7 @@ class Generations:
             absent=rank_lists.written(sorted(self._roster.dead)),
             newcomers=rank_lists.written(sorted(self.newcomers)),
             plain=self.plain,
+            nodes=self._nodes.numbers(self._roster.ranks),
         )
 
     def look_for_store(self) -> None:

@@ -21,13 +21,14 @@ import struct
 import time
 import weakref
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 from ...board_pages import PAGE, PLACE, PLACES, PLACES_AT, SLOT, SLOTS, make_page, page_of
 from ...world_dir import HOME_VARIABLE, WorldDir
+from .mirror_end import MirrorEnd
 
 _WORDS = SLOT // 8
 _RING = SLOTS * _WORDS
@@ -92,20 +93,40 @@ def in_child(method: Callable[[], None]) -> None:
     os.register_at_fork(after_in_child=forked)
 
 
+class Pages(dict[int, memoryview]):
+    """The pages of some ranks, to be read.
+
+    Attributes:
+        far: the nodes on which some of these ranks are, but this one.
+    """
+
+    far: tuple[int, ...] = ()
+
+    def of(self, rank: int, node: int | None) -> Pages:
+        """Return the page of one of these ranks, which is on another node or not; none if it is not there."""
+        alone = Pages({rank: self[rank]} if rank in self else {})
+        alone.far = () if node is None or rank not in self else (node,)
+        return alone
+
+
 class FingerprintBoard:
-    """This rank's page, and those of the other ranks on this machine.
+    """This rank's page, and those of the other ranks: those on other nodes are copies, see `MirrorEnd`.
 
     Args:
         folder: where the pages are; private to the user.
         rank: the owner of this page; an existing page is replaced.
+        mirror: has this page copied to other nodes.
 
     Attributes:
-        shown: the other ranks see this page.
+        shown: the other ranks of this node see this page.
     """
 
-    def __init__(self, folder: Path, rank: int) -> None:
+    def __init__(self, folder: Path, rank: int, mirror: MirrorEnd | None = None) -> None:
         self._folder = folder
         self._rank = rank
+        self._mirror = mirror
+        self._far: dict[int, int] = {}  # the nodes of the ranks on other ones
+        self._far_nodes: tuple[int, ...] = ()
         self.shown = False
         self._take(_own_page(folder, rank))
         self._maps: list[mmap.mmap] = []
@@ -123,12 +144,24 @@ class FingerprintBoard:
         It writes on a page that nobody sees. So no call has to check this.
         """
         self._take(mmap.mmap(-1, PAGE))
+        self._far_nodes = ()
+        if self._mirror is not None:
+            self._mirror.leave()
         with suppress(BufferError):  # a thread that no longer exists was reading a page
             self.leave()
 
-    def meet(self, ranks: Iterable[int]) -> None:
-        """Compare with the pages of these ranks from now on; they must exist, or be on another machine."""
+    def meet(self, ranks: Iterable[int], nodes: Sequence[int] = ()) -> None:
+        """Compare with the pages of these ranks from now on; what is not there is not compared.
+
+        Args:
+            ranks: all that live.
+            nodes: the node of each rank of the world, if there are several.
+        """
         self.leave()
+        self._far = {rank: node for rank, node in enumerate(nodes) if node != nodes[self._rank]}
+        self._far_nodes = tuple(sorted({self._far[rank] for rank in ranks if rank in self._far}))
+        if self._mirror is not None:
+            self._mirror.begin()
         self.shown = page_of(self._folder, self._rank).exists()  # a system may clear such folders at any time
         for rank in ranks:
             if rank == self._rank:
@@ -151,13 +184,23 @@ class FingerprintBoard:
             page.close()  # at once: a traceback that is kept would keep its descriptor open
         self._maps.clear()
 
-    def seen(self, ranks: Sequence[int]) -> dict[int, memoryview]:
+    def seen(self, ranks: Sequence[int]) -> Pages:
         """Return the readable pages among those of some ranks."""
-        return {rank: self._peers[rank] for rank in ranks if rank in self._peers}
+        pages = Pages({rank: self._peers[rank] for rank in ranks if rank in self._peers})
+        pages.far = tuple(sorted({self._far[rank] for rank in pages if rank in self._far}))
+        return pages
 
-    def compare(
-        self, ring: int, group: int, position: int, said: Fingerprint, pages: Mapping[int, memoryview]
-    ) -> Sequence[int]:
+    def node_of(self, rank: int) -> int | None:
+        """Return the node of a rank that is on another one than this; else None."""
+        return self._far.get(rank)
+
+    def is_shown_to(self, rank: int) -> bool:
+        """Return whether a rank sees this page, or a copy of it."""
+        if rank not in self._far:
+            return self.shown
+        return self._mirror is not None and self._mirror.works and rank in self._peers
+
+    def compare(self, ring: int, group: int, position: int, said: Fingerprint, pages: Pages) -> Sequence[int]:
         """Write what this rank is about to do, and return the peers that do something else at this position.
 
         Args:
@@ -174,6 +217,8 @@ class FingerprintBoard:
         start = at * 8 + 8
         self._bytes[start : start + len(block)] = block
         self._words[at] = word
+        if pages.far and self._mirror is not None:  # the copies must be there before this rank reads
+            self._mirror.show(pages.far, at * 8, word, block, wait=True)
         different = None
         try:
             for peer, page in pages.items():
@@ -196,7 +241,9 @@ class FingerprintBoard:
         """Write what the cell called, and where, as given by `place`. The call is under way, or about to be."""
         start = PLACES_AT + (group + position) % PLACES * PLACE + 8
         self._bytes[start : start + len(where)] = where
-        self._words[start // 8 - 1] = (group + position * _SPREAD) & _MASK
+        self._words[start // 8 - 1] = word = (group + position * _SPREAD) & _MASK
+        if self._far_nodes and self._mirror is not None:
+            self._mirror.show(self._far_nodes, start - 8, word, where, wait=False)
 
     def place_of(self, peer: int, group: int, position: int) -> str | None:
         """Return what a peer's cell called at a position; None if it has not written it yet, or is far ahead."""

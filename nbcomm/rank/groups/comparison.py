@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...torch_internals.c10d import hash_of
 from ..collectives import call_site, signatures
-from ..collectives.fingerprints import LONGEST, entry, words_of
+from ..collectives.fingerprints import LONGEST, Pages, entry, words_of
 from .hub import Hub
 
 if TYPE_CHECKING:
@@ -33,11 +33,11 @@ class CallComparison:
         self._peers = [member for member in members if member != hub.rank]
         self.life = 0
         self.store: Any = None
-        self.pages: dict[int, memoryview] = {}
+        self.pages = Pages()
 
     def look_at(self, board: FingerprintBoard | None) -> None:
         """Compare from now on with those members whose pages can be seen; with nobody if there is no board."""
-        self.pages = board.seen(self._peers) if board is not None else {}
+        self.pages = board.seen(self._peers) if board is not None else Pages()
 
     def mismatch(self, seq: int, said: Fingerprint, different: Sequence[int]) -> BaseException:
         """Return what to raise where these members do something else; the world is told."""
@@ -93,12 +93,12 @@ class CallComparison:
         other, tag = to
         lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
         where = where or call_site.here(self._hub.record.scope())
-        if kind == "send" and (board is None or not board.shown):  # for who receives from anyone
+        if kind == "send" and (board is None or not board.is_shown_to(other)):  # for who receives from anyone
             self.store.set(_announced(lane, seq), said.words)
         if board is None:
             return where
         board.put_place(lane, seq, where.block)
-        seen = {other: self.pages[other]} if other in self.pages else {}
+        seen = self.pages.of(other, board.node_of(other))
         if board.compare(1, lane, seq, said, seen):
             heard = board.hear(1, lane, seq, [other], self._hub.ended)
             raise self._hub.mismatch(self._members, seq, {me: (said.words, words_of(where.block) or ""), **heard})
@@ -108,7 +108,10 @@ class CallComparison:
         """Return whether a member has announced a message, on its page or where all see it."""
         board, lane = self._hub.board, self._lane(member, self._hub.rank, tag)
         if board is not None and member in self.pages:
-            return bool(board.text(member, 1, lane, seq))
+            if board.text(member, 1, lane, seq):
+                return True
+            if board.node_of(member) is None:
+                return False  # else it may know that its page is not copied to here any more
         return bool(self.store.check([_announced(lane, seq)]))
 
     def _lane(self, src: int, dst: int, tag: int) -> int:

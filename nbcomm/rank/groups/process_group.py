@@ -24,6 +24,7 @@ from ...torch_internals import process_groups
 from ...torch_internals.c10d import PASSED_ON, hash_of
 from ..collectives import call_site, signatures
 from ..collectives.any_source import AnyoneReceive
+from ..collectives.fingerprints import Pages
 from ..collectives.recorded_call import Log, RecordedCall
 from . import selftest
 from .comparison import CallComparison
@@ -119,7 +120,7 @@ class RankGroup(Identity):
     @contextmanager
     def tried_out(self) -> Iterator[None]:
         """While nbcomm itself calls a collective of a group that is just formed: it is neither compared nor counted."""
-        pages, self._comparison.pages = self._comparison.pages, {}
+        pages, self._comparison.pages = self._comparison.pages, Pages()
         board, self._log.board = self._log.board, None
         try:
             yield

@@ -26,6 +26,7 @@ from ...protocol import FormGroups, Mismatch, RankPlacement, rank_lists
 from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
 from ...torch_internals.check import self_check
 from ..collectives.fingerprints import FingerprintBoard, in_child
+from ..collectives.mirror_end import MirrorEnd
 from . import selftest
 from .environment import interface_of, seed_differently, torchrun_environment
 from .generation import PATIENCE, Generation
@@ -44,6 +45,7 @@ class World(Generation):
     Args:
         store_socket: returns the socket at which the ranks of a generation meet.
         board: the directory of the pages on which the ranks of this node compare their calls.
+        mirror: the socket at which the agent of this node takes what goes to other nodes' copies of the page.
         tell: sends a message to the notebook; None if there is none.
         scope: the namespace of the cells.
     """
@@ -52,12 +54,14 @@ class World(Generation):
         self,
         store_socket: Callable[[int], Path],
         board: Path,
+        mirror: Path,
         tell: Callable[[Mismatch], object] | None = None,
         scope: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         super().__init__(tell, scope)
         self._store_socket = store_socket
         self._board_folder = board
+        self._mirror = mirror
         self._absent: tuple[int, ...] = ()
         self._environment: dict[str, str] = {}
         self._inits = 0
@@ -113,7 +117,7 @@ class World(Generation):
         if not self.plain and (why := self_check()):
             raise errors.SelfTestError(why)
         self._store = UnixStore(self._store_socket(order.generation), order.timeout)
-        self.board = FingerprintBoard(self._board_folder, place.rank)
+        self.board = FingerprintBoard(self._board_folder, place.rank, MirrorEnd(self._mirror))
         self._patches.callback(lending.lend(lambda: not self.replaced, "This cell"))
         if self.plain:
             self._patches.enter_context(self.gloo.following_torch())
@@ -278,7 +282,7 @@ class World(Generation):
     def _meet_board(self, order: FormGroups) -> None:
         if self.board is not None:
             absent = set(self._absent)
-            self.board.meet([rank for rank in range(order.place.world_size) if rank not in absent])
+            self.board.meet([rank for rank in range(order.place.world_size) if rank not in absent], order.nodes)
             for group in self._groups:
                 group.look_at_board()
 

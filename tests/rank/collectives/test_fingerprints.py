@@ -19,6 +19,7 @@ from nbcomm.rank.collectives.fingerprints import (
     LONGEST,
     Fingerprint,
     FingerprintBoard,
+    Pages,
     entry,
     place,
 )
@@ -125,7 +126,7 @@ def test_nobody_is_seen_after_leaving(boards: list[FingerprintBoard]) -> None:
 
 
 def test_who_compares_while_pages_are_left_sees_no_difference(boards: list[FingerprintBoard]) -> None:
-    boards[0].compare(0, 7, 1, SUM, {})
+    boards[0].compare(0, 7, 1, SUM, Pages())
     pages = boards[1].seen([0])
     before = descriptors()
     boards[1].leave()
@@ -152,7 +153,7 @@ def test_a_place_is_read_where_it_belongs_or_not_at_all(boards: list[Fingerprint
 def test_the_last_place_and_the_last_slot_do_not_touch(boards: list[FingerprintBoard]) -> None:
     for position in range(2 * SLOTS):
         boards[0].put_place(0, position, place("p" * 1000))
-        boards[0].compare(1, 0, position, entry(1, "e" * 1000), {})
+        boards[0].compare(1, 0, position, entry(1, "e" * 1000), Pages())
     for position in range(SLOTS, 2 * SLOTS):
         assert set(boards[1].text(0, 1, 0, position)) == {"e"}
     for position in range(2 * SLOTS - PLACES, 2 * SLOTS):
@@ -206,7 +207,7 @@ def test_a_forked_child_neither_writes_on_the_page_nor_sees_others(boards: list[
     if child == 0:
         try:
             seen = boards[0].compare(0, 7, 2, PROD, pages) or boards[0].seen([1])
-            boards[0].compare(0, 7, 1, PROD, {})
+            boards[0].compare(0, 7, 1, PROD, Pages())
             boards[0].put_place(7, 1, place("|3"))
             os._exit(3 if seen else 0)
         finally:
