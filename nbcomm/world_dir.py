@@ -68,6 +68,24 @@ class LinkInfo(msgspec.Struct, frozen=True):
     name: str = name_of(HEAD)
 
 
+class JoinedInfo(msgspec.Struct, frozen=True):
+    """A node that has joined a world, as another notebook needs to know it.
+
+    Attributes:
+        number: of the node, on the link.
+        link: what its agent has been given.
+        prefix: what makes a command one of that node: ``["ssh", "host"]``; nothing for one on this machine.
+        python: the interpreter there.
+        ranks: those that it has.
+    """
+
+    number: int
+    link: LinkInfo
+    prefix: list[str]
+    python: str
+    ranks: list[int] = []
+
+
 class WorldInfo(msgspec.Struct, frozen=True):
     """What another notebook needs to know about a world to steer it.
 
@@ -82,6 +100,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
         name: the name that the notebook gave it; often empty.
         plain: why its process groups are torch's own; empty if they are ours.
         notebook: Jupyter's name of the notebook that steered it last; empty if that is not known.
+        nodes: those beside the head.
     """
 
     title: str
@@ -94,6 +113,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
     name: str = ""
     plain: str = ""
     notebook: str = ""
+    nodes: list[JoinedInfo] = []
 
 
 class WorldDir:

@@ -12,6 +12,7 @@ import secrets
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import wait
+from contextlib import suppress
 from typing import Any, NoReturn
 
 import ipyparallel
@@ -78,7 +79,11 @@ class LocalCluster:
         self._environment: dict[str, str] = {}
         self._nodes = nodes
         self._controller, self._engines, self._engine = launchers_for(nodes)
-        if not running:
+        if running:
+            with suppress(OSError):  # the controller has ended before it could write that
+                info = (self._home.profile / "security" / "ipcontroller-engine.json").read_text()
+                self._environment["IPP_CONNECTION_INFO"] = info  # another node has no such file
+        else:
             self._cluster = self._do(self._make(ipyparallel.Cluster))
 
     def _run(self) -> None:

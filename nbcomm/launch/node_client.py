@@ -18,6 +18,7 @@ from ..errors import StartError, StateError
 from ..faults import Faults
 from ..protocol import (
     Claim,
+    Cleared,
     Exited,
     Failed,
     ForkServerEnded,
@@ -123,7 +124,7 @@ class NodeClient:
         self._agent = 0
         self.lease = lease
         self._claim = 0
-        self._claimed = self._gone = self._leaving = self._given_up = False
+        self._claimed = self._gone = self._leaving = self._given_up = self._cleared = False
         self._asked = 0.0
         self._on_agent: Callable[[], None] = lambda: None
         self._faults = Faults()
@@ -404,7 +405,8 @@ class NodeClient:
 
     def _has_ended(self, timeout: float) -> bool:
         """Wait until the node has removed the directory, and its fork server has ended."""
-        return _wait_until(lambda: self._forkserver.has_cleared, timeout)
+        server = self._forkserver
+        return _wait_until(lambda: server.has_cleared or (self._cleared and not server.is_ours), timeout)
 
     def close(self) -> None:
         """Close what was opened to see the fork server."""
@@ -444,6 +446,8 @@ class NodeClient:
     def _note(self, report: Report) -> None:
         if isinstance(report, Ready):
             self.ready, self._gone = report, False
+        elif isinstance(report, Cleared):
+            self._cleared = True
         elif isinstance(report, ForkServerEnded):
             self._gone = True
         elif isinstance(report, Started):

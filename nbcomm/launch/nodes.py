@@ -10,21 +10,21 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import zmq
+from msgspec import structs
 
-from ..errors import StartError
+from ..errors import StartError, StateError
 from ..node.ticket import Ticket
 from ..protocol import MirrorPeer
 from ..protocol.common import LOOPBACK
 from ..protocol.nodes import key_of
-from ..protocol.parcels import HEAD, name_of
+from ..protocol.parcels import name_of
 from ..threads import keep
-from ..world_dir import LinkInfo
+from ..world_dir import JoinedInfo, LinkInfo
 from .joined import JoinedNode
 from .node_client import NodeClient
 
 if TYPE_CHECKING:
     from ..protocol import Exited
-    from .fork_server import ForkServer
     from .head import Head
     from .process_table import Process
 
@@ -51,7 +51,7 @@ class Nodes:
         self._all: list[NodeClient] = [head]
         self._of_key: dict[str, NodeClient] = {}  # of each process that is not on the head
         self._address = ""
-        self._keys = {HEAD: self.home.read_link().client_public}
+        self._joined: dict[int, JoinedInfo] = {}
         self._size = 0
         self._hearers: tuple[Callable[[Exited], None], Callable[[], None]] | None = None
 
@@ -75,24 +75,31 @@ class Nodes:
         """
         self._address = self.link.listen(f"tcp://{host}:*")
 
-    def add(self, server: Callable[[Ticket], ForkServer]) -> NodeClient:
+    def add(self, prefix: Sequence[str], python: str) -> NodeClient:
         """Let another node join; return before it has. `listen` comes first.
 
         Args:
-            server: makes what starts the node's fork server with a ticket.
+            prefix: what makes a command one of that node; nothing for one on this machine.
+            python: the interpreter there.
         """
         number = len(self._all)
         public, secret = (key.decode() for key in zmq.curve_keypair())
-        info = LinkInfo(self._address, self.home.read_link().server_public, public, secret, name_of(number))
-        ticket = Ticket(self.home.id, info, self.head.lease)
-        node = NodeClient(number, server(ticket), self.head.numbers, self.head.lease)
+        link = LinkInfo(self._address, self.home.read_link().server_public, public, secret, name_of(number))
+        node = self._enter(JoinedInfo(number, link, [*prefix], python))
+        node.launch()
+        return node
+
+    def _enter(self, info: JoinedInfo) -> NodeClient:
+        """Make the client of another node, which may connect from now on."""
+        server = JoinedNode(Ticket(self.home.id, info.link, self.head.lease), info.prefix, info.python)
+        node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
         node.link = self.link
         if self._hearers is not None:
             node.report_to(*self._hearers)
-        self._keys[number] = public
-        self.link.add(number, public, node.hear, node.is_present)
+        self._joined[info.number] = info
         self._all.append(node)
-        node.launch()
+        self.place(info.ranks, node)
+        self.link.add(info.number, info.link.client_public, node.hear, node.is_present)
         return node
 
     def add_here(self, counts: Sequence[int], deadline: float) -> None:
@@ -106,7 +113,7 @@ class Nodes:
             StartError: a node has not joined; the message contains what it said.
         """
         self.listen(LOOPBACK)
-        joining = [self.add(partial(JoinedNode, prefix=(), python=sys.executable)) for _ in counts[1:]]
+        joining = [self.add((), sys.executable) for _ in counts[1:]]
         for node in joining:
             node.wait_ready(max(0.0, deadline - time.monotonic()))
             self._compare(node)
@@ -136,8 +143,47 @@ class Nodes:
     def place(self, ranks: Iterable[int], node: NodeClient) -> None:
         """Set the node that these ranks are on; without this, it is the head."""
         ranks = list(ranks)
+        self._joined[node.number] = structs.replace(self._joined[node.number], ranks=ranks)
         self.link.place(ranks, node.number)
         self._of_key.update({key_of(rank): node for rank in ranks})
+
+    # ── another notebook ────────────────────────────────────────────────────────────────────────────
+
+    def joined(self) -> list[JoinedInfo]:
+        """Return what another notebook needs to know of the nodes that have joined."""
+        return [self._joined[node.number] for node in self._all[1:]]
+
+    def take_up(self, joined: Sequence[JoinedInfo], size: int) -> None:
+        """Speak with the nodes that have joined under another notebook.
+
+        Args:
+            joined: what that has written down.
+            size: the number of ranks on all nodes.
+
+        Raises:
+            StateError: another program listens where they look for the notebook.
+        """
+        self._size = size
+        if not joined:
+            return
+        try:
+            self._address = self.link.listen(joined[0].link.address)
+        except zmq.ZMQError as error:
+            raise StateError(
+                f"The other nodes of this world look for the notebook at {joined[0].link.address}, and nothing can "
+                f"listen there now: {error}. Try again; %distributed start starts another world."
+            ) from error
+        for info in joined:
+            self._enter(info)
+
+    def learn(self) -> None:
+        """Let each node tell what is true of it; they are connected.
+
+        Raises:
+            StartError: one does not answer.
+        """
+        for node in self._all if len(self._all) > 1 else ():
+            node.facts()
 
     def numbers(self, ranks: Iterable[int]) -> list[int]:
         """Return the node of each of these ranks; nothing where there is only one node."""
@@ -221,7 +267,7 @@ class Nodes:
         if not others:
             self.head.serve_store(generation)
             return
-        door = self.head.serve_store(generation, self._host(self.head), [self._keys[node.number] for node in others])
+        door = self.head.serve_store(generation, self._host(self.head), [self._key(node) for node in others])
         assert door is not None  # noqa: S101 - for mypy
         for node in others:
             node.relay_store(generation, door)
@@ -235,11 +281,15 @@ class Nodes:
         having = [node for node in self._all if node.number in ranks]
         doors = {}
         for node in having:
-            others = {other.number: self._keys[other.number] for other in having if other is not node}
+            others = {other.number: self._key(other) for other in having if other is not node}
             doors[node.number] = node.open_mirror(self._host(node), others)
         peers = [MirrorPeer(number, door.address, door.public, ranks[number]) for number, door in doors.items()]
         for node in having:
             node.begin_mirror([peer for peer in peers if peer.node != node.number])
+
+    def _key(self, node: NodeClient) -> str:
+        """Return a node's public key."""
+        return (self._joined[node.number].link if node is not self.head else self.home.read_link()).client_public
 
     def _host(self, node: NodeClient) -> str:
         """Return the address at which other nodes reach one."""

@@ -23,6 +23,10 @@ _AGAIN = 0.2
 """Seconds between two starts: agents that end at once must not occupy a core, or fill the disk."""
 
 
+_FAREWELL, _TICK = 1.0, 0.002
+"""Seconds that an agent has for its last words, and seconds between two looks."""
+
+
 class AgentProcess:
     """The present agent.
 
@@ -126,6 +130,23 @@ class AgentProcess:
         if self.channel is not None:
             self.channel.close()
             self.channel = None
+
+    def dismiss(self, last: bytes) -> None:
+        """Let the agent pass a last report on, after which it ends; kill it if it does not."""
+        if self._pid and self.channel is not None:
+            with suppress(OSError):
+                self.channel.send([last])
+            deadline = time.monotonic() + _FAREWELL
+            while self.channel.waits and time.monotonic() < deadline:
+                with suppress(OSError):
+                    self.channel.flush()
+            with suppress(ChildProcessError):
+                while time.monotonic() < deadline:
+                    if os.waitpid(self._pid, os.WNOHANG)[0]:
+                        self._pid = 0
+                        return
+                    time.sleep(_TICK)
+        self.end()
 
     def end(self) -> None:
         """Kill the agent."""

@@ -37,7 +37,7 @@ from typing import Any
 import msgspec
 
 from ..faults import Faults
-from ..protocol import Claim, Failed, Left, Look, Obeyed, Order, Poll, Ready, Report, Shutdown, Signal, Start
+from ..protocol import Claim, Cleared, Failed, Left, Look, Obeyed, Order, Poll, Ready, Report, Shutdown, Signal, Start
 from ..protocol.codec import decode_order, encode
 from ..world_dir import HOME_VARIABLE, WorldDir
 from .agent_process import AgentProcess
@@ -321,7 +321,7 @@ class ForkServer:
         signal.set_wakeup_fd(-1)
         self._children.end_all()
         self._home.remove()
-        self._agent.end()  # last: the notebook learns from its end that all is done
+        self._agent.dismiss(encode(Cleared()))
 
 
 def _is_inhabited(home: WorldDir) -> bool:

@@ -10,6 +10,7 @@ from .collectives import CallRecord, CollectiveState, MessageCount, PendingCall
 from .common import Failure, Payload, RankPlacement
 from .nodes import (
     Claim,
+    Cleared,
     Exited,
     Failed,
     ForkServerEnded,
@@ -79,6 +80,7 @@ __all__ = [
     "CallRecord",
     "Claim",
     "Clear",
+    "Cleared",
     "CollectiveState",
     "CommFromRank",
     "CommToRank",

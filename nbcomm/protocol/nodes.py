@@ -296,6 +296,10 @@ class ForkServerEnded(Message):
     """The fork server has ended; its agent and the ranks go on."""
 
 
+class Cleared(Message):
+    """Nothing of the world is left on the node but the agent, which ends now."""
+
+
 Report = (
     NodeHello
     | Ready
@@ -309,6 +313,7 @@ Report = (
     | Exited
     | Unwatched
     | ForkServerEnded
+    | Cleared
 )
 
 

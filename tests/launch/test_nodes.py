@@ -12,12 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nbcomm.errors import StartError
+from nbcomm.errors import StartError, StateError
 from nbcomm.launch.head import Head
-from nbcomm.launch.joined import JoinedNode
 from nbcomm.launch.node_client import NodeClient
 from nbcomm.launch.nodes import Nodes
-from nbcomm.node.ticket import Ticket
 from nbcomm.protocol import Exited, NodeFacts
 from nbcomm.protocol.nodes import key_of
 from nbcomm.world_dir import WorldDir
@@ -71,7 +69,7 @@ def test_a_rank_elsewhere_has_the_nodes_environment_and_what_the_notebook_has_se
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ODD_NEW", "from the notebook")
-    start(nodes, 2, "--tell")
+    other_of(nodes).start(key_of(2), "engine", ["--tell"], environment={"ODD": "one"})
     log = home_of(other_of(nodes)).log(2)
     await_that(lambda: "ODD_NEW" in (log.read_text() if log.exists() else ""), "it tells nothing")
     assert "b'ODD': b'one'" in log.read_text()
@@ -134,6 +132,48 @@ def test_a_node_whose_fork_server_was_killed_gets_another_one_that_takes_over_it
     start(nodes, 2, "--again")
 
 
+def test_another_notebook_takes_up_all_nodes_and_ends_them(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    quickly(monkeypatch, tmp_path)
+    first = Nodes(Head(WorldDir.create()))
+    first.head.wait_ready(PATIENCE)
+    first.add_here([2, 2], time.monotonic() + PATIENCE)
+    first.set_lease(PATIENCE)
+    ranks = [start(first, rank) for rank in range(4)]
+    joined, home = first.joined(), home_of(other_of(first))
+    assert [info.ranks for info in joined] == [[2, 3]]
+    first.release()
+    second, told = Nodes(Head(WorldDir(first.home.path), running=True)), queue.Queue[Exited]()
+    second.report_to(told.put)
+    second.take_up(joined, 4)
+    second.wait_claimed(PATIENCE)
+    second.learn()
+    assert {key: process.pid for key, process in second.processes.items()} == {
+        key_of(rank): process.pid for rank, process in enumerate(ranks)
+    }
+    second.serve_store(1)
+    assert second.store == 1
+    ranks[3].kill()
+    assert told.get(timeout=PATIENCE).key == "rank 3"
+    assert start(second, 3).is_running()
+    began = time.monotonic()
+    second.shutdown()
+    assert time.monotonic() - began < PATIENCE
+    assert "could not be ended" not in capsys.readouterr().err
+    assert not home.path.exists()
+    assert not first.home.path.exists()
+    assert all(has_ended(rank) for rank in ranks)
+
+
+def test_where_nothing_can_listen_the_next_notebook_says_so_and_the_world_lives(nodes: Nodes) -> None:
+    joined = nodes.joined()
+    address, _, port = joined[0].link.address.removeprefix("tcp://").rpartition(":")
+    with pytest.raises(StateError, match=rf"look for the notebook at tcp://{address}:{port}, and nothing can listen"):
+        nodes.take_up(joined, 4)  # it is in use: by this very notebook
+    assert start(nodes, 2).is_running()
+
+
 def test_a_node_without_a_notebook_ends_after_its_lease(nodes: Nodes) -> None:
     ranks, home = [start(nodes, rank) for rank in range(4)], home_of(other_of(nodes))
     nodes.set_lease(0.2)
@@ -161,7 +201,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
 
 
 def test_a_node_that_cannot_join_is_told_with_what_it_said(alone: Nodes) -> None:
-    node = alone.add(lambda ticket: JoinedNode(ticket, ["sh", "-c", "echo no such module >&2; exit 3"], "python"))
+    node = alone.add(["sh", "-c", "echo no such module >&2; exit 3"], "python")
     with pytest.raises(StartError, match=r"ended\. Its log ends:\nno such module$"):
         node.wait_ready(PATIENCE)
 
@@ -181,14 +221,8 @@ def test_a_node_of_another_version_is_refused(alone: Nodes, monkeypatch: pytest.
 
 def test_a_node_that_is_still_importing_is_ended_with_the_world(alone: Nodes, tmp_path: Path) -> None:
     (tmp_path / "stubs" / "quick_engine.py").write_text("import time; time.sleep(600)")
-    tickets: list[Ticket] = []
-
-    def here(ticket: Ticket) -> JoinedNode:
-        tickets.append(ticket)
-        return JoinedNode(ticket, (), sys.executable)
-
-    node = alone.add(here)
-    home = WorldDir.named(tickets[0].name)
+    node = alone.add((), sys.executable)
+    home = WorldDir.named(f"{alone.home.id}-node1")
     await_that(lambda: node.agents == 1, "its agent does not come")
     alone.shutdown()
     assert not home.path.exists()

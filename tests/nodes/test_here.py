@@ -84,7 +84,7 @@ def test_calls_that_differ_between_nodes_move_no_data_and_end_no_process(two: No
     assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 1; ranks 2-3 called all_reduce(float32 (3,)" in error
     error = two.run("%%distributed\nall_reduce(1) if node_rank else all_gather(1)", fails=True).error_text
     assert "ranks 0-1 called all_gather; ranks 2-3 called all_reduce" in error
-    error = two.run("%%distributed\ngroup = new_group([0, rank, 3])", fails=True).error_text
+    error = two.run("%%distributed\ngroup = new_group([0, 1 + node_rank])", fails=True).error_text
     assert "MismatchError" in error
     assert two.run(WORKS).text == "[0-3] 6\n"
 
@@ -136,6 +136,23 @@ def test_a_fork_server_that_dies_is_replaced_and_its_ranks_go_on(two: Notebook, 
     two.run("%distributed heal 2")
     two.run("%%distributed -r 2\nkept = [2]")
     assert two.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+
+
+def test_the_next_kernel_attaches_to_all_nodes_and_to_the_cell_that_runs(two: Notebook) -> None:
+    cell = two.submit("%%distributed\nimport time\nfor n in range(20): print(n); time.sleep(0.2)\nall_reduce(rank)")
+    two.until(lambda: "[0-3] 2\n" in cell.text, 60, "it does not print", cell)
+    os.kill(two.pid, signal.SIGKILL)
+    two.begin_again()
+    two.run("%load_ext nbcomm")
+    cell = two.run("%distributed attach", 120)
+    assert [line for line in cell.lines if line.startswith("[0-3]")] == [*(f"[0-3] {n}" for n in range(20)), "[0-3] 6"]
+    two.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
+    assert two.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+    error = two.run("%%distributed\nall_reduce(torch.ones(2 + node_rank))", fails=True).error_text
+    assert "MismatchError" in error
+    two.run("%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()", fails=True)
+    two.run("%distributed heal")
+    assert two.run(WORKS).text == "[0-3] 6\n"
 
 
 def test_nothing_is_left_on_any_node(two: Notebook, homes: list[WorldDir]) -> None:

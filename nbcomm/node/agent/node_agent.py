@@ -24,6 +24,7 @@ import zmq
 from ...faults import Faults
 from ...protocol import (
     Claim,
+    Cleared,
     Exited,
     Failed,
     ForkServerEnded,
@@ -325,7 +326,9 @@ class NodeAgent:
 
     def _learn(self, report: Report) -> None:
         """Note what a report says; the notebook has it already, and listens to a rank only since then."""
-        if isinstance(report, Ready):
+        if isinstance(report, Cleared):
+            self._leave()
+        elif isinstance(report, Ready):
             parenthood.outlive_parent()
         elif isinstance(report, Started):
             self._living[report.start] = report
@@ -371,4 +374,10 @@ class NodeAgent:
         for started in self._living.values():
             end(self._home, started.pid)
         self._home.remove()
+        self._report(Cleared())
+        self._leave()
+
+    def _leave(self) -> None:
+        """End, when the notebook has heard all."""
+        self._notebook.close()
         os._exit(0)

@@ -20,6 +20,9 @@ from ...world_dir import LinkInfo
 _MOST = 100
 """Parcels that are read in one turn: what the ranks say must not wait behind them."""
 
+_LAST = 500
+"""Milliseconds in which a notebook must take the last words."""
+
 _BEAT, _SILENCE = 1000, 3000
 """Milliseconds between heartbeats over TCP, and without one until either end gives the connection up."""
 
@@ -65,13 +68,19 @@ class NotebookEnd:
         self._poller.register(self.monitor, zmq.POLLIN)
         self.closed = False
 
-    def _close(self) -> None:
+    def close(self) -> None:
+        """Close it for good, when what was sent has gone out; not every notebook takes it."""
+        if not self.closed:
+            self._close(_LAST)
+        self._context.term()
+
+    def _close(self, linger: int = 0) -> None:
         self.closed = True
         self._poller.unregister(self.link)
         self._poller.unregister(self.monitor)
         self.link.disable_monitor()
         self.monitor.close()
-        self.link.close()
+        self.link.close(linger)
 
     def looks_up(self) -> Iterator[bool]:
         """Read what the monitor tells: True for a new connection, False for the loss of one.

@@ -67,14 +67,17 @@ class Processes:
         self._cluster = local_cluster.LocalCluster(self.nodes)
         self._cluster.start(n)
 
-    def claim(self) -> None:
+    def claim(self, info: WorldInfo) -> None:
         """Wait until it is known which processes live; release them if that cannot be learned.
 
         Raises:
-            StartError: their node does not answer.
+            StartError: a node does not answer.
+            StateError: other nodes cannot reach this notebook.
         """
         try:
+            self.nodes.take_up(info.nodes, len(info.places))
             self.nodes.wait_claimed(_PATIENCE)
+            self.nodes.learn()
         except BaseException:
             self.release()
             raise

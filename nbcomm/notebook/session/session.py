@@ -147,7 +147,7 @@ class Session(Commands):
             StartError: its node does not answer.
         """
         self = cls(nodes, Wishes(name=name or info.name, grace=info.grace), attached=True)
-        self._processes.claim()
+        self._processes.claim(info)
         self._listen()
         try:
             self._take_up(info)
@@ -184,7 +184,9 @@ class Session(Commands):
         self._processes.take_up(info)
         first = self._roster.places[0]
         device = first.device.partition(":")[0]
-        self.wishes = Wishes(len(info.places), device, first.backend, grace=info.grace, name=self.name)
+        self.wishes = Wishes(
+            len(info.places), device, first.backend, grace=info.grace, name=self.name, nodes=first.nodes
+        )
         self.link.meet(self._roster.living)
         resumption = self._receiver.resumption
         assert resumption is not None  # noqa: S101 - for mypy
@@ -230,6 +232,7 @@ class Session(Commands):
                 self.name,
                 self._generations.plain,
                 this_notebook(),
+                self._processes.nodes.joined(),
             )
         )
 
