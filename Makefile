@@ -130,16 +130,20 @@ $(NODE_MODULES)/ready: package.json package-lock.json
 	@touch $@
 
 # The tests in a browser need one, with a font to draw; the checks and tests of the panel's JavaScript need Node.js.
+# Worlds over ssh are tested on fake hosts, which only root can make: with sshd, and tools for namespaces.
 system-packages:
 	@missing=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
 	command -v node >/dev/null || missing="$$missing nodejs"; \
 	command -v npm >/dev/null || missing="$$missing npm"; \
+	[ "$$(id -u)" != 0 ] || [ -x /usr/sbin/sshd ] || missing="$$missing openssh-server"; \
+	[ "$$(id -u)" != 0 ] || command -v ssh >/dev/null || missing="$$missing openssh-client"; \
+	[ "$$(id -u)" != 0 ] || command -v ip >/dev/null || missing="$$missing iproute2"; \
 	[ -n "$$(find /usr/share/fonts -name 'DejaVuSans*' -print -quit 2>/dev/null)" ] || missing="$$missing fonts-dejavu-core"; \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
-	  printf '\n── Installing what the tests and checks of the panel need:%s.\n' "$$missing"; \
+	  printf '\n── Installing what tests and checks need:%s.\n' "$$missing"; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
 	else \
-	  printf '\n── Missing:%s. The panel cannot be checked and tested in full without them; as root, run: apt-get install%s\n' "$$missing" "$$missing"; \
+	  printf '\n── Missing:%s. Not all can be checked and tested without them; as root, run: apt-get install%s\n' "$$missing" "$$missing"; \
 	fi

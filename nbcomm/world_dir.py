@@ -23,6 +23,7 @@ import msgspec
 
 from .errors import StartError
 from .protocol import Hello, RankPlacement
+from .protocol.common import LOOPBACK
 from .protocol.nodes import rank_of
 from .protocol.parcels import HEAD, name_of
 from .short_repr import shortened
@@ -66,6 +67,11 @@ class LinkInfo(msgspec.Struct, frozen=True):
     client_public: str
     client_secret: str
     name: str = name_of(HEAD)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the notebook is on the machine of the agent."""
+        return self.address.startswith(("ipc://", f"tcp://{LOOPBACK}:"))
 
 
 class JoinedInfo(msgspec.Struct, frozen=True):
@@ -269,6 +275,11 @@ class WorldDir:
         if os.access(shared, os.W_OK):
             return shared / f"nbcomm-{os.getuid()}-{self.id}"
         return self.path / "bulk"
+
+    @property
+    def shared(self) -> Path | None:
+        """`bulk`, if the notebook is on this machine, too: it can read a file there."""
+        return self.bulk if self.read_link().is_here else None
 
     @property
     def board(self) -> Path:

@@ -17,6 +17,10 @@ class ForkServer(Protocol):
         """Whether this notebook has started it, so that its end is seen here."""
 
     @property
+    def is_cut_off(self) -> bool:
+        """Whether what this notebook has started cannot be seen any more, though it may go on."""
+
+    @property
     def has_ended(self) -> bool:
         """Whether one that this notebook has started has ended."""
 

@@ -31,6 +31,7 @@ class ForkServerProcess:
     """
 
     is_elsewhere = False
+    is_cut_off = False
 
     def __init__(self, home: WorldDir, *, running: bool) -> None:
         self._home = home

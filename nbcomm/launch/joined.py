@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,9 @@ from .working_folder import here
 
 _END = 5.0
 """Seconds in which a program that was told to end must do so."""
+
+_CUT_OFF = 255
+"""The exit status of ssh where ssh itself has failed."""
 
 _OWN = ("CUDA_VISIBLE_DEVICES", "NBCOMM_", "SLURM_", "OMPI_", "PMIX_", "JPY_", "SSH_")
 """Beginnings of the names of variables that are each machine's, or each program's, own."""
@@ -34,14 +38,15 @@ class JoinedNode:
 
     def __init__(self, ticket: Ticket, prefix: Sequence[str], python: str) -> None:
         self._ticket = ticket
-        self._python = [*prefix, python, "-m"]
+        self._prefix = [*prefix]
+        self._python = python
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
 
     def start(self) -> None:
         """Let it join; if it has joined before, it takes over what it has started then."""
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [*self._python, "nbcomm.node"],
+            self._command("nbcomm.node"),
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
@@ -51,6 +56,17 @@ class JoinedNode:
         with suppress(BrokenPipeError):  # it has ended already, and says why
             self._process.stdin.write(self._ticket.written())
             self._process.stdin.close()
+
+    def _command(self, module: str, *argv: str) -> list[str]:
+        """Return the command that runs a module there; ssh gives a shell what follows it, as one text."""
+        command = [self._python, "-m", module, *argv]
+        return [*self._prefix, shlex.join(command)] if self._prefix else command
+
+    @property
+    def is_cut_off(self) -> bool:
+        """Whether ssh was cut off or has been killed: what it has started may go on."""
+        status = None if self._process is None else self._process.poll()
+        return bool(self._prefix) and status is not None and (status == _CUT_OFF or status < 0)
 
     @property
     def is_ours(self) -> bool:
@@ -91,7 +107,7 @@ class JoinedNode:
             OSError: that could not be begun.
             subprocess.SubprocessError: it has failed, or was not done in time.
         """
-        command = [*self._python, "nbcomm.node.fence", self._ticket.name]
+        command = self._command("nbcomm.node.fence", self._ticket.name)
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:
@@ -113,12 +129,18 @@ class JoinedNode:
 
 def _changed() -> dict[str, str]:
     """Return the environment variables that this process has set since it began."""
-    try:
-        began = dict(
-            word.split("=", 1)
-            for word in Path("/proc/self/environ").read_bytes().decode(errors="surrogateescape").split("\0")
-            if "=" in word
-        )
-    except OSError:  # macOS does not tell
-        began = dict(os.environ)
+    began = _at_first() or dict(os.environ)
     return {name: value for name, value in os.environ.items() if value != began.get(name) and not name.startswith(_OWN)}
+
+
+def _at_first() -> dict[str, str]:
+    """Return the environment with which this process began; nothing if that is not known.
+
+    macOS does not tell, and a program that changes its title (setproctitle) may have written over it.
+    """
+    try:
+        words = Path("/proc/self/environ").read_bytes().decode(errors="surrogateescape").split("\0")
+    except OSError:
+        return {}
+    began = dict(word.split("=", 1) for word in words if "=" in word)
+    return began if "PATH" in began else {}

@@ -37,7 +37,6 @@ _CONTROLLER = [
     "--scheme=none",  # the balanced scheduler would be a process that nbcomm does not use
     "--IPController.broadcast_scheduler_depth=0",
     "--nodb",
-    "--ip=127.0.0.1",
 ]
 
 _PATIENCE, _LOOK, _TICK = 10.0, 0.5, 0.01
@@ -97,11 +96,14 @@ class LocalCluster:
             profile_dir=str(self._home.profile),
             cluster_id="",
             cluster_file="",  # nothing would read it, and every user could
-            controller_args=_CONTROLLER,
+            controller_args=self._controller_args(),
             delay=0,
             shutdown_atexit=False,  # the session does that
             log=self._log,
         )
+
+    def _controller_args(self) -> list[str]:
+        return [*_CONTROLLER, f"--ip={self._nodes.host}"]
 
     def _do(self, work: Coroutine[Any, Any, Any], given_up: Callable[[], bool] = lambda: False) -> Any:
         future = asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -150,7 +152,7 @@ class LocalCluster:
 
     def start_controller(self, given_up: Callable[[], bool] = lambda: False) -> None:
         """Start a controller in the place of one that has ended, on the same ports; see `start_engine`."""
-        work = self._start(self._controller, controller_args=[*_CONTROLLER, "--reuse"])
+        work = self._start(self._controller, controller_args=[*self._controller_args(), "--reuse"])
         self._start_one("controller", work, given_up)
 
     def _start_one(self, key: str, work: Coroutine[Any, Any, Any], given_up: Callable[[], bool]) -> None:

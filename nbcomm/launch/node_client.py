@@ -105,6 +105,7 @@ class NodeClient:
     Attributes:
         number: as above; so is ``lease``.
         link: to the node's agent and its ranks.
+        where: what tells it from the others in a sentence: " of node 1 (host)"; empty where there is only one.
         ready: what the fork server reported when it was ready; None before.
         processes: by key ("rank 3", "controller"), the process that was started last.
         unwatched: by key, why the fork server does not notice its end.
@@ -117,6 +118,7 @@ class NodeClient:
 
     def __init__(self, number: int, server: ForkServer, numbers: Iterator[int], lease: float) -> None:
         self.number = number
+        self.where = ""
         self.ready: Ready | None = None
         self.agents = 0
         self.store = 0
@@ -152,8 +154,9 @@ class NodeClient:
     @property
     def gone(self) -> bool:
         """Whether the fork server has ended."""
-        if self._forkserver.is_ours:
-            return self._forkserver.has_ended
+        server = self._forkserver
+        if server.is_ours and not (server.is_cut_off and self.agents):  # else only its agent can tell
+            return server.has_ended
         return self._gone or (self._unanswered and time.monotonic() - self._asked > _SILENCE)
 
     @property
@@ -186,7 +189,8 @@ class NodeClient:
             if self.ready is not None and self._claimed:
                 return self.ready
         how = "ended" if self.gone else f"did not start within {timeout:g} s"
-        raise StartError(f"The process that starts the ranks {how}. Its log ends:\n{self._forkserver.last_words()}")
+        said = self._forkserver.last_words()
+        raise StartError(f"The process that starts the ranks{self.where} {how}. Its log ends:\n{said}")
 
     def wait_claimed(self, timeout: float) -> None:
         """Wait until the agent has reported all that is known of the processes, with or without a fork server.
@@ -406,7 +410,7 @@ class NodeClient:
     def _has_ended(self, timeout: float) -> bool:
         """Wait until the node has removed the directory, and its fork server has ended."""
         server = self._forkserver
-        return _wait_until(lambda: server.has_cleared or (self._cleared and not server.is_ours), timeout)
+        return _wait_until(lambda: server.has_cleared or (self._cleared and server.is_elsewhere), timeout)
 
     def close(self) -> None:
         """Close what was opened to see the fork server."""

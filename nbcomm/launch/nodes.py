@@ -20,8 +20,10 @@ from ..protocol.nodes import key_of
 from ..protocol.parcels import name_of
 from ..threads import keep
 from ..world_dir import JoinedInfo, LinkInfo
+from .hosts import SSH, Host, address_towards
 from .joined import JoinedNode
 from .node_client import NodeClient
+from .placement import NodeShare
 
 if TYPE_CHECKING:
     from ..protocol import Exited
@@ -94,6 +96,7 @@ class Nodes:
         server = JoinedNode(Ticket(self.home.id, info.link, self.head.lease), info.prefix, info.python)
         node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
         node.link = self.link
+        node.where = f" of node {info.number}" + (f" ({info.prefix[-1]})" if info.prefix else "")
         if self._hearers is not None:
             node.report_to(*self._hearers)
         self._joined[info.number] = info
@@ -112,8 +115,37 @@ class Nodes:
         Raises:
             StartError: a node has not joined; the message contains what it said.
         """
-        self.listen(LOOPBACK)
-        joining = [self.add((), sys.executable) for _ in counts[1:]]
+        self._add_all([()] * (len(counts) - 1), counts, LOOPBACK, sys.executable, deadline)
+
+    def add_hosts(
+        self, hosts: Sequence[Host], counts: Sequence[int], address: str, python: str, deadline: float
+    ) -> None:
+        """Let other machines join, and place the ranks on all.
+
+        Args:
+            hosts: the machines; this one is the first, if it is among them.
+            counts: the number of ranks of each.
+            address: of this machine, where they reach it; empty for that of the route to the first.
+            python: the interpreter on each; empty for this one's path.
+            deadline: by `time.monotonic`, until which they must have joined.
+
+        Raises:
+            StartError: a machine has not joined; the message contains what it said.
+        """
+        far = [host.name for host in hosts if not host.is_here]
+        counts = [0, *counts] if len(far) == len(hosts) else counts
+        prefixes = [(*SSH, name) for name in far]
+        address = address or (address_towards(far[0]) if far else LOOPBACK)
+        self._add_all(prefixes, counts, address, python or sys.executable, deadline)
+
+    def _add_all(
+        self, prefixes: Sequence[Sequence[str]], counts: Sequence[int], host: str, python: str, deadline: float
+    ) -> None:
+        try:
+            self.listen(host)
+        except zmq.ZMQError as error:
+            raise StartError(f"Nothing can listen at {host}: {error}. Name an address of this machine.") from error
+        joining = [self.add(prefix, python) for prefix in prefixes]
         for node in joining:
             node.wait_ready(max(0.0, deadline - time.monotonic()))
             self._compare(node)
@@ -123,6 +155,26 @@ class Nodes:
             if node is not self.head:
                 self.place(range(first, first + count), node)
             first += count
+
+    def shares(self) -> list[NodeShare]:
+        """Return what each node contributes; all have told it."""
+        made = []
+        for node in self._all:
+            assert node.told is not None  # noqa: S101 - for mypy
+            assert node.ready is not None  # noqa: S101
+            ranks = sum(self.of(key_of(rank)) is node for rank in range(self._size))
+            made.append(NodeShare(ranks, node.told.cores, node.ready.gpus, self._host(node)))
+        return made
+
+    @property
+    def host(self) -> str:
+        """The address of this machine at which the nodes reach it."""
+        return self._address.removeprefix("tcp://").rpartition(":")[0] or LOOPBACK
+
+    @property
+    def are_here(self) -> bool:
+        """Whether all of them are on this machine."""
+        return not any(info.prefix for info in self._joined.values())
 
     def _compare(self, node: NodeClient) -> None:
         """Compare the versions of a node with the head's.
@@ -294,7 +346,7 @@ class Nodes:
     def _host(self, node: NodeClient) -> str:
         """Return the address at which other nodes reach one."""
         if node is self.head:
-            return self._address.removeprefix("tcp://").rpartition(":")[0]
+            return self.host
         return node.told.address if node.told is not None else ""
 
     def serve_store_again(self, generation: int) -> bool:

@@ -140,6 +140,7 @@ class MainLoop:
         self._pid = os.getpid()
         self._faults = parts.faults
         parts.world.record.journal.use(parts.faults)
+        self._bulk = parts.home.shared
         self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -320,7 +321,7 @@ class MainLoop:
                 user = self._shell.user_ns
                 for name, value in {**user["__builtins__"], **user}.items():
                     scope.setdefault(name, value)
-            return pack(function(*arguments, **keywords), self._parts.home.bulk)
+            return pack(function(*arguments, **keywords), self._bulk)
 
     @contextmanager
     def _working(self, message: Run | Call) -> Iterator[None]:
@@ -350,7 +351,7 @@ class MainLoop:
         missing = [name for name in wanted if name not in scope]
         if missing:
             raise TransferError(f"{', '.join(missing)} is not defined.")
-        return pack({name: scope[name] for name in wanted}, self._parts.home.bulk)
+        return pack({name: scope[name] for name in wanted}, self._bulk)
 
     def _look(
         self, message: DescribeVariables | SendVariable | CompareVariable, frames: Sequence[Any]
@@ -358,7 +359,7 @@ class MainLoop:
         self.main_thread.looks = message.id
         self.main_thread.set("running", message.id)  # it may take long, and can be interrupted
         with self.runner.interruptible(), self._parts.world.by_itself():
-            return pack(answers.answer(message, frames, self._shell), self._parts.home.bulk)
+            return pack(answers.answer(message, frames, self._shell), self._bulk)
 
 
 def _failure(error: BaseException) -> Failure:

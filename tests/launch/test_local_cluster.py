@@ -127,6 +127,7 @@ def test_a_process_that_is_started_as_it_is_given_up_is_not_left(monkeypatch: py
 
         home: WorldDir
         profile = ""
+        host = "127.0.0.1"
 
         def of(self, _key: str) -> Node:
             return self

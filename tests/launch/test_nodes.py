@@ -201,8 +201,8 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
 
 
 def test_a_node_that_cannot_join_is_told_with_what_it_said(alone: Nodes) -> None:
-    node = alone.add(["sh", "-c", "echo no such module >&2; exit 3"], "python")
-    with pytest.raises(StartError, match=r"ended\. Its log ends:\nno such module$"):
+    node = alone.add(["sh", "-c", "echo no such module >&2; exit 3", "host"], "python")
+    with pytest.raises(StartError, match=r" of node 1 \(host\) ended\. Its log ends:\nno such module$"):
         node.wait_ready(PATIENCE)
 
 

@@ -105,7 +105,7 @@ class Processes:
         for node in gone:
             head = node is self.nodes.head
             yield (
-                f"The fork server{self._on(node)} {node.how}{_AND_CONTROLLER if head else '.'} The ranks keep "
+                f"The fork server{node.where} {node.how}{_AND_CONTROLLER if head else '.'} The ranks keep "
                 "running, and cells run on them; only dead ranks cannot be replaced. Type %distributed heal to start "
                 "another fork server."
             )
@@ -154,7 +154,7 @@ class Processes:
             return replaced
         for node in gone:
             self._replace_forkserver(node, given_up)
-            replaced.append(f"the fork server{self._on(node)}")
+            replaced.append(f"the fork server{node.where}")
         cluster = self._connected()
         if self._controller_end:
             self._replace_controller(cluster, given_up)
@@ -207,13 +207,6 @@ class Processes:
         node.wait_ready(_PATIENCE, given_up)
         if node is self.nodes.head:  # with the fork server that started it
             self._controller_end = self._controller_end or "has ended"
-
-    def _on(self, node: NodeClient) -> str:
-        """Say which node, where there are several."""
-        if len(self.nodes) == 1:
-            return ""
-        host = f" ({node.told.host})" if node.told is not None else ""
-        return f" of node {node.number}{host}"
 
     def _end(self, ranks: Sequence[int], given_up: Callable[[], bool] = lambda: False) -> None:
         """Kill those of these ranks that live, and wait until they have ended."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
 from ...errors import StartError
-from ...launch import placement
+from ...launch import hosts, placement
 from ...protocol import Failure
 from ...torch_versions import untested
 from .generations import Generations
@@ -77,6 +77,11 @@ class Startup:
         nodes, wishes = self._processes.nodes, self._wishes
         ready = nodes.head.wait_ready(wishes.timeout)
         facts = nodes.head.facts()
+        if wishes.engines == "ssh":
+            self._launch_on_hosts()
+            return
+        if wishes.hosts:
+            raise StartError(f"--hosts {wishes.hosts} needs --engines ssh.")
         self._n = placement.choose_size(wishes.n, ready.gpus, cores=facts.cores, memory=facts.memory)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, ready.gpus)
         self._backend = wishes.backend or backend
@@ -88,6 +93,22 @@ class Startup:
             self._progress("joining nodes", 0, self._n)
             nodes.add_here(counts, self._deadline)
         self._shares = [placement.NodeShare(count, max(1, facts.cores // len(counts)), ready.gpus) for count in counts]
+        self._progress("starting engines", 0, self._n)
+        self._processes.start(self._n, wishes.grace)
+
+    def _launch_on_hosts(self) -> None:
+        nodes, wishes = self._processes.nodes, self._wishes
+        if wishes.nodes != 1:
+            raise StartError("--nodes is for nodes on this machine; --hosts says how many there are for ssh.")
+        there = hosts.parse(wishes.hosts)
+        counts = hosts.counts(there, wishes.n)
+        self._n = sum(counts)
+        self._progress("joining nodes", 0, self._n)
+        nodes.add_hosts(there, counts, wishes.address, wishes.python, self._deadline)
+        self._shares = nodes.shares()
+        gpus = min(share.gpus / share.ranks for share in self._shares if share.ranks)
+        self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, int(gpus * self._n))
+        self._backend = wishes.backend or backend
         self._progress("starting engines", 0, self._n)
         self._processes.start(self._n, wishes.grace)
 

@@ -20,7 +20,11 @@ class Wishes:
         timeout: time limit of the start, in seconds.
         grace: seconds that the world lives on when its notebook has died.
         name: the notebook's name for the world; empty for the default one.
-        nodes: on how many nodes the ranks are; all of them on this machine.
+        nodes: on how many nodes the ranks are, if all of them are on this machine.
+        engines: what starts the processes: "local" or "ssh".
+        hosts: for ssh, the machines, each with its number of ranks: "a:4,b:4".
+        python: the interpreter on those machines; by default this one's path.
+        address: of this machine, where those reach it; by default that of the route to the first.
     """
 
     n: int | None = None
@@ -30,3 +34,7 @@ class Wishes:
     grace: float = 60.0
     name: str = ""
     nodes: int = 1
+    engines: str = "local"
+    hosts: str = ""
+    python: str = ""
+    address: str = ""

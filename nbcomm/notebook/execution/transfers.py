@@ -27,10 +27,10 @@ class Transfers:
     Args:
         dispatcher: sends requests, and waits for answers.
         executor: one thing at a time.
-        bulk: where large buffers are passed between processes.
+        bulk: returns where large buffers are passed between processes; None if some are on another machine.
     """
 
-    def __init__(self, dispatcher: Dispatcher, executor: CellExecutor, bulk: Path) -> None:
+    def __init__(self, dispatcher: Dispatcher, executor: CellExecutor, bulk: Callable[[], Path | None]) -> None:
         self._dispatcher = dispatcher
         self._executor = executor
         self._bulk = bulk
@@ -45,7 +45,7 @@ class Transfers:
         local_rank: bool = False,
     ) -> list[Any]:
         """Call a function on ranks; see `Session.call`."""
-        blob, buffers = pack((function, args, kwargs), self._bulk)
+        blob, buffers = pack((function, args, kwargs), self._bulk())
         answers: dict[int, Done] = {}
         try:
             with self._executor.alone():
@@ -58,7 +58,7 @@ class Transfers:
 
     def push(self, variables: dict[str, Any], ranks: list[int]) -> None:
         """Bind variables on ranks; see `Session.push`."""
-        blob, buffers = pack(variables, self._bulk)
+        blob, buffers = pack(variables, self._bulk())
         try:
             with self._executor.alone():
                 request = self._dispatcher.expect(ranks)

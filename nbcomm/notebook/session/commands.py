@@ -28,8 +28,9 @@ from . import script_cells
 from .cell_log import CellLog
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from ...launch.link import Link
-    from ...world_dir import WorldDir
     from ..cluster.roster import Roster
     from ..execution.cell_run import CellExecutor
     from ..execution.dispatcher import Dispatcher
@@ -41,7 +42,7 @@ class Commands:
     """The commands of one world.
 
     Args:
-        home: the world's directory.
+        bulk: returns where large values are passed to the ranks and back; None if some are on another machine.
         link: to the ranks.
         roster: the ranks, and which of them are dead.
         dispatcher: sends requests, and waits for answers.
@@ -53,7 +54,7 @@ class Commands:
 
     def __init__(  # noqa: PLR0913 - one of them by keyword
         self,
-        home: WorldDir,
+        bulk: Callable[[], Path | None],
         link: Link,
         roster: Roster,
         dispatcher: Dispatcher,
@@ -65,7 +66,7 @@ class Commands:
         self._dispatcher = dispatcher
         self._executor = executor
         self._numbers = itertools.count(1)
-        self._transfers = Transfers(dispatcher, executor, home.bulk)
+        self._transfers = Transfers(dispatcher, executor, bulk)
         self._queries = VariableQueries(dispatcher, executor)
         self._inquiries = Introspections(link)
         self._cell_log = CellLog(attached=attached)

@@ -36,6 +36,8 @@ from .this_notebook import this_notebook
 from .world_names import addressed
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from typing_extensions import Self  # in typing from Python 3.11 on
 
     from ...launch.nodes import Nodes
@@ -84,7 +86,7 @@ class Session(Commands):
         self._executor = CellExecutor(
             self._dispatcher, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
         )
-        super().__init__(self.home, self.link, self._roster, self._dispatcher, self._executor, attached=attached)
+        super().__init__(self._bulk, self.link, self._roster, self._dispatcher, self._executor, attached=attached)
         self._receiver = Receiver(
             self._roster,
             self._dispatcher,
@@ -97,6 +99,10 @@ class Session(Commands):
         )
         # Behind all that it tells: a process may have ended already.
         self._processes = Processes(nodes, self._roster, self._receiver.process_ended, self._generations.look_for_store)
+
+    def _bulk(self) -> Path | None:
+        """Return where large values are passed to the ranks and back; None if some are on another machine."""
+        return self.home.bulk if self._processes.nodes.are_here else None
 
     @classmethod
     def start(

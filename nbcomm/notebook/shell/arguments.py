@@ -80,6 +80,16 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         default=Wishes.nodes,
         help="number of nodes that the ranks are on; all on this machine, as if they were several machines",
     )
+    start.add_argument(
+        "--engines", choices=("local", "ssh"), default=Wishes.engines, help="what starts the ranks' processes"
+    )
+    start.add_argument(
+        "--hosts", metavar="A:4,B:4", default=Wishes.hosts, help="machines for ssh, each with its number of ranks"
+    )
+    start.add_argument("--python", metavar="PATH", default=Wishes.python, help="the interpreter on those machines")
+    start.add_argument(
+        "--address", metavar="IP", default=Wishes.address, help="address of this machine at which those reach it"
+    )
     start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
     start.add_argument("--backend", help="torch.distributed backend to use instead of the default")
     start.add_argument("--timeout", type=float, default=Wishes.timeout, help="time limit of the start, in seconds")

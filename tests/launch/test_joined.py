@@ -1,0 +1,130 @@
+"""The fork server of a node that joins by a command, as that shows it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from nbcomm.launch.joined import JoinedNode
+from nbcomm.node.ticket import Ticket
+from nbcomm.world_dir import LinkInfo
+
+from ..node.served import await_that
+
+TICKET = Ticket("w", LinkInfo("tcp://127.0.0.1:1", "server", "public", "secret", "node1"), 30.0)
+Make = Callable[..., JoinedNode]
+
+
+@pytest.fixture
+def joined() -> Iterator[Make]:
+    """Make one whose command is a shell script; what would be run there is its $0."""
+    made: list[JoinedNode] = []
+
+    def make(script: str, python: str = "python") -> JoinedNode:
+        made.append(JoinedNode(TICKET, ["sh", "-c", script], python))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()
+        one.close()
+
+
+def ended(one: JoinedNode) -> bool:
+    await_that(lambda: one.has_ended, "it does not end")
+    return True
+
+
+def test_the_command_gets_the_ticket_and_runs_the_module_there(joined: Make, tmp_path: Path) -> None:
+    one = joined(f"cat > {tmp_path}/ticket; echo $0", python="/opt/my python/bin/python")
+    assert not one.is_ours
+    one.start()
+    assert ended(one)
+    assert one.is_ours
+    assert one.last_words() == "'/opt/my python/bin/python' -m nbcomm.node"
+    assert (tmp_path / "ticket").read_bytes() == TICKET.written()
+
+
+def test_a_command_that_reads_nothing_says_why(joined: Make) -> None:
+    one = joined("echo no such host >&2; exit 3")
+    one.start()
+    assert ended(one)
+    assert one.last_words() == "no such host"
+    assert one.how == "ended with exit code 3"
+    assert not one.is_cut_off
+
+
+@pytest.mark.parametrize("script", ["exit 255", "kill -9 $$"])
+def test_ssh_that_was_cut_off_tells_nothing_of_the_node(joined: Make, script: str) -> None:
+    one = joined(script)
+    one.start()
+    assert ended(one)
+    assert one.is_cut_off
+
+
+def test_on_this_machine_a_killed_program_is_an_end(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text("#!/bin/sh\nkill -9 $$\n")
+    program.chmod(0o755)
+    one = JoinedNode(TICKET, (), os.fspath(program))
+    one.start()
+    assert ended(one)
+    assert not one.is_cut_off
+    one.close()
+
+
+def test_who_is_told_to_end_ends_and_who_does_not_is_killed(joined: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("nbcomm.launch.joined._END", 0.2)
+    one = joined("trap '' TERM; echo up; while :; do sleep 1; done")
+    one.start()
+    await_that(lambda: one.last_words() == "up", "it does not begin")
+    one.kill()
+    assert one.has_ended
+    assert one.how == "was killed by SIGKILL"
+
+
+def test_the_fence_is_a_command_of_the_node(joined: Make, tmp_path: Path) -> None:
+    joined(f"echo $0 > {tmp_path}/fence").fence(30.0)
+    assert (tmp_path / "fence").read_text() == "python -m nbcomm.node.fence w-node1\n"
+
+
+_SETS = """
+import json, os
+from nbcomm.launch.joined import JoinedNode
+from nbcomm.node.ticket import Ticket
+from nbcomm.world_dir import LinkInfo
+
+os.environ |= {"NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "3", "SLURM_JOB_ID": "7", "BEFORE": "changed"}
+one = JoinedNode(Ticket("w", LinkInfo("", "", "", ""), 1.0), ["ssh", "a"], "python")
+print(json.dumps(one.environment({"A": "b"})))
+"""
+
+
+def test_what_the_notebook_has_set_is_added_and_what_is_the_machines_own_is_not() -> None:
+    command, environment = [sys.executable, "-c", _SETS], {**os.environ, "BEFORE": "it", "UNCHANGED": "it"}
+    said = subprocess.run(command, env=environment, capture_output=True, text=True, check=True, timeout=60).stdout
+    assert json.loads(said) == {"A": "b", "NCCL_DEBUG": "INFO", "BEFORE": "changed"}
+
+
+def test_where_it_is_not_known_what_was_set_nothing_is_added(joined: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "read_bytes", lambda _: b"[pytest-xdist running] something\0\0")
+    monkeypatch.setenv("NCCL_DEBUG", "INFO")
+    assert joined("").environment({"A": "b"}) == {"A": "b"}
+
+
+def test_it_does_not_get_the_notebooks_interrupt(joined: Make) -> None:
+    one = joined("echo $$; sleep 600")
+    one.start()
+    await_that(lambda: one.last_words() != "", "it does not begin")
+    pid = int(one.last_words())
+    assert os.getpgid(pid) != os.getpgid(0)
+    os.killpg(pid, signal.SIGKILL)
+    assert not psutil.pid_exists(pid) or ended(one)

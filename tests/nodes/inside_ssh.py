@@ -1,0 +1,179 @@
+"""A world on two fake hosts, started over ssh: run by test_ssh.py, inside what fake_hosts/enter.sh has made."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ..world.notebook import Notebook
+
+WORKS = "%%distributed\nall_reduce(rank)"
+START = "%distributed start --engines ssh --hosts a:2,b:2 --timeout 120"
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook whose ranks are on two hosts."""
+    notebook = Notebook(str(tmp_path_factory.mktemp("ssh")))
+    try:
+        notebook.run("%load_ext nbcomm")
+        notebook.run(START, 150)
+        notebook.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
+        notebook.run("%%distributed\nkept = [rank]")
+        yield notebook
+    finally:
+        notebook.close()
+
+
+def test_each_rank_is_on_its_host_and_meets_the_others_at_its_address(hosts: Notebook) -> None:
+    code = "import os, socket\nprint(socket.gethostname(), node_rank, local_rank, os.environ['GLOO_SOCKET_IFNAME'])"
+    assert hosts.run(f"%%distributed\n{code}").lines == [
+        "[0] a 0 0 eth0",
+        "[1] a 0 1 eth0",
+        "[2] b 1 0 eth0",
+        "[3] b 1 1 eth0",
+    ]
+    assert hosts.run("%%distributed\nos.environ['MASTER_ADDR']").text == "[0-3] '10.77.0.11'\n"
+    table = hosts.run("%distributed status").text
+    assert "0 (a)" in table
+    assert "1 (b)" in table
+
+
+def test_collectives_groups_and_messages_go_across(hosts: Notebook) -> None:
+    assert hosts.run("%%distributed\nall_reduce(torch.ones(2) * rank).tolist()").text == "[0-3] [6.0, 6.0]\n"
+    across = "%%distributed\ngroup = new_group([1, 2])\nall_reduce(rank, group=group) if rank in (1, 2) else None"
+    assert hosts.run(across).text == "[1-2] 3\n"
+    assert hosts.run("%%distributed -r 0,3\nsendrecv(rank, 3 - rank, 3 - rank)").lines == ["[0] 3", "[3] 0"]
+
+
+def test_nothing_listens_but_at_the_addresses_of_the_hosts(hosts: Notebook) -> None:
+    """And on loopback: no socket of ours is open to whoever reaches the machine by another way."""
+    listening = set()
+    for name in ("a", "b"):
+        shown = subprocess.run(
+            ["ip", "netns", "exec", name, "ss", "-Hltnp"], capture_output=True, text=True, check=True, timeout=30
+        ).stdout
+        listening |= {line.split()[3].rpartition(":")[0] for line in shown.splitlines() if "sshd" not in line}
+    assert {"10.77.0.11", "10.77.0.12"} <= listening
+    assert listening <= {"10.77.0.11", "10.77.0.12", "127.0.0.1"}
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_values_travel_without_memory_or_files_that_are_shared(hosts: Notebook) -> None:
+    hosts.run("import numpy as np\nbig = np.arange(1 << 20)\n%distributed push big")
+    assert hosts.run("%%distributed\nint(big.sum())").text == "[0-3] 549755289600\n"
+    hosts.run("%distributed pull big")
+    assert hosts.run("[int(one.sum()) for one in big] == [549755289600] * 4").text == "True\n"
+    assert hosts.run("float(session.call(lambda: rank * np.ones(1 << 18))[3].sum())").text == "786432.0\n"
+
+
+def test_calls_that_differ_between_hosts_move_no_data_and_end_no_process(hosts: Notebook) -> None:
+    error = hosts.run("%%distributed\nall_reduce(torch.ones(2 + node_rank))", fails=True).error_text
+    assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 1; ranks 2-3 called all_reduce(float32 (3,)" in error
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_a_hopeless_wait_between_hosts_is_told(hosts: Notebook) -> None:
+    error = hosts.run("%%distributed\nif rank != 3: barrier()", fails=True).error_text
+    assert "but rank 3 has finished the cell" in error
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_an_interrupt_reaches_all_hosts(hosts: Notebook) -> None:
+    hosts.interrupted("%%distributed\nimport time\nprint('on')\nif rank == 3: time.sleep(60)\nbarrier()")
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_a_dead_rank_of_another_host_is_named_and_replaced(hosts: Notebook) -> None:
+    error = hosts.run(
+        "%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()", fails=True
+    ).error_text
+    assert "Rank 3 was killed by SIGKILL" in error
+    hosts.run("%distributed heal")
+    hosts.run("%%distributed -r 3\nkept = [3]")
+    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+
+
+def test_a_network_that_is_cut_and_mended_costs_only_time(hosts: Notebook) -> None:
+    cell = hosts.submit("%%distributed\nimport time\nfor n in range(60): print(n); time.sleep(0.1)\nall_reduce(rank)")
+    hosts.until(lambda: "[0-3] 5\n" in cell.text, 60, "it does not print", cell)
+    subprocess.run(["ip", "link", "set", "vb", "down"], check=True, timeout=10)
+    time.sleep(5)  # so long is the network cut: longer than the link's heartbeats wait
+    subprocess.run(["ip", "link", "set", "vb", "up"], check=True, timeout=10)
+    shown = [line for line in hosts.finish(cell).lines if not line.startswith("waiting")]
+    assert shown == [*(f"[0-3] {n}" for n in range(60)), "[0-3] 6"]
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_the_ssh_that_has_started_a_node_may_end(hosts: Notebook) -> None:
+    for process in psutil.process_iter(["name", "cmdline"]):
+        if process.info["name"] == "ssh" and "nbcomm.node" in " ".join(process.info["cmdline"]):
+            process.kill()
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+    assert hosts.run("print(session.troubles)").text == "[]\n"
+
+
+def test_the_next_kernel_attaches_over_the_network(hosts: Notebook) -> None:
+    cell = hosts.submit("%%distributed\nimport time\nfor n in range(20): print(n); time.sleep(0.2)\nall_reduce(rank)")
+    hosts.until(lambda: "[0-3] 2\n" in cell.text, 60, "it does not print", cell)
+    os.kill(hosts.pid, signal.SIGKILL)
+    hosts.begin_again()
+    hosts.run("%load_ext nbcomm")
+    cell = hosts.run("%distributed attach", 120)
+    assert [line for line in cell.lines if line.startswith("[0-3]")] == [*(f"[0-3] {n}" for n in range(20)), "[0-3] 6"]
+    hosts.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
+    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+
+
+def test_what_cannot_start_says_why(hosts: Notebook) -> None:
+    wrong = "%distributed start --world other --engines ssh"
+    error = hosts.run(f"{wrong} --hosts b:1 --python /nowhere/python", fails=True).error_text
+    assert "of node 1 (b) ended. Its log ends:" in error
+    assert "/nowhere/python" in error
+    error = hosts.run(f"{wrong} --hosts nowhere.invalid:1 --address 10.77.0.1", fails=True).error_text
+    assert "of node 1 (nowhere.invalid) ended" in error
+    assert "ould not resolve hostname" in error
+    error = hosts.run(f"{wrong} --hosts b:1 --address 10.99.0.1", fails=True).error_text
+    assert "Nothing can listen at 10.99.0.1" in error
+    for line, said in {
+        wrong: "--engines ssh needs hosts; write for example --hosts a:4,b:4.",
+        f"{wrong} --hosts a,b": "How many ranks?",
+        f"{wrong} --hosts a:1,a:2": "a stands twice in --hosts",
+        f"{wrong} --hosts a:1 -n 2": "--hosts has 1 ranks, and -n says 2",
+        f"{wrong} --hosts a:1,b:1 --nodes 2": "--nodes is for nodes on this machine",
+        "%distributed start --world other --hosts a:1": "--hosts a:1 needs --engines ssh.",
+        f"{wrong} --hosts a:x": "'a:x' is no host with a number of ranks",
+    }.items():
+        assert said in hosts.run(line, fails=True).error_text
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_the_notebooks_own_machine_may_have_ranks_too(hosts: Notebook) -> None:
+    hosts.run("%distributed start --world mixed --engines ssh --hosts b:1,localhost:1 --timeout 120", 150)
+    code = "%%distributed --world mixed\nimport socket\nprint(socket.gethostname(), node_rank, all_reduce(1))"
+    assert hosts.run(code).lines == ["[0] head 0 2", "[1] b 1 2"]
+    error = hosts.run("%%distributed --world mixed\nall_reduce(torch.ones(1 + rank))", fails=True).error_text
+    assert "MismatchError" in error
+    hosts.run("%distributed stop --world mixed")
+    hosts.run("%distributed start --world alone --engines ssh --hosts localhost:2")
+    assert hosts.run("%%distributed --world alone\nall_reduce(rank)").text == "[0-1] 1\n"
+    hosts.run("%distributed stop --world alone")
+
+
+def test_nothing_is_left_on_any_host(hosts: Notebook) -> None:
+    """The last test: it ends the world."""
+    pids = [int(pid) for pid in hosts.run("print(*[view.pid for view in session.views()])").text.split()]
+    hosts.run("%distributed stop")
+    deadline = time.monotonic() + 30
+    while any(psutil.pid_exists(pid) for pid in pids):
+        assert time.monotonic() < deadline, "a rank lives on"
+        time.sleep(0.05)
+    for name in ("a", "b"):
+        assert not [path for path in Path(f"/run/{name}").rglob("*") if "node" in path.name]
