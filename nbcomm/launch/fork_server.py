@@ -13,6 +13,10 @@ class ForkServer(Protocol):
     """Whether it has an environment of its own, to which a start only adds."""
 
     @property
+    def is_far(self) -> bool:
+        """Whether it is on another machine, which may die, or be cut off."""
+
+    @property
     def is_ours(self) -> bool:
         """Whether this notebook has started it, so that its end is seen here."""
 

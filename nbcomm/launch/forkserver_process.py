@@ -32,6 +32,7 @@ class ForkServerProcess:
 
     is_elsewhere = False
     is_cut_off = False
+    is_far = False
 
     def __init__(self, home: WorldDir, *, running: bool) -> None:
         self._home = home

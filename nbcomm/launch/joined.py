@@ -63,6 +63,11 @@ class JoinedNode:
         return [*self._prefix, shlex.join(command)] if self._prefix else command
 
     @property
+    def is_far(self) -> bool:
+        """Whether it is on another machine."""
+        return bool(self._prefix)
+
+    @property
     def is_cut_off(self) -> bool:
         """Whether ssh was cut off or has been killed: what it has started may go on."""
         status = None if self._process is None else self._process.poll()

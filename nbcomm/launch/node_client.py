@@ -46,7 +46,9 @@ from ..protocol import (
 )
 from ..protocol.nodes import unwired, wired
 from ..rank_spec import capital
+from ..threads import keep
 from ..world_dir import WorldDir
+from .absence import await_end
 from .fork_server import ForkServer
 from .link import Link
 from .orders import Orders
@@ -106,6 +108,7 @@ class NodeClient:
         number: as above; so is ``lease``.
         link: to the node's agent and its ranks.
         where: what tells it from the others in a sentence: " of node 1 (host)"; empty where there is only one.
+        lost: its machine has not answered for so long that all of its processes count as dead.
         ready: what the fork server reported when it was ready; None before.
         processes: by key ("rank 3", "controller"), the process that was started last.
         unwatched: by key, why the fork server does not notice its end.
@@ -119,6 +122,7 @@ class NodeClient:
     def __init__(self, number: int, server: ForkServer, numbers: Iterator[int], lease: float) -> None:
         self.number = number
         self.where = ""
+        self.lost = self._losing = False
         self.ready: Ready | None = None
         self.agents = 0
         self.store = 0
@@ -142,7 +146,7 @@ class NodeClient:
     def launch(self) -> None:
         """Start a fork server; it starts an agent, and takes over what an earlier one has started."""
         with self._changed:
-            self.ready, self._gone, self._claimed = None, False, False
+            self.ready, self._gone, self._claimed, self.lost = None, False, False, False
         self._forkserver.start()
 
     def replace_forkserver(self) -> None:
@@ -155,7 +159,9 @@ class NodeClient:
     def gone(self) -> bool:
         """Whether the fork server has ended."""
         server = self._forkserver
-        if server.is_ours and not (server.is_cut_off and self.agents):  # else only its agent can tell
+        if self.lost:
+            return True
+        if server.is_ours and not (server.is_cut_off and self.ready is not None):  # else only its agent can tell
             return server.has_ended
         return self._gone or (self._unanswered and time.monotonic() - self._asked > _SILENCE)
 
@@ -265,13 +271,30 @@ class NodeClient:
         what they have to say.
         """
         now, patience = time.monotonic(), _SHORT if self.gone else _MOMENT
-        if self.ready is None or now - self.link.heard(self.number) < patience:
+        if self.ready is None or self.lost or now - self.link.heard(self.number) < patience:
             return
         if not self._unanswered:
             self._asked = now
             self.link.order(Look(self._orders.number()), self.number)
+        elif self._forkserver.is_far:
+            if now - self._asked > _SILENCE and not self._losing:
+                self._losing = True
+                keep("nbcomm-absence", self._lose, self._faults, again=0)
         elif now - self._asked > patience:
             self.replace_forkserver()
+
+    def _lose(self) -> None:
+        """Declare the processes of a node dead that does not answer, as soon as they surely are."""
+        try:
+            ended = await_end(self._forkserver, lambda: self.link.heard(self.number), self.lease, lambda: self._leaving)
+            if not ended or self._leaving:
+                return
+            self.lost = True
+            why = f"was lost with its machine, node{self.where.removeprefix(' of node')}, which does not answer"
+            for key, process in list(self.processes.items()):
+                self._table.note_end(Exited(process.start, key, process.pid, None, why=why))
+        finally:
+            self._losing = False
 
     def wait_for_ends(self, timeout: float) -> None:
         """Wait until all ends that the node can see now are reported."""
@@ -279,6 +302,8 @@ class NodeClient:
 
     def log_tail(self, key: str, lines: int = 40) -> str:
         """Return the end of the log of a key's process."""
+        if self.lost:
+            return "(its machine does not answer)"
         answer = self._orders.ask(ReadLog(self._orders.number(), key, lines), _ANSWER)
         return answer.text if isinstance(answer, LogTail) else "(the node does not answer)"
 
@@ -395,6 +420,8 @@ class NodeClient:
         """End every process of the world on the node, and wait until its directory is removed."""
         if self.ready is None and self._forkserver.is_ours and not self.processes:
             self._forkserver.kill()  # it is importing and hears nothing; its agent ends with it
+            return
+        if self.lost:
             return
         self._orders.give(Shutdown(self._orders.number()))
         # A fork server that has not answered a start will not answer within ten seconds, and an agent alone is quick.

@@ -294,7 +294,8 @@ class Nodes:
         """Wait until all ends that the nodes can see now are reported."""
         deadline = time.monotonic() + timeout
         for node in self._all:
-            node.wait_for_ends(max(0.0, deadline - time.monotonic()))
+            if not node.lost:
+                node.wait_for_ends(max(0.0, deadline - time.monotonic()))
 
     def look(self) -> None:
         """Ask silent nodes for a word; see `NodeClient.look`."""
@@ -306,7 +307,7 @@ class Nodes:
     @property
     def store(self) -> int:
         """The generation whose ranks can meet now, whichever node they are on; 0 if there is none."""
-        served = {node.store for node in self._all}
+        served = {node.store for node in self._all if not node.lost}
         return served.pop() if len(served) == 1 else 0
 
     def serve_store(self, generation: int) -> None:
@@ -315,10 +316,10 @@ class Nodes:
         Raises:
             StateError: a node does not do its part.
         """
-        others = self._all[1:]
-        if not others:
+        if len(self._all) == 1:
             self.head.serve_store(generation)
             return
+        others = [node for node in self._all[1:] if not node.lost]
         door = self.head.serve_store(generation, self._host(self.head), [self._key(node) for node in others])
         assert door is not None  # noqa: S101 - for mypy
         for node in others:
@@ -330,7 +331,7 @@ class Nodes:
         ranks: dict[int, list[int]] = {}
         for rank in range(self._size):
             ranks.setdefault(self.of(key_of(rank)).number, []).append(rank)
-        having = [node for node in self._all if node.number in ranks]
+        having = [node for node in self._all if node.number in ranks and not node.lost]
         doors = {}
         for node in having:
             others = {other.number: self._key(other) for other in having if other is not node}

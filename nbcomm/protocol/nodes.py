@@ -274,7 +274,8 @@ class Exited(Message):
     """The process has ended.
 
     ``status`` is minus the signal, or the exit code; None if another process was its parent. ``oom`` tells
-    whether the system has killed processes for lack of memory since this process was started.
+    whether the system has killed processes for lack of memory since this process was started. ``why`` is in words, if
+    they are known better.
     """
 
     start: int
@@ -282,6 +283,7 @@ class Exited(Message):
     pid: int
     status: int | None
     oom: bool = False
+    why: str = ""
 
 
 class Unwatched(Message):

@@ -14,6 +14,8 @@ import pytest
 
 from ..world.notebook import Notebook
 
+pytestmark = pytest.mark.timeout(240)
+
 WORKS = "%%distributed\nall_reduce(rank)"
 START = "%distributed start --engines ssh --hosts a:2,b:2 --timeout 120"
 
@@ -165,6 +167,29 @@ def test_the_notebooks_own_machine_may_have_ranks_too(hosts: Notebook) -> None:
     hosts.run("%distributed start --world alone --engines ssh --hosts localhost:2")
     assert hosts.run("%%distributed --world alone\nall_reduce(rank)").text == "[0-1] 1\n"
     hosts.run("%distributed stop --world alone")
+
+
+def test_a_machine_that_is_lost_is_told_and_may_come_back(hosts: Notebook) -> None:
+    hosts.run("%distributed start --world lost --engines ssh --hosts a:1,b:1 --grace 3 --timeout 120", 150)
+    hosts.run("%%distributed --world lost\nkept = rank")
+    cell = hosts.submit("%%distributed --world lost\nimport time\nif rank == 1: time.sleep(600)\nbarrier()")
+    hosts.until(lambda: "waiting for rank 1" in cell.text, 60, "the cell did not begin", cell)
+    subprocess.run(["ip", "link", "set", "vb", "down"], check=True, timeout=10)
+    try:
+        error = hosts.finish(cell, 120).error_text
+        assert "Rank 1 was lost with its machine, node 2 (b), which does not answer" in error
+        assert hosts.run("%%distributed --world lost -r 0\nkept").text == "[0] 0\n"
+        error = hosts.run("%distributed heal --world lost", fails=True).error_text
+        assert "of node 2 (b) ended. Its log ends:\nssh: connect to host" in error
+        assert hosts.run("%%distributed --world lost -r 0\nkept").text == "[0] 0\n"
+    finally:
+        subprocess.run(["ip", "link", "set", "vb", "up"], check=True, timeout=10)
+    hosts.run("%distributed heal --world lost", 120)
+    assert hosts.run("%%distributed --world lost\nall_reduce(rank), globals().get('kept')").lines == [
+        "[0] (1, 0)",
+        "[1] (1, None)",
+    ]
+    hosts.run("%distributed stop --world lost")
 
 
 def test_nothing_is_left_on_any_host(hosts: Notebook) -> None:

@@ -93,7 +93,7 @@ class Processes:
             if process is None:
                 roster.note_death(place.rank, None)
             elif process.exited is not None:
-                roster.note_death(place.rank, process.exited.status, oom=process.exited.oom)
+                roster.note_death(place.rank, process.exited.status, oom=process.exited.oom, why=process.exited.why)
 
     @property
     def troubles(self) -> list[str]:
@@ -103,6 +103,12 @@ class Processes:
     def _troubles(self) -> Iterator[str]:
         gone = self.nodes.gone
         for node in gone:
+            if node.lost:
+                yield (
+                    f"The machine{node.where} does not answer, and its ranks are dead. Type %distributed heal when it "
+                    "is back, or %distributed restart."
+                )
+                continue
             head = node is self.nodes.head
             yield (
                 f"The fork server{node.where} {node.how}{_AND_CONTROLLER if head else '.'} The ranks keep "
@@ -203,8 +209,13 @@ class Processes:
 
     def _replace_forkserver(self, node: NodeClient, given_up: Callable[[], bool]) -> None:
         """Start another fork server; it takes over the ranks, and reports those that have ended."""
-        node.replace_forkserver()
-        node.wait_ready(_PATIENCE, given_up)
+        lost = node.lost
+        try:
+            node.replace_forkserver()
+            node.wait_ready(_PATIENCE, given_up)
+        except BaseException:
+            node.lost = lost  # nobody waits for it
+            raise
         if node is self.nodes.head:  # with the fork server that started it
             self._controller_end = self._controller_end or "has ended"
 
@@ -250,7 +261,7 @@ class Processes:
         """Note an end; mostly on the link's thread."""
         rank = rank_of(ended.key)
         if rank is not None:
-            self._rank_ended(rank, self._roster.note_death(rank, ended.status, oom=ended.oom))
+            self._rank_ended(rank, self._roster.note_death(rank, ended.status, oom=ended.oom, why=ended.why))
         else:
             self._controller_end = how_it_ended(ended.status, oom=ended.oom)
 

@@ -168,10 +168,10 @@ class Roster:
         now = time.monotonic()
         return [rank for rank in ranks if rank not in self.dead and now - self._heard.get(rank, now) > seconds]
 
-    def note_death(self, rank: int, status: int | None, *, oom: bool = False) -> str:
-        """Record the end of a rank's process; return it in words."""
+    def note_death(self, rank: int, status: int | None, *, oom: bool = False, why: str = "") -> str:
+        """Record the end of a rank's process; return it in words, which are ``why`` where that is given."""
         with self._changed:
-            self.dead[rank] = how_it_ended(status, oom=oom)
+            self.dead[rank] = why or how_it_ended(status, oom=oom)
             for question in self._questions:
                 question.note(rank)
             self._changed.notify_all()

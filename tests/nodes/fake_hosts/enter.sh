@@ -4,24 +4,24 @@
 # to an overlay that is thrown away, and everything ends with the command. Only FOLDER is the same inside and outside.
 # Exits with 77 where the system does not allow it. Needs root, Linux, iproute2 and openssh-server.
 set -eu
-folder=$1; shift
+export folder=$1
 here=$(cd "$(dirname "$0")" && pwd)
-upper=$(mktemp -d)
-trap 'umount -l "$upper" 2>/dev/null || true; rm -rf "$upper"' EXIT
-mount -t tmpfs none "$upper" 2>/dev/null || { echo 'mount is not permitted here' >&2; exit 77; }
-mkdir "$upper"/{upper,work,merged}
-export folder here upper
-code=0
-unshare --net --uts --mount --pid --fork --kill-child=KILL bash -euc '
+export here
+shift
+unshare --mount true 2>/dev/null || { echo 'mounts are not permitted here' >&2; exit 77; }
+mkdir -p "$folder/root"
+exec unshare --net --uts --mount --pid --fork --kill-child=KILL bash -euc '
   mount --make-rprivate /
-  mount -t overlay overlay -o lowerdir=/,upperdir=$upper/upper,workdir=$upper/work $upper/merged || exit 77
-  mount -t proc proc $upper/merged/proc
-  mount --rbind /dev $upper/merged/dev
-  mount --rbind /sys $upper/merged/sys
-  mount -t tmpfs none $upper/merged/dev/shm
-  mkdir -p "$upper/merged$folder"
-  mount --bind "$folder" "$upper/merged$folder"
-  mkdir -p "$upper/merged$here"
-  exec chroot $upper/merged bash -euc "cd \"\$1\"; shift; . \"\$here/hosts.sh\"; exec \"\$@\"" enter "$PWD" "$@"
-' enter "$@" || code=$?
-exit $code
+  root=$folder/root
+  mount -t tmpfs none $root || exit 77
+  mkdir $root/{upper,work,merged}
+  mount -t overlay overlay -o lowerdir=/,upperdir=$root/upper,workdir=$root/work $root/merged || exit 77
+  merged=$root/merged
+  mount -t proc proc $merged/proc
+  mount --rbind /dev $merged/dev
+  mount --rbind /sys $merged/sys
+  mount -t tmpfs none $merged/dev/shm
+  mkdir -p "$merged$folder"
+  mount --bind "$folder" "$merged$folder"
+  exec chroot $merged bash -euc "cd \"\$1\"; shift; . \"\$here/hosts.sh\"; exec \"\$@\"" enter "$PWD" "$@"
+' enter "$@"
