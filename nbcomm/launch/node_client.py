@@ -12,9 +12,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 
-from ..errors import StartError, StateError
+from ..errors import StartError
 from ..faults import Faults
 from ..protocol import (
     Claim,
@@ -24,19 +24,14 @@ from ..protocol import (
     ForkServerEnded,
     LogTail,
     Look,
-    Mirror,
     MirrorDoor,
-    MirrorPeer,
     NodeFacts,
     NodeHello,
     Obeyed,
-    OpenMirror,
     ReadFacts,
     ReadLog,
     Ready,
-    RelayStore,
     Report,
-    ServeStore,
     Shutdown,
     Signal,
     Start,
@@ -51,12 +46,11 @@ from ..world_dir import WorldDir
 from .absence import await_end
 from .fork_server import ForkServer
 from .link import Link
-from .orders import Orders
+from .meeting_place import MeetingPlace
+from .orders import Orders, why_not
 from .process_table import Process, ProcessTable
 
 _GONE = "The fork server of this world has ended; type %distributed heal to start another, or %distributed restart."
-
-_NO_MIRROR = "A node could not compare its ranks' calls with those of others: {}. Type %distributed heal to mend it."
 
 _Answer = Obeyed | Failed | StoreDoor | MirrorDoor | LogTail | NodeFacts
 """What answers an order."""
@@ -66,9 +60,6 @@ _TICK, _MOMENT = 0.01, 1.0
 
 _SHORT = 0.3
 """Seconds in which an agent without a fork server must answer: who replaces one that is only slow loses nothing."""
-
-_ANSWER = 10.0
-"""Seconds that a node has to answer a short order; an agent that has just ended is replaced in tenths."""
 
 _FENCE = 30.0
 """Seconds in which a program on the node must have ended what is left there."""
@@ -90,11 +81,6 @@ def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
     return True
 
 
-def _why_not(answer: Report | None) -> str:
-    """Tell why a short order was not done; None is no answer."""
-    return answer.why if isinstance(answer, Failed) else f"no answer within {_ANSWER:g} s"
-
-
 class NodeClient:
     """The notebook's client of one node. It has nobody to speak to before ``link`` is set.
 
@@ -114,7 +100,7 @@ class NodeClient:
         unwatched: by key, why the fork server does not notice its end.
         agents: how many agents have been connected.
         told: what `facts` returned last; None before.
-        store: the generation whose store the present one serves; 0 if it serves none.
+        meeting: where its ranks meet.
     """
 
     link: Link
@@ -125,8 +111,6 @@ class NodeClient:
         self.lost = self._losing = False
         self.ready: Ready | None = None
         self.agents = 0
-        self.store = 0
-        self._store_order = 0
         self._agent = 0
         self.lease = lease
         self._claim = 0
@@ -138,6 +122,7 @@ class NodeClient:
         self._launching = threading.Lock()
         self._forkserver = server
         self._orders = Orders(lambda order: self.link.order(order, number), numbers, self._changed)
+        self.meeting = MeetingPlace(self._orders, self._changed)
         self._table = ProcessTable(self._changed, self._faults)
         self.processes, self.unwatched, self.watch = self._table.last, self._table.unwatched, self._table.watch
         self.is_present = self._table.is_present
@@ -304,7 +289,7 @@ class NodeClient:
         """Return the end of the log of a key's process."""
         if self.lost:
             return "(its machine does not answer)"
-        answer = self._orders.ask(ReadLog(self._orders.number(), key, lines), _ANSWER)
+        answer = self._orders.ask(ReadLog(self._orders.number(), key, lines))
         return answer.text if isinstance(answer, LogTail) else "(the node does not answer)"
 
     def facts(self) -> NodeFacts:
@@ -313,12 +298,12 @@ class NodeClient:
         Raises:
             StartError: it does not answer.
         """
-        answer = self._orders.ask(ReadFacts(self._orders.number()), _ANSWER)
+        answer = self._orders.ask(ReadFacts(self._orders.number()))
         if isinstance(answer, NodeFacts):
             self.told = answer
         else:
             raise StartError(
-                f"The node could not tell its cores and memory: {_why_not(answer)}. Type %distributed restart."
+                f"The node could not tell its cores and memory: {why_not(answer)}. Type %distributed restart."
             )
         return answer
 
@@ -326,66 +311,6 @@ class NodeClient:
     def profile(self) -> str:
         """The IPython profile of the node's ranks, once it has told its `facts`; empty before."""
         return "" if self.told is None else str(WorldDir(unwired(self.told.home)).profile)
-
-    def serve_store(self, generation: int, host: str = "", nodes: Sequence[str] = ()) -> StoreDoor | None:
-        """Let the node serve the rendezvous of a generation; return where other nodes reach it, if there are any.
-
-        Args:
-            generation: whose ranks meet.
-            host: the address of this machine at which other nodes reach it.
-            nodes: the public keys of those nodes.
-
-        Raises:
-            StateError: it does not.
-        """
-        return self._meet_in(ServeStore(self._orders.number(), generation, host, [*nodes]))
-
-    def relay_store(self, generation: int, door: StoreDoor) -> None:
-        """Let the node lead its ranks to the store of another one.
-
-        Raises:
-            StateError: it does not.
-        """
-        self._meet_in(RelayStore(self._orders.number(), generation, door.address, door.public))
-
-    def open_mirror(self, host: str, nodes: Mapping[int, str]) -> MirrorDoor:
-        """Let the agents of other nodes write on copies of their ranks' pages; return where.
-
-        Args:
-            host: the address of the node at which they reach it.
-            nodes: their public keys, by number.
-
-        Raises:
-            StateError: it does not.
-        """
-        answer = self._orders.ask(OpenMirror(self._orders.number(), host, {**nodes}), _ANSWER)
-        if not isinstance(answer, MirrorDoor):
-            raise StateError(_NO_MIRROR.format(_why_not(answer)))
-        return answer
-
-    def begin_mirror(self, peers: Sequence[MirrorPeer]) -> None:
-        """Let what the node's ranks write go to these other nodes, too.
-
-        Raises:
-            StateError: it does not.
-        """
-        answer = self._orders.ask(Mirror(self._orders.number(), [*peers]), _ANSWER)
-        if not isinstance(answer, Obeyed):
-            raise StateError(_NO_MIRROR.format(_why_not(answer)))
-
-    def _meet_in(self, order: ServeStore | RelayStore) -> StoreDoor | None:
-        answer = self._orders.ask(order, _ANSWER)
-        if not isinstance(answer, Obeyed | StoreDoor):
-            why = _why_not(answer)
-            raise StateError(f"The node could not serve the ranks' store: {why}. Type %distributed heal to mend it.")
-        return answer if isinstance(answer, StoreDoor) else None
-
-    def serve_store_again(self, generation: int) -> None:
-        """Let another agent serve a store where the last one did; do not wait for it. Any thread may call this."""
-        with self._changed:
-            under_way = any(isinstance(order, ServeStore) for order in self._orders.open)
-        if not under_way and self.store != generation:
-            self._orders.give(ServeStore(self._orders.number(), generation))
 
     def set_lease(self, seconds: float) -> None:
         """Set how long the world lives without a notebook."""
@@ -461,7 +386,7 @@ class NodeClient:
         with self._changed:
             is_new, self._agent = hello.agent != self._agent, hello.agent
             self.agents += is_new
-            self.store = hello.store
+            self.meeting.store = hello.store
             self._claimed = False
             orders = self._orders.open
         if self._leaving and not orders:
@@ -489,7 +414,4 @@ class NodeClient:
             if report.number == self._claim:
                 self._claimed = True
                 return
-            order = self._orders.note(report.number, report)
-            if isinstance(order, ServeStore | RelayStore) and report.number > self._store_order:
-                self._store_order = report.number
-                self.store = 0 if isinstance(report, Failed) else order.generation  # the last one was ended before
+            self.meeting.note(self._orders.note(report.number, report), report)

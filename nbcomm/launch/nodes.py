@@ -307,7 +307,7 @@ class Nodes:
     @property
     def store(self) -> int:
         """The generation whose ranks can meet now, whichever node they are on; 0 if there is none."""
-        served = {node.store for node in self._all if not node.lost}
+        served = {node.meeting.store for node in self._all if not node.lost}
         return served.pop() if len(served) == 1 else 0
 
     def serve_store(self, generation: int) -> None:
@@ -317,13 +317,13 @@ class Nodes:
             StateError: a node does not do its part.
         """
         if len(self._all) == 1:
-            self.head.serve_store(generation)
+            self.head.meeting.serve_store(generation)
             return
         others = [node for node in self._all[1:] if not node.lost]
-        door = self.head.serve_store(generation, self._host(self.head), [self._key(node) for node in others])
+        door = self.head.meeting.serve_store(generation, self._host(self.head), [self._key(node) for node in others])
         assert door is not None  # noqa: S101 - for mypy
         for node in others:
-            node.relay_store(generation, door)
+            node.meeting.relay_store(generation, door)
         self._mirror()
 
     def _mirror(self) -> None:
@@ -335,10 +335,10 @@ class Nodes:
         doors = {}
         for node in having:
             others = {other.number: self._key(other) for other in having if other is not node}
-            doors[node.number] = node.open_mirror(self._host(node), others)
+            doors[node.number] = node.meeting.open_mirror(self._host(node), others)
         peers = [MirrorPeer(number, door.address, door.public, ranks[number]) for number, door in doors.items()]
         for node in having:
-            node.begin_mirror([peer for peer in peers if peer.node != node.number])
+            node.meeting.begin_mirror([peer for peer in peers if peer.node != node.number])
 
     def _key(self, node: NodeClient) -> str:
         """Return a node's public key."""
@@ -358,7 +358,7 @@ class Nodes:
         """
         if len(self._all) > 1:
             return False
-        self.head.serve_store_again(generation)
+        self.head.meeting.serve_store_again(generation)
         return True
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────

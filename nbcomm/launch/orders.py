@@ -7,10 +7,18 @@ import time
 from collections.abc import Callable, Iterator
 
 from ..errors import Interrupted
-from ..protocol import Order, Report
+from ..protocol import Failed, Order, Report
 
 _TICK = 0.05
 """Seconds between two checks."""
+
+ANSWER = 10.0
+"""Seconds that a node has to answer a short order; an agent that has just ended is replaced in tenths."""
+
+
+def why_not(answer: Report | None) -> str:
+    """Tell why a short order was not done; None is no answer."""
+    return answer.why if isinstance(answer, Failed) else f"no answer within {ANSWER:g} s"
 
 
 class Orders:
@@ -44,8 +52,17 @@ class Orders:
             self._open[order.number] = order
         self._send(order)
 
-    def ask(self, order: Order, timeout: float, over: Callable[[], bool] = lambda: False) -> Report | None:
-        """Give an order, and return its answer; None if there is none in time, or it is over."""
+    def ask(
+        self, order: Order, timeout: float | None = None, over: Callable[[], bool] = lambda: False
+    ) -> Report | None:
+        """Give an order, and return its answer; None if there is none in time, or it is over.
+
+        Args:
+            order: as it is.
+            timeout: seconds; by default those for a short order.
+            over: whether nobody waits any more.
+        """
+        timeout = ANSWER if timeout is None else timeout
         with self._changed:
             self._answers[order.number] = None
         try:

@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from nbcomm.errors import Interrupted, StartError, StateError
-from nbcomm.launch import forkserver_process, node_client
+from nbcomm.launch import forkserver_process, node_client, orders
 from nbcomm.launch.process_table import Process
 from nbcomm.node.agent.facts import usable_cores
 from nbcomm.protocol import (
@@ -281,11 +281,11 @@ def test_who_waits_for_ends_is_told_those_that_come_before_the_answer(scripted: 
 def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(node_client, "_ANSWER", 0.1)
+    monkeypatch.setattr(orders, "ANSWER", 0.1)
     scripted.client.wait_for_ends(0.1)
     assert scripted.client.log_tail("rank 0") == "(the node does not answer)"
     with pytest.raises(StateError, match=r"could not serve the ranks' store: no answer within 0\.1 s\."):
-        scripted.client.serve_store(1)
+        scripted.client.meeting.serve_store(1)
     scripted.greet(1, READY)
     scripted.tell(Obeyed(1), Failed(2, "late"), LogTail(3, "late"))
     assert not scripted.client._orders._open, "nobody waits for them any more"
@@ -299,10 +299,10 @@ def test_the_node_tells_its_cores_and_memory(served: Served) -> None:
 
 
 def test_facts_that_nobody_tells_are_a_sentence(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node_client, "_ANSWER", 0.1)
+    monkeypatch.setattr(orders, "ANSWER", 0.1)
     with pytest.raises(StartError, match=r"^The node could not tell its cores and memory: no answer within 0\.1 s\. "):
         scripted.client.facts()
-    monkeypatch.setattr(node_client, "_ANSWER", PATIENCE)  # now it answers, but a busy machine may not do so at once
+    monkeypatch.setattr(orders, "ANSWER", PATIENCE)  # now it answers, but a busy machine may not do so at once
     scripted.greet(1, READY)
     result = scripted.later(scripted.client.facts)
     scripted.tell(Failed(scripted.take(ReadFacts).number, "on purpose"))
@@ -333,32 +333,32 @@ def test_the_end_of_a_log_is_read_by_the_node(served: Served) -> None:
 
 def test_the_node_serves_the_store(served: Served) -> None:
     path = served.home.store_socket(1)
-    assert served.client.store == 0
-    served.client.serve_store(1)
+    assert served.client.meeting.store == 0
+    served.client.meeting.serve_store(1)
     assert path.is_socket()
-    assert served.client.store == 1
+    assert served.client.meeting.store == 1
     served.engine()
     served.agent.kill()
     await_that(lambda: served.client.agents == 2, "no other agent comes")
     with served.client._changed:  # both are noted under it
-        assert served.client.store == 0, "it went with the agent"
-    served.client.serve_store(1)
+        assert served.client.meeting.store == 0, "it went with the agent"
+    served.client.meeting.serve_store(1)
     served.home.store_socket(2).mkdir()
     with pytest.raises(StateError, match=r"could not serve the ranks' store: .*Is a directory.*%distributed heal"):
-        served.client.serve_store(2)
-    assert served.client.store == 0
+        served.client.meeting.serve_store(2)
+    assert served.client.meeting.store == 0
 
 
 def test_a_refused_store_is_not_taken_for_served(scripted: Scripted) -> None:
     scripted.greet(1, READY, store=1)
-    assert scripted.client.store == 1
-    result = scripted.later(lambda: scripted.client.serve_store(2))
+    assert scripted.client.meeting.store == 1
+    result = scripted.later(lambda: scripted.client.meeting.serve_store(2))
     order = scripted.take(ServeStore)
     scripted.tell(Failed(order.number, "no room"))
     error = result.get(timeout=PATIENCE)
     assert isinstance(error, StateError)
     assert "no room" in str(error)
-    assert scripted.client.store == 0, "the first one was ended before"
+    assert scripted.client.meeting.store == 0, "the first one was ended before"
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────

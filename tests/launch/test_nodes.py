@@ -109,7 +109,7 @@ def test_all_ranks_meet_in_one_store(nodes: Nodes) -> None:
         sockets = [node.store_socket(generation) for node in (nodes.home, home_of(other_of(nodes)))]
         assert [Client(path).ask("add", "n", 1) for path in sockets] == [1, 2]
     assert not nodes.serve_store_again(2)
-    other_of(nodes).store = 0
+    other_of(nodes).meeting.store = 0
     assert nodes.store == 0, "some ranks could not meet"
 
 
