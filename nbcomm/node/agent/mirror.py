@@ -37,8 +37,8 @@ from ...protocol import MirrorPeer
 from ...protocol.parcels import name_of
 from ...threads import keep
 from ...world_dir import LinkInfo, WorldDir
+from .dealers import beat, dealer
 from .keys import Keys
-from .notebook_end import beat
 from .peers import pid_of
 
 WORD = struct.Struct("<?HHIQ")
@@ -289,15 +289,7 @@ class Mirror:
     # ── other nodes ─────────────────────────────────────────────────────────────────────────────────
 
     def _connect(self, other: _Other) -> None:
-        link = other.socket = self._outward.socket(zmq.DEALER)
-        link.setsockopt_string(zmq.CURVE_SERVERKEY, other.peer.public)
-        link.setsockopt_string(zmq.CURVE_PUBLICKEY, self._info.client_public)
-        link.setsockopt_string(zmq.CURVE_SECRETKEY, self._info.client_secret)
-        link.setsockopt(zmq.LINGER, 0)
-        link.setsockopt(zmq.SNDHWM, 0)
-        link.setsockopt(zmq.RCVHWM, 0)
-        link.setsockopt(zmq.RECONNECT_IVL, 50)
-        link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+        link = other.socket = dealer(self._outward, other.peer.public, self._info)
         beat(link)
         other.monitor = link.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
         link.connect(other.peer.address)

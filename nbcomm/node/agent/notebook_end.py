@@ -16,15 +16,13 @@ from zmq.utils.monitor import parse_monitor_message
 
 from ...protocol.parcels import Letter, pack, unpack
 from ...world_dir import LinkInfo
+from .dealers import beat, dealer
 
 _MOST = 100
 """Parcels that are read in one turn: what the ranks say must not wait behind them."""
 
 _LAST = 500
 """Milliseconds in which a notebook must take the last words."""
-
-_BEAT, _SILENCE = 1000, 3000
-"""Milliseconds between heartbeats over TCP, and without one until either end gives the connection up."""
 
 
 class NotebookEnd:
@@ -57,8 +55,10 @@ class NotebookEnd:
             zmq.ZMQError: it stays closed, for example because too many files are open.
         """
         with ExitStack() as failing:
-            self.link = failing.enter_context(self._context.socket(zmq.DEALER))
-            _configure(self.link, self._info)
+            self.link = failing.enter_context(dealer(self._context, self._info.server_public, self._info))
+            self.link.setsockopt_string(zmq.ROUTING_ID, self._info.name)
+            if self._info.address.startswith("tcp://"):
+                beat(self.link)
             failing.callback(self.link.disable_monitor)
             events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
             self.monitor = failing.enter_context(self.link.get_monitor_socket(events))
@@ -112,24 +112,3 @@ class NotebookEnd:
         """Send letters in one parcel; drop them if no notebook is there."""
         if self.connected:
             self.link.send_multipart(pack(letters), zmq.NOBLOCK, copy=False)
-
-
-def _configure(link: zmq.Socket[bytes], info: LinkInfo) -> None:
-    link.setsockopt_string(zmq.ROUTING_ID, info.name)
-    link.setsockopt_string(zmq.CURVE_SERVERKEY, info.server_public)
-    link.setsockopt_string(zmq.CURVE_PUBLICKEY, info.client_public)
-    link.setsockopt_string(zmq.CURVE_SECRETKEY, info.client_secret)
-    link.setsockopt(zmq.LINGER, 0)
-    link.setsockopt(zmq.SNDHWM, 0)  # nothing that a cell prints is dropped
-    link.setsockopt(zmq.RCVHWM, 0)
-    if info.address.startswith("tcp://"):
-        beat(link)
-    link.setsockopt(zmq.RECONNECT_IVL, 50)
-    link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
-
-
-def beat(link: zmq.Socket[bytes]) -> None:
-    """Let a socket notice a dead machine or a network that is cut, which end no connection."""
-    link.setsockopt(zmq.HEARTBEAT_IVL, _BEAT)
-    link.setsockopt(zmq.HEARTBEAT_TIMEOUT, _SILENCE)
-    link.setsockopt(zmq.HEARTBEAT_TTL, _SILENCE)

@@ -26,8 +26,8 @@ from zmq.utils.monitor import parse_monitor_message
 from ...faults import Faults
 from ...threads import keep
 from ...world_dir import LinkInfo
+from .dealers import beat, dealer
 from .keys import Keys
-from .notebook_end import beat
 
 _NUMBER = struct.Struct("!Q")
 _OPEN, _DATA, _END, _FORGET = b"o", b"d", b"e", b"f"
@@ -299,16 +299,8 @@ class StoreRelay(_Pump):
 
     def _connect(self) -> zmq.Socket[bytes]:
         self._name = b"r" + secrets.token_bytes(8)  # what is on its way to an earlier name is dropped
-        link = self._context.socket(zmq.DEALER)
+        link = dealer(self._context, self._public, self._info)
         link.setsockopt(zmq.ROUTING_ID, self._name)
-        link.setsockopt_string(zmq.CURVE_SERVERKEY, self._public)
-        link.setsockopt_string(zmq.CURVE_PUBLICKEY, self._info.client_public)
-        link.setsockopt_string(zmq.CURVE_SECRETKEY, self._info.client_secret)
-        link.setsockopt(zmq.LINGER, 0)
-        link.setsockopt(zmq.SNDHWM, 0)
-        link.setsockopt(zmq.RCVHWM, 0)
-        link.setsockopt(zmq.RECONNECT_IVL, 50)
-        link.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
         beat(link)
         self._monitor = link.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         link.connect(self._address)

@@ -14,7 +14,7 @@ import pytest
 import zmq
 
 from nbcomm.board_pages import PAGE, SLOTS, make_page, page_of
-from nbcomm.node.agent import notebook_end
+from nbcomm.node.agent import dealers
 from nbcomm.node.agent.mirror import DONE, WORD, Mirror
 from nbcomm.node.agent.mirrors import Mirrors
 from nbcomm.protocol import Mirror as MirrorOrder
@@ -169,7 +169,7 @@ def test_a_network_that_breaks_frees_who_waits_and_mends(pair: Pair, monkeypatch
 
 def test_who_gets_no_answer_goes_on_after_its_patience(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirror_end, "_PATIENCE", 0.1)
-    monkeypatch.setattr(notebook_end, "_SILENCE", 600_000)
+    monkeypatch.setattr(dealers, "_SILENCE", 600_000)
     first = pair.boards[0]
     pair.network.silent = True
     assert list(first.compare(0, 7, 1, SUM, first.seen([1]))) == []

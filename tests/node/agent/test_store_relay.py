@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import zmq
 
-from nbcomm.node.agent import notebook_end
+from nbcomm.node.agent import dealers
 from nbcomm.node.agent.store import receive
 from nbcomm.node.agent.store_relay import StoreDoor, StoreRelay
 from nbcomm.world_dir import LinkInfo
@@ -174,8 +174,8 @@ def test_a_network_that_breaks_frees_who_waits_and_the_next_reach_the_same_store
 def test_a_network_that_carries_nothing_is_noticed(
     tmp_path: Path, opened: ExitStack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(notebook_end, "_BEAT", 50)
-    monkeypatch.setattr(notebook_end, "_SILENCE", 200)
+    monkeypatch.setattr(dealers, "_BEAT", 50)
+    monkeypatch.setattr(dealers, "_SILENCE", 200)
     served = Served(tmp_path, opened)
     client = Client(served.near)
     served.network.silent = True
