@@ -343,10 +343,14 @@ class NodeClient:
 
     def end(self, timeout: float) -> None:
         """End every process of the world on the node, and wait until its directory is removed."""
-        if self.ready is None and self._forkserver.is_ours and not self.processes:
-            self._forkserver.kill()  # it is importing and hears nothing; its agent ends with it
-            return
+        server = self._forkserver
         if self.lost:
+            return
+        if self.ready is None and server.is_ours and not self.processes:
+            joins = not server.has_ended
+            server.kill()  # it is importing and hears nothing; its agent ends with it
+            if joins and server.is_far:  # what has ended is only the way to it
+                self._fence()
             return
         self._orders.give(Shutdown(self._orders.number()))
         # A fork server that has not answered a start will not answer within ten seconds, and an agent alone is quick.
@@ -356,8 +360,11 @@ class NodeClient:
             self._orders.give(Shutdown(self._orders.number()))  # the agent does it now
             ended = self._has_ended(_MOMENT)
         if not ended:  # neither can: they were killed, or do not react
-            with self._faults.beside("what the node has left could not be ended"):
-                self._forkserver.fence(_FENCE)
+            self._fence()
+
+    def _fence(self) -> None:
+        with self._faults.beside("what the node has left could not be ended"):
+            self._forkserver.fence(_FENCE)
 
     def _has_ended(self, timeout: float) -> bool:
         """Wait until the node has removed the directory, and its fork server has ended."""

@@ -157,6 +157,24 @@ def test_what_cannot_start_says_why(hosts: Notebook) -> None:
     assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 
+def homes() -> set[Path]:
+    """The directories of nodes on the hosts."""
+    return {path for name in ("a", "b") for path in Path(f"/run/{name}").rglob("*-node*")}
+
+
+def test_a_start_that_is_interrupted_leaves_nothing_on_the_hosts(hosts: Notebook) -> None:
+    before = homes()
+    cell = hosts.submit("%distributed start --world given-up --engines ssh --hosts a:1,b:1")
+    hosts.until(lambda: len(homes() - before) == 2, 60, "no node joins", cell)
+    hosts.interrupt()
+    assert "KeyboardInterrupt" in hosts.finish(cell).error_text
+    assert homes() <= before
+    words = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
+    there = {word for line in words if "-m nbcomm.node.forkserver" in line for word in line.split() if "-node" in word}
+    assert there == {str(path) for path in before}
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+
+
 def test_the_notebooks_own_machine_may_have_ranks_too(hosts: Notebook) -> None:
     hosts.run("%distributed start --world mixed --engines ssh --hosts b:1,localhost:1 --timeout 120", 150)
     code = "%%distributed --world mixed\nimport socket\nprint(socket.gethostname(), node_rank, all_reduce(1))"
