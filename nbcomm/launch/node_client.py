@@ -369,7 +369,12 @@ class NodeClient:
     def _has_ended(self, timeout: float) -> bool:
         """Wait until the node has removed the directory, and its fork server has ended."""
         server = self._forkserver
-        return _wait_until(lambda: server.has_cleared or (self._cleared and server.is_elsewhere), timeout)
+
+        def ended() -> bool:
+            seen = server.is_ours and not server.is_cut_off  # else only the agent's last words tell
+            return server.has_cleared or (self._cleared and not seen)
+
+        return _wait_until(ended, timeout)
 
     def close(self) -> None:
         """Close what was opened to see the fork server."""

@@ -114,8 +114,10 @@ def test_all_ranks_meet_in_one_store(nodes: Nodes) -> None:
 
 
 def test_the_end_of_the_world_is_one_on_each_node(nodes: Nodes) -> None:
+    before = psutil.Process().children()
     ranks, home = [start(nodes, rank) for rank in range(4)], home_of(other_of(nodes))
     nodes.shutdown()
+    assert len([process for process in before if not has_ended(process)]) == len(before) - 2, "one program a node"
     assert all(has_ended(rank) for rank in ranks)
     assert not home.path.exists()
     assert not nodes.home.path.exists()
