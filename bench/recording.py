@@ -13,14 +13,19 @@ _TARGET = 1.05
 
 
 def measure(rounds: int, *, full: bool) -> list[Row]:
-    """An all_reduce through the groups that cells see against one through torch's own, on the same connections."""
+    """An all_reduce through the groups that cells see against one through torch's own, on the same connections.
+
+    Between nodes, a call is compared by a round trip of messages; both nodes are on this machine. Nothing is promised
+    of that, so it has no target.
+    """
     rows = []
-    for n in (2, 4, 8) if full else (2, 4):
-        with nbcomm.start(n) as session:
+    for n, nodes in ((2, 1), (4, 1), *(((8, 1),) if full else ()), (2, 2)):
+        with nbcomm.start(n, nodes=nodes) as session:
             for size, numel in _SIZES.items():
                 ours, theirs = session.call(_both, numel, rounds)[0]
                 figures = f"{ours * 1e6:.0f} µs, torch's own {theirs * 1e6:.0f} µs"
-                rows.append(Row(f"all_reduce of {size}, {n} ranks / torch's own", figures, ours / theirs, _TARGET))
+                what = f"all_reduce of {size}, {n} ranks{' on 2 nodes' if nodes > 1 else ''} / torch's own"
+                rows.append(Row(what, figures, ours / theirs, _TARGET if nodes == 1 else None))
     return rows
 
 
