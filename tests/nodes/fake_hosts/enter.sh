@@ -23,5 +23,5 @@ exec unshare --net --uts --mount --pid --fork --kill-child=KILL bash -euc '
   mount -t tmpfs none $merged/dev/shm
   mkdir -p "$merged$folder"
   mount --bind "$folder" "$merged$folder"
-  exec chroot $merged bash -euc "cd \"\$1\"; shift; . \"\$here/hosts.sh\"; exec \"\$@\"" enter "$PWD" "$@"
+  exec chroot $merged bash -euc "cd \"\$1\"; shift; trap \"exit 77\" ERR; . \"\$here/hosts.sh\"; trap - ERR; exec \"\$@\"" enter "$PWD" "$@"
 ' enter "$@"

@@ -30,10 +30,13 @@ for host in a:11 b:12; do
     hostname $name; mount -t tmpfs none /dev/shm; chmod 1777 /dev/shm
     exec /usr/sbin/sshd -D -e -f $S/sshd_$name.conf" 2>$S/sshd_$name.log &
 done
-mkdir -p ~/.ssh
-printf 'Host *\n  IdentityFile %s\n  UserKnownHostsFile %s\n  StrictHostKeyChecking yes\n' $S/key $S/known >~/.ssh/config
-chmod 700 ~/.ssh
-chmod 600 ~/.ssh/config
+# ssh looks in the home of the user's entry, whatever HOME says; sshd lets nobody in whose account is locked.
+home=$(getent passwd root | cut -d: -f6)
+mkdir -p $home/.ssh
+printf 'Host *\n  IdentityFile %s\n  UserKnownHostsFile %s\n  StrictHostKeyChecking yes\n' $S/key $S/known >$home/.ssh/config
+chmod 700 $home/.ssh
+chmod 600 $home/.ssh/config
+sed -i 's/^root:[^:]*:/root:*:/' /etc/shadow
 for address in 10.77.0.11 10.77.0.12; do
   for _ in $(seq 200); do (exec 3<>/dev/tcp/$address/22) 2>/dev/null && break; sleep 0.05; done
 done
