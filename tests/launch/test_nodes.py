@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import signal
 import sys
@@ -68,6 +69,8 @@ def test_each_rank_is_started_on_its_node(nodes: Nodes) -> None:
 def test_a_rank_elsewhere_has_the_nodes_environment_and_what_the_notebook_has_set(
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    began = dict(os.environ)  # what the system tells is written over by those who run tests in several processes
+    monkeypatch.setattr("nbcomm.launch.joined._at_first", lambda: began)
     monkeypatch.setenv("ODD_NEW", "from the notebook")
     other_of(nodes).start(key_of(2), "engine", ["--tell"], environment={"ODD": "one"})
     log = home_of(other_of(nodes)).log(2)
