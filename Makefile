@@ -130,7 +130,8 @@ $(NODE_MODULES)/ready: package.json package-lock.json
 	@touch $@
 
 # The tests in a browser need one, with a font to draw; the checks and tests of the panel's JavaScript need Node.js.
-# Worlds over ssh are tested on fake hosts, which only root can make: with sshd, and tools for namespaces.
+# Worlds over ssh are tested on fake hosts, which only root can make: with sshd, and tools for namespaces. The policy keeps
+# the installation from starting an sshd for everybody.
 system-packages:
 	@missing=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
@@ -143,7 +144,9 @@ system-packages:
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  printf '\n── Installing what tests and checks need:%s.\n' "$$missing"; \
+	  policy=/usr/sbin/policy-rc.d; [ -e $$policy ] && policy= || { printf '#!/bin/sh\nexit 101\n' >$$policy; chmod +x $$policy; }; \
 	  apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null; \
+	  code=$$?; [ -z "$$policy" ] || rm -f $$policy; exit $$code; \
 	else \
 	  printf '\n── Missing:%s. Not all can be checked and tested without them; as root, run: apt-get install%s\n' "$$missing" "$$missing"; \
 	fi
