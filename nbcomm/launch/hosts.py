@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import socket
 import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from ..errors import StartError
+from ..node.agent.peers import on_the_route_to
 from .placement import share_out
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
@@ -21,9 +21,6 @@ _HOST = re.compile(r"(?!-)([^\s:,@]+@)?(\[[0-9a-fA-F:.]+\]|[^\s:,@\[\]]+)(?::(\d
 
 _RESOLVED = 10.0
 """Seconds in which ssh must tell what is behind an alias."""
-
-_ANY = 9
-"""A port to which nothing is sent."""
 
 
 class Host(NamedTuple):
@@ -88,10 +85,7 @@ def address_towards(host: str) -> str:
     """
     name = _resolved(host)
     try:
-        ((family, _, _, _, where), *_) = socket.getaddrinfo(name, _ANY, type=socket.SOCK_DGRAM)
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.connect(where)  # nothing is sent
-            return str(probe.getsockname()[0])
+        return on_the_route_to(name)
     except OSError as error:
         raise StartError(
             f"This machine finds no way to {name} ({error.strerror or error}), so it is not known at which address the "

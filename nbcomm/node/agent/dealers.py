@@ -1,4 +1,4 @@
-"""The agent's ends of connections to others: to the notebook, and to the agents of other nodes."""
+"""The agent's ends of connections over the link's keys: to the notebook, and between the agents of nodes."""
 
 from __future__ import annotations
 
@@ -27,6 +27,27 @@ def dealer(context: zmq.Context[zmq.Socket[bytes]], server: str, info: LinkInfo)
     made.setsockopt(zmq.RCVHWM, 0)
     made.setsockopt(zmq.RECONNECT_IVL, 50)
     made.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    return made
+
+
+def door(context: zmq.Context[zmq.Socket[bytes]], host: str, secret: bytes) -> zmq.Socket[bytes]:
+    """Make a ROUTER to which agents of other nodes connect, at a port that the system chooses.
+
+    Args:
+        context: for the socket; `Keys` guards it.
+        host: the address of this machine at which they reach it.
+        secret: its own secret key.
+
+    Raises:
+        zmq.ZMQError: this machine has no such address.
+    """
+    made = context.socket(zmq.ROUTER)
+    made.setsockopt(zmq.CURVE_SERVER, 1)
+    made.setsockopt(zmq.CURVE_SECRETKEY, secret)
+    made.setsockopt(zmq.SNDHWM, 0)
+    made.setsockopt(zmq.RCVHWM, 0)
+    beat(made)
+    made.bind(f"tcp://{host}:*")
     return made
 
 

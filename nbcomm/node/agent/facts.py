@@ -14,9 +14,7 @@ from ...protocol import NodeFacts
 from ...protocol.common import LOOPBACK
 from ...protocol.nodes import wired
 from ...world_dir import WorldDir
-
-_ANY = 9
-"""A port to which nothing is sent."""
+from .peers import on_the_route_to
 
 
 def usable_cores() -> int:
@@ -38,9 +36,7 @@ def address_towards(link: str) -> str:
     host = urlsplit(link).hostname
     if not link.startswith("tcp://") or host is None:
         return LOOPBACK
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, _ANY))  # the system chooses the route, and nothing is sent
-        return str(probe.getsockname()[0])
+    return on_the_route_to(host)
 
 
 def of_node(order: int, home: WorldDir, link: str) -> NodeFacts:

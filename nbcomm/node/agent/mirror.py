@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import itertools
 import mmap
-import os
 import socket
 import struct
 import time
@@ -37,9 +36,9 @@ from ...protocol import MirrorPeer
 from ...protocol.parcels import name_of
 from ...threads import keep
 from ...world_dir import LinkInfo, WorldDir
-from .dealers import beat, dealer
+from .dealers import beat, dealer, door
 from .keys import Keys
-from .peers import pid_of
+from .peers import listening_at, pid_of
 
 WORD = struct.Struct("<?HHIQ")
 """What a rank sends first: whether it waits, how many nodes, bytes of the block, where on the page, the word there."""
@@ -133,14 +132,8 @@ class Mirror:
         self._guard = Keys(self._context, {key: name_of(node) for node, key in nodes.items()})
         public, secret = zmq.curve_keypair()
         self.public = public.decode()
-        self._door = self._context.socket(zmq.ROUTER)
-        self._door.setsockopt(zmq.CURVE_SERVER, 1)
-        self._door.setsockopt(zmq.CURVE_SECRETKEY, secret)
-        self._door.setsockopt(zmq.SNDHWM, 0)
-        self._door.setsockopt(zmq.RCVHWM, 0)
-        beat(self._door)
         try:
-            self._door.bind(f"tcp://{host}:*")
+            self._door = door(self._context, host, secret)
         except BaseException:
             self._let_go()
             raise
@@ -162,15 +155,9 @@ class Mirror:
                 self._pages[name_of(peer.node), rank] = _Page(page)
             self._others[peer.node] = other = _Other(peer)
             self._connect(other)
-        path = self._home.mirror_socket
-        unfinished = path.with_suffix(".part")
-        unfinished.unlink(missing_ok=True)
-        self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(os.fspath(unfinished))
-        self._listener.listen(512)
+        self._listener = listening_at(self._home.mirror_socket)
         self._listener.setblocking(False)  # noqa: FBT003 - positional only
         self._poller.register(self._listener, zmq.POLLIN)
-        unfinished.replace(path)
         self._begun = True
         keep("nbcomm-mirror", self._serve, self._faults)
 

@@ -1,4 +1,4 @@
-"""Who is at the other end of a Unix socket."""
+"""Sockets: one that listens in a directory, who is at the other end of one, and the route to another machine."""
 
 from __future__ import annotations
 
@@ -10,6 +10,26 @@ from pathlib import Path
 
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred of sys/socket.h
 _LOCAL_PEERPID = 2  # sys/un.h of macOS
+
+_ANY = 9
+"""A port to which nothing is sent."""
+
+
+def listening_at(path: Path) -> socket.socket:
+    """Return a socket that listens at a path; one that is there is replaced.
+
+    Those who connect look for the path, so it must not be there before this listens.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    unfinished = path.with_suffix(".part")
+    unfinished.unlink(missing_ok=True)  # of an agent that was killed just then
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(os.fspath(unfinished))
+    listener.listen(512)
+    unfinished.replace(path)
+    return listener
 
 
 def pid_of(connection: socket.socket) -> int:
@@ -34,3 +54,15 @@ def listener_at(path: Path) -> int:
             return pid_of(probe)
         except OSError:
             return 0
+
+
+def on_the_route_to(host: str) -> str:
+    """Return the address of this machine from which the system would send to a host.
+
+    Raises:
+        OSError: the host is not known, or no way leads there.
+    """
+    ((family, _, _, _, where), *_) = socket.getaddrinfo(host, _ANY, type=socket.SOCK_DGRAM)
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        probe.connect(where)  # nothing is sent
+        return str(probe.getsockname()[0])

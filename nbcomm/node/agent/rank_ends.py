@@ -7,7 +7,6 @@ ask for the status of the world.
 
 from __future__ import annotations
 
-import os
 import socket
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -21,7 +20,7 @@ from ...protocol.codec import encode
 from ...protocol.framing import ANSWER, ASK, LARGEST, OTHER, FramedSocket
 from ...protocol.losses import bytes_lost, instead
 from ...protocol.parcels import Letter
-from .peers import pid_of
+from .peers import listening_at, pid_of
 
 IN, OUT = int(zmq.POLLIN), int(zmq.POLLOUT)
 """Flags of a poll: as enumerations they would cost a microsecond each time."""
@@ -59,13 +58,8 @@ class RankEnds:
         self._ranks: dict[int, int] = {}  # by the pid of its living process
         self._ends: dict[int, _End] = {}  # by descriptor
         self._of_rank: dict[int, _End] = {}
-        self.listener = socket.socket(socket.AF_UNIX)
-        unfinished = path.with_suffix(".part")  # nobody finds it before it listens
-        unfinished.unlink(missing_ok=True)
-        self.listener.bind(os.fspath(unfinished))
-        self.listener.listen(512)
+        self.listener = listening_at(path)
         self.listener.setblocking(False)  # noqa: FBT003 - positional only
-        unfinished.replace(path)
         poller.register(self.listener, zmq.POLLIN)
 
     def __contains__(self, descriptor: object) -> bool:

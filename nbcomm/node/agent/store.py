@@ -9,7 +9,6 @@ value, …]`` after its length, and has one reply.
 
 from __future__ import annotations
 
-import os
 import secrets
 import socket
 import struct
@@ -23,6 +22,7 @@ from typing import Any
 import msgspec
 
 from ...threads import keep
+from .peers import listening_at
 
 _LENGTH = struct.Struct("!I")
 _AT_ONCE = 1 << 20
@@ -90,13 +90,7 @@ class StoreServer:
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._closed = False
-        self._listener = socket.socket(socket.AF_UNIX)
-        # Clients look for the final name: it must not exist before the server listens.
-        unfinished = path.with_suffix(".part")
-        unfinished.unlink(missing_ok=True)  # of an agent that was killed just then
-        self._listener.bind(os.fspath(unfinished))
-        self._listener.listen(512)
-        unfinished.rename(path)
+        self._listener = listening_at(path)
         keep("nbcomm-store", self._accept)
 
     def close(self) -> None:

@@ -26,7 +26,7 @@ from zmq.utils.monitor import parse_monitor_message
 from ...faults import Faults
 from ...threads import keep
 from ...world_dir import LinkInfo
-from .dealers import beat, dealer
+from .dealers import beat, dealer, door
 from .keys import Keys
 
 _NUMBER = struct.Struct("!Q")
@@ -224,16 +224,10 @@ class StoreDoor(_Pump):
 
     def _open(self) -> zmq.Socket[bytes]:
         self._guard = Keys(self._context, dict.fromkeys(self._nodes, "relay"))
-        door = self._context.socket(zmq.ROUTER)
-        door.setsockopt(zmq.CURVE_SERVER, 1)
-        door.setsockopt(zmq.CURVE_SECRETKEY, self._secret)
-        door.setsockopt(zmq.SNDHWM, 0)
-        door.setsockopt(zmq.RCVHWM, 0)
-        beat(door)
-        door.bind(f"tcp://{self._host}:*")
-        self.address = door.get_string(zmq.LAST_ENDPOINT)
-        self._poller.register(door, zmq.POLLIN)
-        return door
+        made = door(self._context, self._host, self._secret)
+        self.address = made.get_string(zmq.LAST_ENDPOINT)
+        self._poller.register(made, zmq.POLLIN)
+        return made
 
     def _let_go(self) -> None:
         self._guard.stop()
