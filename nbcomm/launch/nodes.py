@@ -60,9 +60,6 @@ class Nodes:
     def __iter__(self) -> Iterator[NodeClient]:
         return iter(list(self._all))
 
-    def __len__(self) -> int:
-        return len(self._all)
-
     def of(self, key: str) -> NodeClient:
         """Return the node that a process is on."""
         return self._of_key.get(key, self.head)
