@@ -48,6 +48,12 @@ def other_of(nodes: Nodes) -> NodeClient:
     return list(nodes)[1]
 
 
+def program_of(node: NodeClient) -> psutil.Process:
+    """What the notebook itself has started for a node."""
+    started = node._forkserver._process
+    return psutil.Process(started.pid)
+
+
 def home_of(node: NodeClient) -> WorldDir:
     assert node.told is not None
     return WorldDir(node.told.home)
@@ -117,11 +123,12 @@ def test_all_ranks_meet_in_one_store(nodes: Nodes) -> None:
 
 
 def test_the_end_of_the_world_is_one_on_each_node(nodes: Nodes) -> None:
-    before = psutil.Process().children()
+    programs = [program_of(node) for node in nodes]
     ranks, home = [start(nodes, rank) for rank in range(4)], home_of(other_of(nodes))
+    assert len({program.pid for program in programs}) == 2, "one program a node"
+    assert not any(has_ended(process) for process in (*programs, *ranks))
     nodes.shutdown()
-    assert len([process for process in before if not has_ended(process)]) == len(before) - 2, "one program a node"
-    assert all(has_ended(rank) for rank in ranks)
+    assert all(has_ended(process) for process in (*programs, *ranks))
     assert not home.path.exists()
     assert not nodes.home.path.exists()
 
