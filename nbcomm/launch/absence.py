@@ -13,7 +13,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .fork_server import ForkServer
+    from .ways.fork_server import ForkServer
 
 _FENCE = 15.0
 """Seconds that a machine has to end what is left there."""

@@ -7,9 +7,9 @@ import itertools
 from ..errors import StateError
 from ..protocol.parcels import HEAD
 from ..world_dir import WorldDir
-from .forkserver_process import ForkServerProcess
 from .link import Link
 from .node_client import NodeClient
+from .ways.forkserver_process import ForkServerProcess
 
 
 class Head(NodeClient):

@@ -44,11 +44,11 @@ from ..rank_spec import capital
 from ..threads import keep
 from ..world_dir import WorldDir
 from .absence import await_end
-from .fork_server import ForkServer
 from .link import Link
 from .meeting_place import MeetingPlace
 from .orders import Orders, why_not
 from .process_table import Process, ProcessTable
+from .ways.fork_server import ForkServer
 
 _GONE = "The fork server of this world has ended; type %distributed heal to start another, or %distributed restart."
 

@@ -20,10 +20,10 @@ from ..protocol.nodes import key_of
 from ..protocol.parcels import name_of
 from ..threads import keep
 from ..world_dir import JoinedInfo, LinkInfo
-from .hosts import SSH, Host, address_towards
-from .joined import JoinedNode
 from .node_client import NodeClient
 from .placement import NodeShare
+from .ways.hosts import SSH, Host, address_towards
+from .ways.joined import JoinedNode
 
 if TYPE_CHECKING:
     from ..protocol import Exited

@@ -16,9 +16,10 @@ import psutil
 import pytest
 
 from nbcomm.errors import StateError
-from nbcomm.launch import forkserver_process, head
+from nbcomm.launch import head
 from nbcomm.launch.head import Head
 from nbcomm.launch.link import Link
+from nbcomm.launch.ways import forkserver_process
 from nbcomm.protocol import (
     Claim,
     NodeHello,

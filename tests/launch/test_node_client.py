@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from nbcomm.errors import Interrupted, StartError, StateError
-from nbcomm.launch import forkserver_process, node_client, orders
+from nbcomm.launch import node_client, orders
 from nbcomm.launch.process_table import Process
+from nbcomm.launch.ways import forkserver_process
 from nbcomm.node.agent.facts import usable_cores
 from nbcomm.protocol import (
     Claim,

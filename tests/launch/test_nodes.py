@@ -76,7 +76,7 @@ def test_a_rank_elsewhere_has_the_nodes_environment_and_what_the_notebook_has_se
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = dict(os.environ)  # what the system tells is written over by those who run tests in several processes
-    monkeypatch.setattr("nbcomm.launch.joined._at_first", lambda: began)
+    monkeypatch.setattr("nbcomm.launch.ways.joined._at_first", lambda: began)
     monkeypatch.setenv("ODD_NEW", "from the notebook")
     other_of(nodes).start(key_of(2), "engine", ["--tell"], environment={"ODD": "one"})
     log = home_of(other_of(nodes)).log(2)

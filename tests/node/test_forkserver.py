@@ -18,8 +18,8 @@ import psutil
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.launch import forkserver_process
 from nbcomm.launch.head import Head
+from nbcomm.launch.ways import forkserver_process
 from nbcomm.node import forkserver
 from nbcomm.node.agent.rank_ends import STATUS
 from nbcomm.protocol import (

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
 from ...errors import StartError
-from ...launch import hosts, placement
+from ...launch import placement
+from ...launch.ways import hosts
 from ...protocol import Failure
 from ...torch_versions import untested
 from .generations import Generations

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.launch import hosts
-from nbcomm.launch.hosts import Host, address_towards, counts, parse
+from nbcomm.launch.ways import hosts
+from nbcomm.launch.ways.hosts import Host, address_towards, counts, parse
 
 
 def test_hosts_are_what_ssh_takes() -> None:

@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ..node.processes.exit_status import how_it_ended
-from ..node.start import last_words
-from ..node.ticket import Ticket
-from .working_folder import here
+from ...node.processes.exit_status import how_it_ended
+from ...node.start import last_words
+from ...node.ticket import Ticket
+from ..working_folder import here
 
 _END = 5.0
 """Seconds in which a program that was told to end must do so."""

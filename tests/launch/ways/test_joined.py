@@ -13,11 +13,11 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nbcomm.launch.joined import JoinedNode
+from nbcomm.launch.ways.joined import JoinedNode
 from nbcomm.node.ticket import Ticket
 from nbcomm.world_dir import LinkInfo
 
-from ..node.served import await_that
+from ...node.served import await_that
 
 TICKET = Ticket("w", LinkInfo("tcp://127.0.0.1:1", "server", "public", "secret", "node1"), 30.0)
 Make = Callable[..., JoinedNode]
@@ -82,7 +82,7 @@ def test_on_this_machine_a_killed_program_is_an_end(tmp_path: Path) -> None:
 
 
 def test_who_is_told_to_end_ends_and_who_does_not_is_killed(joined: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nbcomm.launch.joined._END", 0.2)
+    monkeypatch.setattr("nbcomm.launch.ways.joined._END", 0.2)
     one = joined("trap '' TERM; echo up; while :; do sleep 1; done")
     one.start()
     await_that(lambda: one.last_words() == "up", "it does not begin")
@@ -98,7 +98,7 @@ def test_the_fence_is_a_command_of_the_node(joined: Make, tmp_path: Path) -> Non
 
 _SETS = """
 import json, os
-from nbcomm.launch.joined import JoinedNode
+from nbcomm.launch.ways.joined import JoinedNode
 from nbcomm.node.ticket import Ticket
 from nbcomm.world_dir import LinkInfo
 

@@ -7,9 +7,9 @@ import subprocess
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ..errors import StartError
-from ..node.agent.peers import on_the_route_to
-from .placement import share_out
+from ...errors import StartError
+from ...node.agent.peers import on_the_route_to
+from ..placement import share_out
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
 """How a host is spoken to: without questions, which nobody could answer."""

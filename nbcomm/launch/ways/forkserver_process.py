@@ -10,10 +10,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
-from ..node.processes.exit_status import how_it_ended
-from ..node.start import last_words, start_forkserver
-from ..world_dir import HOME_VARIABLE, WorldDir
-from .working_folder import to_start_in
+from ...node.processes.exit_status import how_it_ended
+from ...node.start import last_words, start_forkserver
+from ...world_dir import HOME_VARIABLE, WorldDir
+from ..working_folder import to_start_in
 
 _MOMENT = 1.0
 """Seconds in which a process whose end is known must have a status."""
