@@ -18,7 +18,8 @@ from pathlib import Path
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.world_dir import LARGEST_FILE, NUMBERS, LinkInfo, WorldDir, private_file, tail, telling_of_room
+from nbcomm.world_dir import LARGEST_FILE, NUMBERS, WorldDir, private_file, tail, telling_of_room
+from nbcomm.world_info import LinkInfo
 
 
 @pytest.fixture(autouse=True)

@@ -16,7 +16,8 @@ from ..node.agent.rank_ends import STATUS
 from ..protocol import NodeStatus
 from ..protocol.codec import decode_status
 from ..protocol.framing import ASK, FramedSocket
-from ..world_dir import WorldDir, WorldInfo
+from ..world_dir import WorldDir
+from ..world_info import WorldInfo
 
 _PATIENCE = 2.0
 """Seconds that an agent has to answer."""

@@ -31,7 +31,8 @@ from ..protocol.parcels import HEAD, ITSELF, NO_HEADER, Letter, name_of, pack, u
 from ..protocol.requests import MainLoopRequest
 from ..protocol.streams import NotebookStream
 from ..threads import keep
-from ..world_dir import LinkInfo, WorldDir
+from ..world_dir import WorldDir
+from ..world_info import LinkInfo
 
 Receiver = Callable[[int, FromRank, Sequence[Any]], None]
 """Called with the rank, its message, and the raw frames after it."""

@@ -19,7 +19,7 @@ from ..protocol.common import LOOPBACK
 from ..protocol.nodes import key_of
 from ..protocol.parcels import name_of
 from ..threads import keep
-from ..world_dir import JoinedInfo, LinkInfo
+from ..world_info import JoinedInfo, LinkInfo
 from .node_client import NodeClient
 from .placement import NodeShare
 from .ways.hosts import SSH, Host, address_towards

@@ -13,7 +13,8 @@ from pathlib import Path
 import msgspec
 
 from ..errors import StartError
-from ..world_dir import LinkInfo, WorldDir
+from ..world_dir import WorldDir
+from ..world_info import LinkInfo
 
 
 class Ticket(msgspec.Struct, frozen=True):

@@ -16,7 +16,8 @@ from nbcomm.launch import discovery
 from nbcomm.protocol import NodeStatus, Obeyed
 from nbcomm.protocol.codec import encode
 from nbcomm.protocol.framing import ANSWER, FramedSocket
-from nbcomm.world_dir import WorldDir, WorldInfo
+from nbcomm.world_dir import WorldDir
+from nbcomm.world_info import WorldInfo
 
 
 @pytest.fixture

@@ -43,7 +43,8 @@ from nbcomm.protocol.codec import decode_header, decode_order, decode_to_rank, e
 from nbcomm.protocol.framing import ANSWER
 from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, name_of, pack, unpack
 from nbcomm.protocol.streams import Header
-from nbcomm.world_dir import LinkInfo, WorldDir
+from nbcomm.world_dir import WorldDir
+from nbcomm.world_info import LinkInfo
 
 from ..node.fake_agent import PATIENCE, FakeAgent
 from ..node.ranks import Speaker

@@ -10,7 +10,8 @@ from nbcomm.protocol import Order, Report
 from nbcomm.protocol.codec import decode_order, encode
 from nbcomm.protocol.nodes import Left, Poll
 from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, pack, unpack
-from nbcomm.world_dir import LinkInfo, WorldDir
+from nbcomm.world_dir import WorldDir
+from nbcomm.world_info import LinkInfo
 
 PATIENCE = 10_000
 """Milliseconds that a test waits for a message that must come."""

@@ -43,7 +43,8 @@ from nbcomm.protocol import (
 )
 from nbcomm.protocol.codec import decode_status, encode
 from nbcomm.protocol.framing import ASK, FramedSocket
-from nbcomm.world_dir import HOME_VARIABLE, WorldDir, WorldInfo
+from nbcomm.world_dir import HOME_VARIABLE, WorldDir
+from nbcomm.world_info import WorldInfo
 
 from .served import PATIENCE, Served, agent_of, await_that, has_ended, no_file_more, quickly
 

@@ -19,7 +19,8 @@ from nbcomm.node.ticket import Ticket, read
 from nbcomm.protocol import Claim, NodeHello, Obeyed, Report, Shutdown
 from nbcomm.protocol.codec import decode_report, encode
 from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, pack, unpack
-from nbcomm.world_dir import LinkInfo, WorldDir
+from nbcomm.world_dir import WorldDir
+from nbcomm.world_info import LinkInfo
 
 from .served import PATIENCE, await_that, quickly
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zmq
 
-from ...world_dir import LinkInfo
+from ...world_info import LinkInfo
 
 _BEAT, _SILENCE = 1000, 3000
 """Milliseconds between heartbeats over TCP, and without one until either end gives the connection up."""

@@ -35,7 +35,8 @@ from ...faults import Faults
 from ...protocol import MirrorPeer
 from ...protocol.parcels import name_of
 from ...threads import keep
-from ...world_dir import LinkInfo, WorldDir
+from ...world_dir import WorldDir
+from ...world_info import LinkInfo
 from .dealers import beat, dealer, door
 from .keys import Keys
 from .peers import listening_at, pid_of

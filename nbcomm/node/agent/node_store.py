@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import ExitStack
 
 from ...protocol import Obeyed, RelayStore, Report, ServeStore, StoreDoor
-from ...world_dir import LinkInfo, WorldDir
+from ...world_dir import WorldDir
+from ...world_info import LinkInfo
 from . import store_relay
 from .store import StoreServer
 

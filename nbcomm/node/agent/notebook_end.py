@@ -15,7 +15,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ...protocol.parcels import Letter, pack, unpack
-from ...world_dir import LinkInfo
+from ...world_info import LinkInfo
 from .dealers import beat, dealer
 
 _MOST = 100

@@ -25,7 +25,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from ...faults import Faults
 from ...threads import keep
-from ...world_dir import LinkInfo
+from ...world_info import LinkInfo
 from .dealers import beat, dealer, door
 from .keys import Keys
 

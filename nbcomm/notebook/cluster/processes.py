@@ -12,7 +12,7 @@ from ...errors import Interrupted, StartError, StateError
 from ...node.processes.exit_status import how_it_ended
 from ...protocol.nodes import key_of, rank_of
 from ...rank_spec import capital, fold, named, together
-from ...world_dir import WorldInfo
+from ...world_info import WorldInfo
 from .readiness import await_ranks
 from .roster import Roster
 

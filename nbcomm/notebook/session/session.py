@@ -16,7 +16,7 @@ from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
 from ...protocol import Stop
-from ...world_dir import WorldInfo
+from ...world_info import WorldInfo
 from ..cluster.generations import Generations
 from ..cluster.processes import Processes
 from ..cluster.roster import Roster

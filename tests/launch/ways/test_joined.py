@@ -15,7 +15,7 @@ import pytest
 
 from nbcomm.launch.ways.joined import JoinedNode
 from nbcomm.node.ticket import Ticket
-from nbcomm.world_dir import LinkInfo
+from nbcomm.world_info import LinkInfo
 
 from ...node.served import await_that
 
@@ -100,7 +100,7 @@ _SETS = """
 import json, os
 from nbcomm.launch.ways.joined import JoinedNode
 from nbcomm.node.ticket import Ticket
-from nbcomm.world_dir import LinkInfo
+from nbcomm.world_info import LinkInfo
 
 os.environ |= {"NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "3", "SLURM_JOB_ID": "7", "BEFORE": "changed"}
 one = JoinedNode(Ticket("w", LinkInfo("", "", "", ""), 1.0), ["ssh", "a"], "python")

@@ -22,7 +22,8 @@ from nbcomm.protocol import MirrorDoor, MirrorPeer, Obeyed, OpenMirror
 from nbcomm.rank.collectives import mirror_end
 from nbcomm.rank.collectives.fingerprints import FingerprintBoard, entry
 from nbcomm.rank.collectives.mirror_end import MirrorEnd
-from nbcomm.world_dir import LinkInfo, WorldDir
+from nbcomm.world_dir import WorldDir
+from nbcomm.world_info import LinkInfo
 
 from ..served import await_that
 from .test_store_relay import Network

@@ -62,7 +62,8 @@ from nbcomm.protocol.framing import ANSWER, ASK, OTHER
 from nbcomm.protocol.losses import answer_lost
 from nbcomm.protocol.nodes import rank_of
 from nbcomm.protocol.parcels import HEAD, ITSELF, NO_HEADER, Letter, unpack
-from nbcomm.world_dir import HOME_VARIABLE, LinkInfo, WorldDir
+from nbcomm.world_dir import HOME_VARIABLE, WorldDir
+from nbcomm.world_info import LinkInfo
 
 from ...world import lies
 from ..ranks import PATIENCE, FakeRank, RankProcess, Wire

@@ -9,7 +9,8 @@ import zmq
 
 from nbcomm.node.agent.node_store import NodeStore
 from nbcomm.protocol import Obeyed, RelayStore, ServeStore, StoreDoor
-from nbcomm.world_dir import LinkInfo, WorldDir
+from nbcomm.world_dir import WorldDir
+from nbcomm.world_info import LinkInfo
 
 from .test_store import Client
 

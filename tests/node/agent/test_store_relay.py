@@ -15,7 +15,7 @@ import zmq
 from nbcomm.node.agent import dealers
 from nbcomm.node.agent.store import receive
 from nbcomm.node.agent.store_relay import StoreDoor, StoreRelay
-from nbcomm.world_dir import LinkInfo
+from nbcomm.world_info import LinkInfo
 
 from ..served import await_that
 from .test_store import PATIENCE, Client, ServerThatSaysWhenItWaits

@@ -1,0 +1,75 @@
+"""What is written down of a world in its directory, for its own nodes and for the next notebook."""
+
+from __future__ import annotations
+
+import msgspec
+
+from .protocol import Hello, RankPlacement
+from .protocol.common import LOOPBACK
+from .protocol.parcels import HEAD, name_of
+
+
+class LinkInfo(msgspec.Struct, frozen=True):
+    """What a node's agent needs to reach the notebook and to authenticate it; keys are CURVE keys in Z85 text.
+
+    ``name`` is the agent's on the link, bound to its key.
+    """
+
+    address: str
+    server_public: str
+    client_public: str
+    client_secret: str
+    name: str = name_of(HEAD)
+
+    @property
+    def is_here(self) -> bool:
+        """Whether the notebook is on the machine of the agent."""
+        return self.address.startswith(("ipc://", f"tcp://{LOOPBACK}:"))
+
+
+class JoinedInfo(msgspec.Struct, frozen=True):
+    """A node that has joined a world, as another notebook needs to know it.
+
+    Attributes:
+        number: of the node, on the link.
+        link: what its agent has been given.
+        prefix: what makes a command one of that node: ``["ssh", "host"]``; nothing for one on this machine.
+        python: the interpreter there.
+        ranks: those that it has.
+    """
+
+    number: int
+    link: LinkInfo
+    prefix: list[str]
+    python: str
+    ranks: list[int] = []
+
+
+class WorldInfo(msgspec.Struct, frozen=True):
+    """What another notebook needs to know about a world to steer it.
+
+    Attributes:
+        title: the number of ranks, and their devices.
+        places: the placement of each rank.
+        hellos: the last `Hello` of each rank's process.
+        port: the ranks' MASTER_PORT.
+        grace: seconds that the world lives without a notebook.
+        started: when it was started, in seconds of `time.time`.
+        cwd: the directory in which it was started.
+        name: the name that the notebook gave it; often empty.
+        plain: why its process groups are torch's own; empty if they are ours.
+        notebook: Jupyter's name of the notebook that steered it last; empty if that is not known.
+        nodes: those beside the head.
+    """
+
+    title: str
+    places: list[RankPlacement]
+    hellos: list[Hello]
+    port: int
+    grace: float
+    started: float
+    cwd: str
+    name: str = ""
+    plain: str = ""
+    notebook: str = ""
+    nodes: list[JoinedInfo] = []
