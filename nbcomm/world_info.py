@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+
 import msgspec
 
 from .protocol import Hello, RankPlacement
@@ -27,21 +29,40 @@ class LinkInfo(msgspec.Struct, frozen=True):
         return self.address.startswith(("ipc://", f"tcp://{LOOPBACK}:"))
 
 
+class Way(msgspec.Struct, frozen=True):
+    """How a program is started on a node.
+
+    Attributes:
+        python: the interpreter there.
+        host: its machine; empty for this one.
+        prefix: what makes a command one of that machine: ``["ssh", "host"]``; nothing on this one.
+        as_text: whether the prefix takes a text for a shell there, as ssh does, and not words.
+    """
+
+    python: str
+    host: str = ""
+    prefix: list[str] = []
+    as_text: bool = False
+
+    def command(self, module: str, *argv: str) -> list[str]:
+        """Return the command that runs a module there."""
+        words = [self.python, "-m", module, *argv]
+        return [*self.prefix, *([shlex.join(words)] if self.as_text else words)]
+
+
 class JoinedInfo(msgspec.Struct, frozen=True):
     """A node that has joined a world, as another notebook needs to know it.
 
     Attributes:
         number: of the node, on the link.
         link: what its agent has been given.
-        prefix: what makes a command one of that node: ``["ssh", "host"]``; nothing for one on this machine.
-        python: the interpreter there.
+        way: how programs are started there.
         ranks: those that it has.
     """
 
     number: int
     link: LinkInfo
-    prefix: list[str]
-    python: str
+    way: Way
     ranks: list[int] = []
 
 

@@ -19,10 +19,9 @@ from ..protocol.common import LOOPBACK
 from ..protocol.nodes import key_of
 from ..protocol.parcels import name_of
 from ..threads import keep
-from ..world_info import JoinedInfo, LinkInfo
+from ..world_info import JoinedInfo, LinkInfo, Way
 from .node_client import NodeClient
 from .placement import NodeShare
-from .ways.hosts import SSH, Host, address_towards
 from .ways.joined import JoinedNode
 
 if TYPE_CHECKING:
@@ -74,26 +73,21 @@ class Nodes:
         """
         self._address = self.link.listen(f"tcp://{host}:*")
 
-    def add(self, prefix: Sequence[str], python: str) -> NodeClient:
-        """Let another node join; return before it has. `listen` comes first.
-
-        Args:
-            prefix: what makes a command one of that node; nothing for one on this machine.
-            python: the interpreter there.
-        """
+    def add(self, way: Way) -> NodeClient:
+        """Let another node join that is started in this way; return before it has. `listen` comes first."""
         number = len(self._all)
         public, secret = (key.decode() for key in zmq.curve_keypair())
         link = LinkInfo(self._address, self.home.read_link().server_public, public, secret, name_of(number))
-        node = self._enter(JoinedInfo(number, link, [*prefix], python))
+        node = self._enter(JoinedInfo(number, link, way))
         node.launch()
         return node
 
     def _enter(self, info: JoinedInfo) -> NodeClient:
         """Make the client of another node, which may connect from now on."""
-        server = JoinedNode(Ticket(self.home.id, info.link, self.head.lease), info.prefix, info.python)
+        server = JoinedNode(Ticket(self.home.id, info.link, self.head.lease), info.way)
         node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
         node.link = self.link
-        node.where = f" of node {info.number}" + (f" ({info.prefix[-1]})" if info.prefix else "")
+        node.where = f" of node {info.number}" + (f" ({info.way.host})" if info.way.host else "")
         if self._hearers is not None:
             node.report_to(*self._hearers)
         self._joined[info.number] = info
@@ -112,37 +106,25 @@ class Nodes:
         Raises:
             StartError: a node has not joined; the message contains what it said.
         """
-        self._add_all([()] * (len(counts) - 1), counts, LOOPBACK, sys.executable, deadline)
+        self.add_all([Way(sys.executable)] * (len(counts) - 1), counts, LOOPBACK, deadline)
 
-    def add_hosts(
-        self, hosts: Sequence[Host], counts: Sequence[int], address: str, python: str, deadline: float
-    ) -> None:
-        """Let other machines join, and place the ranks on all.
+    def add_all(self, ways: Sequence[Way], counts: Sequence[int], address: str, deadline: float) -> None:
+        """Let other nodes join, and place the ranks on all.
 
         Args:
-            hosts: the machines; this one is the first, if it is among them.
-            counts: the number of ranks of each.
-            address: of this machine, where they reach it; empty for that of the route to the first.
-            python: the interpreter on each; empty for this one's path.
+            ways: how each is started.
+            counts: the number of ranks of each node, the head first.
+            address: of this machine, where they reach it.
             deadline: by `time.monotonic`, until which they must have joined.
 
         Raises:
-            StartError: a machine has not joined; the message contains what it said.
+            StartError: a node has not joined; the message contains what it said.
         """
-        far = [host.name for host in hosts if not host.is_here]
-        counts = [0, *counts] if len(far) == len(hosts) else counts
-        prefixes = [(*SSH, name) for name in far]
-        address = address or (address_towards(far[0]) if far else LOOPBACK)
-        self._add_all(prefixes, counts, address, python or sys.executable, deadline)
-
-    def _add_all(
-        self, prefixes: Sequence[Sequence[str]], counts: Sequence[int], host: str, python: str, deadline: float
-    ) -> None:
         try:
-            self.listen(host)
+            self.listen(address)
         except zmq.ZMQError as error:
-            raise StartError(f"Nothing can listen at {host}: {error}. Name an address of this machine.") from error
-        joining = [self.add(prefix, python) for prefix in prefixes]
+            raise StartError(f"Nothing can listen at {address}: {error}. Name an address of this machine.") from error
+        joining = [self.add(way) for way in ways]
         for node in joining:
             node.wait_ready(max(0.0, deadline - time.monotonic()))
             self._compare(node)
@@ -171,7 +153,7 @@ class Nodes:
     @property
     def are_here(self) -> bool:
         """Whether all of them are on this machine."""
-        return not any(info.prefix for info in self._joined.values())
+        return not any(info.way.prefix for info in self._joined.values())
 
     def _compare(self, node: NodeClient) -> None:
         """Compare the versions of a node with the head's.

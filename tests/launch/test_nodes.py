@@ -20,6 +20,7 @@ from nbcomm.launch.nodes import Nodes
 from nbcomm.protocol import Exited, NodeFacts
 from nbcomm.protocol.nodes import key_of
 from nbcomm.world_dir import WorldDir
+from nbcomm.world_info import Way
 
 from ..node.agent.test_store import Client
 from ..node.served import PATIENCE, await_that, has_ended, quickly
@@ -213,7 +214,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
 
 
 def test_a_node_that_cannot_join_is_told_with_what_it_said(alone: Nodes) -> None:
-    node = alone.add(["sh", "-c", "echo no such module >&2; exit 3", "host"], "python")
+    node = alone.add(Way("python", "host", ["sh", "-c", "echo no such module >&2; exit 3"]))
     with pytest.raises(StartError, match=r" of node 1 \(host\) ended\. Its log ends:\nno such module$"):
         node.wait_ready(PATIENCE)
 
@@ -233,7 +234,7 @@ def test_a_node_of_another_version_is_refused(alone: Nodes, monkeypatch: pytest.
 
 def test_a_node_that_is_still_importing_is_ended_with_the_world(alone: Nodes, tmp_path: Path) -> None:
     (tmp_path / "stubs" / "quick_engine.py").write_text("import time; time.sleep(600)")
-    node = alone.add((), sys.executable)
+    node = alone.add(Way(sys.executable))
     home = WorldDir.named(f"{alone.home.id}-node1")
     await_that(lambda: node.agents == 1, "its agent does not come")
     alone.shutdown()

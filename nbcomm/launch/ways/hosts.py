@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from ...errors import StartError
 from ...node.agent.peers import on_the_route_to
+from ...world_info import Way
 from ..placement import share_out
 
 SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=15")
@@ -75,6 +76,16 @@ def counts(hosts: Sequence[Host], n: int | None) -> list[int]:
     if n is None:
         raise StartError("How many ranks? Write it for each host, as in --hosts a:4,b:4, or for all of them by -n.")
     return share_out(n, len(hosts))
+
+
+def way_to(host: Host, python: str) -> Way:
+    """Return how a program is started on another machine over ssh.
+
+    Args:
+        host: the machine.
+        python: the interpreter there.
+    """
+    return Way(python, host.name, [*SSH, host.name], as_text=True)
 
 
 def address_towards(host: str) -> str:

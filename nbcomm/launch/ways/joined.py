@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import shlex
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from ...node.processes.exit_status import how_it_ended
 from ...node.start import last_words
 from ...node.ticket import Ticket
+from ...world_info import Way
 from ..working_folder import here
 
 _END = 5.0
@@ -30,23 +30,21 @@ class JoinedNode:
 
     Args:
         ticket: what the command reads from its standard input.
-        prefix: what makes a command one of that node: ``["ssh", "host"]``; nothing for another node on this machine.
-        python: the interpreter there.
+        way: how it is started.
     """
 
     is_elsewhere = True
 
-    def __init__(self, ticket: Ticket, prefix: Sequence[str], python: str) -> None:
+    def __init__(self, ticket: Ticket, way: Way) -> None:
         self._ticket = ticket
-        self._prefix = [*prefix]
-        self._python = python
+        self._way = way
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
 
     def start(self) -> None:
         """Let it join; if it has joined before, it takes over what it has started then."""
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            self._command("nbcomm.node"),
+            self._way.command("nbcomm.node"),
             stdin=subprocess.PIPE,
             stdout=self._log,
             stderr=self._log,
@@ -57,21 +55,16 @@ class JoinedNode:
             self._process.stdin.write(self._ticket.written())
             self._process.stdin.close()
 
-    def _command(self, module: str, *argv: str) -> list[str]:
-        """Return the command that runs a module there; ssh gives a shell what follows it, as one text."""
-        command = [self._python, "-m", module, *argv]
-        return [*self._prefix, shlex.join(command)] if self._prefix else command
-
     @property
     def is_far(self) -> bool:
         """Whether it is on another machine."""
-        return bool(self._prefix)
+        return bool(self._way.prefix)
 
     @property
     def is_cut_off(self) -> bool:
         """Whether ssh was cut off or has been killed: what it has started may go on."""
         status = None if self._process is None else self._process.poll()
-        return bool(self._prefix) and status is not None and (status == _CUT_OFF or status < 0)
+        return self.is_far and status is not None and (status == _CUT_OFF or status < 0)
 
     @property
     def is_ours(self) -> bool:
@@ -112,7 +105,7 @@ class JoinedNode:
             OSError: that could not be begun.
             subprocess.SubprocessError: it has failed, or was not done in time.
         """
-        command = self._command("nbcomm.node.fence", self._ticket.name)
+        command = self._way.command("nbcomm.node.fence", self._ticket.name)
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from ...errors import StartError
 from ...launch import placement
 from ...launch.ways import hosts
 from ...protocol import Failure
+from ...protocol.common import LOOPBACK
 from ...torch_versions import untested
 from .generations import Generations
 from .readiness import await_ranks, refuse_dead
@@ -105,7 +107,11 @@ class Startup:
         counts = hosts.counts(there, wishes.n)
         self._n = sum(counts)
         self._progress("joining nodes", 0, self._n)
-        nodes.add_hosts(there, counts, wishes.address, wishes.python, self._deadline)
+        far = [host for host in there if not host.is_here]
+        counts = [0, *counts] if len(far) == len(there) else counts
+        address = wishes.address or (hosts.address_towards(far[0].name) if far else LOOPBACK)
+        python = wishes.python or sys.executable
+        nodes.add_all([hosts.way_to(host, python) for host in far], counts, address, self._deadline)
         self._shares = nodes.shares()
         gpus = min(share.gpus / share.ranks for share in self._shares if share.ranks)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, int(gpus * self._n))

@@ -15,7 +15,7 @@ import pytest
 
 from nbcomm.launch.ways.joined import JoinedNode
 from nbcomm.node.ticket import Ticket
-from nbcomm.world_info import LinkInfo
+from nbcomm.world_info import LinkInfo, Way
 
 from ...node.served import await_that
 
@@ -29,7 +29,7 @@ def joined() -> Iterator[Make]:
     made: list[JoinedNode] = []
 
     def make(script: str, python: str = "python") -> JoinedNode:
-        made.append(JoinedNode(TICKET, ["sh", "-c", script], python))
+        made.append(JoinedNode(TICKET, Way(python, "a", ["sh", "-c", script], as_text=True)))
         return made[-1]
 
     yield make
@@ -74,7 +74,7 @@ def test_on_this_machine_a_killed_program_is_an_end(tmp_path: Path) -> None:
     program = tmp_path / "python"
     program.write_text("#!/bin/sh\nkill -9 $$\n")
     program.chmod(0o755)
-    one = JoinedNode(TICKET, (), os.fspath(program))
+    one = JoinedNode(TICKET, Way(os.fspath(program)))
     one.start()
     assert ended(one)
     assert not one.is_cut_off
@@ -100,10 +100,10 @@ _SETS = """
 import json, os
 from nbcomm.launch.ways.joined import JoinedNode
 from nbcomm.node.ticket import Ticket
-from nbcomm.world_info import LinkInfo
+from nbcomm.world_info import LinkInfo, Way
 
 os.environ |= {"NCCL_DEBUG": "INFO", "CUDA_VISIBLE_DEVICES": "3", "SLURM_JOB_ID": "7", "BEFORE": "changed"}
-one = JoinedNode(Ticket("w", LinkInfo("", "", "", ""), 1.0), ["ssh", "a"], "python")
+one = JoinedNode(Ticket("w", LinkInfo("", "", "", ""), 1.0), Way("python", "a", ["ssh", "a"]))
 print(json.dumps(one.environment({"A": "b"})))
 """
 

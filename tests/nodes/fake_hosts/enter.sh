@@ -2,6 +2,7 @@
 # enter.sh FOLDER COMMAND...: run a command among two fake hosts, a (10.77.0.11) and b (10.77.0.12), which ssh reaches
 # from head (10.77.0.1). Network, mounts, process ids and hostnames are this command's own: changes of the file system go
 # to an overlay that is thrown away, and everything ends with the command. Only FOLDER is the same inside and outside.
+# FAKE_HOSTS_ALSO names what is set up there, too: slurm.
 # Exits with 77 where the system does not allow it. Needs root, Linux, iproute2 and openssh-server.
 set -eu
 export folder=$1
@@ -23,5 +24,5 @@ exec unshare --net --uts --mount --pid --fork --kill-child=KILL bash -euc '
   mount -t tmpfs none $merged/dev/shm
   mkdir -p "$merged$folder"
   mount --bind "$folder" "$merged$folder"
-  exec chroot $merged bash -euc "cd \"\$1\"; shift; trap \"exit 77\" ERR; . \"\$here/hosts.sh\"; trap - ERR; exec \"\$@\"" enter "$PWD" "$@"
+  exec chroot $merged bash -euc "cd \"\$1\"; shift; trap \"exit 77\" ERR; . \"\$here/hosts.sh\"; for more in \${FAKE_HOSTS_ALSO:-}; do . \"\$here/\$more.sh\"; done; trap - ERR; exec \"\$@\"" enter "$PWD" "$@"
 ' enter "$@"
