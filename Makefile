@@ -130,8 +130,8 @@ $(NODE_MODULES)/ready: package.json package-lock.json
 	@touch $@
 
 # The tests in a browser need one, with a font to draw; the checks and tests of the panel's JavaScript need Node.js.
-# Worlds over ssh are tested on fake hosts, which only root can make: with sshd, and tools for namespaces. The policy keeps
-# the installation from starting an sshd for everybody.
+# Worlds on several machines are tested on fake hosts, which only root can make: with sshd, Slurm, and tools for
+# namespaces. The policy keeps the installation from starting these services for everybody.
 system-packages:
 	@missing=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
@@ -140,6 +140,10 @@ system-packages:
 	[ "$$(id -u)" != 0 ] || [ -x /usr/sbin/sshd ] || missing="$$missing openssh-server"; \
 	[ "$$(id -u)" != 0 ] || command -v ssh >/dev/null || missing="$$missing openssh-client"; \
 	[ "$$(id -u)" != 0 ] || command -v ip >/dev/null || missing="$$missing iproute2"; \
+	[ "$$(id -u)" != 0 ] || [ -x /usr/sbin/slurmctld ] || missing="$$missing slurmctld"; \
+	[ "$$(id -u)" != 0 ] || [ -x /usr/sbin/slurmd ] || missing="$$missing slurmd"; \
+	[ "$$(id -u)" != 0 ] || command -v srun >/dev/null || missing="$$missing slurm-client"; \
+	[ "$$(id -u)" != 0 ] || [ -x /usr/sbin/munged ] || missing="$$missing munge"; \
 	[ -n "$$(find /usr/share/fonts -name 'DejaVuSans*' -print -quit 2>/dev/null)" ] || missing="$$missing fonts-dejavu-core"; \
 	[ -z "$$missing" ] && exit 0; \
 	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from typing import Any
 
 import msgspec
 
@@ -37,17 +38,35 @@ class Way(msgspec.Struct, frozen=True):
         host: its machine; empty for this one.
         prefix: what makes a command one of that machine: ``["ssh", "host"]``; nothing on this one.
         as_text: whether the prefix takes a text for a shell there, as ssh does, and not words.
+        prologue: lines for a login shell there, before each program: ``module load python``.
+        wrapper: what stands before the interpreter: ``["apptainer", "exec", "image.sif"]``.
     """
 
     python: str
     host: str = ""
     prefix: list[str] = []
     as_text: bool = False
+    prologue: str = ""
+    wrapper: list[str] = []
 
     def command(self, module: str, *argv: str) -> list[str]:
         """Return the command that runs a module there."""
-        words = [self.python, "-m", module, *argv]
+        words = [*self.wrapper, self.python, "-m", module, *argv]
+        if self.prologue:
+            words = ["bash", "-lc", f"{self.prologue}\nexec {shlex.join(words)}"]
         return [*self.prefix, *([shlex.join(words)] if self.as_text else words)]
+
+
+class JobInfo(msgspec.Struct, frozen=True):
+    """A scheduler's job that the nodes of a world are in.
+
+    Attributes:
+        number: the scheduler's.
+        ours: whether it was submitted for this world, and ends with it.
+    """
+
+    number: str
+    ours: bool
 
 
 class JoinedInfo(msgspec.Struct, frozen=True):
@@ -81,6 +100,8 @@ class WorldInfo(msgspec.Struct, frozen=True):
         plain: why its process groups are torch's own; empty if they are ours.
         notebook: Jupyter's name of the notebook that steered it last; empty if that is not known.
         nodes: those beside the head.
+        job: the scheduler's job that they are in.
+        wishes: what its user has asked for, by name.
     """
 
     title: str
@@ -94,3 +115,5 @@ class WorldInfo(msgspec.Struct, frozen=True):
     plain: str = ""
     notebook: str = ""
     nodes: list[JoinedInfo] = []
+    job: JobInfo | None = None
+    wishes: dict[str, Any] = {}

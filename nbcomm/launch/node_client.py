@@ -147,7 +147,7 @@ class NodeClient:
         if self.lost:
             return True
         if server.is_ours and not (server.is_cut_off and self.ready is not None):  # else only its agent can tell
-            return server.has_ended
+            return server.has_ended or (server.is_elsewhere and self._gone)  # its program stays while its agent lives
         return self._gone or (self._unanswered and time.monotonic() - self._asked > _SILENCE)
 
     @property
@@ -274,12 +274,20 @@ class NodeClient:
             ended = await_end(self._forkserver, lambda: self.link.heard(self.number), self.lease, lambda: self._leaving)
             if not ended or self._leaving:
                 return
-            self.lost = True
-            why = f"was lost with its machine, node{self.where.removeprefix(' of node')}, which does not answer"
-            for key, process in list(self.processes.items()):
-                self._table.note_end(Exited(process.start, key, process.pid, None, why=why))
+            self.lose(f"was lost with its machine, node{self.where.removeprefix(' of node')}, which does not answer")
         finally:
             self._losing = False
+
+    def lose(self, why: str) -> None:
+        """Declare the node's processes dead, for nothing can live there any more.
+
+        Args:
+            why: what has happened to each, in words.
+        """
+        self.lost = True
+        for key, process in list(self.processes.items()):
+            if process.exited is None:
+                self._table.note_end(Exited(process.start, key, process.pid, None, why=why))
 
     def wait_for_ends(self, timeout: float) -> None:
         """Wait until all ends that the node can see now are reported."""

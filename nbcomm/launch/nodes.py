@@ -19,10 +19,11 @@ from ..protocol.common import LOOPBACK
 from ..protocol.nodes import key_of
 from ..protocol.parcels import name_of
 from ..threads import keep
-from ..world_info import JoinedInfo, LinkInfo, Way
+from ..world_info import JobInfo, JoinedInfo, LinkInfo, Way
 from .node_client import NodeClient
 from .placement import NodeShare
 from .ways.joined import JoinedNode
+from .ways.slurm import Job
 
 if TYPE_CHECKING:
     from ..protocol import Exited
@@ -38,15 +39,18 @@ class Nodes:
 
     Args:
         head: the node on the notebook's machine.
+        job: a scheduler's job that has nodes for this world already.
 
     Attributes:
         head: as above.
         home: the world's directory.
         link: to all agents and ranks.
+        job: the scheduler's job that the other nodes are in; None if they are in none.
     """
 
-    def __init__(self, head: Head) -> None:
+    def __init__(self, head: Head, job: Job | None = None) -> None:
         self.head = head
+        self.job = job
         self.home = head.home
         self.link = head.link
         self._all: list[NodeClient] = [head]
@@ -84,7 +88,7 @@ class Nodes:
 
     def _enter(self, info: JoinedInfo) -> NodeClient:
         """Make the client of another node, which may connect from now on."""
-        server = JoinedNode(Ticket(self.home.id, info.link, self.head.lease), info.way)
+        server = JoinedNode(Ticket(self.home.id, info.link, self.head.lease), info.way, self._is_over)
         node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
         node.link = self.link
         node.where = f" of node {info.number}" + (f" ({info.way.host})" if info.way.host else "")
@@ -135,6 +139,10 @@ class Nodes:
                 self.place(range(first, first + count), node)
             first += count
 
+    def _is_over(self) -> bool:
+        """Whether the scheduler has taken the nodes back, so that nothing can run there."""
+        return self.job is not None and bool(self.job.over)
+
     def shares(self) -> list[NodeShare]:
         """Return what each node contributes; all have told it."""
         made = []
@@ -184,17 +192,18 @@ class Nodes:
         """Return what another notebook needs to know of the nodes that have joined."""
         return [self._joined[node.number] for node in self._all[1:]]
 
-    def take_up(self, joined: Sequence[JoinedInfo], size: int) -> None:
+    def take_up(self, joined: Sequence[JoinedInfo], size: int, job: JobInfo | None = None) -> None:
         """Speak with the nodes that have joined under another notebook.
 
         Args:
             joined: what that has written down.
             size: the number of ranks on all nodes.
+            job: the scheduler's job that they are in.
 
         Raises:
             StateError: another program listens where they look for the notebook.
         """
-        self._size = size
+        self._size, self.job = size, None if job is None else Job(job)
         if not joined:
             return
         try:
@@ -281,6 +290,12 @@ class Nodes:
         for node in self._all:
             node.look()
 
+    def lose_joined(self) -> None:
+        """Declare the processes of the other nodes dead: the scheduler has taken the nodes back."""
+        why = self.job.over if self.job is not None else ""
+        for node in self._all[1:]:
+            node.lose(f"was lost with its node: {why}")
+
     # ── the store ───────────────────────────────────────────────────────────────────────────────────
 
     @property
@@ -359,4 +374,6 @@ class Nodes:
             thread.join()
         for node in self._all[1:]:
             node.close()
+        if self.job is not None:
+            self.job.cancel()
         self.head.finish()

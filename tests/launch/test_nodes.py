@@ -17,10 +17,11 @@ from nbcomm.errors import StartError, StateError
 from nbcomm.launch.head import Head
 from nbcomm.launch.node_client import NodeClient
 from nbcomm.launch.nodes import Nodes
+from nbcomm.launch.ways.slurm import Job
 from nbcomm.protocol import Exited, NodeFacts
 from nbcomm.protocol.nodes import key_of
 from nbcomm.world_dir import WorldDir
-from nbcomm.world_info import Way
+from nbcomm.world_info import JobInfo, Way
 
 from ..node.agent.test_store import Client
 from ..node.served import PATIENCE, await_that, has_ended, quickly
@@ -94,6 +95,23 @@ def test_a_death_on_any_node_is_told(nodes: Nodes) -> None:
         start(nodes, rank).kill()
         ended = told.get(timeout=PATIENCE)
         assert (ended.key, ended.status) == (key_of(rank), -signal.SIGKILL)
+
+
+def test_nodes_that_were_taken_back_lose_their_ranks_and_need_no_end(nodes: Nodes) -> None:
+    told: queue.Queue[Exited] = queue.Queue()
+    for rank in range(4):
+        start(nodes, rank)
+    nodes.report_to(told.put)
+    nodes.job = Job(JobInfo("12", ours=False))
+    nodes.job.over = "Slurm job 12 was cancelled"
+    nodes.lose_joined()
+    lost = [told.get(timeout=PATIENCE) for _ in range(2)]
+    assert {ended.key for ended in lost} == {"rank 2", "rank 3"}
+    assert {ended.why for ended in lost} == {"was lost with its node: Slurm job 12 was cancelled"}
+    assert nodes.gone == [other_of(nodes)]
+    nodes.lose_joined()
+    assert told.empty(), "each end is told once"
+    other_of(nodes).lost = False  # in truth they live, and end with this test
 
 
 def test_who_joins_later_is_heard_by_those_who_wanted_to_know_before(

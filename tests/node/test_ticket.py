@@ -11,18 +11,19 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import zmq
 
 from nbcomm.errors import StartError
 from nbcomm.node.ticket import Ticket, read
-from nbcomm.protocol import Claim, NodeHello, Obeyed, Report, Shutdown
+from nbcomm.protocol import Claim, ForkServerEnded, NodeHello, Obeyed, Report, Shutdown
 from nbcomm.protocol.codec import decode_report, encode
 from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, pack, unpack
 from nbcomm.world_dir import WorldDir
 from nbcomm.world_info import LinkInfo
 
-from .served import PATIENCE, await_that, quickly
+from .served import PATIENCE, await_that, has_ended, quickly
 
 
 @pytest.fixture(autouse=True)
@@ -176,3 +177,36 @@ def test_without_a_ticket_it_says_so(notebook: Notebook) -> None:
     out, err = program.communicate(b"", timeout=PATIENCE)
     assert (program.returncode, out) == (1, b"")
     assert err.decode().startswith("This is no ticket of a world: ")
+
+
+def test_it_stays_while_the_agent_lives_whose_fork_server_was_killed(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A scheduler ends all that the program has started when it ends, and another fork server may take that over."""
+    quickly(monkeypatch, tmp_path)
+    program = joined(notebook)
+    (server,) = psutil.Process(program.pid).children()
+    (agent,) = server.children()
+    server.kill()
+    notebook.reports(ForkServerEnded)
+    server.wait(PATIENCE)
+    assert program.poll() is None
+    agent.kill()
+    program.communicate(timeout=PATIENCE)
+    assert program.returncode == 128 + signal.SIGKILL
+    assert not home_of(notebook).path.exists()
+
+
+def test_who_has_lost_its_fork_server_ends_what_is_left_when_it_is_told_to(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quickly(monkeypatch, tmp_path)
+    program = joined(notebook)
+    (server,) = psutil.Process(program.pid).children()
+    (agent,) = server.children()
+    server.kill()
+    notebook.reports(ForkServerEnded)
+    program.terminate()
+    program.communicate(timeout=PATIENCE)
+    assert has_ended(agent)
+    assert not home_of(notebook).path.exists()

@@ -94,7 +94,15 @@ def address_towards(host: str) -> str:
     Raises:
         StartError: ssh does not know the host.
     """
-    name = _resolved(host)
+    return address_on_the_route(_resolved(host))
+
+
+def address_on_the_route(name: str) -> str:
+    """Return the address of this machine from which it sends to a host.
+
+    Raises:
+        StartError: no way leads there.
+    """
     try:
         return on_the_route_to(name)
     except OSError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,12 +31,14 @@ class JoinedNode:
     Args:
         ticket: what the command reads from its standard input.
         way: how it is started.
+        is_over: whether its machine was taken back, so that nothing can run there.
     """
 
     is_elsewhere = True
 
-    def __init__(self, ticket: Ticket, way: Way) -> None:
+    def __init__(self, ticket: Ticket, way: Way, is_over: Callable[[], bool] = lambda: False) -> None:
         self._ticket = ticket
+        self._is_over = is_over
         self._way = way
         self._process: subprocess.Popen[bytes] | None = None
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
@@ -105,6 +107,8 @@ class JoinedNode:
             OSError: that could not be begun.
             subprocess.SubprocessError: it has failed, or was not done in time.
         """
+        if self._is_over():
+            return
         command = self._way.command("nbcomm.node.fence", self._ticket.name)
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
 

@@ -75,7 +75,7 @@ class Processes:
             StateError: other nodes cannot reach this notebook.
         """
         try:
-            self.nodes.take_up(info.nodes, len(info.places))
+            self.nodes.take_up(info.nodes, len(info.places), info.job)
             self.nodes.wait_claimed(_PATIENCE)
             self.nodes.learn()
         except BaseException:
@@ -102,7 +102,10 @@ class Processes:
 
     def _troubles(self) -> Iterator[str]:
         gone = self.nodes.gone
+        job = self.nodes.job
         for node in gone:
+            if node.lost and job is not None and job.over:
+                continue  # that is said of the job
             if node.lost:
                 yield (
                     f"The machine{node.where} does not answer, and its ranks are dead. Type %distributed heal when it "

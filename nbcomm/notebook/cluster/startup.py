@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import socket
-import sys
 import time
 from functools import partial
 from typing import TYPE_CHECKING
@@ -12,10 +11,9 @@ from typing import TYPE_CHECKING
 from ... import rank_spec as rank_specs
 from ...errors import StartError
 from ...launch import placement
-from ...launch.ways import hosts
 from ...protocol import Failure
-from ...protocol.common import LOOPBACK
 from ...torch_versions import untested
+from . import joining
 from .generations import Generations
 from .readiness import await_ranks, refuse_dead
 from .roster import Roster
@@ -80,18 +78,17 @@ class Startup:
         nodes, wishes = self._processes.nodes, self._wishes
         ready = nodes.head.wait_ready(wishes.timeout)
         facts = nodes.head.facts()
-        if wishes.engines == "ssh":
-            self._launch_on_hosts()
+        joining.check(wishes)
+        if wishes.engines != "local":
+            self._launch_elsewhere()
             return
-        if wishes.hosts:
-            raise StartError(f"--hosts {wishes.hosts} needs --engines ssh.")
         self._n = placement.choose_size(wishes.n, ready.gpus, cores=facts.cores, memory=facts.memory)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, ready.gpus)
         self._backend = wishes.backend or backend
         if not ready.forks:
             plainly = f"Each rank was started as a separate process, which takes longer: {ready.why}."
             self._notice(plainly)
-        counts = placement.share_out(self._n, wishes.nodes)
+        counts = placement.share_out(self._n, 1 if wishes.nodes is None else wishes.nodes)
         if len(counts) > 1:
             self._progress("joining nodes", 0, self._n)
             nodes.add_here(counts, self._deadline)
@@ -99,19 +96,17 @@ class Startup:
         self._progress("starting engines", 0, self._n)
         self._processes.start(self._n, wishes.grace)
 
-    def _launch_on_hosts(self) -> None:
+    def _launch_elsewhere(self) -> None:
         nodes, wishes = self._processes.nodes, self._wishes
-        if wishes.nodes != 1:
-            raise StartError("--nodes is for nodes on this machine; --hosts says how many there are for ssh.")
-        there = hosts.parse(wishes.hosts)
-        counts = hosts.counts(there, wishes.n)
-        self._n = sum(counts)
+        if wishes.engines == "ssh":
+            there = joining.on_hosts(wishes)
+        else:
+            nodes.job = joining.a_job(wishes, nodes.job)
+            there = joining.in_job(wishes, nodes.job, lambda said: self._progress(said, 0, wishes.n or 0))
+            self._deadline = time.monotonic() + wishes.timeout  # the time in the queue is not the start's
+        self._n = sum(there.counts)
         self._progress("joining nodes", 0, self._n)
-        far = [host for host in there if not host.is_here]
-        counts = [0, *counts] if len(far) == len(there) else counts
-        address = wishes.address or (hosts.address_towards(far[0].name) if far else LOOPBACK)
-        python = wishes.python or sys.executable
-        nodes.add_all([hosts.way_to(host, python) for host in far], counts, address, self._deadline)
+        nodes.add_all(there.ways, there.counts, there.address, self._deadline)
         self._shares = nodes.shares()
         gpus = min(share.gpus / share.ranks for share in self._shares if share.ranks)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, int(gpus * self._n))

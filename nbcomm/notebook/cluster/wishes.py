@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import Any
 
 Progress = Callable[[str, int, int], None]
 """Called with the start's current step, the number of ready ranks, and the number of all."""
@@ -20,11 +21,19 @@ class Wishes:
         timeout: time limit of the start, in seconds.
         grace: seconds that the world lives on when its notebook has died.
         name: the notebook's name for the world; empty for the default one.
-        nodes: on how many nodes the ranks are, if all of them are on this machine.
-        engines: what starts the processes: "local" or "ssh".
+        nodes: on how many nodes the ranks are; where nothing else is said, all of them are on this machine.
+        engines: what starts the processes: "local", "ssh" or "slurm".
         hosts: for ssh, the machines, each with its number of ranks: "a:4,b:4".
-        python: the interpreter on those machines; by default this one's path.
+        python: the interpreter on other machines; by default this one's path.
+        prologue: lines for a shell there, before each program: "module load python".
+        wrapper: what stands before the interpreter there: "apptainer exec --nv image.sif".
         address: of this machine, where those reach it; by default that of the route to the first.
+        partition: for a scheduler; so are the next ones.
+        gpus_per_node: for each node.
+        time: the time limit, as the scheduler takes it.
+        account: who pays.
+        lines: options for the scheduler, as they stand.
+        idle: seconds without a request after which the scheduler gets its nodes back; 0 for never.
     """
 
     n: int | None = None
@@ -33,8 +42,23 @@ class Wishes:
     timeout: float = 120.0
     grace: float = 60.0
     name: str = ""
-    nodes: int = 1
+    nodes: int | None = None
     engines: str = "local"
     hosts: str = ""
     python: str = ""
+    prologue: str = ""
+    wrapper: str = ""
     address: str = ""
+    partition: str = ""
+    gpus_per_node: int = 0
+    time: str = ""
+    account: str = ""
+    lines: tuple[str, ...] = ()
+    idle: float = 0.0
+
+    @classmethod
+    def remembered(cls, written: dict[str, Any], **known: Any) -> Wishes:
+        """Return the wishes that another notebook has written down, with what is known better."""
+        names = {field.name for field in fields(cls)}
+        said = {name: value for name, value in written.items() if name in names}
+        return cls(**{**said, "lines": tuple(said.get("lines", ())), **known})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -69,6 +70,7 @@ class CellExecutor:
         self._hurry = hurry
         self._outputs: PastOutputs[CellOutput] = PastOutputs()
         self._faults = Faults()
+        self._told: deque[str] = deque(maxlen=8)
         self._lock = threading.Lock()  # one cell at a time, from any thread
 
     @property
@@ -171,6 +173,8 @@ class CellExecutor:
             with self._faults.beside("its pictures or its trace could not be made", _print):
                 aftermath(answers)
             _tell_notes(answers)
+            while self._told:
+                _print(self._told.popleft())
         if failures:
             interrupted = [rank for rank, done in answers.items() if done.interrupted]
             error = cell_error(failures, range(self._size()))
@@ -179,6 +183,13 @@ class CellExecutor:
             raise error
         if interrupts.pressed:
             raise Interrupted  # after its end: the notebook must still stop here
+
+    def tell(self, sentence: str) -> None:
+        """Show a sentence below the cell that runs, or else below the next one. From any thread."""
+        self._told.append(sentence)
+        cell = self.cell
+        if cell is not None and cell[1] is not None:
+            cell[1].notice(sentence)
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 

@@ -16,6 +16,7 @@ from ...errors import StartError, StateError
 from ...launch.discovery import FoundWorld, find_worlds
 from ...launch.head import Head
 from ...launch.nodes import Nodes
+from ...launch.ways.slurm import Job
 from ...launch.working_folder import here, written
 from ...world_dir import WorldDir, telling_of_room
 from ..cluster.wishes import Progress, Wishes
@@ -54,14 +55,19 @@ def cool_down() -> None:
 
 def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishes: Any) -> Session:
     """Start a world of its own, from the warm fork server if there is one; see `wishes.Wishes`."""
-    global _warm
     wanted = _sound(Wishes(n, **wishes))
     if wanted.name:
         check_name(wanted.name)
+    return _start(wanted, progress, None)
+
+
+def _start(wanted: Wishes, progress: Progress, job: Job | None) -> Session:
+    """Start a world, whose nodes may be in a job that another one had."""
+    global _warm
     with telling_of_room():
         head, _warm = _prepared(), None
         atexit.unregister(cool_down)
-        return Session.start(Nodes(head), wanted, progress, actions)
+        return Session.start(Nodes(head, job), wanted, progress, actions)
 
 
 def _prepared() -> Head:
@@ -122,9 +128,10 @@ def restart(session: Session, *, progress: Progress = lambda *_: None) -> Sessio
     used = _used.get(session.name) is session
     with telling_of_room():
         _prepared()  # before the world is lost: another one can be started
+    job = session.keep_job()  # its nodes serve the next world, which does not wait for others
     session.stop()
     leave(session)
-    made = start(progress=progress, **vars(session.wishes))
+    made = _start(session.wishes, progress, job)
     if used:
         use(made)
     return made

@@ -18,6 +18,7 @@ from ...panel.headline import headline
 from ...protocol import Stop
 from ...world_info import WorldInfo
 from ..cluster.generations import Generations
+from ..cluster.job_watch import JobWatch
 from ..cluster.processes import Processes
 from ..cluster.roster import Roster
 from ..cluster.startup import Startup
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self  # in typing from Python 3.11 on
 
     from ...launch.nodes import Nodes
+    from ...launch.ways.slurm import Job
 
 Actions = Callable[["Session"], dict[str, Callable[[], str]]]
 """What each button of the panel does; it returns a sentence."""
@@ -81,6 +83,9 @@ class Session(Commands):
         self._stopped = False
         self._folder = ""
         self._watch: HangWatch | None = None
+        self._job_watch: JobWatch | None = None
+        self._job_words = ""
+        self._wanted = time.monotonic()
         self._generations = Generations(self._roster, nodes, self.link, self._dispatcher.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._executor = CellExecutor(
@@ -184,15 +189,26 @@ class Session(Commands):
             lose=self._dispatcher.miss,
             addressed=self.addressed,
         )
+        nodes = self._processes.nodes
+        self._wanted = time.monotonic()
+        if nodes.job is not None:
+            self._job_watch = JobWatch(nodes.job, self._tell_of_job, self._resting, self.wishes.idle, nodes.lose_joined)
+
+    def _tell_of_job(self, sentence: str) -> None:
+        """Show what the user must know of the job: in the panel, in `troubles`, and in the cell that runs or comes."""
+        self._job_words = self.addressed(sentence)
+        self._executor.tell(self._job_words)
+
+    def _resting(self) -> float:
+        """Return for how many seconds nobody has wanted anything of the ranks."""
+        if self.busy or self._executor.taken:
+            self._wanted = time.monotonic()
+        return time.monotonic() - self._wanted
 
     def _take_up(self, info: WorldInfo) -> None:
         self._started, self._folder = info.started, info.cwd
         self._processes.take_up(info)
-        first = self._roster.places[0]
-        device = first.device.partition(":")[0]
-        self.wishes = Wishes(
-            len(info.places), device, first.backend, grace=info.grace, name=self.name, nodes=first.nodes
-        )
+        self.wishes = Wishes.remembered(info.wishes, n=len(info.places), grace=info.grace, name=self.name)
         self.link.meet(self._roster.living)
         resumption = self._receiver.resumption
         assert resumption is not None  # noqa: S101 - for mypy
@@ -239,6 +255,8 @@ class Session(Commands):
                 self._generations.plain,
                 this_notebook(),
                 self._processes.nodes.joined(),
+                job.info if (job := self._processes.nodes.job) is not None else None,
+                vars(self.wishes),
             )
         )
 
@@ -247,6 +265,12 @@ class Session(Commands):
     def stop(self) -> None:
         """End the world: its processes, sockets and files. Stopping twice is no error."""
         self._part(Stop(), self._processes.shutdown)
+
+    def keep_job(self) -> Job | None:
+        """Let the scheduler's job that the world is in outlive it, if it is in one; return the job."""
+        nodes = self._processes.nodes
+        job, nodes.job = nodes.job, None
+        return job
 
     def release(self) -> None:
         """Let go of the world without ending it: `nbcomm.attach` takes it up again, until its grace is over."""
@@ -269,6 +293,8 @@ class Session(Commands):
         atexit.unregister(self._leave_or_stop)
         if self._watch is not None:
             self._watch.close()
+        if self._job_watch is not None:
+            self._job_watch.close()
         if last is not None:
             self.link.send(self._roster.hellos, last)
         else:
@@ -326,7 +352,8 @@ class Session(Commands):
     @property
     def troubles(self) -> list[str]:
         """What has happened to the processes that serve the ranks, in sentences; `heal` mends it."""
-        return [self.addressed(trouble) for trouble in self._processes.troubles]
+        of_job = [self._job_words] if self._job_words else []
+        return [*of_job, *(self.addressed(trouble) for trouble in self._processes.troubles)]
 
     @property
     def client(self) -> Any:
@@ -445,5 +472,8 @@ class Session(Commands):
         self._hurry()
 
     def _hurry(self) -> None:
+        self._wanted = time.monotonic()
         if self._watch is not None:
             self._watch.hurry()
+        if self._job_watch is not None and self._roster.dead:
+            self._job_watch.hurry()

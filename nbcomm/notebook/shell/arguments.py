@@ -78,10 +78,10 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         "--nodes",
         type=int,
         default=Wishes.nodes,
-        help="number of nodes that the ranks are on; all on this machine, as if they were several machines",
+        help="number of nodes; without --engines all are on this machine, as if they were several machines",
     )
     start.add_argument(
-        "--engines", choices=("local", "ssh"), default=Wishes.engines, help="what starts the ranks' processes"
+        "--engines", choices=("local", "ssh", "slurm"), default=Wishes.engines, help="what starts the ranks' processes"
     )
     start.add_argument(
         "--hosts", metavar="A:4,B:4", default=Wishes.hosts, help="machines for ssh, each with its number of ranks"
@@ -90,6 +90,16 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     start.add_argument(
         "--address", metavar="IP", default=Wishes.address, help="address of this machine at which those reach it"
     )
+    start.add_argument(
+        "--prologue", metavar="LINES", default=Wishes.prologue, help="for a shell there first: 'module load python'"
+    )
+    start.add_argument(
+        "--wrapper",
+        metavar="COMMAND",
+        default=Wishes.wrapper,
+        help="what stands before the interpreter there: 'apptainer exec --nv image.sif'",
+    )
+    _add_job(start)
     start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
     start.add_argument("--backend", help="torch.distributed backend to use instead of the default")
     start.add_argument("--timeout", type=float, default=Wishes.timeout, help="time limit of the start, in seconds")
@@ -131,6 +141,33 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
     word("help", "Show this help, or a subcommand's options: %distributed help start.")
     return parser, made
+
+
+def _add_job(start: argparse.ArgumentParser) -> None:
+    start.add_argument("--partition", metavar="NAME", default=Wishes.partition, help="for Slurm; so are the next ones")
+    start.add_argument("--gpus-per-node", type=int, metavar="N", default=Wishes.gpus_per_node, help="GPUs on each node")
+    start.add_argument("--time", metavar="LIMIT", default=Wishes.time, help="time limit, as Slurm takes it: 2:00:00")
+    start.add_argument("--account", metavar="NAME", default=Wishes.account, help="who pays")
+    start.add_argument(
+        "--line",
+        dest="lines",
+        metavar="OPTION",
+        action="append",
+        default=[*Wishes.lines],
+        help="an option for sbatch as it stands, --line=--constraint=a100; may be repeated",
+    )
+    start.add_argument(
+        "--idle", type=_duration, metavar="30m", default=Wishes.idle, help="give the nodes back after so long a rest"
+    )
+    start.add_argument("--dry-run", action="store_true", help="show the job's script and the commands; start nothing")
+
+
+def _duration(text: str) -> float:
+    """Read a time: "90", "90s", "30m" or "2h"."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time; write for example 90s, 30m or 2h")
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
 
 
 def _add_variables(word: Callable[[str, str], argparse.ArgumentParser]) -> None:

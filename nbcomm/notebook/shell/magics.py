@@ -23,6 +23,7 @@ from ...console import write
 from ...errors import CellSyntaxError, Interrupted, NbcommError, StateError, TransferError
 from ...faults import Faults
 from ...rank_spec import checked
+from ..cluster.joining import in_words
 from ..cluster.wishes import Wishes
 from ..output.cell_options import CellOptions
 from ..session import buttons, registry, script_cells
@@ -196,8 +197,11 @@ class DistributedMagics(Magics):
             act(options)
 
     def _do_start(self, options: argparse.Namespace) -> None:
-        chosen = {name: value for name, value in vars(options).items() if name not in ("word", "world")}
-        chosen["name"] = options.world
+        chosen = {name: value for name, value in vars(options).items() if name not in ("word", "world", "dry_run")}
+        chosen["name"], chosen["lines"] = options.world, tuple(options.lines)
+        if options.dry_run:
+            print(in_words(Wishes(**chosen)))
+            return
         try:
             running = registry.current(options.world)
         except StateError:

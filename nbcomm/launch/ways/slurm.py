@@ -1,0 +1,294 @@
+"""Slurm: a job that holds nodes, and a step in it for each node's program.
+
+The job's own script only waits. What runs on a node is started there by srun, as ssh would start it on a host. So the
+nodes are kept when ranks are replaced or the world is restarted: nothing waits in the queue again. A notebook that
+already is in a job (``SLURM_JOB_ID``) uses that one.
+
+The script ends the job when nothing has run in it for a while, which ends a job whose notebook has died: the agents
+end the ranks after the grace, and then no step is left.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ...errors import StartError
+from ...world_info import JobInfo, Way
+
+_PATIENCE = 30.0
+"""Seconds that a command of Slurm may take; its controller is slow when it is busy."""
+
+_SOON, _LATER = 0.5, 10.0
+"""Seconds between two looks at a job in the queue: more and more, for each one is work for Slurm's controller."""
+
+UNUSED = 120
+"""Seconds without any program after which a job ends; a world that is restarted must not take longer."""
+
+_OVER = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "TIMEOUT",
+)
+"""The states of a job that has no nodes any more."""
+
+_WORDS = {
+    "CANCELLED": "was cancelled",
+    "COMPLETED": "has ended",
+    "COMPLETING": "is ending",
+    "NODE_FAIL": "has lost a node",
+    "PREEMPTED": "was preempted by another job",
+    "TIMEOUT": "has reached its time limit",
+}
+
+_SRUN = ("--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=0")
+"""A step that shares its node with the job's other steps, and has all of it that the job has."""
+
+SCRIPT = """\
+#!/bin/bash
+{directives}
+# Holds the nodes for nbcomm, which starts its programs on them with srun. Ends when none has run for {idle} s.
+idle=0
+while [ $idle -lt {idle} ]; do
+  sleep {tick}
+  steps=$(squeue --noheader --steps --jobs="$SLURM_JOB_ID" --format=%i) || steps=unknown
+  if printf '%s\\n' "$steps" | grep -Eqv '^$|\\.(batch|extern|interactive)$'
+  then idle=0
+  else idle=$((idle + {tick}))
+  fi
+done
+"""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a job is asked for.
+
+    Attributes:
+        nodes: how many.
+        tasks: the most ranks on a node.
+        gpus: for each node.
+        partition: see sbatch; so are ``time`` and ``account``.
+        lines: options of sbatch as they stand: "--constraint=a100".
+    """
+
+    nodes: int
+    tasks: int
+    gpus: int = 0
+    partition: str = ""
+    time: str = ""
+    account: str = ""
+    lines: tuple[str, ...] = ()
+
+    def script(self) -> str:
+        """Return the script for sbatch."""
+        asked = {
+            "job-name": "nbcomm",
+            "nodes": self.nodes,
+            "ntasks-per-node": self.tasks,
+            "gpus-per-node": self.gpus,
+            "partition": self.partition,
+            "time": self.time,
+            "account": self.account,
+            "output": "/dev/null",
+        }
+        said = [f"--{name}={value}" for name, value in asked.items() if value] + ["--no-requeue", "--no-kill"]
+        own = [line.removeprefix("#SBATCH").strip() for line in self.lines]
+        named = {re.split("[= ]", line, maxsplit=1)[0] for line in own}
+        # The user's own line replaces ours, and stands as it was written.
+        kept = [option for option in said if option.split("=")[0] not in named]
+        directives = "\n".join(f"#SBATCH {option}" for option in [*kept, *own])
+        return SCRIPT.format(directives=directives, idle=UNUSED, tick=min(15, UNUSED))
+
+
+class JobState(NamedTuple):
+    """What Slurm says of a job.
+
+    Attributes:
+        state: its word for it: "PENDING".
+        reason: why it waits.
+        starts: when it starts, or is expected to, in seconds of `time.time`; None if that is not known.
+        ends: when its time is over; likewise.
+        nodes: those that it has, as Slurm writes them.
+    """
+
+    state: str
+    reason: str = ""
+    starts: float | None = None
+    ends: float | None = None
+    nodes: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has no nodes any more, and never will."""
+        return self.state in _OVER
+
+    @classmethod
+    def read(cls, line: str) -> JobState:
+        """Read what squeue prints in the format of `FORMAT`.
+
+        >>> JobState.read("PENDING|Priority|1700000000|N/A|")
+        JobState(state='PENDING', reason='Priority', starts=1700000000.0, ends=None, nodes='')
+        """
+        state, reason, starts, ends, nodes = [*line.strip().split("|"), "", "", "", ""][:5]
+        return cls(state, "" if reason == "None" else reason, _seconds(starts), _seconds(ends), nodes)
+
+
+FORMAT = "%T|%r|%S|%e|%N"
+
+
+class Job:
+    """A job of Slurm.
+
+    Args:
+        info: what is written down of it.
+
+    Attributes:
+        info: as above.
+        ends: when its time is over, by `time.time`, if that is known.
+        over: why it has no nodes any more, in words; empty while it has, or waits for them.
+    """
+
+    def __init__(self, info: JobInfo) -> None:
+        self.info = info
+        self.ends: float | None = None
+        self.over = ""
+
+    @classmethod
+    def submit(cls, request: Request) -> Job:
+        """Put a job into the queue.
+
+        Raises:
+            StartError: Slurm does not take it.
+        """
+        said = _ask(["sbatch", "--parsable"], request.script())
+        return cls(JobInfo(said.strip().split(";")[0], ours=True))
+
+    @classmethod
+    def around(cls) -> Job | None:
+        """Return the job that this process is in; None if it is in none."""
+        number = os.environ.get("SLURM_JOB_ID", "")
+        return cls(JobInfo(number, ours=False)) if number else None
+
+    def __str__(self) -> str:
+        """Return how it is named in a sentence."""
+        return f"Slurm job {self.info.number}"
+
+    def look(self) -> JobState:
+        """Return its state.
+
+        Raises:
+            StartError: Slurm's controller does not answer.
+        """
+        command = ["squeue", "--noheader", "--states=all", f"--jobs={self.info.number}", f"--format={FORMAT}"]
+        try:
+            said = _ask(command)
+        except StartError as error:
+            if "Invalid job id" not in str(error):  # that of a job that is over, and forgotten
+                raise
+            said = ""
+        seen = JobState.read(said.splitlines()[0]) if said.strip() else JobState("COMPLETED")
+        self.ends = seen.ends
+        if seen.is_over and not self.over:
+            self.over = f"{self} {_WORDS.get(seen.state, f'is {seen.state}')}"
+        return seen
+
+    def await_nodes(self, tell: Callable[[str], None]) -> list[str]:
+        """Wait until it has its nodes; return their names.
+
+        Args:
+            tell: called with its place in the queue, in words, whenever there is news.
+
+        Raises:
+            StartError: it has ended.
+        """
+        pause = _SOON
+        while (seen := self.look()).state != "RUNNING":
+            if seen.is_over:
+                raise StartError(f"{self.over} before it had its nodes.")
+            tell(f"{self} {self._waits(seen)}")
+            time.sleep(pause)
+            pause = min(_LATER, pause * 1.5)
+        return _ask(["scontrol", "show", "hostnames", seen.nodes]).split()
+
+    def _waits(self, seen: JobState) -> str:
+        if seen.state != "PENDING":
+            return _WORDS.get(seen.state, f"is {seen.state}")
+        said = ["waits in the queue", *([f"({seen.reason})"] if seen.reason else [])]
+        with suppress(StartError):
+            before = _ask(["squeue", "--noheader", "--states=pending", "--sort=-p,i", "--format=%i"]).split()
+            if self.info.number in before:
+                said.append(f"at place {before.index(self.info.number) + 1}")
+        if seen.starts is not None:
+            said.append(f"and is expected to start {_clock(seen.starts)}")
+        return " ".join(said)
+
+    def way(self, host: str, python: str) -> Way:
+        """Return how a program is started on one of its nodes."""
+        return Way(python, host, ["srun", f"--jobid={self.info.number}", *_SRUN, f"--nodelist={host}"])
+
+    def cancel(self) -> None:
+        """End it, if it was submitted for the world."""
+        if self.info.ours and not self.over:
+            with suppress(StartError):  # its script ends it when nothing runs in it
+                _ask(["scancel", self.info.number])
+
+
+def tasks_around() -> list[int]:
+    """Return how many tasks Slurm has planned on each node of the job that this process is in; nothing if none.
+
+    >>> import os; os.environ["SLURM_TASKS_PER_NODE"] = "4(x2),3"; tasks_around()
+    [4, 4, 3]
+    >>> del os.environ["SLURM_TASKS_PER_NODE"]; tasks_around()
+    []
+    """
+    counts: list[int] = []
+    for word in os.environ.get("SLURM_TASKS_PER_NODE", "").split(","):
+        if found := re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", word):
+            counts += [int(found[1])] * int(found[2] or 1)
+    return counts
+
+
+def _ask(command: Sequence[str], written: str = "") -> str:
+    """Run a command of Slurm and return what it prints.
+
+    Raises:
+        StartError: it is not there, has failed, or does not answer.
+    """
+    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
+    try:
+        done = subprocess.run(  # noqa: S603 - Slurm's own programs
+            command, input=written, capture_output=True, text=True, timeout=_PATIENCE, env=environment, check=False
+        )
+    except OSError as error:
+        raise StartError(
+            f"{command[0]} could not be run ({error.strerror}); start the notebook where Slurm's commands are."
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise StartError(f"Slurm has not answered within {_PATIENCE:g} s: {shlex.join(command)}.") from error
+    if done.returncode:
+        raise StartError(f"Slurm refuses it ({shlex.join(command)}):\n{done.stderr.strip()}")
+    return done.stdout
+
+
+def _seconds(text: str) -> float | None:
+    return float(text) if text.isdigit() else None
+
+
+def _clock(when: float) -> str:
+    """Return a time of day, with the day where it is another one."""
+    then, now = time.localtime(when), time.localtime()
+    return time.strftime("at %H:%M" if then[:3] == now[:3] else "on %d %b at %H:%M", then)

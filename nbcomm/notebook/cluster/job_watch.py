@@ -1,0 +1,110 @@
+"""What a user must know of a scheduler's job that a world is in: that its time runs out, and that it ends."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from ...errors import StartError
+from ...faults import Faults
+from ...threads import keep
+
+if TYPE_CHECKING:
+    from ...launch.ways.slurm import Job
+
+PAUSE = 15.0
+"""Seconds between two looks at the job: each is work for the scheduler, which serves everybody."""
+
+WARNINGS = (600.0, 120.0)
+"""Seconds before the end of its time at which that is said."""
+
+
+class JobWatch:
+    """A look at the job now and then, on a thread of its own.
+
+    Args:
+        job: the job.
+        tell: called with a sentence that the user must see.
+        resting: returns for how many seconds nobody has wanted anything of the ranks.
+        idle: after so many seconds of rest the job is given back; 0 for never.
+        ended: called when the job has no nodes any more.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        tell: Callable[[str], None],
+        resting: Callable[[], float],
+        idle: float,
+        ended: Callable[[], None],
+    ) -> None:
+        self._job = job
+        self._tell = tell
+        self._resting = resting
+        self._idle = idle
+        self._ended = ended
+        self._warned = 0  # how many of the warnings were given
+        self._closed = False
+        self._hurry = threading.Event()
+        self._thread = keep("nbcomm-job", self._watch, Faults())
+
+    def hurry(self) -> None:
+        """Look now: a rank has died, perhaps with the job."""
+        self._hurry.set()
+
+    def close(self) -> None:
+        """Look no more."""
+        self._closed = True
+        self._hurry.set()
+
+    def _watch(self) -> None:
+        while not self._closed:
+            self._hurry.clear()
+            self.look()
+            if self._job.over:
+                return
+            self._hurry.wait(self._pause())
+
+    def _pause(self) -> float:
+        """Return how long nothing is to be done."""
+        known = [PAUSE]
+        if self._idle:
+            known.append(self._idle - self._resting())
+        return max(0.5, min(known))
+
+    def look(self) -> None:
+        """Look at the job, and say what is new."""
+        if self._idle and self._resting() >= self._idle:
+            self._tell(f"{self._job} was given back after {in_words(self._idle)} without a cell.")
+            self._job.cancel()
+        with suppress(StartError):  # the scheduler is busy, or is started again: the next look may succeed
+            self._job.look()
+        if self._closed:
+            return
+        if self._job.over:
+            self._tell(f"{self._job.over}, and the ranks have ended with it. Type %distributed restart to queue again.")
+            self._ended()
+        elif self._job.ends is not None:
+            self._warn(self._job.ends - time.time())
+
+    def _warn(self, left: float) -> None:
+        due = sum(left <= limit for limit in WARNINGS)
+        if due > self._warned:
+            self._tell(f"{self._job} ends in {in_words(left)}; save what you need.")
+        self._warned = due  # an administrator may have prolonged it
+
+
+def in_words(seconds: float) -> str:
+    """Return a time as a person says it.
+
+    >>> in_words(89), in_words(600), in_words(3 * 3600 + 300)
+    ('89 s', '10 min', '3 h 5 min')
+    """
+    if seconds < 90:
+        return f"{max(0, seconds):.0f} s"
+    minutes = round(seconds / 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

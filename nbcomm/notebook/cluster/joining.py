@@ -1,0 +1,163 @@
+"""Which nodes a world has beside the notebook's own machine, by what its user asks for."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec import structs
+
+from ...errors import StartError
+from ...launch.placement import share_out
+from ...launch.ways import hosts, slurm
+from ...protocol.common import LOOPBACK
+from ...world_info import JobInfo, Way
+from .wishes import Wishes
+
+_FOR_JOBS = ("partition", "gpus_per_node", "time", "account", "lines", "idle")
+
+_HOW_MANY = "How many ranks? Write for example -n 8, or --gpus-per-node 4."
+
+
+class Elsewhere(NamedTuple):
+    """The nodes that join.
+
+    Attributes:
+        ways: how each is started.
+        counts: the number of ranks of each node; the first one is the notebook's machine.
+        address: of the notebook's machine, where the others reach it.
+    """
+
+    ways: list[Way]
+    counts: list[int]
+    address: str
+
+
+def check(wishes: Wishes) -> None:
+    """Refuse options that another engine has.
+
+    Raises:
+        StartError: there are such.
+    """
+    if wishes.hosts and wishes.engines != "ssh":
+        raise StartError(f"--hosts {wishes.hosts} needs --engines ssh.")
+    if wishes.engines == "ssh" and wishes.nodes is not None:
+        raise StartError("--hosts says how many nodes there are for ssh; leave --nodes out.")
+    meant = [name for name in _FOR_JOBS if getattr(wishes, name) != getattr(Wishes, name)]
+    if meant and wishes.engines != "slurm":
+        option = "line" if meant[0] == "lines" else meant[0].replace("_", "-")
+        raise StartError(f"--{option} needs --engines slurm.")
+
+
+def on_hosts(wishes: Wishes) -> Elsewhere:
+    """Return the nodes that join over ssh.
+
+    Raises:
+        StartError: the hosts are not written as such, or there is no way to them.
+    """
+    there = hosts.parse(wishes.hosts)
+    counts = hosts.counts(there, wishes.n)
+    far = [host for host in there if not host.is_here]
+    counts = [0, *counts] if len(far) == len(there) else counts
+    address = wishes.address or (hosts.address_towards(far[0].name) if far else LOOPBACK)
+    return Elsewhere([_surrounded(hosts.way_to(host, _python(wishes)), wishes) for host in far], counts, address)
+
+
+def request(wishes: Wishes) -> slurm.Request:
+    """Return what a job is asked for.
+
+    Raises:
+        StartError: it is not said how many ranks there are.
+    """
+    nodes = wishes.nodes or 1
+    n = wishes.n or wishes.gpus_per_node * nodes
+    if not n:
+        raise StartError(_HOW_MANY)
+    return slurm.Request(
+        nodes,
+        max(share_out(n, nodes)),
+        wishes.gpus_per_node,
+        wishes.partition,
+        wishes.time,
+        wishes.account,
+        wishes.lines,
+    )
+
+
+def a_job(wishes: Wishes, kept: slurm.Job | None) -> slurm.Job:
+    """Return the job whose nodes are used: the one that is there, or another one, which is put into the queue.
+
+    Args:
+        wishes: the user's.
+        kept: the one that the last world had.
+
+    Raises:
+        StartError: the scheduler does not take it.
+    """
+    if kept is not None and not kept.look().is_over:
+        return kept
+    return _around(wishes) or slurm.Job.submit(request(wishes))
+
+
+def _around(wishes: Wishes) -> slurm.Job | None:
+    """Return the job that this notebook is in, unless what is asked for is another one."""
+    asks = any(getattr(wishes, name) != getattr(Wishes, name) for name in _FOR_JOBS if name != "idle")
+    return None if asks else slurm.Job.around()
+
+
+def in_job(wishes: Wishes, job: slurm.Job, tell: Callable[[str], None]) -> Elsewhere:
+    """Wait until a job has its nodes; return those that join.
+
+    Args:
+        wishes: the user's.
+        job: the job.
+        tell: called with its place in the queue.
+
+    Raises:
+        StartError: it has ended, or has fewer nodes than are wanted.
+    """
+    nodes = job.await_nodes(tell)
+    if wishes.nodes is not None and not job.info.ours:
+        if wishes.nodes > len(nodes):
+            raise StartError(f"{job} has {len(nodes)} node{'s' * (len(nodes) > 1)}, and --nodes says {wishes.nodes}.")
+        nodes = nodes[: wishes.nodes]
+    planned = slurm.tasks_around()
+    if wishes.n is None and not job.info.ours and len(planned) >= len(nodes):
+        counts = planned[: len(nodes)]
+    elif n := wishes.n or wishes.gpus_per_node * len(nodes):
+        counts = share_out(n, len(nodes))
+    else:
+        raise StartError(_HOW_MANY)
+    ways = [_surrounded(job.way(node, _python(wishes)), wishes) for node in nodes]
+    return Elsewhere(ways, [0, *counts], wishes.address or hosts.address_on_the_route(nodes[0]))
+
+
+def in_words(wishes: Wishes) -> str:
+    """Return what a start would do elsewhere, without doing it: the scheduler's script, and the command of each node.
+
+    Raises:
+        StartError: nothing is to be done elsewhere, or it is not said what.
+    """
+    check(wishes)
+    if wishes.engines == "ssh":
+        return "\n".join(_written(way) for way in on_hosts(wishes).ways)
+    if wishes.engines == "slurm":
+        job = _around(wishes) or slurm.Job(JobInfo("JOB", ours=True))
+        said = [request(wishes).script(), "# On each of its nodes:"] if job.info.ours else []
+        return "\n".join([*said, _written(_surrounded(job.way("NODE", _python(wishes)), wishes))])
+    raise StartError("--dry-run shows what is started on other machines; this start has none.")
+
+
+def _written(way: Way) -> str:
+    return shlex.join(way.command("nbcomm.node"))
+
+
+def _python(wishes: Wishes) -> str:
+    return wishes.python or sys.executable
+
+
+def _surrounded(way: Way, wishes: Wishes) -> Way:
+    """Return a way with what the user wants around each program."""
+    return structs.replace(way, prologue=wishes.prologue, wrapper=shlex.split(wishes.wrapper))

@@ -1,0 +1,94 @@
+"""Tests that run among fake hosts, in namespaces of their own, and are told outside, each as one test."""
+
+from __future__ import annotations
+
+import ast
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import xml.etree.ElementTree as ET
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).parent
+LIMIT = 480
+"""Seconds for all tests of a file together."""
+
+_PROGRAMS = {"ip": "iproute2", "unshare": "util-linux", "/usr/sbin/sshd": "openssh-server", "ssh": "openssh-client"}
+_SLURM = {
+    "/usr/sbin/slurmctld": "slurmctld",
+    "/usr/sbin/slurmd": "slurmd",
+    "srun": "slurm-client",
+    "/usr/sbin/munged": "munge",
+}
+_ALSO = {"": {}, "slurm": _SLURM}
+"""By what else the hosts have, the package of each program that it needs."""
+
+
+def names_in(inside: Path) -> list[str]:
+    """The tests of a file."""
+    return [node.name for node in ast.parse(inside.read_text()).body if getattr(node, "name", "").startswith("test_")]
+
+
+def _missing(also: str) -> str:
+    """Why fake hosts cannot be made here; empty if they can, as far as is known."""
+    if sys.platform != "linux" or os.getuid():
+        return "fake hosts need root on Linux, for namespaces of network and mounts"
+    programs = {**_PROGRAMS, **_ALSO[also]}
+    lacking = [package for program, package in programs.items() if shutil.which(program) is None]
+    return f"fake hosts need {', '.join(lacking)}: apt-get install {' '.join(lacking)}" if lacking else ""
+
+
+def told_of(inside_file: Path, also: str = "") -> dict[str, ET.Element]:
+    """Run the tests of a file among fake hosts.
+
+    Args:
+        inside_file: the file.
+        also: what the hosts have beside sshd: "slurm".
+
+    Returns:
+        By its name, what each test has come to; see `tell`.
+    """
+    if why := _missing(also):
+        pytest.skip(why)
+    with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
+        report = Path(folder) / "report.xml"
+        command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        inside = subprocess.Popen(
+            [HERE / "fake_hosts" / "enter.sh", folder, *command, str(inside_file)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd=HERE.parents[1],
+            env={
+                **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))},
+                "FAKE_HOSTS_ALSO": also,
+            },
+            start_new_session=True,
+        )
+        try:
+            said, _ = inside.communicate(timeout=LIMIT)
+        finally:  # its end is that of all that it has started, and of its namespaces
+            with suppress(ProcessLookupError):
+                os.killpg(inside.pid, signal.SIGKILL)
+            inside.wait()
+        if inside.returncode == 77:
+            pytest.skip(f"fake hosts cannot be made here: {said.strip()}")
+        assert report.exists(), said
+        cases = ET.parse(report).iter("testcase")  # noqa: S314 - our own pytest has written it
+        return {case.attrib["name"]: case for case in cases}
+
+
+def tell(told: dict[str, ET.Element], name: str) -> None:
+    """Pass, fail or skip as a test inside has."""
+    assert name in told, f"it did not run; these did: {sorted(told)}"
+    for kind in ("failure", "error"):
+        for found in told[name].iter(kind):
+            pytest.fail(f"{found.attrib.get('message', '')}\n{found.text}", pytrace=False)
+    for found in told[name].iter("skipped"):
+        pytest.skip(found.attrib.get("message", ""))

@@ -1,0 +1,232 @@
+"""A world in a job of a real Slurm, on two fake hosts: run by test_slurm.py, inside what enter.sh has made."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from ..world.notebook import Notebook
+
+pytestmark = pytest.mark.timeout(240)
+
+WORKS = "%%distributed\nall_reduce(rank)"
+DIES = "%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()"
+START = "%distributed start --engines slurm -n 4 --nodes 2 --time 30 --timeout 120"
+
+
+def slurm(*command: str) -> str:
+    """What a command of Slurm says."""
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30).stdout
+
+
+def steps() -> list[str]:
+    """What runs in all jobs, except their scripts."""
+    said = slurm("squeue", "--noheader", "--steps", "--format=%i").split()
+    return [step for step in said if not step.endswith((".batch", ".extern"))]
+
+
+def await_status(notebook: Notebook, text: str) -> None:
+    """Wait until the table says something."""
+    notebook.until(lambda: text in notebook.run("%distributed status").text, 60, f"it does not say: {text}")
+
+
+def jobs() -> list[str]:
+    """The state of each job that is not over, or about to be."""
+    said = slurm("squeue", "--noheader", "--format=%i %T").splitlines()
+    return [job for job in said if not job.endswith("COMPLETING")]
+
+
+def await_that(condition: Callable[[], bool], what: str) -> None:
+    """Wait until something holds."""
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.1)
+
+
+def begin(notebook: Notebook) -> None:
+    """Load the extension in a kernel whose world looks at its job often."""
+    notebook.run("%load_ext nbcomm")
+    notebook.run("from nbcomm.notebook.cluster import job_watch\njob_watch.PAUSE = 0.5")
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook whose ranks are in a job with two nodes."""
+    notebook = Notebook(str(tmp_path_factory.mktemp("slurm")))
+    try:
+        begin(notebook)
+        notebook.run(START, 150)
+        notebook.run("%%distributed\nkept = [rank]")
+        yield notebook
+    finally:
+        notebook.close()
+
+
+def test_each_rank_is_on_its_node_and_meets_the_others(hosts: Notebook) -> None:
+    code = "import os, socket\nprint(socket.gethostname(), node_rank, local_rank, os.environ['GLOO_SOCKET_IFNAME'])"
+    assert hosts.run(f"%%distributed\n{code}").lines == [
+        "[0] a 0 0 eth0",
+        "[1] a 0 1 eth0",
+        "[2] b 1 0 eth0",
+        "[3] b 1 1 eth0",
+    ]
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+    assert jobs() == ["1 RUNNING"]
+
+
+def test_what_would_be_done_is_shown_without_doing_it(hosts: Notebook) -> None:
+    said = hosts.run(
+        "%distributed start --world dry --engines slurm -n 5 --nodes 2 --partition main --gpus-per-node 2 --account me "
+        "--line=--constraint=a100 --line '#SBATCH --ntasks-per-node=4' --prologue 'module load python' "
+        "--wrapper 'apptainer exec image.sif' --python python3 --dry-run"
+    ).text
+    directives = [line.removeprefix("#SBATCH ") for line in said.splitlines() if line.startswith("#SBATCH")]
+    assert directives == [
+        "--job-name=nbcomm",
+        "--nodes=2",
+        "--gpus-per-node=2",
+        "--partition=main",
+        "--account=me",
+        "--output=/dev/null",
+        "--no-requeue",
+        "--no-kill",
+        "--constraint=a100",
+        "--ntasks-per-node=4",
+    ]
+    command = "bash -lc 'module load python\nexec apptainer exec image.sif python3 -m nbcomm.node'"
+    assert said.endswith(f" --nodelist=NODE {command}\n")
+    assert jobs() == ["1 RUNNING"]
+
+
+def test_what_slurm_refuses_is_said_in_its_words(hosts: Notebook) -> None:
+    error = hosts.run(
+        "%distributed start --world other --engines slurm -n 2 --partition nowhere", fails=True
+    ).error_text
+    assert "Slurm refuses it (sbatch --parsable):" in error
+    assert "invalid partition specified: nowhere" in error
+    error = hosts.run("%distributed start --world other --partition main -n 2", fails=True).error_text
+    assert "--partition needs --engines slurm." in error
+    assert jobs() == ["1 RUNNING"]
+
+
+def test_the_queue_is_shown_and_can_be_left(hosts: Notebook) -> None:
+    blocker = slurm("sbatch", "--parsable", "--nodes=2", "--ntasks-per-node=2", "--output=/dev/null", "--wrap=sleep 99")
+    cell = hosts.submit("%distributed start --world other --engines slurm -n 4 --nodes 2")
+    hosts.until(lambda: "waits in the queue (Resources) at place 1" in str(cell.outputs), 60, "no queue is shown", cell)
+    number = re.search(r"Slurm job (\d+) waits", str(cell.outputs))
+    assert number is not None
+    assert f"{number[1]} PENDING" in jobs()
+    hosts.interrupt()
+    hosts.finish(cell)
+    assert "the world was not started" in cell.error_text
+    assert sorted(jobs()) == ["1 RUNNING", f"{blocker.strip()} RUNNING"]
+    slurm("scancel", blocker.strip())
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_a_dead_rank_is_replaced_in_the_job(hosts: Notebook) -> None:
+    error = hosts.run(DIES, fails=True).error_text
+    assert "Rank 3 was killed by SIGKILL" in error
+    hosts.run("%distributed heal")
+    hosts.run("%%distributed -r 3\nkept = [3]")
+    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+
+
+def test_a_dead_fork_server_is_replaced_and_its_ranks_keep_their_variables(hosts: Notebook) -> None:
+    hosts.run("%%distributed -r 2\nimport psutil\nserver = psutil.Process().parent()\nserver.kill()")
+    await_status(hosts, "The fork server of node 2 (b)")
+    hosts.run("%distributed heal")
+    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+    error = hosts.run(DIES, fails=True).error_text
+    assert "Rank 3 has ended (the cause is unknown, because its fork server was gone)" in error
+    hosts.run("%distributed heal")
+    hosts.run("%%distributed -r 3\nkept = [3]")
+    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+
+
+def test_the_next_kernel_attaches_to_the_world_and_to_its_job(hosts: Notebook) -> None:
+    cell = hosts.submit("%%distributed\nimport time\nfor n in range(20): print(n); time.sleep(0.2)\nall_reduce(rank)")
+    hosts.until(lambda: "[0-3] 2\n" in cell.text, 60, "it does not print", cell)
+    os.kill(hosts.pid, signal.SIGKILL)
+    hosts.begin_again()
+    begin(hosts)
+    cell = hosts.run("%distributed attach", 120)
+    assert [line for line in cell.lines if line.startswith("[0-3]")] == [*(f"[0-3] {n}" for n in range(20)), "[0-3] 6"]
+    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+    assert jobs() == ["1 RUNNING"]
+
+
+def test_the_end_of_its_time_is_told_before(hosts: Notebook) -> None:
+    cell = hosts.submit("%%distributed\nimport time\nprint('on')\ntime.sleep(3)")
+    hosts.until(lambda: "on" in cell.text, 60, "it does not begin", cell)
+    slurm("scontrol", "update", "jobid=1", "TimeLimit=9")
+    hosts.finish(cell)
+    assert re.search(r"nbcomm: Slurm job 1 ends in [78] min; save what you need\.", cell.text)
+    slurm("scontrol", "update", "jobid=1", "TimeLimit=30")
+
+
+def test_a_restart_stays_in_the_job(hosts: Notebook) -> None:
+    hosts.run("%distributed restart", 120)
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+    assert "NameError" in hosts.run("%%distributed\nkept", fails=True).error_text
+    assert jobs() == ["1 RUNNING"]
+
+
+def test_a_job_that_is_cancelled_ends_the_cell_and_is_named(hosts: Notebook) -> None:
+    cell = hosts.submit("%%distributed\nimport time\nprint('on')\nif rank: time.sleep(60)\nbarrier()")
+    hosts.until(lambda: "on" in cell.text, 60, "it does not begin", cell)
+    slurm("scancel", "1")
+    hosts.finish(cell)
+    assert "Slurm job 1 was cancelled, and the ranks have ended with it." in cell.text
+    assert "Slurm job 1 was cancelled" in hosts.run("%distributed status").text
+    hosts.run("%distributed restart", 150)
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
+    assert len(jobs()) == 1
+
+
+def test_a_world_that_rests_gives_its_nodes_back(hosts: Notebook) -> None:
+    hosts.run("%distributed stop")
+    assert jobs() == []
+    hosts.run("%distributed start --engines slurm -n 2 --nodes 2 --idle 6s --timeout 120", 150)
+    assert hosts.run(WORKS).text == "[0-1] 1\n"
+    await_that(lambda: jobs() == [], "the job is kept")
+    await_status(hosts, "was given back after 6 s without a cell")
+    hosts.run("%distributed stop")
+
+
+def test_a_notebook_in_a_job_uses_its_nodes_and_leaves_it(hosts: Notebook) -> None:
+    slurm("salloc", "--no-shell", "--nodes=2", "--ntasks-per-node=2")
+    (number,) = [line.split()[0] for line in jobs()]
+    hosts.run(f"import os\nos.environ |= {{'SLURM_JOB_ID': '{number}', 'SLURM_TASKS_PER_NODE': '2(x2)'}}")
+    hosts.run("%distributed start --engines slurm --timeout 120", 150)
+    assert hosts.run("%%distributed\nall_reduce(node_rank)").text == "[0-3] 2\n"
+    hosts.run("%distributed stop")
+    assert jobs() == [f"{number} RUNNING"]
+    assert steps() == []
+    slurm("scancel", number)
+
+
+def test_a_job_whose_kernel_has_died_ends_by_itself(hosts: Notebook) -> None:
+    hosts.run("import os\nos.environ.pop('SLURM_JOB_ID', None)")
+    hosts.run("from nbcomm.launch.ways import slurm\nslurm.UNUSED = 4")
+    hosts.run("%distributed start --engines slurm -n 2 --nodes 2 --grace 1 --timeout 120", 150)
+    assert len(jobs()) == 1
+    assert len(steps()) == 2
+    os.kill(hosts.pid, signal.SIGKILL)
+    await_that(lambda: steps() == [], "a node's program stays")
+    await_that(lambda: jobs() == [], "the job is kept")
+    hosts.begin_again()
+
+
+def test_nothing_is_left_on_any_host() -> None:
+    """The last test."""
+    for name in ("a", "b"):
+        assert not [path for path in Path(f"/run/{name}").rglob("*") if "node" in path.name]

@@ -1,0 +1,23 @@
+"""Worlds in jobs of a real Slurm, on fake hosts: each test of inside_slurm.py, run inside and told here."""
+
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+
+import pytest
+
+from . import inside
+
+pytestmark = pytest.mark.timeout(inside.LIMIT + 60)
+INSIDE = inside.HERE / "inside_slurm.py"
+
+
+@pytest.fixture(scope="module")
+def told() -> dict[str, ET.Element]:
+    """What each test inside has come to."""
+    return inside.told_of(INSIDE, "slurm")
+
+
+@pytest.mark.parametrize("name", inside.names_in(INSIDE))
+def test_in_a_job(told: dict[str, ET.Element], name: str) -> None:
+    inside.tell(told, name)

@@ -1,0 +1,138 @@
+"""What is said of a job: its time, its end, and that nobody uses it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from nbcomm.errors import StartError
+from nbcomm.launch.ways.slurm import Job, JobState
+from nbcomm.notebook.cluster import job_watch
+from nbcomm.notebook.cluster.job_watch import JobWatch
+from nbcomm.world_info import JobInfo
+
+PATIENCE = 30.0
+
+
+class Scripted(Job):
+    """A job whose looks are scripted."""
+
+    def __init__(self) -> None:
+        super().__init__(JobInfo("12", ours=True))
+        self.left: float | None = 3600.0
+        self.ending = ""
+        self.broken = False
+        self.looked = threading.Semaphore(0)
+
+    def look(self) -> JobState:
+        try:
+            if self.broken:
+                raise StartError("Slurm has not answered.")
+            self.ends = None if self.left is None else time.time() + self.left
+            self.over = self.ending
+            return JobState("RUNNING")
+        finally:
+            self.looked.release()
+
+    def cancel(self) -> None:
+        self.ending = f"{self} was cancelled"
+
+
+class Watched:
+    """A watch and what it has said."""
+
+    def __init__(self, job: Scripted, idle: float = 0.0) -> None:
+        self.job, self.said, self.resting = job, list[str](), 0.0
+        self.ended = threading.Event()
+        self.watch = JobWatch(job, self.said.append, lambda: self.resting, idle, self.ended.set)
+
+    def looks(self) -> list[str]:
+        """What it says when it looks once more, to its end."""
+        before = len(self.said)
+        for _ in range(2):  # the second begins when the first has ended
+            self.watch.hurry()
+            assert self.job.looked.acquire(timeout=PATIENCE)
+        return self.said[before:]
+
+
+@pytest.fixture
+def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]:
+    """Make a watch that looks only when it is told to."""
+    monkeypatch.setattr(job_watch, "PAUSE", 600.0)
+    made: list[Watched] = []
+
+    def make(idle: float = 0.0) -> Watched:
+        made.append(Watched(Scripted(), idle))
+        assert made[-1].job.looked.acquire(timeout=PATIENCE)
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.watch.close()
+
+
+def test_the_end_of_its_time_is_told_twice_before(watched: Callable[..., Watched]) -> None:
+    one = watched()
+    said = []
+    for left in (3600.0, 599.0, 500.0, 119.0, 60.0):
+        one.job.left = left
+        said.append(one.looks())
+    assert said == [
+        [],
+        ["Slurm job 12 ends in 10 min; save what you need."],
+        [],
+        ["Slurm job 12 ends in 2 min; save what you need."],
+        [],
+    ]
+
+
+def test_time_that_was_prolonged_is_told_again(watched: Callable[..., Watched]) -> None:
+    one = watched()
+    said = []
+    for left in (500.0, 3600.0, 500.0, None):
+        one.job.left = left
+        said += one.looks()
+    assert said == ["Slurm job 12 ends in 8 min; save what you need."] * 2
+
+
+def test_the_end_of_the_job_is_told_once_and_to_who_must_know(watched: Callable[..., Watched]) -> None:
+    one = watched()
+    one.job.ending = "Slurm job 12 was preempted by another job"
+    one.watch.hurry()
+    assert one.ended.wait(PATIENCE)
+    one.watch._thread.join(PATIENCE)
+    assert not one.watch._thread.is_alive()
+    (said,) = one.said
+    assert said.startswith("Slurm job 12 was preempted by another job, and the ranks have ended with it.")
+
+
+def test_a_scheduler_that_does_not_answer_changes_nothing(watched: Callable[..., Watched]) -> None:
+    one = watched()
+    one.job.broken = True
+    assert one.looks() == []
+    one.job.broken, one.job.left = False, 60.0
+    assert one.looks() == ["Slurm job 12 ends in 60 s; save what you need."]
+
+
+def test_a_job_that_nobody_uses_is_given_back(watched: Callable[..., Watched]) -> None:
+    one = watched(idle=1800.0)
+    one.resting = 1799.0
+    assert one.looks() == []
+    one.resting = 1800.0
+    one.watch.hurry()
+    assert one.ended.wait(PATIENCE)
+    assert one.said[0] == "Slurm job 12 was given back after 30 min without a cell."
+
+
+def test_the_watch_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_watch, "PAUSE", 0.0)
+    one = Watched(Scripted())
+    try:
+        assert all(one.job.looked.acquire(timeout=PATIENCE) for _ in range(2))
+    finally:
+        one.watch.close()
+    one.watch._thread.join(PATIENCE)
+    assert not one.watch._thread.is_alive()

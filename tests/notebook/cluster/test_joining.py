@@ -1,0 +1,144 @@
+"""Which nodes join, by what the user asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from nbcomm.errors import StartError
+from nbcomm.launch.ways import hosts, slurm
+from nbcomm.launch.ways.slurm import Job, Request
+from nbcomm.notebook.cluster import joining
+from nbcomm.notebook.cluster.wishes import Wishes
+from nbcomm.world_info import JobInfo
+
+
+@pytest.fixture(autouse=True)
+def no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    monkeypatch.delenv("SLURM_TASKS_PER_NODE", raising=False)
+    monkeypatch.setattr(hosts, "address_on_the_route", lambda name: f"to {name}")
+
+
+def slurms(**wishes: Any) -> Wishes:
+    return Wishes(engines="slurm", **wishes)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        (Wishes(hosts="a:1"), "--hosts a:1 needs --engines ssh."),
+        (slurms(hosts="a:1"), "--hosts a:1 needs --engines ssh."),
+        (Wishes(engines="ssh", hosts="a:1", nodes=1), "leave --nodes out"),
+        (Wishes(gpus_per_node=2), "--gpus-per-node needs --engines slurm."),
+        (Wishes(engines="ssh", hosts="a:1", lines=("--x",)), "--line needs --engines slurm."),
+        (Wishes(idle=60.0), "--idle needs --engines slurm."),
+    ],
+)
+def test_options_of_another_engine_are_refused(wishes: Wishes, said: str) -> None:
+    with pytest.raises(StartError) as refused:
+        joining.check(wishes)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize("wishes", [Wishes(), Wishes(nodes=2), slurms(n=2, nodes=2, idle=60.0)])
+def test_what_fits_is_taken(wishes: Wishes) -> None:
+    joining.check(wishes)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "asked"),
+    [
+        (slurms(n=5, nodes=2), Request(2, 3)),
+        (slurms(gpus_per_node=4, nodes=2), Request(2, 4, gpus=4)),
+        (slurms(n=2, gpus_per_node=4, partition="p", time="5", account="a"), Request(1, 2, 4, "p", "5", "a")),
+    ],
+)
+def test_a_job_is_asked_for_what_the_ranks_need(wishes: Wishes, asked: Request) -> None:
+    assert joining.request(wishes) == asked
+
+
+def test_without_a_number_of_ranks_nothing_is_asked() -> None:
+    with pytest.raises(StartError, match="How many ranks"):
+        joining.request(slurms(nodes=2))
+    with pytest.raises(StartError, match="2 ranks cannot be shared out over 3 nodes"):
+        joining.request(slurms(n=2, nodes=3))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "ours"),
+    [(slurms(), False), (slurms(n=2, idle=60.0), False), (slurms(n=2, partition="p"), True)],
+)
+def test_the_job_around_is_used_unless_another_one_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, wishes: Wishes, ours: bool
+) -> None:
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.setattr(Job, "submit", lambda _: Job(JobInfo("8", ours=True)))
+    assert joining.a_job(wishes, None).info == JobInfo("8" if ours else "7", ours=ours)
+
+
+def test_a_kept_job_is_used_as_long_as_it_has_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Job, "submit", lambda _: Job(JobInfo("8", ours=True)))
+    kept = Job(JobInfo("7", ours=True))
+    for state, number in (("RUNNING", "7"), ("TIMEOUT", "8")):
+        monkeypatch.setattr(Job, "look", lambda _, state=state: slurm.JobState(state))
+        assert joining.a_job(slurms(n=1), kept).info.number == number
+
+
+@pytest.mark.parametrize(
+    ("wishes", "ours", "counts"),
+    [
+        (slurms(n=5, nodes=3), True, [0, 2, 2, 1]),
+        (slurms(gpus_per_node=4, nodes=3), True, [0, 4, 4, 4]),
+        (slurms(), False, [0, 2, 2, 1]),
+        (slurms(nodes=2), False, [0, 2, 2]),
+        (slurms(n=3, nodes=1), False, [0, 3]),
+    ],
+)
+def test_ranks_are_shared_out_over_the_nodes_of_a_job(
+    monkeypatch: pytest.MonkeyPatch, wishes: Wishes, ours: bool, counts: list[int]
+) -> None:
+    if not ours:
+        monkeypatch.setenv("SLURM_TASKS_PER_NODE", "2(x2),1")
+    monkeypatch.setattr(Job, "await_nodes", lambda _, tell: tell("waits") or ["a", "b", "c"])
+    heard: list[str] = []
+    there = joining.in_job(wishes, Job(JobInfo("7", ours=ours)), heard.append)
+    assert there.counts == counts
+    assert [way.host for way in there.ways] == ["a", "b", "c"][: len(counts) - 1]
+    assert there.address == "to a"
+    assert heard == ["waits"]
+
+
+def test_a_job_with_too_few_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Job, "await_nodes", lambda _, __: ["a"])
+    with pytest.raises(StartError, match="Slurm job 7 has 1 node, and --nodes says 2"):
+        joining.in_job(slurms(n=2, nodes=2), Job(JobInfo("7", ours=False)), lambda _: None)
+    with pytest.raises(StartError, match="How many ranks"):
+        joining.in_job(slurms(), Job(JobInfo("7", ours=False)), lambda _: None)
+
+
+def test_what_surrounds_a_program_is_there_on_every_way() -> None:
+    wishes = Wishes(engines="ssh", hosts="a:1,b:1", address="1.2.3.4", prologue="load", wrapper="box 'an image'")
+    for way in joining.on_hosts(wishes).ways:
+        assert (way.prologue, way.wrapper) == ("load", ["box", "an image"])
+
+
+def test_a_dry_run_shows_the_commands_and_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    ssh = joining.in_words(Wishes(engines="ssh", hosts="a:1,b:1", address="1.2.3.4", python="py"))
+    for line, host in zip(ssh.splitlines(), "ab", strict=True):
+        assert line.startswith("ssh -o BatchMode=yes ")
+        assert line.endswith(f" {host} 'py -m nbcomm.node'")
+    own = joining.in_words(slurms(n=2, python="py"))
+    assert own.startswith("#!/bin/bash\n#SBATCH --job-name=nbcomm\n")
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert joining.in_words(slurms(n=2, python="py")).startswith("srun --jobid=7 ")
+    with pytest.raises(StartError, match="this start has none"):
+        joining.in_words(Wishes())
+
+
+def test_wishes_are_remembered_with_what_is_known_better() -> None:
+    wishes = slurms(n=4, nodes=2, lines=("--x",), name="old")
+    written = {**vars(wishes), "lines": ["--x"], "from_another_version": 3}
+    assert Wishes.remembered(written, name="new") == slurms(n=4, nodes=2, lines=("--x",), name="new")
+    assert Wishes.remembered({}, n=3) == Wishes(3)
