@@ -130,8 +130,8 @@ $(NODE_MODULES)/ready: package.json package-lock.json
 	@touch $@
 
 # The tests in a browser need one, with a font to draw; the checks and tests of the panel's JavaScript need Node.js.
-# Worlds on several machines are tested on fake hosts, which only root can make: with sshd, Slurm, and tools for
-# namespaces. The policy keeps the installation from starting these services for everybody.
+# Worlds on several machines are tested on fake hosts, which only root can make: with sshd, Slurm, Open MPI, and tools
+# for namespaces. The policy keeps the installation from starting these services for everybody.
 system-packages:
 	@missing=; \
 	command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || missing="$$missing chromium"; \
@@ -140,6 +140,7 @@ system-packages:
 	[ "$$(id -u)" != 0 ] || [ -x /usr/sbin/sshd ] || missing="$$missing openssh-server"; \
 	[ "$$(id -u)" != 0 ] || command -v ssh >/dev/null || missing="$$missing openssh-client"; \
 	[ "$$(id -u)" != 0 ] || command -v ip >/dev/null || missing="$$missing iproute2"; \
+	[ "$$(id -u)" != 0 ] || command -v mpiexec >/dev/null || missing="$$missing openmpi-bin"; \
 	[ "$$(id -u)" != 0 ] || [ -x /usr/sbin/slurmctld ] || missing="$$missing slurmctld"; \
 	[ "$$(id -u)" != 0 ] || [ -x /usr/sbin/slurmd ] || missing="$$missing slurmd"; \
 	[ "$$(id -u)" != 0 ] || command -v srun >/dev/null || missing="$$missing slurm-client"; \

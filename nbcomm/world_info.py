@@ -40,6 +40,7 @@ class Way(msgspec.Struct, frozen=True):
         as_text: whether the prefix takes a text for a shell there, as ssh does, and not words.
         prologue: lines for a login shell there, before each program: ``module load python``.
         wrapper: what stands before the interpreter: ``["apptainer", "exec", "image.sif"]``.
+        together: whether one command starts the programs of all nodes, as mpiexec does: none can be started alone.
     """
 
     python: str
@@ -48,6 +49,7 @@ class Way(msgspec.Struct, frozen=True):
     as_text: bool = False
     prologue: str = ""
     wrapper: list[str] = []
+    together: bool = False
 
     def command(self, module: str, *argv: str) -> list[str]:
         """Return the command that runs a module there."""

@@ -94,7 +94,7 @@ class NodeClient:
         number: as above; so is ``lease``.
         link: to the node's agent and its ranks.
         where: what tells it from the others in a sentence: " of node 1 (host)"; empty where there is only one.
-        lost: its machine has not answered for so long that all of its processes count as dead.
+        lost: why all of its processes count as dead: "does not answer"; empty as long as they do not.
         ready: what the fork server reported when it was ready; None before.
         processes: by key ("rank 3", "controller"), the process that was started last.
         unwatched: by key, why the fork server does not notice its end.
@@ -108,7 +108,8 @@ class NodeClient:
     def __init__(self, number: int, server: ForkServer, numbers: Iterator[int], lease: float) -> None:
         self.number = number
         self.where = ""
-        self.lost = self._losing = False
+        self.lost = ""
+        self._losing = False
         self.ready: Ready | None = None
         self.agents = 0
         self._agent = 0
@@ -131,7 +132,7 @@ class NodeClient:
     def launch(self) -> None:
         """Start a fork server; it starts an agent, and takes over what an earlier one has started."""
         with self._changed:
-            self.ready, self._gone, self._claimed, self.lost = None, False, False, False
+            self.ready, self._gone, self._claimed, self.lost = None, False, False, ""
         self._forkserver.start()
 
     def replace_forkserver(self) -> None:
@@ -153,6 +154,11 @@ class NodeClient:
     @property
     def _unanswered(self) -> bool:
         return self._asked > self.link.heard(self.number)
+
+    @property
+    def name(self) -> str:
+        """What tells it from the others: "node 1 (host)"; empty where there is only one."""
+        return self.where.removeprefix(" of ")
 
     @property
     def how(self) -> str:
@@ -274,7 +280,7 @@ class NodeClient:
             ended = await_end(self._forkserver, lambda: self.link.heard(self.number), self.lease, lambda: self._leaving)
             if not ended or self._leaving:
                 return
-            self.lose(f"was lost with its machine, node{self.where.removeprefix(' of node')}, which does not answer")
+            self.lose("does not answer")
         finally:
             self._losing = False
 
@@ -282,9 +288,10 @@ class NodeClient:
         """Declare the node's processes dead, for nothing can live there any more.
 
         Args:
-            why: what has happened to each, in words.
+            why: what has happened to the node, in words: "does not answer".
         """
-        self.lost = True
+        self.lost = why
+        why = f"was lost with {self.name or 'the fork server'}, which {why}"
         for key, process in list(self.processes.items()):
             if process.exited is None:
                 self._table.note_end(Exited(process.start, key, process.pid, None, why=why))
@@ -400,6 +407,8 @@ class NodeClient:
             with self._changed:
                 self._note(report)
                 self._changed.notify_all()
+            if isinstance(report, Cleared) and not self._leaving:
+                self.lose("was told to end")
 
     def _meet(self, hello: NodeHello) -> None:
         """Claim the world from an agent, and give it the orders that are not answered."""

@@ -23,6 +23,8 @@ from ..world_info import JobInfo, JoinedInfo, LinkInfo, Way
 from .node_client import NodeClient
 from .placement import NodeShare
 from .ways.joined import JoinedNode
+from .ways.mpi import Mpi
+from .ways.program import Program
 from .ways.slurm import Job
 
 if TYPE_CHECKING:
@@ -79,19 +81,30 @@ class Nodes:
 
     def add(self, way: Way) -> NodeClient:
         """Let another node join that is started in this way; return before it has. `listen` comes first."""
-        number = len(self._all)
+        return self._let_join([self._invite(way, len(self._all))], None)[0]
+
+    def _invite(self, way: Way, number: int) -> JoinedInfo:
+        """Return what is known of a node before it joins: its number, and a key of its own."""
         public, secret = (key.decode() for key in zmq.curve_keypair())
         link = LinkInfo(self._address, self.home.read_link().server_public, public, secret, name_of(number))
-        node = self._enter(JoinedInfo(number, link, way))
-        node.launch()
-        return node
+        return JoinedInfo(number, link, way)
 
-    def _enter(self, info: JoinedInfo) -> NodeClient:
+    def _let_join(self, invited: Sequence[JoinedInfo], mpi: Mpi | None) -> list[NodeClient]:
+        shared = None if mpi is None else mpi.begin([self._ticket(info) for info in invited])
+        joining = [self._enter(info, shared) for info in invited]
+        for node in joining:
+            node.launch()
+        return joining
+
+    def _ticket(self, info: JoinedInfo) -> Ticket:
+        return Ticket(self.home.id, info.link, self.head.lease)
+
+    def _enter(self, info: JoinedInfo, shared: Program | None = None) -> NodeClient:
         """Make the client of another node, which may connect from now on."""
-        server = JoinedNode(Ticket(self.home.id, info.link, self.head.lease), info.way, self._is_over)
+        server = JoinedNode(self._ticket(info), info.way, self._is_over, shared)
         node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
         node.link = self.link
-        node.where = f" of node {info.number}" + (f" ({info.way.host})" if info.way.host else "")
+        self._name(node, info.way.host)
         if self._hearers is not None:
             node.report_to(*self._hearers)
         self._joined[info.number] = info
@@ -99,6 +112,10 @@ class Nodes:
         self.place(info.ranks, node)
         self.link.add(info.number, info.link.client_public, node.hear, node.is_present)
         return node
+
+    @staticmethod
+    def _name(node: NodeClient, host: str) -> None:
+        node.where = f" of node {node.number}" + (f" ({host})" if host else "")
 
     def add_here(self, counts: Sequence[int], deadline: float) -> None:
         """Let other nodes join that are on this machine, too, and place the ranks on all.
@@ -112,7 +129,9 @@ class Nodes:
         """
         self.add_all([Way(sys.executable)] * (len(counts) - 1), counts, LOOPBACK, deadline)
 
-    def add_all(self, ways: Sequence[Way], counts: Sequence[int], address: str, deadline: float) -> None:
+    def add_all(
+        self, ways: Sequence[Way], counts: Sequence[int], address: str, deadline: float, mpi: Mpi | None = None
+    ) -> None:
         """Let other nodes join, and place the ranks on all.
 
         Args:
@@ -120,6 +139,7 @@ class Nodes:
             counts: the number of ranks of each node, the head first.
             address: of this machine, where they reach it.
             deadline: by `time.monotonic`, until which they must have joined.
+            mpi: starts all of them at once; None if each is started alone.
 
         Raises:
             StartError: a node has not joined; the message contains what it said.
@@ -128,16 +148,31 @@ class Nodes:
             self.listen(address)
         except zmq.ZMQError as error:
             raise StartError(f"Nothing can listen at {address}: {error}. Name an address of this machine.") from error
-        joining = [self.add(way) for way in ways]
-        for node in joining:
-            node.wait_ready(max(0.0, deadline - time.monotonic()))
-            self._compare(node)
+        invited = [self._invite(way, len(self._all) + place) for place, way in enumerate(ways)]
+        try:
+            for node in self._let_join(invited, mpi):
+                node.wait_ready(max(0.0, deadline - time.monotonic()))
+                self._compare(node)
+        finally:
+            if mpi is not None:
+                mpi.end()
+        if mpi is not None:
+            counts = self._find_machines(mpi, counts)
         self._size = sum(counts)
         first = 0
         for node, count in zip(self._all, counts, strict=True):
             if node is not self.head:
                 self.place(range(first, first + count), node)
             first += count
+
+    def _find_machines(self, mpi: Mpi, counts: Sequence[int]) -> list[int]:
+        """Note on which machine each node is, and return the number of ranks of each; all have told their facts."""
+        found = [node.told.host if node.told is not None else "" for node in self._all[1:]]
+        for node, host in zip(self._all[1:], found, strict=True):
+            self._name(node, host)
+            info = self._joined[node.number]
+            self._joined[node.number] = structs.replace(info, way=structs.replace(info.way, host=host))
+        return [counts[0], *mpi.in_order(counts[1:], found)]
 
     def _is_over(self) -> bool:
         """Whether the scheduler has taken the nodes back, so that nothing can run there."""
@@ -294,7 +329,7 @@ class Nodes:
         """Declare the processes of the other nodes dead: the scheduler has taken the nodes back."""
         why = self.job.over if self.job is not None else ""
         for node in self._all[1:]:
-            node.lose(f"was lost with its node: {why}")
+            node.lose(f"was taken back: {why}")
 
     # ── the store ───────────────────────────────────────────────────────────────────────────────────
 

@@ -53,8 +53,26 @@ class Ticket(msgspec.Struct, frozen=True):
         return home
 
 
+_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+"""Environment variables in which programs that were started together have their numbers."""
+
+
+def _own(path: Path) -> Path:
+    """Return this program's ticket: a directory has one for each, by its number.
+
+    Raises:
+        StartError: it has no number.
+    """
+    if not path.is_dir():
+        return path
+    number = next((os.environ[name] for name in _NUMBERS if name in os.environ), "")
+    if not number:
+        raise StartError(f"Which ticket of {path} is this program's? mpiexec and srun say that by one of {_NUMBERS}.")
+    return path / number
+
+
 def read(path: str | None) -> Ticket:
-    """Read a ticket from a file, or from standard input.
+    """Read a ticket from a file, from a directory of tickets, or from standard input.
 
     Raises:
         StartError: there is none, or others can read the file.
@@ -63,7 +81,7 @@ def read(path: str | None) -> Ticket:
         line = sys.stdin.buffer.readline()
     else:
         try:
-            with Path(path).open("rb") as file:
+            with _own(Path(path)).open("rb") as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 if mode & 0o077:
                     raise StartError(f"The ticket {path} can be read by others (mode {mode:o}); its mode must be 600.")

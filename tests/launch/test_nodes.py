@@ -52,7 +52,8 @@ def other_of(nodes: Nodes) -> NodeClient:
 
 def program_of(node: NodeClient) -> psutil.Process:
     """What the notebook itself has started for a node."""
-    started = node._forkserver._process
+    server = node._forkserver
+    started = server._process if node.number == 0 else server._program._process
     return psutil.Process(started.pid)
 
 
@@ -97,6 +98,19 @@ def test_a_death_on_any_node_is_told(nodes: Nodes) -> None:
         assert (ended.key, ended.status) == (key_of(rank), -signal.SIGKILL)
 
 
+def test_a_node_that_is_told_to_end_tells_so_and_takes_its_ranks_with_it(nodes: Nodes) -> None:
+    told: queue.Queue[Exited] = queue.Queue()
+    for rank in range(4):
+        start(nodes, rank)
+    nodes.report_to(told.put)
+    program_of(other_of(nodes)).terminate()
+    ended = [told.get(timeout=PATIENCE) for _ in range(2)]
+    assert {(one.key, one.why) for one in ended} == {
+        (f"rank {rank}", "was lost with node 1, which was told to end") for rank in (2, 3)
+    }
+    await_that(lambda: nodes.gone == [other_of(nodes)], "the node counts as there")
+
+
 def test_nodes_that_were_taken_back_lose_their_ranks_and_need_no_end(nodes: Nodes) -> None:
     told: queue.Queue[Exited] = queue.Queue()
     for rank in range(4):
@@ -107,11 +121,11 @@ def test_nodes_that_were_taken_back_lose_their_ranks_and_need_no_end(nodes: Node
     nodes.lose_joined()
     lost = [told.get(timeout=PATIENCE) for _ in range(2)]
     assert {ended.key for ended in lost} == {"rank 2", "rank 3"}
-    assert {ended.why for ended in lost} == {"was lost with its node: Slurm job 12 was cancelled"}
+    assert {ended.why for ended in lost} == {"was lost with node 1, which was taken back: Slurm job 12 was cancelled"}
     assert nodes.gone == [other_of(nodes)]
     nodes.lose_joined()
     assert told.empty(), "each end is told once"
-    other_of(nodes).lost = False  # in truth they live, and end with this test
+    other_of(nodes).lost = ""  # in truth they live, and end with this test
 
 
 def test_who_joins_later_is_heard_by_those_who_wanted_to_know_before(

@@ -26,7 +26,7 @@ _SLURM = {
     "srun": "slurm-client",
     "/usr/sbin/munged": "munge",
 }
-_ALSO = {"": {}, "slurm": _SLURM}
+_ALSO = {"": {}, "slurm": _SLURM, "mpi": {"mpiexec": "openmpi-bin"}}
 """By what else the hosts have, the package of each program that it needs."""
 
 

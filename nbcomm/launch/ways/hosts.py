@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import socket
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from ...errors import StartError
@@ -121,3 +123,17 @@ def _resolved(host: str) -> str:
         raise StartError(f"ssh could not be asked about {host}: {error}. Is it installed?") from error
     words = dict(line.split(" ", 1) for line in asked.stdout.splitlines() if " " in line)
     return words.get("hostname", host)
+
+
+def own_address() -> str:
+    """Return the address of this machine by its own name, where it is not known who is to reach it.
+
+    Raises:
+        StartError: its name leads to no address but its own loopback.
+    """
+    name = socket.gethostname()
+    with suppress(OSError):
+        address = socket.gethostbyname(name)
+        if not address.startswith("127."):
+            return address
+    raise StartError(f"It is not known at which address the nodes reach this machine ({name}); name one by --address.")

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
-import tempfile
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
-from ...node.processes.exit_status import how_it_ended
-from ...node.start import last_words
+from ...errors import StartError
 from ...node.ticket import Ticket
 from ...world_info import Way
 from ..working_folder import here
-
-_END = 5.0
-"""Seconds in which a program that was told to end must do so."""
+from .program import Program
 
 _CUT_OFF = 255
 """The exit status of ssh where ssh itself has failed."""
@@ -32,73 +27,80 @@ class JoinedNode:
         ticket: what the command reads from its standard input.
         way: how it is started.
         is_over: whether its machine was taken back, so that nothing can run there.
+        shared: the program that starts those of all nodes, where none can be started alone.
     """
 
     is_elsewhere = True
 
-    def __init__(self, ticket: Ticket, way: Way, is_over: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        ticket: Ticket,
+        way: Way,
+        is_over: Callable[[], bool] = lambda: False,
+        shared: Program | None = None,
+    ) -> None:
         self._ticket = ticket
-        self._is_over = is_over
         self._way = way
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+        self._is_over = is_over
+        self._begun = False
+        self._program = shared or Program(way.command("nbcomm.node"), ticket.written())
 
     def start(self) -> None:
-        """Let it join; if it has joined before, it takes over what it has started then."""
-        self._process = subprocess.Popen(  # noqa: S603 - our own module
-            self._way.command("nbcomm.node"),
-            stdin=subprocess.PIPE,
-            stdout=self._log,
-            stderr=self._log,
-            start_new_session=True,  # so that it does not get the notebook's Ctrl-C
-        )
-        assert self._process.stdin is not None  # noqa: S101 - for mypy
-        with suppress(BrokenPipeError):  # it has ended already, and says why
-            self._process.stdin.write(self._ticket.written())
-            self._process.stdin.close()
+        """Let it join; if it has joined before, it takes over what it has started then.
+
+        Raises:
+            StartError: it cannot be started alone, and was started with the others before.
+        """
+        if not self._way.together:
+            self._program.start()
+        elif not self._begun:
+            self._begun = True
+            self._program.start_once()
+        else:
+            raise StartError(
+                f"The program of {self._way.host} was started with those of all nodes, and cannot be started again "
+                "alone; type %distributed restart."
+            )
 
     @property
     def is_far(self) -> bool:
         """Whether it is on another machine."""
-        return bool(self._way.prefix)
+        return bool(self._way.host)
 
     @property
     def is_cut_off(self) -> bool:
-        """Whether ssh was cut off or has been killed: what it has started may go on."""
-        status = None if self._process is None else self._process.poll()
+        """Whether ssh was cut off or has been killed: what it has started may go on.
+
+        mpiexec ends, and lets all of its programs end, when one of them was killed: what that has started goes on.
+        """
+        status = self._program.status
+        if self._way.together:
+            return bool(status)
         return self.is_far and status is not None and (status == _CUT_OFF or status < 0)
 
     @property
     def is_ours(self) -> bool:
         """Whether this notebook has started it, so that its end is seen here."""
-        return self._process is not None
+        return self._program.is_begun
 
     @property
     def has_ended(self) -> bool:
         """Whether one that this notebook has started has ended."""
-        return self._process is not None and self._process.poll() is not None
+        return self._program.status is not None
 
     @property
     def has_cleared(self) -> bool:
         """Whether nothing is left on the node: its program ends last."""
-        return self.has_ended
+        return self.has_ended and not (self._way.together and self.is_cut_off)
 
     @property
     def how(self) -> str:
         """How it has ended, in words."""
-        status = None if self._process is None else self._process.poll()
-        return "has ended" if status is None else how_it_ended(status)
+        return self._program.how
 
     def kill(self) -> None:
         """Let it end the world on its node."""
-        if self._process is None:
-            return
-        self._process.terminate()
-        try:
-            self._process.wait(_END)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        self._program.kill()
 
     def fence(self, timeout: float) -> None:
         """End what it and its agent have left on the node, and wait for that for so many seconds.
@@ -108,6 +110,10 @@ class JoinedNode:
             subprocess.SubprocessError: it has failed, or was not done in time.
         """
         if self._is_over():
+            return
+        if self._way.together:
+            if not self.has_cleared:
+                raise OSError("Nothing can be started there alone.")
             return
         command = self._way.command("nbcomm.node.fence", self._ticket.name)
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
@@ -122,11 +128,11 @@ class JoinedNode:
 
     def last_words(self) -> str:
         """Return the end of what the command said."""
-        return last_words(self._log)
+        return self._program.last_words()
 
     def close(self) -> None:
         """Close what the command has said."""
-        self._log.close()
+        self._program.close()
 
 
 def _changed() -> dict[str, str]:

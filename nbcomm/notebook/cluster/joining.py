@@ -12,6 +12,7 @@ from msgspec import structs
 from ...errors import StartError
 from ...launch.placement import share_out
 from ...launch.ways import hosts, slurm
+from ...launch.ways.mpi import Mpi
 from ...protocol.common import LOOPBACK
 from ...world_info import JobInfo, Way
 from .wishes import Wishes
@@ -28,11 +29,13 @@ class Elsewhere(NamedTuple):
         ways: how each is started.
         counts: the number of ranks of each node; the first one is the notebook's machine.
         address: of the notebook's machine, where the others reach it.
+        mpi: starts all of them at once; None if each is started alone.
     """
 
     ways: list[Way]
     counts: list[int]
     address: str
+    mpi: Mpi | None = None
 
 
 def check(wishes: Wishes) -> None:
@@ -41,11 +44,13 @@ def check(wishes: Wishes) -> None:
     Raises:
         StartError: there are such.
     """
-    if wishes.hosts and wishes.engines != "ssh":
-        raise StartError(f"--hosts {wishes.hosts} needs --engines ssh.")
-    if wishes.engines == "ssh" and wishes.nodes is not None:
-        raise StartError("--hosts says how many nodes there are for ssh; leave --nodes out.")
+    if wishes.hosts and wishes.engines not in ("ssh", "mpi"):
+        raise StartError(f"--hosts {wishes.hosts} needs --engines ssh or mpi.")
+    if (wishes.hosts or wishes.engines == "ssh") and wishes.nodes is not None:
+        raise StartError("--hosts says how many nodes there are; leave --nodes out.")
     meant = [name for name in _FOR_JOBS if getattr(wishes, name) != getattr(Wishes, name)]
+    if meant == ["lines"] and wishes.engines == "mpi":
+        return
     if meant and wishes.engines != "slurm":
         option = "line" if meant[0] == "lines" else meant[0].replace("_", "-")
         raise StartError(f"--{option} needs --engines slurm.")
@@ -63,6 +68,30 @@ def on_hosts(wishes: Wishes) -> Elsewhere:
     counts = [0, *counts] if len(far) == len(there) else counts
     address = wishes.address or (hosts.address_towards(far[0].name) if far else LOOPBACK)
     return Elsewhere([_surrounded(hosts.way_to(host, _python(wishes)), wishes) for host in far], counts, address)
+
+
+def by_mpi(wishes: Wishes) -> Elsewhere:
+    """Return the nodes that mpiexec starts: on hosts that are named, or on those that it knows by itself.
+
+    Raises:
+        StartError: it is not said how many ranks there are, or there is no way to the hosts.
+    """
+    named: list[str] = []
+    if wishes.hosts:
+        there = hosts.parse(wishes.hosts)
+        counts = hosts.counts(there, wishes.n)
+        named = [host.name for host in there]
+    elif wishes.n is not None:
+        counts = share_out(wishes.n, 1 if wishes.nodes is None else wishes.nodes)
+    else:
+        raise StartError("How many ranks? Write for example -n 8 --nodes 2, or --hosts a:4,b:4.")
+    mpi = Mpi(named, len(counts), _surrounded(Way(_python(wishes)), wishes), wishes.lines)
+    far = [host for host in named if host not in hosts.HERE]
+    if wishes.address or not named:
+        address = wishes.address or hosts.own_address()
+    else:
+        address = hosts.address_towards(far[0]) if far else LOOPBACK
+    return Elsewhere(mpi.ways(), [0, *counts], address, mpi)
 
 
 def request(wishes: Wishes) -> slurm.Request:
@@ -143,6 +172,9 @@ def in_words(wishes: Wishes) -> str:
     check(wishes)
     if wishes.engines == "ssh":
         return "\n".join(_written(way) for way in on_hosts(wishes).ways)
+    if wishes.engines == "mpi":
+        mpi = by_mpi(wishes).mpi
+        return shlex.join(mpi.command()) if mpi is not None else ""
     if wishes.engines == "slurm":
         job = _around(wishes) or slurm.Job(JobInfo("JOB", ours=True))
         said = [request(wishes).script(), "# On each of its nodes:"] if job.info.ours else []

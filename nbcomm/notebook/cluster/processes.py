@@ -108,8 +108,8 @@ class Processes:
                 continue  # that is said of the job
             if node.lost:
                 yield (
-                    f"The machine{node.where} does not answer, and its ranks are dead. Type %distributed heal when it "
-                    "is back, or %distributed restart."
+                    f"{capital(node.name or 'the fork server')} {node.lost}, and its ranks are dead. "
+                    "Type %distributed heal when it is back, or %distributed restart."
                 )
                 continue
             head = node is self.nodes.head

@@ -100,13 +100,15 @@ class Startup:
         nodes, wishes = self._processes.nodes, self._wishes
         if wishes.engines == "ssh":
             there = joining.on_hosts(wishes)
+        elif wishes.engines == "mpi":
+            there = joining.by_mpi(wishes)
         else:
             nodes.job = joining.a_job(wishes, nodes.job)
             there = joining.in_job(wishes, nodes.job, lambda said: self._progress(said, 0, wishes.n or 0))
             self._deadline = time.monotonic() + wishes.timeout  # the time in the queue is not the start's
         self._n = sum(there.counts)
         self._progress("joining nodes", 0, self._n)
-        nodes.add_all(there.ways, there.counts, there.address, self._deadline)
+        nodes.add_all(there.ways, there.counts, there.address, self._deadline, there.mpi)
         self._shares = nodes.shares()
         gpus = min(share.gpus / share.ranks for share in self._shares if share.ranks)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, int(gpus * self._n))

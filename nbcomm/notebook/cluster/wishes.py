@@ -22,8 +22,8 @@ class Wishes:
         grace: seconds that the world lives on when its notebook has died.
         name: the notebook's name for the world; empty for the default one.
         nodes: on how many nodes the ranks are; where nothing else is said, all of them are on this machine.
-        engines: what starts the processes: "local", "ssh" or "slurm".
-        hosts: for ssh, the machines, each with its number of ranks: "a:4,b:4".
+        engines: what starts the processes: "local", "ssh", "slurm" or "mpi".
+        hosts: for ssh or MPI, the machines, each with its number of ranks: "a:4,b:4".
         python: the interpreter on other machines; by default this one's path.
         prologue: lines for a shell there, before each program: "module load python".
         wrapper: what stands before the interpreter there: "apptainer exec --nv image.sif".
@@ -32,7 +32,7 @@ class Wishes:
         gpus_per_node: for each node.
         time: the time limit, as the scheduler takes it.
         account: who pays.
-        lines: options for the scheduler, as they stand.
+        lines: options for the scheduler, or for mpiexec, as they stand.
         idle: seconds without a request after which the scheduler gets its nodes back; 0 for never.
     """
 

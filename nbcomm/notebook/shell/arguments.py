@@ -81,10 +81,16 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         help="number of nodes; without --engines all are on this machine, as if they were several machines",
     )
     start.add_argument(
-        "--engines", choices=("local", "ssh", "slurm"), default=Wishes.engines, help="what starts the ranks' processes"
+        "--engines",
+        choices=("local", "ssh", "slurm", "mpi"),
+        default=Wishes.engines,
+        help="what starts the ranks' processes",
     )
     start.add_argument(
-        "--hosts", metavar="A:4,B:4", default=Wishes.hosts, help="machines for ssh, each with its number of ranks"
+        "--hosts",
+        metavar="A:4,B:4",
+        default=Wishes.hosts,
+        help="machines for ssh or MPI, with their numbers of ranks",
     )
     start.add_argument("--python", metavar="PATH", default=Wishes.python, help="the interpreter on those machines")
     start.add_argument(
@@ -154,7 +160,7 @@ def _add_job(start: argparse.ArgumentParser) -> None:
         metavar="OPTION",
         action="append",
         default=[*Wishes.lines],
-        help="an option for sbatch as it stands, --line=--constraint=a100; may be repeated",
+        help="an option for sbatch or mpiexec as it stands, --line=--constraint=a100; may be repeated",
     )
     start.add_argument(
         "--idle", type=_duration, metavar="30m", default=Wishes.idle, help="give the nodes back after so long a rest"

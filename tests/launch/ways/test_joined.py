@@ -13,7 +13,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from nbcomm.errors import StartError
 from nbcomm.launch.ways.joined import JoinedNode
+from nbcomm.launch.ways.program import Program
 from nbcomm.node.ticket import Ticket
 from nbcomm.world_info import LinkInfo, Way
 
@@ -82,7 +84,7 @@ def test_on_this_machine_a_killed_program_is_an_end(tmp_path: Path) -> None:
 
 
 def test_who_is_told_to_end_ends_and_who_does_not_is_killed(joined: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("nbcomm.launch.ways.joined._END", 0.2)
+    monkeypatch.setattr("nbcomm.launch.ways.program._END", 0.2)
     one = joined("trap '' TERM; echo up; while :; do sleep 1; done")
     one.start()
     await_that(lambda: one.last_words() == "up", "it does not begin")
@@ -128,3 +130,38 @@ def test_it_does_not_get_the_notebooks_interrupt(joined: Make) -> None:
     assert os.getpgid(pid) != os.getpgid(0)
     os.killpg(pid, signal.SIGKILL)
     assert not psutil.pid_exists(pid) or ended(one)
+
+
+# ── where one command starts the programs of all nodes ──────────────────────────────────────────────
+
+
+def together(script: str) -> tuple[JoinedNode, JoinedNode]:
+    shared = Program(["sh", "-c", script])
+    way = Way("py", "h", together=True)
+    return JoinedNode(TICKET, way, shared=shared), JoinedNode(TICKET, way, shared=shared)
+
+
+def test_one_command_is_started_once_for_all_and_never_again(tmp_path: Path) -> None:
+    one, other = together(f"echo . >> {tmp_path}/started")
+    one.start()
+    other.start()
+    assert ended(one)
+    assert other.has_ended
+    assert other.has_cleared
+    with pytest.raises(StartError, match="The program of h was started with those of all nodes"):
+        one.start()
+    assert (tmp_path / "started").read_text() == ".\n"
+    one.fence(1.0)
+    one.close()
+
+
+@pytest.mark.parametrize("script", ["exit 3", "kill -9 $$"])
+def test_what_ends_one_program_tells_nothing_of_each_node(script: str) -> None:
+    one, _ = together(script)
+    one.start()
+    assert ended(one)
+    assert one.is_cut_off
+    assert not one.has_cleared
+    with pytest.raises(OSError, match="Nothing can be started there alone"):
+        one.fence(1.0)
+    one.close()

@@ -28,9 +28,11 @@ def slurms(**wishes: Any) -> Wishes:
 @pytest.mark.parametrize(
     ("wishes", "said"),
     [
-        (Wishes(hosts="a:1"), "--hosts a:1 needs --engines ssh."),
-        (slurms(hosts="a:1"), "--hosts a:1 needs --engines ssh."),
+        (Wishes(hosts="a:1"), "--hosts a:1 needs --engines ssh or mpi."),
+        (slurms(hosts="a:1"), "--hosts a:1 needs --engines ssh or mpi."),
         (Wishes(engines="ssh", hosts="a:1", nodes=1), "leave --nodes out"),
+        (Wishes(engines="mpi", hosts="a:1", nodes=1), "leave --nodes out"),
+        (Wishes(engines="mpi", n=2, lines=("--x",), partition="p"), "--partition needs --engines slurm."),
         (Wishes(gpus_per_node=2), "--gpus-per-node needs --engines slurm."),
         (Wishes(engines="ssh", hosts="a:1", lines=("--x",)), "--line needs --engines slurm."),
         (Wishes(idle=60.0), "--idle needs --engines slurm."),
@@ -42,7 +44,9 @@ def test_options_of_another_engine_are_refused(wishes: Wishes, said: str) -> Non
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize("wishes", [Wishes(), Wishes(nodes=2), slurms(n=2, nodes=2, idle=60.0)])
+@pytest.mark.parametrize(
+    "wishes", [Wishes(), Wishes(nodes=2), slurms(n=2, nodes=2, idle=60.0), Wishes(engines="mpi", lines=("--x",))]
+)
 def test_what_fits_is_taken(wishes: Wishes) -> None:
     joining.check(wishes)
 
@@ -116,6 +120,48 @@ def test_a_job_with_too_few_nodes_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         joining.in_job(slurms(n=2, nodes=2), Job(JobInfo("7", ours=False)), lambda _: None)
     with pytest.raises(StartError, match="How many ranks"):
         joining.in_job(slurms(), Job(JobInfo("7", ours=False)), lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("wishes", "counts", "address"),
+    [
+        (Wishes(engines="mpi", hosts="a:2,b:1"), [0, 2, 1], "to a"),
+        (Wishes(engines="mpi", hosts="localhost,b", n=2), [0, 1, 1], "to b"),
+        (Wishes(engines="mpi", hosts="localhost:2"), [0, 2], "127.0.0.1"),
+        (Wishes(engines="mpi", n=5, nodes=2, address="1.2.3.4"), [0, 3, 2], "1.2.3.4"),
+        (Wishes(engines="mpi", n=5), [0, 5], "own"),
+    ],
+)
+def test_mpi_starts_a_program_for_each_node(
+    monkeypatch: pytest.MonkeyPatch, wishes: Wishes, counts: list[int], address: str
+) -> None:
+    monkeypatch.setattr(hosts, "address_towards", lambda name: f"to {name}")
+    monkeypatch.setattr(hosts, "own_address", lambda: "own")
+    there = joining.by_mpi(wishes)
+    assert (there.counts, there.address) == (counts, address)
+    assert there.mpi is not None
+    assert all(way.together for way in there.ways)
+    assert len(there.ways) == len(counts) - 1
+
+
+def test_mpi_needs_a_number_of_ranks() -> None:
+    with pytest.raises(StartError, match="How many ranks"):
+        joining.by_mpi(Wishes(engines="mpi", nodes=2))
+
+
+@pytest.mark.parametrize(("address", "told"), [("10.1.2.3", "10.1.2.3"), ("127.0.1.1", ""), ("", "")])
+def test_the_address_of_a_machine_is_no_loopback(monkeypatch: pytest.MonkeyPatch, address: str, told: str) -> None:
+    def found(_: str) -> str:
+        if not address:
+            raise OSError("no such name")
+        return address
+
+    monkeypatch.setattr("socket.gethostbyname", found)
+    if told:
+        assert hosts.own_address() == told
+    else:
+        with pytest.raises(StartError, match="name one by --address"):
+            hosts.own_address()
 
 
 def test_what_surrounds_a_program_is_there_on_every_way() -> None:

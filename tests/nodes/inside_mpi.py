@@ -1,0 +1,110 @@
+"""A world that a real mpiexec starts on two fake hosts: run by test_mpi.py, inside what enter.sh has made."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ..node.served import await_that
+from ..world.notebook import Notebook
+
+pytestmark = pytest.mark.timeout(240)
+
+WORKS = "%%distributed\nall_reduce(rank)"
+START = "%distributed start --engines mpi --hosts a:2,b:1 --timeout 120"
+BETWEEN = "--line '-mca oob_tcp_if_include br0,eth0'"
+"""By which interfaces Open MPI's own programs speak; nbcomm's do not use MPI."""
+
+
+def programs() -> list[psutil.Process]:
+    """The nodes' programs, and mpiexec."""
+    words = {process: " ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])}
+    return [process for process, line in words.items() if "-m nbcomm.node " in line and "ssh" not in line.split()[0]]
+
+
+@pytest.fixture(scope="module")
+def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook whose ranks are on two hosts."""
+    notebook = Notebook(str(tmp_path_factory.mktemp("mpi")))
+    try:
+        notebook.run("%load_ext nbcomm")
+        notebook.run(f"{START} {BETWEEN}", 150)
+        notebook.run("%%distributed\nkept = [rank]")
+        yield notebook
+    finally:
+        notebook.close()
+
+
+def test_each_rank_is_on_its_host_and_the_tickets_are_gone(hosts: Notebook) -> None:
+    code = "import os, socket\nprint(socket.gethostname(), node_rank, local_rank, os.environ['GLOO_SOCKET_IFNAME'])"
+    assert hosts.run(f"%%distributed\n{code}").lines == ["[0] a 0 0 eth0", "[1] a 0 1 eth0", "[2] b 1 0 eth0"]
+    assert hosts.run(WORKS).text == "[0-2] 3\n"
+    assert list((Path.home() / ".nbcomm").iterdir()) == []
+
+
+def test_a_dead_rank_is_replaced_though_mpi_cannot(hosts: Notebook) -> None:
+    dies = "%%distributed\nimport os\nif rank == 2: os.kill(os.getpid(), 9)\nbarrier()"
+    assert "Rank 2 was killed by SIGKILL" in hosts.run(dies, fails=True).error_text
+    hosts.run("%distributed heal")
+    hosts.run("%%distributed -r 2\nkept = [2]")
+    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-2] (3, True)\n"
+
+
+def test_a_dead_fork_server_cannot_be_started_alone_and_its_ranks_go_on(hosts: Notebook) -> None:
+    hosts.run("%%distributed -r 2\nimport psutil\npsutil.Process().parent().kill()")
+    hosts.until(
+        lambda: "The fork server of node 2 (b)" in hosts.run("%distributed status").text, 60, "status says nothing"
+    )
+    error = hosts.run("%distributed heal", fails=True).error_text
+    assert "The program of b was started with those of all nodes, and cannot be started again alone" in error
+    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-2] (3, True)\n"
+
+
+def test_the_next_kernel_attaches(hosts: Notebook) -> None:
+    os.kill(hosts.pid, signal.SIGKILL)
+    hosts.begin_again()
+    hosts.run("%load_ext nbcomm")
+    hosts.run("%distributed attach", 120)
+    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-2] (3, True)\n"
+
+
+def test_a_restart_starts_all_again(hosts: Notebook) -> None:
+    hosts.run("%distributed restart", 150)
+    assert hosts.run(WORKS).text == "[0-2] 3\n"
+
+
+def test_the_end_of_one_nodes_program_is_that_of_all(hosts: Notebook) -> None:
+    cell = hosts.submit("%%distributed\nimport time\nif rank < 2: time.sleep(600)\nbarrier()")
+    hosts.until(lambda: "waiting for ranks 0-1" in cell.text, 60, "it does not begin", cell)
+    (of_b,) = [process for process in programs() if process.environ().get("OMPI_COMM_WORLD_RANK") == "1"]
+    of_b.kill()
+    assert "Rank 0 was lost with node 1 (a), which was told to end" in hosts.finish(cell, 60).error_text
+    assert hosts.run("%%distributed -r 2\n'alive'").text == "[2] 'alive'\n"
+    await_that(lambda: programs() == [], "programs live on")
+    hosts.run("%distributed restart", 150)
+    assert hosts.run(WORKS).text == "[0-2] 3\n"
+
+
+def test_a_start_that_fails_says_what_mpiexec_says(hosts: Notebook) -> None:
+    start = f"%distributed start --world other --engines mpi {BETWEEN}"
+    error = hosts.run(f"{start} --hosts a:1,b:1 --python /nowhere/python", fails=True).error_text
+    assert "/nowhere/python" in error
+    assert "How many ranks?" in hosts.run(start, fails=True).error_text
+    shown = hosts.run(f"{start} --hosts a:1,b:1 --python py --dry-run").text
+    assert shown.startswith("mpiexec -n 2 --host a,b --map-by ppr:1:node --bind-to none ")
+    assert shown.endswith("-mca oob_tcp_if_include br0,eth0 py -m nbcomm.node TICKETS\n")
+    assert hosts.run(WORKS).text == "[0-2] 3\n"
+    assert list((Path.home() / ".nbcomm").iterdir()) == []
+
+
+def test_nothing_is_left_on_any_host(hosts: Notebook) -> None:
+    """The last test: it ends the world."""
+    hosts.run("%distributed stop")
+    await_that(lambda: programs() == [], "programs live on")
+    for name in ("a", "b"):
+        assert not [path for path in Path(f"/run/{name}").rglob("*") if "node" in path.name]
