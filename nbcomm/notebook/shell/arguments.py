@@ -96,6 +96,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     start.add_argument(
         "--address", metavar="IP", default=Wishes.address, help="address of this machine at which those reach it"
     )
+    start.add_argument("--profile", metavar="NAME", default="", help="options from ~/.config/nbcomm/profiles.toml")
     start.add_argument(
         "--prologue", metavar="LINES", default=Wishes.prologue, help="for a shell there first: 'module load python'"
     )

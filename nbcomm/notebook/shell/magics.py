@@ -30,10 +30,13 @@ from ..session import buttons, registry, script_cells
 from ..session.session import Session
 from ..session.world_names import addressed
 from ..variables import table
+from . import profiles
 from .arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
 from .hints import Hints
 from .routing import Auto, takes
 from .start_progress import StartProgress
+
+_WISHES = {field.name for field in fields(Wishes)}
 
 
 @magics_class
@@ -192,12 +195,18 @@ class DistributedMagics(Magics):
             near = difflib.get_close_matches(words[0], self._words, 3, 0.5) or sorted(self._words)
             raise UsageError(f"%distributed has no subcommand {words[0]!r}; did you mean {' or '.join(near)}?")
         options = parse_line(self._parser, words)
+        if getattr(options, "profile", ""):  # what it says is the default of what the line does not say
+            parser, made = line_parser()
+            made["start"].set_defaults(**{**registry.defaults(), **profiles.read(options.profile)})
+            options = parse_line(parser, words)
         act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
         with _addressed_to(options.world):
             act(options)
 
     def _do_start(self, options: argparse.Namespace) -> None:
-        chosen = {name: value for name, value in vars(options).items() if name not in ("word", "world", "dry_run")}
+        chosen = {
+            name: value for name, value in vars(options).items() if name not in ("word", "world", "dry_run", "profile")
+        }
         chosen["name"], chosen["lines"] = options.world, tuple(options.lines)
         if options.dry_run:
             print(in_words(Wishes(**chosen)))

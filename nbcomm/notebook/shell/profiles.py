@@ -1,0 +1,75 @@
+"""Profiles: options of ``%distributed start`` that are written down once, for a cluster, in ``profiles.toml``."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from ...errors import StartError
+from ..cluster.wishes import Wishes
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
+
+def path() -> Path:
+    """Return where the file is: ``nbcomm/profiles.toml`` in ``$XDG_CONFIG_HOME``, or in ``~/.config``."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nbcomm" / "profiles.toml"
+
+
+def read(name: str) -> dict[str, Any]:
+    """Return the options of a profile, by the names of `Wishes`.
+
+    Args:
+        name: of its table in the file.
+
+    Raises:
+        StartError: there is no such file or profile, or there is something else in it.
+    """
+    file = path()
+    try:
+        profiles = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise StartError(f"The file of profiles, {file}, cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise StartError(f"The file of profiles, {file}, is no TOML: {error}.") from error
+    tables = {key: value for key, value in profiles.items() if isinstance(value, dict)}
+    if name not in tables:
+        raise StartError(f"{file} has no profile {name!r}; it has {', '.join(sorted(tables)) or 'none'}.")
+    return {key.replace("-", "_"): _sound(key, value, f"[{name}] in {file}") for key, value in tables[name].items()}
+
+
+def _sound(key: str, value: Any, where: str) -> Any:
+    """Return an option as `Wishes` has it.
+
+    Raises:
+        StartError: there is no such option, or it has no such values.
+    """
+    name = key.replace("-", "_")
+    if name not in vars(Wishes()) or name == "name":
+        near = difflib.get_close_matches(name, vars(Wishes()), 1)
+        meant = f"; did you mean {near[0]}?" if near else "."
+        raise StartError(f"{key} ({where}) is no option of a start{meant}")
+    if name in ("hosts", "lines"):
+        listed = [value] if isinstance(value, str) else value
+        if not (isinstance(listed, list) and all(isinstance(one, str) for one in listed)):
+            raise StartError(f"{key} ({where}) must be a list of texts.")
+        return ",".join(listed) if name == "hosts" else listed
+    wanted = _kinds(name)
+    if isinstance(value, bool) or not isinstance(value, wanted):
+        raise StartError(f"{key} ({where}) must be {'a text' if wanted == (str,) else 'a number'}, not {value!r}.")
+    return value
+
+
+def _kinds(name: str) -> tuple[type, ...]:
+    if name == "idle":
+        return (int, float, str)  # "30m"
+    default = getattr(Wishes, name)
+    if name in ("n", "nodes") or type(default) is int:
+        return (int,)
+    return (int, float) if isinstance(default, float) else (str,)

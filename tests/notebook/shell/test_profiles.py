@@ -1,0 +1,109 @@
+"""Options of a start that are written down in a file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+
+from nbcomm.errors import StartError
+from nbcomm.notebook.cluster.wishes import Wishes
+from nbcomm.notebook.session import registry
+from nbcomm.notebook.shell import profiles
+from nbcomm.notebook.shell.hints import Hints
+from nbcomm.notebook.shell.magics import DistributedMagics
+from nbcomm.notebook.shell.routing import Auto
+
+HPC = """
+[hpc]
+engines = "slurm"
+nodes = 2
+gpus-per-node = 4
+timeout = 300
+idle = "30m"
+lines = ["--qos=high", "--x"]
+hosts = "a:1"
+
+[other]
+hosts = ["a:2", "b:2"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file, with two profiles."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    path = tmp_path / "nbcomm" / "profiles.toml"
+    path.parent.mkdir()
+    path.write_text(HPC)
+    assert profiles.path() == path
+    return path
+
+
+def test_without_a_variable_the_file_is_below_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("XDG_CONFIG_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert profiles.path() == tmp_path / ".config" / "nbcomm" / "profiles.toml"
+
+
+def test_a_profile_is_read_as_options() -> None:
+    assert profiles.read("other") == {"hosts": "a:2,b:2"}
+    read = profiles.read("hpc")
+    assert (read["gpus_per_node"], read["lines"], read["idle"]) == (4, ["--qos=high", "--x"], "30m")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[hpc]\nnode = 2", "is no option of a start; did you mean nodes?"),
+        ("[hpc]\nzzz = 2", "zzz ([hpc] in "),
+        ('[hpc]\nname = "x"', "is no option of a start"),
+        ("[hpc]\nnodes = true", "must be a number, not True"),
+        ('[hpc]\nnodes = "2"', "must be a number, not '2'"),
+        ("[hpc]\npartition = 3", "must be a text, not 3"),
+        ("[hpc]\nlines = [3]", "must be a list of texts"),
+        ("[hpc]\nlines = 3", "must be a list of texts"),
+        ("[other]\nn = 3", "has no profile 'hpc'; it has other."),
+        ("n = 3", "it has none."),
+        ("[hpc", "is no TOML"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(file: Path, text: str, said: str) -> None:
+    file.write_text(text)
+    with pytest.raises(StartError) as refused:
+        profiles.read("hpc")
+    assert said in str(refused.value)
+
+
+def test_a_file_that_is_not_there_is_named(file: Path) -> None:
+    file.unlink()
+    with pytest.raises(StartError, match=f"{file}, cannot be read: No such file"):
+        profiles.read("hpc")
+
+
+@pytest.fixture
+def magics() -> Iterator[DistributedMagics]:
+    shell = InteractiveShell.instance()
+    yield DistributedMagics(shell, Auto(shell), Hints(shell, Auto(shell)))
+    InteractiveShell.clear_instance()
+
+
+def test_what_is_typed_wins_over_the_profile(magics: DistributedMagics, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Wishes] = []
+
+    def start(progress: Any, **wishes: Any) -> None:
+        asked.append(Wishes(**wishes))
+        raise StartError("enough")
+
+    monkeypatch.setattr(registry, "start", start)
+    for line in ("start --profile hpc -n 8 --nodes 4", "start --profile other --engines ssh", "start -n 2"):
+        with pytest.raises(StartError, match="enough"):
+            magics._steer(line)
+    hpc, other, plain = asked
+    assert (hpc.n, hpc.nodes, hpc.engines, hpc.timeout) == (8, 4, "slurm", 300)
+    assert (hpc.idle, hpc.lines, hpc.gpus_per_node) == (1800.0, ("--qos=high", "--x"), 4)
+    assert other == Wishes(engines="ssh", hosts="a:2,b:2")
+    assert plain == Wishes(2), "a profile is for one start"
