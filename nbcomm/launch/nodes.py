@@ -48,11 +48,13 @@ class Nodes:
         home: the world's directory.
         link: to all agents and ranks.
         job: the scheduler's job that the other nodes are in; None if they are in none.
+        compares: whether calls of ranks on different nodes are compared, which costs each a round trip.
     """
 
     def __init__(self, head: Head, job: Job | None = None) -> None:
         self.head = head
         self.job = job
+        self.compares = True
         self.home = head.home
         self.link = head.link
         self._all: list[NodeClient] = [head]
@@ -353,7 +355,8 @@ class Nodes:
         assert door is not None  # noqa: S101 - for mypy
         for node in others:
             node.meeting.relay_store(generation, door)
-        self._mirror()
+        if self.compares:
+            self._mirror()
 
     def _mirror(self) -> None:
         """Let the ranks of all nodes see what the others are about to do."""

@@ -163,3 +163,26 @@ def test_nothing_is_left_on_any_node(two: Notebook, homes: list[WorldDir]) -> No
         await_that(lambda pid=pid: not psutil.pid_exists(pid), "a rank lives on")
     assert [home.path.exists() for home in homes] == [False, False]
     assert [home.bulk.exists() for home in homes] == [False, False]
+
+
+def test_calls_may_be_compared_within_each_node_only(two: Notebook) -> None:
+    start = "%distributed start --world fast -n 4 --nodes 2 --guard node"
+    two.run(start, 120)
+    try:
+        said = two.run(
+            "fast = registry.current('fast')\nfor node in fast._processes.nodes: print(node.told.home)"
+        ).lines
+        assert not any(WorldDir(path).mirror_socket.exists() for path in said)
+        code = "%%distributed --world fast\nall_reduce(rank), all_reduce(torch.ones(2)).sum().item()"
+        assert two.run(code).text == "[0-3] (6, 8.0)\n"
+        error = two.run(
+            "%%distributed --world fast\nhalves = [new_group([0, 1]), new_group([2, 3])]\n"
+            "all_reduce(torch.ones(1 + local_rank), group=halves[node_rank])",
+            fails=True,
+        ).error_text
+        assert "MismatchError" in error
+        error = two.run("%%distributed --world fast\nif rank != 3: barrier()", fails=True).error_text
+        assert "but rank 3 has finished the cell" in error
+        assert two.run(code).text == "[0-3] (6, 8.0)\n"
+    finally:
+        two.run("%distributed stop --world fast")

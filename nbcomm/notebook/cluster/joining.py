@@ -44,6 +44,8 @@ def check(wishes: Wishes) -> None:
     Raises:
         StartError: there are such.
     """
+    if wishes.guard not in ("world", "node"):
+        raise StartError(f"The guard {wishes.guard!r} is unknown; write --guard world or node.")
     if wishes.hosts and wishes.engines not in ("ssh", "mpi"):
         raise StartError(f"--hosts {wishes.hosts} needs --engines ssh or mpi.")
     if (wishes.hosts or wishes.engines == "ssh") and wishes.nodes is not None:

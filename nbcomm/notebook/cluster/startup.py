@@ -79,6 +79,7 @@ class Startup:
         ready = nodes.head.wait_ready(wishes.timeout)
         facts = nodes.head.facts()
         joining.check(wishes)
+        nodes.compares = wishes.guard != "node"
         if wishes.engines != "local":
             self._launch_elsewhere()
             return

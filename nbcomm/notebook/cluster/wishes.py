@@ -22,6 +22,7 @@ class Wishes:
         grace: seconds that the world lives on when its notebook has died.
         name: the notebook's name for the world; empty for the default one.
         nodes: on how many nodes the ranks are; where nothing else is said, all of them are on this machine.
+        guard: which calls are compared before data moves: those of the whole "world", or only of each "node".
         engines: what starts the processes: "local", "ssh", "slurm" or "mpi".
         hosts: for ssh or MPI, the machines, each with its number of ranks: "a:4,b:4".
         python: the interpreter on other machines; by default this one's path.
@@ -43,6 +44,7 @@ class Wishes:
     grace: float = 60.0
     name: str = ""
     nodes: int | None = None
+    guard: str = "world"
     engines: str = "local"
     hosts: str = ""
     python: str = ""

@@ -209,6 +209,7 @@ class Session(Commands):
         self._started, self._folder = info.started, info.cwd
         self._processes.take_up(info)
         self.wishes = Wishes.remembered(info.wishes, n=len(info.places), grace=info.grace, name=self.name)
+        self._processes.nodes.compares = self.wishes.guard != "node"
         self.link.meet(self._roster.living)
         resumption = self._receiver.resumption
         assert resumption is not None  # noqa: S101 - for mypy

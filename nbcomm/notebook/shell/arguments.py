@@ -96,6 +96,12 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     start.add_argument(
         "--address", metavar="IP", default=Wishes.address, help="address of this machine at which those reach it"
     )
+    start.add_argument(
+        "--guard",
+        choices=("world", "node"),
+        default=Wishes.guard,
+        help="compare the calls of all ranks before data moves, or only of those on the same node, which is faster",
+    )
     start.add_argument("--profile", metavar="NAME", default="", help="options from ~/.config/nbcomm/profiles.toml")
     start.add_argument(
         "--prologue", metavar="LINES", default=Wishes.prologue, help="for a shell there first: 'module load python'"

@@ -33,6 +33,7 @@ def slurms(**wishes: Any) -> Wishes:
         (Wishes(engines="ssh", hosts="a:1", nodes=1), "leave --nodes out"),
         (Wishes(engines="mpi", hosts="a:1", nodes=1), "leave --nodes out"),
         (Wishes(engines="mpi", n=2, lines=("--x",), partition="p"), "--partition needs --engines slurm."),
+        (Wishes(guard="rank"), "The guard 'rank' is unknown; write --guard world or node."),
         (Wishes(gpus_per_node=2), "--gpus-per-node needs --engines slurm."),
         (Wishes(engines="ssh", hosts="a:1", lines=("--x",)), "--line needs --engines slurm."),
         (Wishes(idle=60.0), "--idle needs --engines slurm."),
