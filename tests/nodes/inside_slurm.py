@@ -18,7 +18,8 @@ pytestmark = pytest.mark.timeout(240)
 
 WORKS = "%%distributed\nall_reduce(rank)"
 DIES = "%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()"
-START = "%distributed start --engines slurm -n 4 --nodes 2 --time 30 --timeout 120"
+SAVES = "import os; open(os.environ['TMPDIR'] + f'/saved-{rank}', 'w').close()"
+START = f'%distributed start --engines slurm -n 4 --nodes 2 --gpus-per-node 2 --time 30 --before-end "{SAVES}"'
 
 
 def slurm(*command: str) -> str:
@@ -79,6 +80,7 @@ def test_each_rank_is_on_its_node_and_meets_the_others(hosts: Notebook) -> None:
         "[3] b 1 1 eth0",
     ]
     assert hosts.run(WORKS).text == "[0-3] 6\n"
+    assert hosts.run("%%distributed\nos.environ['CUDA_VISIBLE_DEVICES']").text == "[0-3] '0,1'\n", "as Slurm gave them"
     assert jobs() == ["1 RUNNING"]
 
 
@@ -164,13 +166,21 @@ def test_the_next_kernel_attaches_to_the_world_and_to_its_job(hosts: Notebook) -
     assert jobs() == ["1 RUNNING"]
 
 
-def test_the_end_of_its_time_is_told_before(hosts: Notebook) -> None:
+def test_the_end_of_its_time_is_told_before_and_a_cell_that_saves_is_run(hosts: Notebook) -> None:
     cell = hosts.submit("%%distributed\nimport time\nprint('on')\ntime.sleep(3)")
     hosts.until(lambda: "on" in cell.text, 60, "it does not begin", cell)
     slurm("scontrol", "update", "jobid=1", "TimeLimit=9")
     hosts.finish(cell)
-    assert re.search(r"nbcomm: Slurm job 1 ends in [78] min; save what you need\.", cell.text)
+    found = re.search(r"nbcomm: Slurm job 1 ends in (\d+) min; save what you need\.", cell.text)
+    assert found is not None, cell.text
+    cell = hosts.submit("%%distributed\nprint('on')\ntime.sleep(600)")
+    hosts.until(lambda: "on" in cell.text, 60, "it does not begin", cell)
+    slurm("scontrol", "update", "jobid=1", f"TimeLimit={9 - int(found[1]) + 1}")
+    assert "KeyboardInterrupt" in hosts.finish(cell).error_text
+    saved = [Path(f"/run/{host}/saved-{rank}") for host, rank in (("a", 0), ("a", 1), ("b", 2), ("b", 3))]
+    await_that(lambda: all(path.exists() for path in saved), "nothing is saved")
     slurm("scontrol", "update", "jobid=1", "TimeLimit=30")
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 
 def test_a_restart_stays_in_the_job(hosts: Notebook) -> None:

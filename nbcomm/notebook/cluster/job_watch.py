@@ -31,21 +31,25 @@ class JobWatch:
         resting: returns for how many seconds nobody has wanted anything of the ranks.
         idle: after so many seconds of rest the job is given back; 0 for never.
         ended: called when the job has no nodes any more.
+        last: called behind the last warning.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all but the first two by keyword
         self,
         job: Job,
         tell: Callable[[str], None],
+        *,
         resting: Callable[[], float],
         idle: float,
         ended: Callable[[], None],
+        last: Callable[[], None] = lambda: None,
     ) -> None:
         self._job = job
         self._tell = tell
         self._resting = resting
         self._idle = idle
         self._ended = ended
+        self._last = last
         self._warned = 0  # how many of the warnings were given
         self._closed = False
         self._hurry = threading.Event()
@@ -94,7 +98,9 @@ class JobWatch:
         due = sum(left <= limit for limit in WARNINGS)
         if due > self._warned:
             self._tell(f"{self._job} ends in {in_words(left)}; save what you need.")
-        self._warned = due  # an administrator may have prolonged it
+        new, self._warned = due > self._warned, due  # it may be less: an administrator may have prolonged the job
+        if new and due == len(WARNINGS):
+            self._last()
 
 
 def in_words(seconds: float) -> str:

@@ -17,7 +17,8 @@ from ...protocol.common import LOOPBACK
 from ...world_info import JobInfo, Way
 from .wishes import Wishes
 
-_FOR_JOBS = ("partition", "gpus_per_node", "time", "account", "lines", "idle")
+_FOR_ANY_JOB = ("before_end", "idle")
+_FOR_JOBS = ("partition", "gpus_per_node", "time", "account", "lines", *_FOR_ANY_JOB)
 
 _HOW_MANY = "How many ranks? Write for example -n 8, or --gpus-per-node 4."
 
@@ -134,7 +135,9 @@ def a_job(wishes: Wishes, kept: slurm.Job | None) -> slurm.Job:
 
 def _around(wishes: Wishes) -> slurm.Job | None:
     """Return the job that this notebook is in, unless what is asked for is another one."""
-    asks = any(getattr(wishes, name) != getattr(Wishes, name) for name in _FOR_JOBS if name != "idle")
+    asks = any(
+        getattr(wishes, name) != getattr(Wishes, name) for name in _FOR_JOBS if name not in ("idle", "before_end")
+    )
     return None if asks else slurm.Job.around()
 
 

@@ -34,6 +34,7 @@ class Wishes:
         time: the time limit, as the scheduler takes it.
         account: who pays.
         lines: options for the scheduler, or for mpiexec, as they stand.
+        before_end: a cell that the ranks run two minutes before the time limit; it interrupts the one that runs.
         idle: seconds without a request after which the scheduler gets its nodes back; 0 for never.
     """
 
@@ -56,6 +57,7 @@ class Wishes:
     time: str = ""
     account: str = ""
     lines: tuple[str, ...] = ()
+    before_end: str = ""
     idle: float = 0.0
 
     @classmethod

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...errors import Interrupted
+from ...errors import Interrupted, NbcommError
 from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
@@ -54,6 +54,9 @@ _DEATH_PATIENCE = 2.0
 """Seconds that a rank has to say that it lives, before a heal that was asked for believes that it does; and how it is,
 after it."""
 
+
+_MAKING_ROOM = 20.0
+"""Seconds in which a cell must end that is interrupted for what must run before the time of a job is over."""
 
 _FAREWELL = 1.0
 """Seconds that a rank has to hear that the notebook leaves it. What is not heard by then may be lost with the link."""
@@ -192,12 +195,33 @@ class Session(Commands):
         nodes = self._processes.nodes
         self._wanted = time.monotonic()
         if nodes.job is not None:
-            self._job_watch = JobWatch(nodes.job, self._tell_of_job, self._resting, self.wishes.idle, nodes.lose_joined)
+            self._job_watch = JobWatch(
+                nodes.job,
+                self._tell_of_job,
+                resting=self._resting,
+                idle=self.wishes.idle,
+                ended=nodes.lose_joined,
+                last=self._run_before_end,
+            )
 
     def _tell_of_job(self, sentence: str) -> None:
         """Show what the user must know of the job: in the panel, in `troubles`, and in the cell that runs or comes."""
         self._job_words = self.addressed(sentence)
         self._executor.tell(self._job_words)
+
+    def _run_before_end(self) -> None:
+        """Run what the user wants to be run before the job's time is over, on the job's watch."""
+        code = self.wishes.before_end
+        if not code:
+            return
+        deadline = time.monotonic() + _MAKING_ROOM
+        while self._executor.taken and time.monotonic() < deadline:
+            self.interrupt()
+            time.sleep(_MAKING_ROOM / 10)
+        try:
+            self.run(code)
+        except NbcommError as error:
+            self._tell_of_job(f"What was to run before the end has failed: {error}")
 
     def _resting(self) -> float:
         """Return for how many seconds nobody has wanted anything of the ranks."""

@@ -170,6 +170,12 @@ def _add_job(start: argparse.ArgumentParser) -> None:
         help="an option for sbatch or mpiexec as it stands, --line=--constraint=a100; may be repeated",
     )
     start.add_argument(
+        "--before-end",
+        metavar="CODE",
+        default=Wishes.before_end,
+        help="a cell that the ranks run two minutes before the time limit, in place of the one that runs: 'save()'",
+    )
+    start.add_argument(
         "--idle", type=_duration, metavar="30m", default=Wishes.idle, help="give the nodes back after so long a rest"
     )
     start.add_argument("--dry-run", action="store_true", help="show the job's script and the commands; start nothing")

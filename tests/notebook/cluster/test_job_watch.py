@@ -47,7 +47,18 @@ class Watched:
     def __init__(self, job: Scripted, idle: float = 0.0) -> None:
         self.job, self.said, self.resting = job, list[str](), 0.0
         self.ended = threading.Event()
-        self.watch = JobWatch(job, self.said.append, lambda: self.resting, idle, self.ended.set)
+        self.lasts = 0
+        self.watch = JobWatch(
+            job,
+            self.said.append,
+            resting=lambda: self.resting,
+            idle=idle,
+            ended=self.ended.set,
+            last=self.last,
+        )
+
+    def last(self) -> None:
+        self.lasts += 1
 
     def looks(self) -> list[str]:
         """What it says when it looks once more, to its end."""
@@ -76,10 +87,12 @@ def watched(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Watched]]
 
 def test_the_end_of_its_time_is_told_twice_before(watched: Callable[..., Watched]) -> None:
     one = watched()
-    said = []
+    said, lasts = [], []
     for left in (3600.0, 599.0, 500.0, 119.0, 60.0):
         one.job.left = left
         said.append(one.looks())
+        lasts.append(one.lasts)
+    assert lasts == [0, 0, 0, 1, 1], "the hook is called once"
     assert said == [
         [],
         ["Slurm job 12 ends in 10 min; save what you need."],
