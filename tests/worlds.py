@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 
 DEADLINE_SECONDS = 60.0
 _context = mp.get_context("forkserver")
-_context.set_forkserver_preload(["torch", "numpy", "nbcomm.rank.groups.world"])
+# The last is what the first optimizer imports: each rank would need longer for it than for all else.
+_context.set_forkserver_preload(["torch", "numpy", "nbcomm.rank.groups.world", "torch._dynamo"])
 
 
 class Failed:
