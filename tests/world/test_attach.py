@@ -18,18 +18,78 @@ Open = Callable[..., Notebook]
 
 MAKE = "%%distributed\nkept, pair = rank * 10, new_group([0, 1])\nprint('made')"
 KEPT = "%%distributed\n(kept == rank * 10, all_reduce(1), all_reduce(1, group=pair) if rank < 2 else 2)"
+WHOLE = "[0-2] (True, 3, 2)\n"
 
 
 @pytest.fixture
 def elsewhere() -> Iterator[str]:
     """A place for this test's worlds alone, with a short path as sockets need it."""
-    with tempfile.TemporaryDirectory(prefix="nb", dir="/tmp", ignore_cleanup_errors=True) as directory:
+    with _place() as directory:
         yield directory
 
 
+def _place() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="nb", dir="/tmp", ignore_cleanup_errors=True)
+
+
+class _Lasting:
+    """A world that outlives the kernels of many tests, the only one in its place: each hands on its notebook."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.elsewhere = _place()
+        self.notebook = Notebook(str(folder), TMPDIR=self.elsewhere.name)
+        self.notebook.run("%load_ext nbcomm")
+
+    def begin(self) -> None:
+        """Start the world, if there is none, and let it show something."""
+        if not self._runs():
+            self.notebook.run("%distributed start -n 3 --grace 60")
+        self.notebook.run(MAKE)
+
+    def is_good(self) -> bool:
+        """Whether the next test can begin: the notebook runs nothing, and its world, if there is one, works."""
+        if not self.notebook.manager.is_alive() or any(not cell.idle for cell in self.notebook.cells.values()):
+            return False
+        if not self._runs():
+            return True
+        self.notebook.finish(self.notebook.submit(MAKE))
+        return self.notebook.finish(self.notebook.submit(KEPT)).text == WHOLE
+
+    def _runs(self) -> bool:
+        return "No world is running" not in self.notebook.finish(self.notebook.submit("%distributed")).text
+
+    def close(self) -> None:
+        self.notebook.close()
+        self.elsewhere.cleanup()
+
+
+@pytest.fixture(scope="module")
+def given() -> Iterator[list[_Lasting]]:
+    """What a test has handed on, if it could."""
+    handed: list[_Lasting] = []
+    yield handed
+    for one in handed:
+        one.close()
+
+
 @pytest.fixture
-def notebook(open_notebook: Open, elsewhere: str) -> Notebook:
-    return open_notebook("%distributed start -n 3 --grace 60", MAKE, TMPDIR=elsewhere)
+def lasting(given: list[_Lasting], tmp_path: Path) -> Iterator[_Lasting]:
+    """The world of most tests here, and its notebook; where a test has failed, the next one has others."""
+    one = given.pop() if given else _Lasting(tmp_path)
+    try:
+        one.begin()
+        yield one
+        if one.is_good():
+            given.append(one)
+    finally:
+        if one not in given:
+            one.close()
+
+
+@pytest.fixture
+def notebook(lasting: _Lasting) -> Notebook:
+    return lasting.notebook
 
 
 def _begin_again(notebook: Notebook) -> None:
@@ -48,8 +108,7 @@ def test_a_restarted_kernel_finds_its_world(notebook: Notebook) -> None:
     cell = notebook.run("%distributed attach")
     assert "Attached to 3 ranks on cpu, gloo." in cell.text
     assert "made" not in cell.text, "the cell had ended, and been seen"
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
-    notebook.run("%distributed stop")
+    assert notebook.run(KEPT).text == WHOLE
 
 
 def test_what_ranks_have_answered_the_kernels_before_is_no_answer_to_the_next_ones(notebook: Notebook) -> None:
@@ -63,7 +122,6 @@ def test_what_ranks_have_answered_the_kernels_before_is_no_answer_to_the_next_on
     _begin_again(notebook)
     notebook.run("%distributed attach")
     assert notebook.run("%%distributed\nimport time\ntime.sleep(1)\nrank").text == "[0] 0\n[1] 1\n[2] 2\n"
-    notebook.run("%distributed stop")
 
 
 def test_a_killed_kernel_finds_its_world_and_the_cell_that_runs_with_all_its_output(notebook: Notebook) -> None:
@@ -76,10 +134,10 @@ def test_a_killed_kernel_finds_its_world_and_the_cell_that_runs_with_all_its_out
     shown = notebook.run("%distributed attach")
     lines = shown.text[shown.text.index("[0-2] 0\n") :].splitlines()
     assert lines == [f"[0-2] {i}" for i in range(60)] + ["[0-2] 3"]
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert notebook.run(KEPT).text == WHOLE
 
 
-def test_a_cell_that_ended_unseen_is_shown_with_its_error(notebook: Notebook, tmp_path: Path) -> None:
+def test_a_cell_that_ended_unseen_is_shown_with_its_error(notebook: Notebook, lasting: _Lasting) -> None:
     code = """\
 %%distributed
 import os, time
@@ -97,14 +155,15 @@ if rank == 1: 1 / 0
     notebook.until(lambda: "[0-2] on" in cell.text, 60, "it does not run", cell)
     _kill(notebook)
     deadline = time.monotonic() + 30
-    while not (tmp_path / "over").exists() and time.monotonic() < deadline:  # the cell ends while there is no notebook
+    # The cell ends while there is no notebook.
+    while not (lasting.folder / "over").exists() and time.monotonic() < deadline:
         time.sleep(0.05)
     notebook.run("%load_ext nbcomm")
     shown = notebook.run("%distributed attach", fails=True)
     lines = [f"[0-2] {line}" for line in ("on", *range(20))]  # all of it, once
     assert [line for line in shown.lines if line.startswith("[0-2]")] == lines
     assert "[1] ZeroDivisionError" in shown.error_text
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert notebook.run(KEPT).text == WHOLE
 
 
 def test_what_hangs_or_runs_on_is_ended_by_the_next_notebook(notebook: Notebook) -> None:
@@ -113,13 +172,13 @@ def test_what_hangs_or_runs_on_is_ended_by_the_next_notebook(notebook: Notebook)
     _kill(notebook)
     notebook.run("%load_ext nbcomm")
     assert "Error" in notebook.run("%distributed attach", fails=True).error_text
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert notebook.run(KEPT).text == WHOLE
     cell = notebook.submit("%%distributed\nimport time\nprint('on', flush=True); time.sleep(60)")
     notebook.until(lambda: "[0-2] on" in cell.text, 60, "it does not run", cell)
     _kill(notebook)
     notebook.run("%load_ext nbcomm")
     notebook.interrupted("%distributed attach", once="[0-2] on")
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert notebook.run(KEPT).text == WHOLE
 
 
 def test_a_rank_that_died_meanwhile_is_named_and_healed(notebook: Notebook) -> None:
@@ -137,33 +196,34 @@ def test_a_rank_that_died_meanwhile_is_named_and_healed(notebook: Notebook) -> N
     ]
 
 
-def test_two_notebooks_never_share_a_world(notebook: Notebook, open_notebook: Open, elsewhere: str) -> None:
+def test_two_notebooks_never_share_a_world(notebook: Notebook, lasting: _Lasting, open_notebook: Open) -> None:
     where = notebook.run("from nbcomm.notebook.session import registry\nprint(registry.current().home.id)").text.strip()
-    other = open_notebook(TMPDIR=elsewhere)
+    other = open_notebook(TMPDIR=lasting.elsewhere.name)
     assert "No world without a notebook is running" in other.run("%distributed attach", fails=True).error_text
     refused = other.run(f"%distributed attach {where}", fails=True).error_text
     assert f"in use by the notebook of process {notebook.pid}" in refused
     other.run("%distributed start -n 2")
     assert "already controls a world of 2 ranks" in other.run("%distributed attach", fails=True).error_text
     assert other.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert notebook.run(KEPT).text == WHOLE
+    other.run("%distributed stop")
 
 
 def test_of_two_that_attach_at_once_the_loser_touches_nothing(
-    notebook: Notebook, open_notebook: Open, elsewhere: str
+    notebook: Notebook, lasting: _Lasting, open_notebook: Open
 ) -> None:
-    other = open_notebook(TMPDIR=elsewhere)
+    other = open_notebook(TMPDIR=lasting.elsewhere.name)
     # Both have found it free; then the first one claims it.
     other.run("from nbcomm.launch.discovery import find_worlds\nfrom nbcomm.notebook.session import registry")
     other.run("w, = find_worlds()")
     refused = other.run("registry._take_up(w, '')", fails=True)
     assert refused.error_text == f"StateError: This world is in use by the notebook of process {notebook.pid}."
     began = time.monotonic()
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert notebook.run(KEPT).text == WHOLE
     notebook.run("%%distributed -r 2\nimport os\nos.kill(os.getpid(), 9)", fails=True)
     assert "Rank 2 is back" in notebook.run("%distributed heal").text
     notebook.run(MAKE)
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert notebook.run(KEPT).text == WHOLE
     # Such a rank would never be found, which takes a minute.
     assert time.monotonic() - began < 60, "the new rank has looked for the notebook where it is not"
     notebook.run("%distributed stop")
@@ -248,12 +308,12 @@ def test_a_killed_controller_and_a_killed_fork_server_are_named_and_replaced(not
     for which, said in (("controller", "controller was killed by SIGKILL"), ("fork server", "The fork server")):
         notebook.run(f"os.kill(helpers()[{which!r}], 9)\nwhile not s.troubles: time.sleep(0.01)")
         assert said in notebook.run("%distributed").text
-        assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n", "cells run on"
+        assert notebook.run(KEPT).text == WHOLE, "cells run on"
         assert "back after" in notebook.run("%distributed heal").text
         notebook.run("%%distributed -r 2\nimport os\nos.kill(os.getpid(), 9)", fails=True)
         assert "Rank 2 is back" in notebook.run("%distributed heal").text
         notebook.run(MAKE)
-        assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+        assert notebook.run(KEPT).text == WHOLE
     notebook.run("%distributed stop")
 
 
@@ -264,7 +324,7 @@ def test_an_attach_that_is_interrupted_before_the_cell_is_shown_leaves_it_runnin
     notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nregistry.use(registry.attach())")
     assert "Ranks 0-2 still run an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
     notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._roster.wait(0.01)")
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert notebook.run(KEPT).text == WHOLE
 
 
 def test_no_process_is_replaced_for_a_script_while_any_rank_runs_a_cell(notebook: Notebook) -> None:
@@ -276,4 +336,4 @@ def test_no_process_is_replaced_for_a_script_while_any_rank_runs_a_cell(notebook
     refused = notebook.run("%distributed run --fresh -r 0 x.py", fails=True)
     assert "Rank 2 still runs an earlier cell; nothing was run." in refused.error_text
     notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._roster.wait(0.01)")
-    assert notebook.run(KEPT).text == "[0-2] (True, 3, 2)\n"
+    assert notebook.run(KEPT).text == WHOLE
