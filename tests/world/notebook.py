@@ -31,9 +31,9 @@ _CELLS, _LINES = 40, 30
 Kind = TypeVar("Kind", bound="Notebook")
 
 
-def with_ranks(folder: Path, ranks: int = 4) -> AbstractContextManager[Notebook]:
+def with_ranks(folder: Path, ranks: int = 4, **environment: str) -> AbstractContextManager[Notebook]:
     """A notebook in a folder, with ranks on the CPU; its kernel is shut down in the end."""
-    return started(Notebook(str(folder)), ranks)
+    return started(Notebook(str(folder), **environment), ranks)
 
 
 @contextmanager

@@ -18,6 +18,8 @@ from nbcomm.world_dir import WorldDir
 from .notebook import Notebook
 from .processes import await_agent
 
+TRAINS = True
+
 COUNT = """\
 %%distributed
 import time

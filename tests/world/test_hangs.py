@@ -10,6 +10,8 @@ import pytest
 
 from .notebook import Notebook, with_ranks
 
+TRAINS = True
+
 PREPARE = """\
 %%distributed
 import copy

@@ -16,6 +16,8 @@ from . import lies
 from .notebook import Notebook
 from .processes import FIND, pid_of
 
+TRAINS = True
+
 MAKE = """\
 %%distributed
 import os, time

@@ -10,6 +10,8 @@ import pytest
 
 from .notebook import Notebook
 
+TRAINS = True
+
 CASES = {
     "sleep": "time.sleep(60)",
     "loop": "while True: pass",

@@ -11,6 +11,8 @@ import pytest
 
 from .notebook import Cell, Notebook
 
+TRAINS = True
+
 VALUES = """\
 %%distributed
 import threading, numpy as np
