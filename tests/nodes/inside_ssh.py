@@ -187,6 +187,17 @@ def test_the_notebooks_own_machine_may_have_ranks_too(hosts: Notebook) -> None:
     hosts.run("%distributed stop --world alone")
 
 
+def test_another_command_may_take_the_place_of_ssh(hosts: Notebook) -> None:
+    hosts.run(
+        "%distributed start --world via --engines ssh --hosts a:1,b:1 --via 'ip netns exec {host}' "
+        "--prologue 'export SAID=it' --timeout 120",
+        150,
+    )
+    code = "%%distributed --world via\nimport os\nprint(os.environ['SAID'], node_rank, all_reduce(1))"
+    assert hosts.run(code).lines == ["[0] it 0 2", "[1] it 1 2"]
+    hosts.run("%distributed stop --world via")
+
+
 def test_a_machine_that_is_lost_is_told_and_may_come_back(hosts: Notebook) -> None:
     hosts.run("%distributed start --world lost --engines ssh --hosts a:1,b:1 --grace 3 --timeout 120", 150)
     hosts.run("%%distributed --world lost\nkept = rank")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import socket
 import subprocess
 from collections.abc import Sequence
@@ -80,14 +81,22 @@ def counts(hosts: Sequence[Host], n: int | None) -> list[int]:
     return share_out(n, len(hosts))
 
 
-def way_to(host: Host, python: str) -> Way:
-    """Return how a program is started on another machine over ssh.
+def way_to(host: Host, python: str, via: str = "") -> Way:
+    """Return how a program is started on another machine.
 
     Args:
         host: the machine.
         python: the interpreter there.
+        via: what takes ssh's place, with ``{host}`` in it: "kubectl exec -i {host} --".
+
+    Raises:
+        StartError: ``{host}`` is missing.
     """
-    return Way(python, host.name, [*SSH, host.name], as_text=True)
+    if not via:
+        return Way(python, host.name, [*SSH, host.name], as_text=True)
+    if "{host}" not in via:
+        raise StartError(f"--via {via!r} does not name the host; write it as {{host}}: 'kubectl exec -i {{host}} --'.")
+    return Way(python, host.name, [word.replace("{host}", host.name) for word in shlex.split(via)])
 
 
 def address_towards(host: str) -> str:

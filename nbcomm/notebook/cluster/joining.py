@@ -51,6 +51,8 @@ def check(wishes: Wishes) -> None:
         raise StartError(f"--hosts {wishes.hosts} needs --engines ssh or mpi.")
     if (wishes.hosts or wishes.engines == "ssh") and wishes.nodes is not None:
         raise StartError("--hosts says how many nodes there are; leave --nodes out.")
+    if wishes.via and wishes.engines != "ssh":
+        raise StartError("--via takes ssh's place, and needs --engines ssh.")
     meant = [name for name in _FOR_JOBS if getattr(wishes, name) != getattr(Wishes, name)]
     if meant == ["lines"] and wishes.engines == "mpi":
         return
@@ -69,8 +71,10 @@ def on_hosts(wishes: Wishes) -> Elsewhere:
     counts = hosts.counts(there, wishes.n)
     far = [host for host in there if not host.is_here]
     counts = [0, *counts] if len(far) == len(there) else counts
-    address = wishes.address or (hosts.address_towards(far[0].name) if far else LOOPBACK)
-    return Elsewhere([_surrounded(hosts.way_to(host, _python(wishes)), wishes) for host in far], counts, address)
+    find = hosts.address_on_the_route if wishes.via else hosts.address_towards
+    address = wishes.address or (find(far[0].name) if far else LOOPBACK)
+    ways = [_surrounded(hosts.way_to(host, _python(wishes), wishes.via), wishes) for host in far]
+    return Elsewhere(ways, counts, address)
 
 
 def by_mpi(wishes: Wishes) -> Elsewhere:

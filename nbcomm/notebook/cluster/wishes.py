@@ -25,6 +25,7 @@ class Wishes:
         guard: which calls are compared before data moves: those of the whole "world", or only of each "node".
         engines: what starts the processes: "local", "ssh", "slurm" or "mpi".
         hosts: for ssh or MPI, the machines, each with its number of ranks: "a:4,b:4".
+        via: what takes ssh's place, with the host's name as {host}: "kubectl exec -i {host} --".
         python: the interpreter on other machines; by default this one's path.
         prologue: lines for a shell there, before each program: "module load python".
         wrapper: what stands before the interpreter there: "apptainer exec --nv image.sif".
@@ -48,6 +49,7 @@ class Wishes:
     guard: str = "world"
     engines: str = "local"
     hosts: str = ""
+    via: str = ""
     python: str = ""
     prologue: str = ""
     wrapper: str = ""

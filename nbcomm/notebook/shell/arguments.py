@@ -92,6 +92,9 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         default=Wishes.hosts,
         help="machines for ssh or MPI, with their numbers of ranks",
     )
+    start.add_argument(
+        "--via", metavar="COMMAND", default=Wishes.via, help="what takes ssh's place: 'kubectl exec -i {host} --'"
+    )
     start.add_argument("--python", metavar="PATH", default=Wishes.python, help="the interpreter on those machines")
     start.add_argument(
         "--address", metavar="IP", default=Wishes.address, help="address of this machine at which those reach it"

@@ -34,6 +34,7 @@ def slurms(**wishes: Any) -> Wishes:
         (Wishes(engines="mpi", hosts="a:1", nodes=1), "leave --nodes out"),
         (Wishes(engines="mpi", n=2, lines=("--x",), partition="p"), "--partition needs --engines slurm."),
         (Wishes(guard="rank"), "The guard 'rank' is unknown; write --guard world or node."),
+        (slurms(n=2, via="x {host}"), "--via takes ssh's place, and needs --engines ssh."),
         (Wishes(gpus_per_node=2), "--gpus-per-node needs --engines slurm."),
         (Wishes(engines="ssh", hosts="a:1", lines=("--x",)), "--line needs --engines slurm."),
         (Wishes(idle=60.0), "--idle needs --engines slurm."),
@@ -169,6 +170,16 @@ def test_what_surrounds_a_program_is_there_on_every_way() -> None:
     wishes = Wishes(engines="ssh", hosts="a:1,b:1", address="1.2.3.4", prologue="load", wrapper="box 'an image'")
     for way in joining.on_hosts(wishes).ways:
         assert (way.prologue, way.wrapper) == ("load", ["box", "an image"])
+
+
+def test_another_command_takes_the_place_of_ssh() -> None:
+    wishes = Wishes(engines="ssh", hosts="a:1,b:1", via="kubectl exec -i {host} -c 'my box' --", python="py")
+    there = joining.on_hosts(wishes)
+    commands = [way.command("m") for way in there.ways]
+    assert commands == [["kubectl", "exec", "-i", host, "-c", "my box", "--", "py", "-m", "m"] for host in "ab"]
+    assert there.address == "to a", "ssh is not asked what is behind a name"
+    with pytest.raises(StartError, match="does not name the host"):
+        joining.on_hosts(Wishes(engines="ssh", hosts="a:1", via="kubectl exec -i pod --"))
 
 
 def test_a_dry_run_shows_the_commands_and_the_script(monkeypatch: pytest.MonkeyPatch) -> None:
