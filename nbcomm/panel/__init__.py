@@ -10,9 +10,10 @@ from ..analysis.story import Ladder, Past, Rung, Span, Timeline
 from .clicks import useful_buttons
 from .panel import Panel
 from .saved_table import table_html, table_text
-from .words import RankView, sentence
+from .words import JobView, RankView, sentence
 
 __all__ = [
+    "JobView",
     "Ladder",
     "Panel",
     "Past",

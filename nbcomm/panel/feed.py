@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..analysis.story import KINDS, Ladder, Past, Timeline, abridged
-from .words import RankView
+from .words import JobView, RankView
 
 INTERVAL = 0.1
 """The least seconds between two messages to the browser."""
@@ -48,6 +48,7 @@ class Feed:
         self._sent_timeline: Timeline | None = None
         self._sent_useful: list[str] | None = None
         self._sent_past: Sequence[Past] = ()
+        self._sent_job: JobView | None = None
         self._packed: tuple[Timeline | None, list[Any] | None] | None = None
         self._version = 0
         self._last = self._last_keyframe = self._last_timeline = float("-inf")
@@ -55,6 +56,7 @@ class Feed:
         self.timeline: Timeline | None = None
         self.useful: list[str] | None = None
         self.past: Sequence[Past] = ()
+        self.job: JobView | None = None
         self.put(ranks, None)
 
     def put(  # noqa: PLR0913, PLR0917  # each is a part of the picture
@@ -65,9 +67,11 @@ class Feed:
         timeline: Timeline | None = None,
         useful: list[str] | None = None,
         past: Sequence[Past] | None = None,
+        job: JobView | None = None,
     ) -> None:
-        """Set a new state; only the newest is sent. A ladder, timeline or past of None keeps the previous one."""
+        """Set a new state; only the newest is sent. A ladder, timeline, past or job of None keeps the previous one."""
         self.useful = useful
+        self.job = self.job if job is None else job
         self.past = self.past if past is None else past
         self.views, self.headline = tuple(ranks), headline
         self.ladder = self.ladder if ladder is None else ladder
@@ -91,6 +95,7 @@ class Feed:
             "ladder": packed_ladder(self.ladder),
             "timeline": self._packed_timeline(),
             "past": packed_past(self.past),
+            "job": packed_job(self.job),
         }
 
     def take(self, now: float, wall: float) -> dict[str, Any] | None:
@@ -111,7 +116,7 @@ class Feed:
             self._sent_timeline, self._last_timeline = self.timeline, now
         self._sent_ranks, self._sent_rows = ranks, rows
         self._sent_headline, self._sent_ladder, self._sent_useful = self.headline, self.ladder, self.useful
-        self._sent_past = self.past
+        self._sent_past, self._sent_job = self.past, self.job
         if keyframe:
             self._last_keyframe = now
             return self.keyframe(wall)
@@ -132,6 +137,8 @@ class Feed:
             news["ladder"] = packed_ladder(self.ladder)
         if self.past != self._sent_past:
             news["past"] = packed_past(self.past)
+        if self.job != self._sent_job:
+            news["job"] = packed_job(self.job)
         if self._timeline_is_due(now):
             news["timeline"] = self._packed_timeline()
         return news
@@ -211,6 +218,11 @@ def packed_past(past: Sequence[Past]) -> list[list[Any]]:
         [each.cell, round(each.seconds, 4), round(each.waiting, 4), -1 if each.late is None else each.late]
         for each in past
     ]
+
+
+def packed_job(job: JobView | None) -> list[Any] | None:
+    """Pack the job: ``[name, ends]``. The page counts down by its own clock, so nothing is sent for that."""
+    return None if job is None else list(job)
 
 
 _KIND = {kind: index for index, kind in enumerate(KINDS)}

@@ -32,7 +32,7 @@ from . import saved_table
 from .clicks import ButtonClicks
 from .feed import Feed
 from .output_views import open_views
-from .words import RankView, ladder_line
+from .words import JobView, RankView, ladder_line
 
 _HERE = Path(__file__).parent
 
@@ -105,6 +105,7 @@ class Panel:
         timeline: Timeline | None = None,
         useful: Sequence[str] | None = None,
         past: Sequence[Past] | None = None,
+        job: JobView | None = None,
     ) -> None:
         """Set what the panel shows; call this from any thread, as often as you like.
 
@@ -120,9 +121,10 @@ class Panel:
             useful: the actions that would change something now; the page disables the others as long as its data is
                 fresh. None means that it is not known, and every button is enabled.
             past: the cells that have ended, oldest first; None keeps the previous ones.
+            job: the scheduler's job that the world is in; None keeps the previous one.
         """
         with self._lock:
-            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past)
+            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past, job)
             self._flush()
 
     @property
@@ -151,7 +153,10 @@ class Panel:
             if self._call_off is not None:
                 self._call_off()
             widget, self._widget = self._widget, None
-            self._feed.put(self._feed.views, "stopped; this was the last state")
+            job = self._feed.job
+            # With the world its job may have been given back: what stays counts nothing down.
+            job = None if job is None else job._replace(ends=None)
+            self._feed.put(self._feed.views, "stopped; this was the last state", job=job)
             last = {**self._feed.keyframe(time.time()), "kind": "end"}
         if self.shown:
             _display(self._bundle(), self.display_id, update=True)
@@ -196,10 +201,10 @@ class Panel:
         with self._lock:
             feed = self._feed
             views, headline, told = feed.views, feed.headline, {"ladder": feed.ladder, "timeline": feed.timeline}
-            past = feed.past
+            past, job = feed.past, feed.job
 
         def written(table: Callable[..., str]) -> str:
-            return table(views, self._title, headline, **told, past=past, backend=self._backend)
+            return table(views, self._title, headline, **told, past=past, backend=self._backend, job=job)
 
         return {
             "text/html": f'<div class="nbcomm-panel nbcomm-world-{self.id}">{written(saved_table.table_html)}</div>',
@@ -212,10 +217,10 @@ class Panel:
         A display costs more than all other work of the panel in a trivial cell, so memory counts in steps of a fifth.
         """
         with self._lock:
-            views, headline = self._feed.views, self._feed.headline
+            views, headline, job = self._feed.views, self._feed.headline, self._feed.job
             story = saved_table.lasting(self._feed.ladder, self._feed.timeline)
         told = operator.attrgetter("rank", "pid", "device", "state", "note", "error")
-        return headline, story, [(*told(view), _step(view.memory)) for view in views]
+        return headline, job, story, [(*told(view), _step(view.memory)) for view in views]
 
 
 def _step(memory: int) -> int:

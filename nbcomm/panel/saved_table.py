@@ -14,7 +14,19 @@ from nbcomm.rank_spec import fold
 
 from ..analysis.story import MARKS, WORDS, Ladder, Past, Timeline
 from ..frontend.tables import aligned, marked_up
-from .words import RankView, amount, blames, duration, ladder_line, memory, named, past_line, sentence, size_line
+from .words import (
+    JobView,
+    RankView,
+    amount,
+    blames,
+    duration,
+    ladder_line,
+    memory,
+    named,
+    past_line,
+    sentence,
+    size_line,
+)
 
 CARDS = 8
 """With more ranks than this, ranks with the same marks share a row of the ladder."""
@@ -32,6 +44,7 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     timeline: Timeline | None = None,
     past: Sequence[Past] = (),
     backend: str = "",
+    job: JobView | None = None,
     now: float | None = None,
 ) -> str:
     """Return the table as text.
@@ -44,11 +57,12 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
         timeline: the timeline of the last cell; its sentence is shown.
         past: the last cells; a rank that the others waited for in several of them is shown.
         backend: the process group's backend, if known.
+        job: the scheduler's job that the world is in, if any; what is left of its time is as of ``now``.
         now: the time of the table, in seconds of `time.time`; None is now.
     """
     now = time.time() if now is None else now
     said = headline or sentence(ranks, now)
-    lines = [f"{title} · {size_line(ranks, backend)}", said, *aligned(_table(ranks, ladder, now))]
+    lines = [f"{title} · {size_line(ranks, backend, job, now)}", said, *aligned(_table(ranks, ladder, now))]
     lines += [f"{who}: {error}" for who, error in _errors(ranks)]
     if wrong := ladder_line(ladder):
         lines += ["", *([wrong] if wrong != said else []), *aligned(_ladder(ladder)), _legend(ladder)]
@@ -66,13 +80,14 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     timeline: Timeline | None = None,
     past: Sequence[Past] = (),
     backend: str = "",
+    job: JobView | None = None,
     now: float | None = None,
 ) -> str:
     """Return the table as HTML without styles; the arguments are those of `table_text`."""
     now = time.time() if now is None else now
     at, said = _local(now), headline or sentence(ranks, now)
     parts = [
-        f"<div><b>{html.escape(title)}</b> · {html.escape(size_line(ranks, backend))}</div>",
+        f"<div><b>{html.escape(title)}</b> · {html.escape(size_line(ranks, backend, job, now))}</div>",
         f"<div>{html.escape(said)} <i>(a copy, as of {at:%Y-%m-%d %H:%M:%S})</i></div>",
         marked_up(_table(ranks, ladder, now)),
     ]

@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from nbcomm.rank_spec import fold
 
@@ -61,6 +63,18 @@ class RankView:
     pss: bool = False
 
 
+class JobView(NamedTuple):
+    """The scheduler's job that a world is in, as the panel shows it.
+
+    Attributes:
+        name: "Slurm job 12".
+        ends: when its time is over, in seconds of `time.time`; None = unknown.
+    """
+
+    name: str
+    ends: float | None
+
+
 def duration(seconds: float) -> str:
     """Write a duration with its two largest units.
 
@@ -73,6 +87,19 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def remaining(seconds: float) -> str:
+    """Write how much time is left: rounded minutes, and seconds only at the end.
+
+    >>> remaining(88.2), remaining(41 * 60), remaining(3 * 3600 + 300)
+    ('89 s', '41 min', '3 h 5 min')
+    """
+    whole = math.ceil(seconds)  # so that 0 s is never left
+    if whole < 90:
+        return f"{whole} s"
+    hours, minutes = divmod(int(whole / 60 + 0.5), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
 def brief(seconds: float) -> str:
@@ -168,11 +195,23 @@ def named(ranks: Iterable[int]) -> str:
     return f"rank{'s' if len(some) > 1 else ''} {folded}" if len(folded) <= _WHO else _ranks(len(some))
 
 
-def size_line(ranks: Sequence[RankView], backend: str) -> str:
+def size_line(ranks: Sequence[RankView], backend: str, job: JobView | None, now: float) -> str:
     """Say what the world runs on: ``"1 node · gloo"``. Its title gives the number of ranks."""
     nodes = len({view.node_rank for view in ranks})
     size = f"{nodes} node{'s' if nodes > 1 else ''}"
-    return f"{size} · {backend}" if backend else size
+    return " · ".join(filter(None, [size, backend, job_line(job, now) if job is not None else ""]))
+
+
+def job_line(job: JobView, now: float) -> str:
+    """Name a job, and say how much of its time is left.
+
+    >>> job_line(JobView("Slurm job 12", 2460.0), now=0.0), job_line(JobView("Slurm job 12", None), now=0.0)
+    ('Slurm job 12, 41 min left', 'Slurm job 12')
+    """
+    if job.ends is None:
+        return job.name
+    left = job.ends - now
+    return f"{job.name}, {f'{remaining(left)} left' if left > 0 else 'time is over'}"
 
 
 def troubled_rung(ladder: Ladder | None) -> Rung | None:

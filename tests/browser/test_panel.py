@@ -65,6 +65,18 @@ def blocking(go: str, end: str) -> str:
     return BLOCK.format(go=go, end=end)
 
 
+def in_job(panel: str, views: str, left: int) -> str:
+    """Code that puts a panel's world into a job which has so many seconds left."""
+    return f"""
+from nbcomm.panel import JobView
+{panel}.update({views}, job=JobView("Slurm job 12", time.time() + {left}))
+"""
+
+
+# Little time, which stands out, and much.
+IN_JOBS = in_job("panel", "views", 300) + in_job("large", "many", 7200)
+
+
 def live(book: Notebook, mood: str) -> Any:
     return book.page.locator(f".nbcomm-live .card[data-mood={mood}]")
 
@@ -215,6 +227,7 @@ many[5] = RankView(5, 5, 0, "host0", "cpu", 1005, "failed", time.time(), error="
 large = Panel("large world", "gloo", many, actions=actions)
 large.show()
 """
+SIZE = "document.querySelector('.nbcomm-live .size').innerText"
 ACTED = "print('acted:', acted)"
 HANG = """
 from nbcomm.panel import Ladder, Past, Rung, Span, Timeline
@@ -413,6 +426,32 @@ def test_a_hang_is_one_empty_circle_and_a_filled_head(notebook: Make) -> None:
     assert book.errors == []
 
 
+@pytest.mark.timeout(180)
+def test_the_time_of_a_job_counts_down_by_the_pages_own_clock(notebook: Make) -> None:
+    book = notebook(
+        "job.ipynb",
+        WORLD,
+        in_job("panel", "world('idle')", 80),
+        in_job("panel", "world('idle')", 7225),
+        "panel.close()",
+    )
+    book.open()
+    book.run(0)
+    expect_cards(book, "idle", 4)
+    assert book.page.locator(".nbcomm-live .size").inner_text() == "1 node · gloo"
+    book.run(1)  # the last message: what follows is the page's alone
+    book.page.wait_for_function(f"Number({SIZE}.match(/^1 node · gloo · Slurm job 12, (\\d+) s left$/)?.[1]) <= 76")
+    job = book.page.locator(".nbcomm-live .job")
+    assert job.evaluate("el => getComputedStyle(el).backgroundColor") == "rgb(230, 159, 0)"
+    assert set(book.page.locator(".nbcomm-spoken").all_inner_texts()) == {""}
+    book.run(2)
+    book.page.wait_for_function(f"{SIZE} === '1 node · gloo · Slurm job 12, 2 h 0 min left'")
+    assert job.evaluate("el => getComputedStyle(el).backgroundColor") == "rgba(0, 0, 0, 0)"
+    book.run(3)
+    book.page.wait_for_function(f"{SIZE} === '1 node · gloo · Slurm job 12'")
+    assert book.errors == []
+
+
 def expect_ladder(book: Notebook) -> None:
     """The hang of `HANG`, open by itself in two places, with its culprit."""
     book.page.wait_for_function("document.querySelectorAll('.nbcomm-live details.ladder[open] table').length === 2")
@@ -437,11 +476,12 @@ def expect_ladder(book: Notebook) -> None:
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
     server.choose_theme(theme)
-    book = notebook(f"axe-{theme}.ipynb", ACTIONS, HANG, MANY)
+    book = notebook(f"axe-{theme}.ipynb", ACTIONS, HANG, MANY + IN_JOBS)
     book.open()
     for cell in range(3):
         book.run(cell)
     book.page.locator(".nbcomm-live.many").wait_for()
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-live .job[data-soon]').length === 2")
     for summary in book.page.locator(".nbcomm-live details:not([open]) summary:visible").all():
         summary.click()
     press(book, "stop")
@@ -463,7 +503,7 @@ def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
 
 @pytest.mark.timeout(180)
 def test_a_narrow_page_does_not_scroll_sideways(notebook: Make) -> None:
-    book = notebook("narrow.ipynb", ACTIONS, HANG, MANY)
+    book = notebook("narrow.ipynb", ACTIONS, HANG, MANY + IN_JOBS)
     book.open(app="notebook")
     for cell in range(3):
         book.run(cell)

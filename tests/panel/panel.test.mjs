@@ -23,7 +23,7 @@ const snapshot = (version, ...rows) => ({
 const delta = (version, rows) => ({ kind: "delta", version, now: 11, headline: null, rows });
 const states = (world) => world.ranks.map((rank) => rank.state);
 
-for (const name of ["fold", "named", "duration", "amount", "brief"]) {
+for (const name of ["fold", "named", "duration", "remaining", "amount", "brief"]) {
   test(`${name} writes what Python writes`, () => {
     for (const [given, expected] of cases[name]) assert.equal(panel[name](given), expected);
   });
@@ -272,6 +272,24 @@ test("the last cells travel", () => {
   assert.deepEqual(panel.apply(first, { ...delta(2, {}), past: [] }).past, []);
 });
 
+test("what is left of a job's time is said as in Python, and little time stands out", () => {
+  for (const { now, ends, says, soon } of cases.job_line) {
+    const job = { name: "Slurm job 12", ends };
+    assert.deepEqual([panel.jobLine(job, now), panel.endsSoon(job, now)], [says, soon]);
+  }
+});
+
+test("a job travels, and may be prolonged", () => {
+  const first = panel.apply(null, { ...snapshot(1, ROW), job: ["Slurm job 12", 60] });
+  assert.deepEqual(first.job, { name: "Slurm job 12", ends: 60 });
+  assert.deepEqual(panel.apply(first, delta(2, {})).job, first.job);
+  const longer = panel.apply(first, { ...delta(2, {}), job: ["Slurm job 12", 3600] });
+  assert.deepEqual(longer.job, { name: "Slurm job 12", ends: 3600 });
+  assert.deepEqual(panel.apply(longer, { ...snapshot(3, ROW), job: ["Slurm job 12", null] }).job.ends, null);
+  assert.equal(panel.apply(null, { ...snapshot(1, ROW), job: null }).job, null);
+  assert.equal(panel.apply(null, snapshot(1, ROW)).job, null);
+});
+
 // ── what is said, and the buttons ──
 
 test("what is spoken has no clock and no short waits", () => {
@@ -353,6 +371,22 @@ async function live(world) {
   const page = new Live({ get: () => world, on() {}, send: (press) => sent.push(press) });
   return { page, sent };
 }
+
+test("a job's time passes without being spoken", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  let now = 1000;
+  t.mock.method(performance, "now", () => now);
+  const { page } = await live({ ...snapshot(1, ROW), job: ["Slurm job 12", 14] });
+  for (let i = 0; i < 6; i += 1) {
+    page.tick();
+    now += 1000;
+  }
+  assert.equal(page.region.textContent, undefined);
+  page.hear(delta(2, { 0: ["dead", 9, 0, 0, 0, ""] }));
+  page.tick();
+  assert.equal(page.region.textContent, "rank 0 died");
+  page.close();
+});
 
 test("a click that the kernel found late goes again by the right clock, unless it is late here, too", async (t) => {
   t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });

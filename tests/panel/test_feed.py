@@ -6,7 +6,7 @@ import itertools
 import json
 
 from nbcomm.analysis.story import abridged
-from nbcomm.panel import Ladder, Past, RankView, Rung, Span, Timeline
+from nbcomm.panel import JobView, Ladder, Past, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import BARS, Feed, most_different, packed_ladder, packed_timeline
 
 CALL = ("all_reduce #12", "line 3: all_reduce(x)", 8)
@@ -40,6 +40,7 @@ def test_the_first_message_is_a_keyframe_with_everything() -> None:
         "ladder": None,
         "timeline": None,
         "past": [],
+        "job": None,
     }
 
 
@@ -224,6 +225,22 @@ def test_the_last_cells_are_news_when_one_has_ended() -> None:
     assert message is not None
     assert "past" not in message
     assert feed.keyframe(1.0)["past"]
+
+
+def test_a_job_is_news_when_it_is_prolonged_and_not_while_its_time_passes() -> None:
+    feed = Feed(META, world("idle"))
+    feed.take(0.0, wall=0.0)
+    for now, job, sent in (
+        (0.2, JobView("Slurm job 12", 60.0), ["Slurm job 12", 60.0]),
+        (0.4, JobView("Slurm job 12", 60.0), None),
+        (0.6, JobView("Slurm job 12", 3600.0), ["Slurm job 12", 3600.0]),
+        (0.8, None, None),
+        (1.0, JobView("Slurm job 12", None), ["Slurm job 12", None]),
+    ):
+        feed.put(world("idle"), None, job=job)
+        message = feed.take(now, wall=now)
+        assert (message and (message["kind"], message["job"])) == (sent and ("delta", sent))
+    assert feed.keyframe(1.2)["job"] == ["Slurm job 12", None]
 
 
 def test_what_is_unknown_travels_too() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.panel import Ladder, Panel, RankView, Rung, feed
+from nbcomm.panel import JobView, Ladder, Panel, RankView, Rung, feed
 from nbcomm.panel import panel as widget
 
 
@@ -138,6 +138,36 @@ def test_settle_writes_a_new_table_only_when_one_is_due(displays: list[tuple[boo
     panel.update(world("failed", memory=600 << 20))
     panel.settle()
     assert len(displays) == 3
+
+
+def test_a_job_stays_and_one_that_is_prolonged_is_worth_a_new_table(
+    displays: list[tuple[bool, dict[str, str]]],
+) -> None:
+    panel = Panel("w", "gloo", world("idle"))
+    panel.show()
+    now = time.time()
+    for ends, tables, left in (
+        (now + 3625, 2, "1 h 0 min"),
+        (now + 3625, 2, "1 h 0 min"),
+        (now + 7225, 3, "2 h 0 min"),
+    ):
+        panel.update(world("idle"), job=JobView("Slurm job 12", ends))
+        panel.update(world("idle"))
+        panel.settle()
+        assert len(displays) == tables
+        for text in displays[-1][1].values():
+            assert f"1 node · gloo · Slurm job 12, {left} left" in text
+        assert panel._widget.read()["job"] == ["Slurm job 12", ends]
+
+
+def test_what_a_stopped_world_leaves_counts_no_time_of_its_job(displays: list[tuple[bool, dict[str, str]]]) -> None:
+    panel = Panel("w", "gloo", world("idle"))
+    panel.show()
+    panel.update(world("idle"), job=JobView("Slurm job 12", time.time() + 3600))
+    recorder = panel._widget
+    panel.close()
+    assert (recorder.sent[-1]["kind"], recorder.sent[-1]["job"]) == ("end", ["Slurm job 12", None])
+    assert displays[-1][1]["text/plain"].startswith("w · 1 node · gloo · Slurm job 12\n")
 
 
 def test_what_it_tells_of_a_cell_is_known(displays: list[tuple[bool, dict[str, str]]]) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from nbcomm import rank_spec
 from nbcomm.analysis import story
-from nbcomm.panel import Ladder, Past, RankView, Rung, Span, Timeline, feed, saved_table, words
+from nbcomm.panel import JobView, Ladder, Past, RankView, Rung, Span, Timeline, feed, saved_table, words
 
 CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
 NOW = time.mktime((2026, 3, 1, 14, 3, 17, 0, 0, -1))
@@ -45,7 +45,7 @@ class Cells(HTMLParser):
             self.rows[-1][-1] += data
 
 
-@pytest.mark.parametrize("name", ["duration", "amount", "brief"])
+@pytest.mark.parametrize("name", ["duration", "remaining", "amount", "brief"])
 def test_numbers_are_written_as_in_javascript(name: str) -> None:
     for given, expected in CASES[name]:
         assert getattr(words, name)(given) == expected
@@ -128,6 +128,18 @@ def test_what_is_unknown_everywhere_has_no_column_and_one_machine_no_name() -> N
     assert "secret" not in text
 
 
+def test_what_is_left_of_a_jobs_time_is_said_as_in_javascript_and_stands_in_the_first_line() -> None:
+    views = [RankView(0, state="idle", since=NOW)]
+    for case in CASES["job_line"]:
+        assert words.job_line(JobView("Slurm job 12", case["ends"]), case["now"]) == case["says"]
+        job = JobView("Slurm job 12", case["ends"] and NOW + case["ends"] - case["now"])
+        text = saved_table.table_text(views, "w", backend="gloo", job=job, now=NOW)
+        assert text.splitlines()[0] == f"w · 1 node · gloo · {case['says']}"
+        page = saved_table.table_html(views, "w", backend="gloo", job=job, now=NOW)
+        assert page.startswith(f"<div><b>w</b> · 1 node · gloo · {case['says']}</div>")
+    assert saved_table.table_text(views, "w", now=NOW).splitlines()[0] == "w · 1 node"
+
+
 def test_the_headline_can_be_given() -> None:
     views = [RankView(0, state="idle")]
     assert saved_table.table_text(views, "w", "checkpointing", now=NOW).splitlines()[1] == "checkpointing"
@@ -139,7 +151,8 @@ def test_the_headline_can_be_given() -> None:
 def test_nothing_of_the_users_becomes_markup() -> None:
     evil = "<script>alert(1)</script>"
     views = [RankView(i, i, i, evil, evil, 1, "failed", NOW, note=evil) for i in range(2)]
-    assert "script" not in Cells(saved_table.table_html(views, evil, evil, backend=evil, now=NOW)).tags
+    page = saved_table.table_html(views, evil, evil, backend=evil, job=JobView(evil, None), now=NOW)
+    assert "script" not in Cells(page).tags
 
 
 def test_each_error_is_there_once_with_its_ranks() -> None:

@@ -1,7 +1,7 @@
 /**
  * The ladder, the timeline, and the kernel's messages that change them. Pure functions.
  */
-/** @import { Rank, Rung, Ladder, Bar, Span, Timeline, Past, World, Press } from "./panel_words.js" */
+/** @import { Rank, Rung, Ladder, Bar, Span, Timeline, Past, Job, World, Press } from "./panel_words.js" */
 import { brief, bytes, CARDS, KINDS, mood, named, oneLine, percent, STALE, UNHEARD, WASTE } from "./panel_words.js";
 
 // ── the ladder and the timeline ──────────────────────────────────────────────────────────────────────────
@@ -179,6 +179,9 @@ function unpackTimeline(packed) {
 const unpackPast = (packed) =>
   (packed ?? []).map((/** @type {number[]} */ [cell, seconds, waiting, late]) => ({ cell, seconds, waiting, late }));
 
+/** @param {any} packed @returns {Job | null} */
+const unpackJob = (packed) => (packed ? { name: packed[0], ends: packed[1] } : null);
+
 /** A bar's stretches have no gaps: each begins where the previous one ended.
  * @param {any[]} packed @param {[string, number, string][]} calls @returns {Bar} */
 function unpackBar([rank, totals, first, flat], calls) {
@@ -206,6 +209,7 @@ export function apply(world, message) {
     if ("useful" in message) next.useful = message.useful;
     if ("ladder" in message) next.ladder = unpackLadder(message.ladder);
     if ("past" in message) next.past = unpackPast(message.past);
+    if ("job" in message) next.job = unpackJob(message.job);
     if ("timeline" in message) next.timeline = unpackTimeline(message.timeline);
     return next;
   }
@@ -217,8 +221,8 @@ export function apply(world, message) {
   );
   const { version, now, meta, headline, useful = null } = message;
   const [ladder, timeline] = [unpackLadder(message.ladder), unpackTimeline(message.timeline)];
-  const past = unpackPast(message.past);
-  return { version, now, meta, headline, useful, ranks, ladder, timeline, past, ended: message.kind === "end" };
+  const [past, job] = [unpackPast(message.past), unpackJob(message.job)];
+  return { version, now, meta, headline, useful, ranks, ladder, timeline, past, job, ended: message.kind === "end" };
 }
 
 /** @param {any} rank @param {any[]} row @returns {Rank} */

@@ -12,8 +12,10 @@ import {
   CARDS,
   counts,
   duration,
+  endsSoon,
   GLYPHS,
   gpu,
+  jobLine,
   memory,
   mood,
   oneLine,
@@ -39,7 +41,8 @@ export class View {
     this.layout = "";
     this.counts = this.shared = "";
     this.title = make("b", "title");
-    this.size = make("span", "size");
+    this.size = make("span", "");
+    this.job = make("span", "job");
     this.chips = make("span", "chips");
     this.headline = make("div", "headline");
     this.controls = new Controls(live);
@@ -51,7 +54,7 @@ export class View {
     this.root = make(
       "section",
       "nbcomm-live",
-      make("div", "head", this.title, this.size, this.chips, this.controls.bar),
+      make("div", "head", this.title, make("span", "size", this.size, this.job), this.chips, this.controls.bar),
       this.headline,
       this.controls.ask,
       this.controls.said,
@@ -97,7 +100,12 @@ export class View {
     if (this.root.style.getPropertyValue("--behind") !== colour) this.root.style.setProperty("--behind", colour);
     mark(this.root, "data-news", dead ? "none" : world.ended ? "ended" : "live");
     write(this.title, world.meta.title);
-    write(this.size, sizeLine(world));
+    write(this.size, world.job ? `${sizeLine(world)} · ` : sizeLine(world));
+    this.job.hidden = !world.job;
+    if (world.job) {
+      write(this.job, jobLine(world.job, now));
+      mark(this.job, "data-soon", `${endsSoon(world.job, now)}`);
+    }
     this.drawCounts(world);
     const said = world.headline || sentence(world.ranks, now);
     write(

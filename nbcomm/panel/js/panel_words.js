@@ -10,9 +10,11 @@
  * @typedef {{cell: number, seconds: number, running: boolean, sentence: string, of: number, bars: Bar[],
  *   waiting: number}} Timeline
  * @typedef {{cell: number, seconds: number, waiting: number, late: number}} Past  late: a rank, or -1
+ * @typedef {{name: string, ends: number | null}} Job  of a scheduler; ends: null is unknown
  * @typedef {{id: string, title: string, backend: string, actions?: string[], controls?: boolean}} Meta
  * @typedef {{version: number, now: number, meta: Meta, headline: string | null,
- *   useful: string[] | null, ranks: Rank[], ladder: Ladder | null, timeline: Timeline | null, past: Past[], ended: boolean}} World
+ *   useful: string[] | null, ranks: Rank[], ladder: Ladder | null, timeline: Timeline | null, past: Past[], job: Job | null,
+ *   ended: boolean}} World
  * @typedef {{action: string, token: string, stage: "sent" | "heard" | "lost" | "done", text: string, ok: boolean}} Press
  */
 import { fold, many } from "../../frontend/js/page.js";
@@ -42,6 +44,7 @@ const URGENCY = ["dead", "failed", "interrupted", "waiting", "running", "startin
 const [WHO, NOTE] = [24, 80]; // characters in the sentence; the cards and tiles show the rest
 export const CARDS = 8; // more ranks than this are tiles
 export const WASTE = 0.2; // the part of a cell's time above which waiting opens the timeline
+const LITTLE = 600; // seconds of a job's time below which they stand out; the kernel warns then, too
 const SLOW = 5; // seconds after which a wait turns amber; every collective has a short wait
 export const SILENCE = 6; // seconds without a heartbeat (one each 2 s) after which the panel says so
 export const SAID = 60; // seconds for which the panel shows the result of a click
@@ -76,6 +79,14 @@ export function duration(seconds) {
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
   return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+}
+
+/** @param {number} seconds  that are left: rounded minutes, and seconds only at the end */
+export function remaining(seconds) {
+  const whole = Math.ceil(seconds); // so that 0 s is never left
+  if (whole < 90) return `${whole} s`;
+  const minutes = Math.floor(whole / 60 + 0.5);
+  return minutes < 60 ? `${minutes} min` : `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
 }
 
 /** @param {number} size  bytes; 0 = unknown */
@@ -166,6 +177,15 @@ export function sizeLine({ ranks, meta }) {
   const size = many(new Set(ranks.map((r) => r.node)).size, "node");
   return meta.backend ? `${size} · ${meta.backend}` : size;
 }
+
+/** @param {Job} job @param {number} now  its name, and how much of its time is left */
+export function jobLine({ name, ends }, now) {
+  if (ends === null) return name;
+  return `${name}, ${ends > now ? `${remaining(ends - now)} left` : "time is over"}`;
+}
+
+/** @param {Job} job @param {number} now  whether little of its time is left, or none */
+export const endsSoon = ({ ends }, now) => ends !== null && ends - now < LITTLE;
 
 /** @param {Rank[]} ranks @returns {[string, number][]} the number of ranks in each state, without zeros */
 export function counts(ranks) {
