@@ -252,6 +252,11 @@ TOO_WIDE = """() => [...document.querySelectorAll(".nbcomm-live")]
   .filter((el) => el.clientWidth && el.scrollWidth > el.clientWidth + 1 && !el.closest(".scroller")
     && getComputedStyle(el).overflowX === "visible")
   .map((el) => el.className)"""
+CONTRAST = """async () => {
+  const rules = { type: "rule", values: ["color-contrast"] };
+  const { violations, passes } = await axe.run({ include: [[".nbcomm-live"]] }, { runOnly: rules });
+  return [violations, passes].map((some) => some.flatMap(({ nodes }) => nodes.map(({ html }) => html)));
+}"""
 # A click is under way for a second and a half only, which a busy machine may miss.
 WAITS = """() => {
   window.waits = new Promise((resolve) => {
@@ -489,6 +494,10 @@ def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
     found = book.page.evaluate(
         "axe.run({include: [['.nbcomm-live']]}).then(({violations, passes}) => [violations, passes.length])"
     )
+    # JupyterLab's body has no height and hides what is outside of it: to axe nothing can be seen there, and it judges
+    # no contrast.
+    book.page.add_style_tag(content="body { min-height: 100vh; }")
+    faint, judged = book.page.evaluate(CONTRAST)
     server.choose_theme("light")
     violations, passes = found
     bad = [
@@ -499,6 +508,8 @@ def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
     ]
     assert bad == []
     assert passes > 10
+    assert faint == []
+    assert any('data-soon="true"' in html for html in judged)
 
 
 @pytest.mark.timeout(180)
