@@ -81,6 +81,7 @@ def test_each_rank_is_on_its_node_and_meets_the_others(hosts: Notebook) -> None:
     ]
     assert hosts.run(WORKS).text == "[0-3] 6\n"
     assert hosts.run("%%distributed\nos.environ['CUDA_VISIBLE_DEVICES']").text == "[0-3] '0,1'\n", "as Slurm gave them"
+    assert re.search(r" · Slurm job 1, [23]\d min left\n", hosts.run("%distributed status").text)
     assert jobs() == ["1 RUNNING"]
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ...errors import StartError
 from ...faults import Faults
+from ...panel.words import remaining
 from ...threads import keep
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ class JobWatch:
     def look(self) -> None:
         """Look at the job, and say what is new."""
         if self._idle and self._resting() >= self._idle:
-            self._tell(f"{self._job} was given back after {in_words(self._idle)} without a cell.")
+            self._tell(f"{self._job} was given back after {remaining(self._idle)} without a cell.")
             self._job.cancel()
         with suppress(StartError):  # the scheduler is busy, or is started again: the next look may succeed
             self._job.look()
@@ -97,20 +98,7 @@ class JobWatch:
     def _warn(self, left: float) -> None:
         due = sum(left <= limit for limit in WARNINGS)
         if due > self._warned:
-            self._tell(f"{self._job} ends in {in_words(left)}; save what you need.")
+            self._tell(f"{self._job} ends in {remaining(max(0.0, left))}; save what you need.")
         new, self._warned = due > self._warned, due  # it may be less: an administrator may have prolonged the job
         if new and due == len(WARNINGS):
             self._last()
-
-
-def in_words(seconds: float) -> str:
-    """Return a time as a person says it.
-
-    >>> in_words(89), in_words(600), in_words(3 * 3600 + 300)
-    ('89 s', '10 min', '3 h 5 min')
-    """
-    if seconds < 90:
-        return f"{max(0, seconds):.0f} s"
-    minutes = round(seconds / 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours else f"{minutes} min"

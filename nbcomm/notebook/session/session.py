@@ -11,14 +11,13 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from ...errors import Interrupted, NbcommError
+from ...errors import Interrupted
 from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
 from ...protocol import Stop
 from ...world_info import WorldInfo
 from ..cluster.generations import Generations
-from ..cluster.job_watch import JobWatch
 from ..cluster.processes import Processes
 from ..cluster.roster import Roster
 from ..cluster.startup import Startup
@@ -32,6 +31,7 @@ from ..output.cell_output import CellOutput
 from ..widgets.mirrors import Mirrors
 from . import kernel_restart
 from .commands import Commands
+from .job_care import JobCare
 from .receiver import Receiver
 from .this_notebook import this_notebook
 from .world_names import addressed
@@ -54,9 +54,6 @@ _DEATH_PATIENCE = 2.0
 """Seconds that a rank has to say that it lives, before a heal that was asked for believes that it does; and how it is,
 after it."""
 
-
-_MAKING_ROOM = 20.0
-"""Seconds in which a cell must end that is interrupted for what must run before the time of a job is over."""
 
 _FAREWELL = 1.0
 """Seconds that a rank has to hear that the notebook leaves it. What is not heard by then may be lost with the link."""
@@ -86,9 +83,6 @@ class Session(Commands):
         self._stopped = False
         self._folder = ""
         self._watch: HangWatch | None = None
-        self._job_watch: JobWatch | None = None
-        self._job_words = ""
-        self._wanted = time.monotonic()
         self._generations = Generations(self._roster, nodes, self.link, self._dispatcher.expect)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._executor = CellExecutor(
@@ -105,6 +99,7 @@ class Session(Commands):
             resumption=Reattachment() if attached else None,
             hurry=self._hurry,
         )
+        self._job = JobCare(nodes, self._executor, self.addressed)
         # Behind all that it tells: a process may have ended already.
         self._processes = Processes(nodes, self._roster, self._receiver.process_ended, self._generations.look_for_store)
 
@@ -192,42 +187,7 @@ class Session(Commands):
             lose=self._dispatcher.miss,
             addressed=self.addressed,
         )
-        nodes = self._processes.nodes
-        self._wanted = time.monotonic()
-        if nodes.job is not None:
-            self._job_watch = JobWatch(
-                nodes.job,
-                self._tell_of_job,
-                resting=self._resting,
-                idle=self.wishes.idle,
-                ended=nodes.lose_joined,
-                last=self._run_before_end,
-            )
-
-    def _tell_of_job(self, sentence: str) -> None:
-        """Show what the user must know of the job: in the panel, in `troubles`, and in the cell that runs or comes."""
-        self._job_words = self.addressed(sentence)
-        self._executor.tell(self._job_words)
-
-    def _run_before_end(self) -> None:
-        """Run what the user wants to be run before the job's time is over, on the job's watch."""
-        code = self.wishes.before_end
-        if not code:
-            return
-        deadline = time.monotonic() + _MAKING_ROOM
-        while self._executor.taken and time.monotonic() < deadline:
-            self.interrupt()
-            time.sleep(_MAKING_ROOM / 10)
-        try:
-            self.run(code)
-        except NbcommError as error:
-            self._tell_of_job(f"What was to run before the end has failed: {error}")
-
-    def _resting(self) -> float:
-        """Return for how many seconds nobody has wanted anything of the ranks."""
-        if self.busy or self._executor.taken:
-            self._wanted = time.monotonic()
-        return time.monotonic() - self._wanted
+        self._job.begin(self.wishes, self.run, self.interrupt, lambda: self.busy)
 
     def _take_up(self, info: WorldInfo) -> None:
         self._started, self._folder = info.started, info.cwd
@@ -293,9 +253,7 @@ class Session(Commands):
 
     def keep_job(self) -> Job | None:
         """Let the scheduler's job that the world is in outlive it, if it is in one; return the job."""
-        nodes = self._processes.nodes
-        job, nodes.job = nodes.job, None
-        return job
+        return self._job.keep()
 
     def release(self) -> None:
         """Let go of the world without ending it: `nbcomm.attach` takes it up again, until its grace is over."""
@@ -318,8 +276,7 @@ class Session(Commands):
         atexit.unregister(self._leave_or_stop)
         if self._watch is not None:
             self._watch.close()
-        if self._job_watch is not None:
-            self._job_watch.close()
+        self._job.close()
         if last is not None:
             self.link.send(self._roster.hellos, last)
         else:
@@ -377,8 +334,7 @@ class Session(Commands):
     @property
     def troubles(self) -> list[str]:
         """What has happened to the processes that serve the ranks, in sentences; `heal` mends it."""
-        of_job = [self._job_words] if self._job_words else []
-        return [*of_job, *(self.addressed(trouble) for trouble in self._processes.troubles)]
+        return [*self._job.troubles, *(self.addressed(trouble) for trouble in self._processes.troubles)]
 
     @property
     def client(self) -> Any:
@@ -402,6 +358,7 @@ class Session(Commands):
             timeline=timeline,
             past=self._executor.collective_log.past(),
             backend=self.backend,
+            job=self._job.view(),
         )
 
     def views(self) -> list[RankView]:
@@ -469,7 +426,9 @@ class Session(Commands):
             useful = useful_buttons(
                 busy=self.busy or self._executor.taken, hurt=bool(self._roster.dead or self._processes.troubles)
             )
-            self.panel.update(views, said, ladder=ladder, timeline=timeline, useful=useful, past=past)
+            self.panel.update(
+                views, said, ladder=ladder, timeline=timeline, useful=useful, past=past, job=self._job.view()
+            )
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
         """Return what panel, saved table and status show: the ranks' states, the sentence, the ladder, the timeline."""
@@ -497,8 +456,8 @@ class Session(Commands):
         self._hurry()
 
     def _hurry(self) -> None:
-        self._wanted = time.monotonic()
+        self._job.use()
         if self._watch is not None:
             self._watch.hurry()
-        if self._job_watch is not None and self._roster.dead:
-            self._job_watch.hurry()
+        if self._roster.dead:
+            self._job.hurry()
