@@ -10,13 +10,13 @@ import secrets
 import shlex
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from . import __version__, doctor
-from .errors import SteeringError
+from .errors import StartError, SteeringError
 
 if TYPE_CHECKING:
     # Loaded only by the command that plays a notebook: `nbcomm --help` answers at once.
@@ -59,17 +59,23 @@ def _run(arguments: Sequence[str] | None) -> int:
         "demo",
         help="run the first-steps notebook here in the terminal, on four CPU ranks",
     ).set_defaults(run=lambda _: play(tour()))
-    commands.add_parser(
+    healer = commands.add_parser(
         "doctor",
         help="check that this machine has what nbcomm needs, and say how to fix what it lacks",
-    ).set_defaults(run=lambda _: examine())
+        epilog="With options of %%distributed start, such as --engines ssh --hosts a:4,b:4, it tries that start.",
+    )
+    healer.set_defaults(run=lambda chosen: examine_start(chosen.start) if chosen.start else examine())
     copier = commands.add_parser("notebooks", help="copy nbcomm's notebooks, first steps and more, into a folder")
     copier.add_argument("folder", metavar="DIR", type=Path, help="target folder; it is created if it does not exist")
     copier.add_argument("--force", action="store_true", help="overwrite notebooks that were changed there")
     copier.set_defaults(run=copy_notebooks)
     kernel = commands.add_parser("kernel", help="add or remove a Jupyter kernel in which every cell runs on all ranks")
     _describe_kernel(kernel)
-    options = parser.parse_args(arguments)
+    options, rest = parser.parse_known_args(arguments)
+    options.start = rest
+    words = sys.argv[1:] if arguments is None else arguments
+    if rest and words[0] != "doctor":  # the doctor takes those of %distributed start
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
     if "run" not in options:
         parser.print_help()
         return 0
@@ -129,16 +135,35 @@ def copy_notebooks(options: argparse.Namespace) -> int:
 
 def examine() -> int:
     """Print each of the doctor's verdicts when it is known, and return 1 if one is a failure, else 0."""
+    return _print_verdicts(doctor.findings(), "nbcomm can run here. `nbcomm demo` shows it at work.")
+
+
+def examine_start(words: list[str]) -> int:
+    """Try a start on several machines, print the verdicts, and return 1 if one is a failure, else 0.
+
+    Returns 2 if the options are not understood.
+    """
+    from . import doctor_nodes
+    from .notebook.shell import profiles
+    from .notebook.shell.arguments import line_parser
+
+    try:
+        wishes = profiles.wishes_of(profiles.parsed(line_parser()[0], ["start", *words]))
+    except (SteeringError, StartError) as error:
+        sys.stderr.write(f"nbcomm doctor: {error}\n")
+        return 2
+    return _print_verdicts(doctor_nodes.findings(wishes), "This start works.")
+
+
+def _print_verdicts(findings: Iterable[tuple[str, doctor.CheckResult]], well: str) -> int:
     page = _Page(sys.stdout)
     failures = 0
-    for subject, verdict in doctor.findings():
+    for subject, verdict in findings:
         failures += verdict.level == "fail"
         level = page.coloured(f"{verdict.level:<4}", _LEVEL_COLOURS[verdict.level])
         page.write(f"{level}  {subject:<17}  {verdict.sentence}")
     page.write(
-        f"\nnbcomm will not run well here until you fix what is marked fail ({failures})."
-        if failures
-        else "\nnbcomm can run here. `nbcomm demo` shows it at work."
+        f"\nnbcomm will not run well here until you fix what is marked fail ({failures})." if failures else f"\n{well}"
     )
     return 1 if failures else 0
 

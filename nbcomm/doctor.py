@@ -113,7 +113,8 @@ def packages(
 def _requirements() -> list[str]:
     """Return nbcomm's requirements at run time, without its extras."""
     lines = importlib.metadata.requires("nbcomm") or []
-    return [line for line in lines if "extra ==" not in line]
+    for_this_python = {line: Requirement(line).marker for line in lines if "extra ==" not in line}
+    return [line for line, marker in for_this_python.items() if marker is None or marker.evaluate()]
 
 
 def load_torch(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -185,6 +186,18 @@ def test_the_notebooks_own_machine_may_have_ranks_too(hosts: Notebook) -> None:
     hosts.run("%distributed start --world alone --engines ssh --hosts localhost:2")
     assert hosts.run("%%distributed --world alone\nall_reduce(rank)").text == "[0-1] 1\n"
     hosts.run("%distributed stop --world alone")
+
+
+def test_the_doctor_looks_at_the_whole_way(hosts: Notebook) -> None:
+    command = [sys.executable, "-m", "nbcomm", "doctor", "--engines", "ssh"]
+    tried = subprocess.run([*command, "--hosts", "a:1,b:1"], capture_output=True, text=True, check=True, timeout=120)
+    for line in ("node 0             a: 1 rank on cpu", "node 1             b: 1 rank on cpu", "This start works."):
+        assert line in tried.stdout
+    wrong = [*command, "--hosts", "a:1,b:1", "--python", "/nowhere/python"]
+    failed = subprocess.run(wrong, capture_output=True, text=True, check=False, timeout=120)
+    assert failed.returncode == 1
+    assert "/nowhere/python" in failed.stdout
+    assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 
 def test_another_command_may_take_the_place_of_ssh(hosts: Notebook) -> None:

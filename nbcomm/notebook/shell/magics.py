@@ -24,19 +24,16 @@ from ...errors import CellSyntaxError, Interrupted, NbcommError, StateError, Tra
 from ...faults import Faults
 from ...rank_spec import checked
 from ..cluster.joining import in_words
-from ..cluster.wishes import Wishes
 from ..output.cell_options import CellOptions
 from ..session import buttons, registry, script_cells
 from ..session.session import Session
 from ..session.world_names import addressed
 from ..variables import table
 from . import profiles
-from .arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
+from .arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, split
 from .hints import Hints
 from .routing import Auto, takes
 from .start_progress import StartProgress
-
-_WISHES = {field.name for field in fields(Wishes)}
 
 
 @magics_class
@@ -194,29 +191,22 @@ class DistributedMagics(Magics):
         if words[0] not in self._words:
             near = difflib.get_close_matches(words[0], self._words, 3, 0.5) or sorted(self._words)
             raise UsageError(f"%distributed has no subcommand {words[0]!r}; did you mean {' or '.join(near)}?")
-        options = parse_line(self._parser, words)
-        if getattr(options, "profile", ""):  # what it says is the default of what the line does not say
-            parser, made = line_parser()
-            made["start"].set_defaults(**{**registry.defaults(), **profiles.read(options.profile)})
-            options = parse_line(parser, words)
+        options = profiles.parsed(self._parser, words)
         act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
         with _addressed_to(options.world):
             act(options)
 
     def _do_start(self, options: argparse.Namespace) -> None:
-        chosen = {
-            name: value for name, value in vars(options).items() if name not in ("word", "world", "dry_run", "profile")
-        }
-        chosen["name"], chosen["lines"] = options.world, tuple(options.lines)
+        wishes = profiles.wishes_of(options)
         if options.dry_run:
-            print(in_words(Wishes(**chosen)))
+            print(in_words(wishes))
             return
         try:
             running = registry.current(options.world)
         except StateError:
             pass
         else:
-            if running is self._begun_by_cell and registry.serves(running, Wishes(**chosen)):
+            if running is self._begun_by_cell and registry.serves(running, wishes):
                 # The user did not ask for it: a notebook may have cells above this one that run on ranks in one kernel
                 # and not in another, and must run in both.
                 self._begun_by_cell = None
@@ -228,7 +218,7 @@ class DistributedMagics(Magics):
                 "%distributed stop first. To start another world beside it, name that one: %distributed start "
                 "--world NAME."
             )
-        self._start(chosen, panel=True)
+        self._start(vars(wishes), panel=True)
 
     def _start(self, options: dict[str, Any], *, panel: bool) -> Session:
         return self._show_start(lambda progress: registry.start(progress=progress, **options), panel=panel)

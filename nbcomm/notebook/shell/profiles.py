@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import difflib
 import os
 import sys
@@ -10,6 +11,8 @@ from typing import Any
 
 from ...errors import StartError
 from ..cluster.wishes import Wishes
+from ..session import registry
+from .arguments import line_parser, parse_line
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -42,6 +45,28 @@ def read(name: str) -> dict[str, Any]:
     if name not in tables:
         raise StartError(f"{file} has no profile {name!r}; it has {', '.join(sorted(tables)) or 'none'}.")
     return {key.replace("-", "_"): _sound(key, value, f"[{name}] in {file}") for key, value in tables[name].items()}
+
+
+def parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
+    """Parse a line of ``%distributed``; what its profile says is the default of what it does not say itself.
+
+    Raises:
+        UsageError: the line is not understood.
+        StartError: there is no such profile.
+    """
+    options = parse_line(parser, words)
+    if getattr(options, "profile", ""):
+        parser, made = line_parser()
+        made["start"].set_defaults(**{**registry.defaults(), **read(options.profile)})
+        options = parse_line(parser, words)
+    return options
+
+
+def wishes_of(options: argparse.Namespace) -> Wishes:
+    """Return what a parsed ``start`` asks for."""
+    names = vars(Wishes()).keys() & vars(options).keys()
+    chosen = {name: getattr(options, name) for name in names}
+    return Wishes(**{**chosen, "name": options.world, "lines": tuple(options.lines)})
 
 
 def _sound(key: str, value: Any, where: str) -> Any:
