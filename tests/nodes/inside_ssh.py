@@ -150,8 +150,8 @@ def test_what_cannot_start_says_why(hosts: Notebook) -> None:
         f"{wrong} --hosts a,b": "How many ranks?",
         f"{wrong} --hosts a:1,a:2": "a stands twice in --hosts",
         f"{wrong} --hosts a:1 -n 2": "--hosts has 1 ranks, and -n says 2",
-        f"{wrong} --hosts a:1,b:1 --nodes 2": "--hosts says how many nodes there are for ssh",
-        "%distributed start --world other --hosts a:1": "--hosts a:1 needs --engines ssh.",
+        f"{wrong} --hosts a:1,b:1 --nodes 2": "--hosts says how many nodes there are",
+        "%distributed start --world other --hosts a:1": "--hosts a:1 needs --engines ssh or mpi.",
         f"{wrong} --hosts a:x": "'a:x' is no host with a number of ranks",
     }.items():
         assert said in hosts.run(line, fails=True).error_text

@@ -49,10 +49,11 @@ class Network:
             target.shutdown(socket.SHUT_RDWR)
 
     def cut(self) -> None:
-        """Break the connections that there are."""
-        while self.ends:
+        """Break the connections that there are, and none that is made meanwhile in their place."""
+        ends, self.ends = self.ends, []
+        for end in ends:
             with suppress(OSError):
-                self.ends.pop().shutdown(socket.SHUT_RDWR)
+                end.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self.listener.close()
