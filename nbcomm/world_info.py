@@ -30,6 +30,11 @@ class LinkInfo(msgspec.Struct, frozen=True):
         return self.address.startswith(("ipc://", f"tcp://{LOOPBACK}:"))
 
 
+def behind(prologue: str, words: list[str]) -> list[str]:
+    """Return a command that a login shell runs behind some lines; without lines, the command itself."""
+    return ["bash", "-lc", f"{prologue}\nexec {shlex.join(words)}"] if prologue else words
+
+
 class Way(msgspec.Struct, frozen=True):
     """How a program is started on a node.
 
@@ -53,9 +58,7 @@ class Way(msgspec.Struct, frozen=True):
 
     def command(self, module: str, *argv: str) -> list[str]:
         """Return the command that runs a module there."""
-        words = [*self.wrapper, self.python, "-m", module, *argv]
-        if self.prologue:
-            words = ["bash", "-lc", f"{self.prologue}\nexec {shlex.join(words)}"]
+        words = behind(self.prologue, [*self.wrapper, self.python, "-m", module, *argv])
         return [*self.prefix, *([shlex.join(words)] if self.as_text else words)]
 
 

@@ -23,9 +23,8 @@ from ..world_info import JobInfo, JoinedInfo, LinkInfo, Way
 from .node_client import NodeClient
 from .placement import NodeShare
 from .ways.joined import JoinedNode
-from .ways.mpi import Mpi
-from .ways.program import Program
 from .ways.slurm import Job
+from .ways.together import SharedProgram, Together, forget
 
 if TYPE_CHECKING:
     from ..protocol import Exited
@@ -91,8 +90,8 @@ class Nodes:
         link = LinkInfo(self._address, self.home.read_link().server_public, public, secret, name_of(number))
         return JoinedInfo(number, link, way)
 
-    def _let_join(self, invited: Sequence[JoinedInfo], mpi: Mpi | None) -> list[NodeClient]:
-        shared = None if mpi is None else mpi.begin([self._ticket(info) for info in invited])
+    def _let_join(self, invited: Sequence[JoinedInfo], together: Together | None) -> list[NodeClient]:
+        shared = None if together is None else together.begin([self._ticket(info) for info in invited])
         joining = [self._enter(info, shared) for info in invited]
         for node in joining:
             node.launch()
@@ -101,7 +100,7 @@ class Nodes:
     def _ticket(self, info: JoinedInfo) -> Ticket:
         return Ticket(self.home.id, info.link, self.head.lease)
 
-    def _enter(self, info: JoinedInfo, shared: Program | None = None) -> NodeClient:
+    def _enter(self, info: JoinedInfo, shared: SharedProgram | None = None) -> NodeClient:
         """Make the client of another node, which may connect from now on."""
         server = JoinedNode(self._ticket(info), info.way, self._is_over, shared)
         node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
@@ -129,10 +128,15 @@ class Nodes:
         Raises:
             StartError: a node has not joined; the message contains what it said.
         """
-        self.add_all([Way(sys.executable)] * (len(counts) - 1), counts, LOOPBACK, deadline)
+        self.add_all([Way(sys.executable)] * (len(counts) - 1), counts, LOOPBACK, lambda _: deadline)
 
     def add_all(
-        self, ways: Sequence[Way], counts: Sequence[int], address: str, deadline: float, mpi: Mpi | None = None
+        self,
+        ways: Sequence[Way],
+        counts: Sequence[int],
+        address: str,
+        until: Callable[[Sequence[NodeClient]], float],
+        together: Together | None = None,
     ) -> None:
         """Let other nodes join, and place the ranks on all.
 
@@ -140,8 +144,9 @@ class Nodes:
             ways: how each is started.
             counts: the number of ranks of each node, the head first.
             address: of this machine, where they reach it.
-            deadline: by `time.monotonic`, until which they must have joined.
-            mpi: starts all of them at once; None if each is started alone.
+            until: called when all are started; returns the time, by `time.monotonic`, until which they must have
+                joined.
+            together: starts all of them at once; None if each is started alone.
 
         Raises:
             StartError: a node has not joined; the message contains what it said.
@@ -152,14 +157,16 @@ class Nodes:
             raise StartError(f"Nothing can listen at {address}: {error}. Name an address of this machine.") from error
         invited = [self._invite(way, len(self._all) + place) for place, way in enumerate(ways)]
         try:
-            for node in self._let_join(invited, mpi):
+            joining = self._let_join(invited, together)
+            deadline = until(joining)
+            for node in joining:
                 node.wait_ready(max(0.0, deadline - time.monotonic()))
                 self._compare(node)
         finally:
-            if mpi is not None:
-                mpi.end()
-        if mpi is not None:
-            counts = self._find_machines(mpi, counts)
+            if together is not None:
+                together.end()
+        if together is not None:
+            counts = self._find_machines(together, counts)
         self._size = sum(counts)
         first = 0
         for node, count in zip(self._all, counts, strict=True):
@@ -167,14 +174,14 @@ class Nodes:
                 self.place(range(first, first + count), node)
             first += count
 
-    def _find_machines(self, mpi: Mpi, counts: Sequence[int]) -> list[int]:
+    def _find_machines(self, together: Together, counts: Sequence[int]) -> list[int]:
         """Note on which machine each node is, and return the number of ranks of each; all have told their facts."""
         found = [node.told.host if node.told is not None else "" for node in self._all[1:]]
         for node, host in zip(self._all[1:], found, strict=True):
             self._name(node, host)
             info = self._joined[node.number]
             self._joined[node.number] = structs.replace(info, way=structs.replace(info.way, host=host))
-        return [counts[0], *mpi.in_order(counts[1:], found)]
+        return [counts[0], *together.in_order(counts[1:], found)]
 
     def _is_over(self) -> bool:
         """Whether the scheduler has taken the nodes back, so that nothing can run there."""
@@ -412,6 +419,7 @@ class Nodes:
             thread.join()
         for node in self._all[1:]:
             node.close()
+        forget(self.home.id)  # where another notebook has started the programs, what they said is there
         if self.job is not None:
             self.job.cancel()
         self.head.finish()

@@ -53,7 +53,7 @@ class Ticket(msgspec.Struct, frozen=True):
         return home
 
 
-_NUMBERS = ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
+_NUMBERS = ("NBCOMM_NUMBER", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID")
 """Environment variables in which programs that were started together have their numbers."""
 
 

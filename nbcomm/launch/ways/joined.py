@@ -12,6 +12,7 @@ from ...node.ticket import Ticket
 from ...world_info import Way
 from ..working_folder import here
 from .program import Program
+from .together import SharedProgram
 
 _CUT_OFF = 255
 """The exit status of ssh where ssh itself has failed."""
@@ -37,13 +38,13 @@ class JoinedNode:
         ticket: Ticket,
         way: Way,
         is_over: Callable[[], bool] = lambda: False,
-        shared: Program | None = None,
+        shared: SharedProgram | None = None,
     ) -> None:
         self._ticket = ticket
         self._way = way
         self._is_over = is_over
         self._begun = False
-        self._program = shared or Program(way.command("nbcomm.node"), ticket.written())
+        self._program: SharedProgram = shared or Program(way.command("nbcomm.node"), ticket.written())
 
     def start(self) -> None:
         """Let it join; if it has joined before, it takes over what it has started then.

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import subprocess
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -22,9 +20,7 @@ from typing import NamedTuple
 
 from ...errors import StartError
 from ...world_info import JobInfo, Way
-
-_PATIENCE = 30.0
-"""Seconds that a command of Slurm may take; its controller is slow when it is busy."""
+from .asking import ask
 
 _SOON, _LATER = 0.5, 10.0
 """Seconds between two looks at a job in the queue: more and more, for each one is work for Slurm's controller."""
@@ -268,20 +264,7 @@ def _ask(command: Sequence[str], written: str = "") -> str:
     Raises:
         StartError: it is not there, has failed, or does not answer.
     """
-    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s"}
-    try:
-        done = subprocess.run(  # noqa: S603 - Slurm's own programs
-            command, input=written, capture_output=True, text=True, timeout=_PATIENCE, env=environment, check=False
-        )
-    except OSError as error:
-        raise StartError(
-            f"{command[0]} could not be run ({error.strerror}); start the notebook where Slurm's commands are."
-        ) from error
-    except subprocess.TimeoutExpired as error:
-        raise StartError(f"Slurm has not answered within {_PATIENCE:g} s: {shlex.join(command)}.") from error
-    if done.returncode:
-        raise StartError(f"Slurm refuses it ({shlex.join(command)}):\n{done.stderr.strip()}")
-    return done.stdout
+    return ask("Slurm", command, written, {"SLURM_TIME_FORMAT": "%s"})
 
 
 def _seconds(text: str) -> float | None:

@@ -12,13 +12,17 @@ from msgspec import structs
 from ...errors import StartError
 from ...launch.placement import share_out
 from ...launch.ways import hosts, slurm
+from ...launch.ways.batch import Batch
 from ...launch.ways.mpi import Mpi
+from ...launch.ways.schedulers import SCHEDULERS
+from ...launch.ways.together import Together, folder_of
 from ...protocol.common import LOOPBACK
 from ...world_info import JobInfo, Way
 from .wishes import Wishes
 
 _FOR_ANY_JOB = ("before_end", "idle")
-_FOR_JOBS = ("partition", "gpus_per_node", "time", "account", "lines", *_FOR_ANY_JOB)
+_ASKED = ("partition", "gpus_per_node", "time", "account", "lines")
+_FOR_JOBS = (*_ASKED, *_FOR_ANY_JOB)
 
 _HOW_MANY = "How many ranks? Write for example -n 8, or --gpus-per-node 4."
 
@@ -30,13 +34,13 @@ class Elsewhere(NamedTuple):
         ways: how each is started.
         counts: the number of ranks of each node; the first one is the notebook's machine.
         address: of the notebook's machine, where the others reach it.
-        mpi: starts all of them at once; None if each is started alone.
+        together: starts all of them at once; None if each is started alone.
     """
 
     ways: list[Way]
     counts: list[int]
     address: str
-    mpi: Mpi | None = None
+    together: Together | None = None
 
 
 def check(wishes: Wishes) -> None:
@@ -53,12 +57,17 @@ def check(wishes: Wishes) -> None:
         raise StartError("--hosts says how many nodes there are; leave --nodes out.")
     if wishes.via and wishes.engines != "ssh":
         raise StartError("--via takes ssh's place, and needs --engines ssh.")
+    if wishes.engines == "htcondor" and wishes.partition:
+        raise StartError("HTCondor has no queues; leave --partition out, or name machines: --line 'requirements = …'.")
     meant = [name for name in _FOR_JOBS if getattr(wishes, name) != getattr(Wishes, name)]
     if meant == ["lines"] and wishes.engines == "mpi":
         return
+    if wishes.engines in SCHEDULERS:
+        meant = [name for name in meant if name not in _ASKED]
     if meant and wishes.engines != "slurm":
         option = "line" if meant[0] == "lines" else meant[0].replace("_", "-")
-        raise StartError(f"--{option} needs --engines slurm.")
+        others = "" if meant[0] in _FOR_ANY_JOB else f", or {', '.join([*SCHEDULERS][:-1])} or {[*SCHEDULERS][-1]}"
+        raise StartError(f"--{option} needs --engines slurm{others}.")
 
 
 def on_hosts(wishes: Wishes) -> Elsewhere:
@@ -83,6 +92,17 @@ def by_mpi(wishes: Wishes) -> Elsewhere:
     Raises:
         StartError: it is not said how many ranks there are, or there is no way to the hosts.
     """
+    mpi, named, counts = _mpi(wishes)
+    far = [host for host in named if host not in hosts.HERE]
+    if wishes.address or not named:
+        address = wishes.address or hosts.own_address()
+    else:
+        address = hosts.address_towards(far[0]) if far else LOOPBACK
+    return Elsewhere(mpi.ways(), [0, *counts], address, mpi)
+
+
+def _mpi(wishes: Wishes) -> tuple[Mpi, list[str], list[int]]:
+    """Return what starts the nodes, with the names of their hosts, if there are some, and their numbers of ranks."""
     named: list[str] = []
     if wishes.hosts:
         there = hosts.parse(wishes.hosts)
@@ -92,13 +112,23 @@ def by_mpi(wishes: Wishes) -> Elsewhere:
         counts = share_out(wishes.n, 1 if wishes.nodes is None else wishes.nodes)
     else:
         raise StartError("How many ranks? Write for example -n 8 --nodes 2, or --hosts a:4,b:4.")
-    mpi = Mpi(named, len(counts), _surrounded(Way(_python(wishes)), wishes), wishes.lines)
-    far = [host for host in named if host not in hosts.HERE]
-    if wishes.address or not named:
-        address = wishes.address or hosts.own_address()
-    else:
-        address = hosts.address_towards(far[0]) if far else LOOPBACK
-    return Elsewhere(mpi.ways(), [0, *counts], address, mpi)
+    return Mpi(named, len(counts), _surrounded(Way(_python(wishes)), wishes), wishes.lines), named, counts
+
+
+def by_batch(wishes: Wishes) -> Elsewhere:
+    """Return the nodes that a job of a scheduler has, whose script starts the programs.
+
+    Raises:
+        StartError: it is not said how many ranks there are, or the address of this machine is not known.
+    """
+    asked = request(wishes)
+    counts = share_out(wishes.n or asked.gpus * asked.nodes, asked.nodes)
+    batch = _batch(wishes)
+    return Elsewhere(batch.ways(), [0, *counts], wishes.address or hosts.own_address(), batch)
+
+
+def _batch(wishes: Wishes) -> Batch:
+    return Batch(SCHEDULERS[wishes.engines], request(wishes), _surrounded(Way(_python(wishes)), wishes))
 
 
 def request(wishes: Wishes) -> slurm.Request:
@@ -139,9 +169,7 @@ def a_job(wishes: Wishes, kept: slurm.Job | None) -> slurm.Job:
 
 def _around(wishes: Wishes) -> slurm.Job | None:
     """Return the job that this notebook is in, unless what is asked for is another one."""
-    asks = any(
-        getattr(wishes, name) != getattr(Wishes, name) for name in _FOR_JOBS if name not in ("idle", "before_end")
-    )
+    asks = any(getattr(wishes, name) != getattr(Wishes, name) for name in _ASKED)
     return None if asks else slurm.Job.around()
 
 
@@ -182,8 +210,10 @@ def in_words(wishes: Wishes) -> str:
     if wishes.engines == "ssh":
         return "\n".join(_written(way) for way in on_hosts(wishes).ways)
     if wishes.engines == "mpi":
-        mpi = by_mpi(wishes).mpi
-        return shlex.join(mpi.command()) if mpi is not None else ""
+        return shlex.join(_mpi(wishes)[0].command())
+    if wishes.engines in SCHEDULERS:
+        texts = _batch(wishes).files(folder_of("ID"))
+        return "\n".join(f"# {folder_of('ID') / name}:\n{text}" for name, text in texts.items())
     if wishes.engines == "slurm":
         job = _around(wishes) or slurm.Job(JobInfo("JOB", ours=True))
         said = [request(wishes).script(), "# On each of its nodes:"] if job.info.ours else []

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from ... import rank_spec as rank_specs
 from ...errors import StartError
 from ...launch import placement
+from ...launch.ways.schedulers import SCHEDULERS
 from ...protocol import Failure
 from ...torch_versions import untested
 from . import joining
@@ -20,6 +21,10 @@ from .roster import Roster
 from .wishes import Progress, Wishes
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ...launch.node_client import NodeClient
+    from ...launch.ways.together import Together
     from .pending import PendingRequest
     from .processes import Processes
 
@@ -103,19 +108,30 @@ class Startup:
             there = joining.on_hosts(wishes)
         elif wishes.engines == "mpi":
             there = joining.by_mpi(wishes)
+        elif wishes.engines in SCHEDULERS:
+            there = joining.by_batch(wishes)
         else:
             nodes.job = joining.a_job(wishes, nodes.job)
             there = joining.in_job(wishes, nodes.job, lambda said: self._progress(said, 0, wishes.n or 0))
             self._deadline = time.monotonic() + wishes.timeout  # the time in the queue is not the start's
         self._n = sum(there.counts)
         self._progress("joining nodes", 0, self._n)
-        nodes.add_all(there.ways, there.counts, there.address, self._deadline, there.mpi)
+        nodes.add_all(there.ways, there.counts, there.address, partial(self._join_by, there.together), there.together)
         self._shares = nodes.shares()
         gpus = min(share.gpus / share.ranks for share in self._shares if share.ranks)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, int(gpus * self._n))
         self._backend = wishes.backend or backend
         self._progress("starting engines", 0, self._n)
         self._processes.start(self._n, wishes.grace)
+
+    def _join_by(self, together: Together | None, invited: Sequence[NodeClient]) -> float:
+        """Wait until what starts the nodes does run; return until when they must have joined."""
+        if together is not None and together.await_run(
+            lambda said: self._progress(said, 0, self._n), lambda: any(node.agents for node in invited)
+        ):
+            self._deadline = time.monotonic() + self._wishes.timeout  # the time in the queue is not the start's
+            self._progress("joining nodes", 0, self._n)
+        return self._deadline
 
     def await_ranks(self) -> None:
         """Wait until every engine can run cells, then give each its place.

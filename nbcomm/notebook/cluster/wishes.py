@@ -23,14 +23,15 @@ class Wishes:
         name: the notebook's name for the world; empty for the default one.
         nodes: on how many nodes the ranks are; where nothing else is said, all of them are on this machine.
         guard: which calls are compared before data moves: those of the whole "world", or only of each "node".
-        engines: what starts the processes: "local", "ssh", "slurm" or "mpi".
+        engines: what starts the processes: "local", "ssh", "mpi", or a scheduler: "slurm", "pbs", "sge", "lsf" or
+            "htcondor".
         hosts: for ssh or MPI, the machines, each with its number of ranks: "a:4,b:4".
         via: what takes ssh's place, with the host's name as {host}: "kubectl exec -i {host} --".
         python: the interpreter on other machines; by default this one's path.
         prologue: lines for a shell there, before each program: "module load python".
         wrapper: what stands before the interpreter there: "apptainer exec --nv image.sif".
         address: of this machine, where those reach it; by default that of the route to the first.
-        partition: for a scheduler; so are the next ones.
+        partition: for a scheduler, where it may be called a queue; so are the next ones.
         gpus_per_node: for each node.
         time: the time limit, as the scheduler takes it.
         account: who pays.

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import NoReturn
 
 from ...errors import SpecError, SteeringError
+from ...launch.ways.schedulers import SCHEDULERS
 from ..cluster.wishes import Wishes
 from ..session.world_names import check_name
 
@@ -82,7 +83,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     )
     start.add_argument(
         "--engines",
-        choices=("local", "ssh", "slurm", "mpi"),
+        choices=("local", "ssh", "slurm", "mpi", *SCHEDULERS),
         default=Wishes.engines,
         help="what starts the ranks' processes",
     )
@@ -160,9 +161,11 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
 
 
 def _add_job(start: argparse.ArgumentParser) -> None:
-    start.add_argument("--partition", metavar="NAME", default=Wishes.partition, help="for Slurm; so are the next ones")
+    start.add_argument(
+        "--partition", metavar="NAME", default=Wishes.partition, help="for a scheduler; so are the next ones"
+    )
     start.add_argument("--gpus-per-node", type=int, metavar="N", default=Wishes.gpus_per_node, help="GPUs on each node")
-    start.add_argument("--time", metavar="LIMIT", default=Wishes.time, help="time limit, as Slurm takes it: 2:00:00")
+    start.add_argument("--time", metavar="LIMIT", default=Wishes.time, help="time limit, as it takes it: 2:00:00")
     start.add_argument("--account", metavar="NAME", default=Wishes.account, help="who pays")
     start.add_argument(
         "--line",
@@ -170,7 +173,7 @@ def _add_job(start: argparse.ArgumentParser) -> None:
         metavar="OPTION",
         action="append",
         default=[*Wishes.lines],
-        help="an option for sbatch or mpiexec as it stands, --line=--constraint=a100; may be repeated",
+        help="an option for the scheduler or mpiexec as it stands, --line=--constraint=a100; may be repeated",
     )
     start.add_argument(
         "--before-end",

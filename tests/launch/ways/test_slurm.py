@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.launch.ways import slurm
+from nbcomm.launch.ways import asking, slurm
 from nbcomm.launch.ways.slurm import Job, JobState, Request
 from nbcomm.world_info import JobInfo
 
@@ -126,7 +126,7 @@ def test_a_controller_that_does_not_answer_says_nothing_of_the_job(stub: Stub) -
 
 def test_slurm_that_is_not_there_or_hangs_is_said(stub: Stub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     stub("squeue", "exec sleep 60")
-    monkeypatch.setattr(slurm, "_PATIENCE", 0.2)
+    monkeypatch.setattr(asking, "PATIENCE", 0.2)
     with pytest.raises(StartError, match=r"Slurm has not answered within 0\.2 s: squeue "):
         job().look()
     monkeypatch.setenv("PATH", str(tmp_path / "nowhere"))

@@ -32,12 +32,18 @@ def slurms(**wishes: Any) -> Wishes:
         (slurms(hosts="a:1"), "--hosts a:1 needs --engines ssh or mpi."),
         (Wishes(engines="ssh", hosts="a:1", nodes=1), "leave --nodes out"),
         (Wishes(engines="mpi", hosts="a:1", nodes=1), "leave --nodes out"),
-        (Wishes(engines="mpi", n=2, lines=("--x",), partition="p"), "--partition needs --engines slurm."),
+        (
+            Wishes(engines="mpi", n=2, lines=("--x",), partition="p"),
+            "--partition needs --engines slurm, or pbs, sge, lsf or htcondor.",
+        ),
         (Wishes(guard="rank"), "The guard 'rank' is unknown; write --guard world or node."),
         (slurms(n=2, via="x {host}"), "--via takes ssh's place, and needs --engines ssh."),
-        (Wishes(gpus_per_node=2), "--gpus-per-node needs --engines slurm."),
-        (Wishes(engines="ssh", hosts="a:1", lines=("--x",)), "--line needs --engines slurm."),
+        (Wishes(gpus_per_node=2), "--gpus-per-node needs --engines slurm, or pbs, sge"),
+        (Wishes(engines="ssh", hosts="a:1", lines=("--x",)), "--line needs --engines slurm, or pbs, sge"),
         (Wishes(idle=60.0), "--idle needs --engines slurm."),
+        (Wishes(engines="pbs", n=2, time="5", before_end="save()"), "--before-end needs --engines slurm."),
+        (Wishes(engines="sge", n=2, hosts="a:2"), "needs --engines ssh or mpi."),
+        (Wishes(engines="htcondor", n=2, partition="p"), "HTCondor has no queues; leave --partition out"),
     ],
 )
 def test_options_of_another_engine_are_refused(wishes: Wishes, said: str) -> None:
@@ -47,7 +53,15 @@ def test_options_of_another_engine_are_refused(wishes: Wishes, said: str) -> Non
 
 
 @pytest.mark.parametrize(
-    "wishes", [Wishes(), Wishes(nodes=2), slurms(n=2, nodes=2, idle=60.0), Wishes(engines="mpi", lines=("--x",))]
+    "wishes",
+    [
+        Wishes(),
+        Wishes(nodes=2),
+        slurms(n=2, nodes=2, idle=60.0),
+        Wishes(engines="mpi", lines=("--x",)),
+        Wishes(engines="pbs", n=2, partition="p", gpus_per_node=1, time="1", account="a", lines=("-m n",)),
+        Wishes(engines="htcondor", n=2, nodes=2, time="60"),
+    ],
 )
 def test_what_fits_is_taken(wishes: Wishes) -> None:
     joining.check(wishes)
@@ -141,9 +155,33 @@ def test_mpi_starts_a_program_for_each_node(
     monkeypatch.setattr(hosts, "own_address", lambda: "own")
     there = joining.by_mpi(wishes)
     assert (there.counts, there.address) == (counts, address)
-    assert there.mpi is not None
+    assert there.together is not None
     assert all(way.together for way in there.ways)
     assert len(there.ways) == len(counts) - 1
+
+
+@pytest.mark.parametrize(
+    ("wishes", "counts", "address"),
+    [
+        (Wishes(engines="pbs", n=5, nodes=2, address="1.2.3.4"), [0, 3, 2], "1.2.3.4"),
+        (Wishes(engines="htcondor", gpus_per_node=4, nodes=2), [0, 4, 4], "own"),
+        (Wishes(engines="lsf", n=3), [0, 3], "own"),
+    ],
+)
+def test_a_job_starts_a_program_for_each_of_its_nodes(
+    monkeypatch: pytest.MonkeyPatch, wishes: Wishes, counts: list[int], address: str
+) -> None:
+    monkeypatch.setattr(hosts, "own_address", lambda: "own")
+    there = joining.by_batch(wishes)
+    assert (there.counts, there.address) == (counts, address)
+    assert there.together is not None
+    assert all(way.together for way in there.ways)
+    assert len(there.ways) == len(counts) - 1
+
+
+def test_a_job_needs_a_number_of_ranks() -> None:
+    with pytest.raises(StartError, match="How many ranks"):
+        joining.by_batch(Wishes(engines="sge", nodes=2))
 
 
 def test_mpi_needs_a_number_of_ranks() -> None:
@@ -193,6 +231,18 @@ def test_a_dry_run_shows_the_commands_and_the_script(monkeypatch: pytest.MonkeyP
     assert joining.in_words(slurms(n=2, python="py")).startswith("srun --jobid=7 ")
     with pytest.raises(StartError, match="this start has none"):
         joining.in_words(Wishes())
+
+
+def test_a_dry_run_shows_the_script_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", "/home/me")
+    pbs = joining.in_words(Wishes(engines="pbs", n=4, nodes=2, lines=("-m n",), python="py", wrapper="box"))
+    assert pbs.startswith("# /home/me/.nbcomm/ID/script:\n#!/bin/bash\n#PBS -N nbcomm\n")
+    assert "#PBS -l select=2:ncpus=2:mpiprocs=1\n" in pbs
+    assert "#PBS -m n\n" in pbs
+    assert " box py -m nbcomm.node /home/me/.nbcomm/ID\n" in pbs
+    condor = joining.in_words(Wishes(engines="htcondor", n=4, nodes=2))
+    assert "\n# /home/me/.nbcomm/ID/description:\nexecutable = /bin/bash\n" in condor
+    assert condor.endswith("\nqueue\n")
 
 
 def test_wishes_are_remembered_with_what_is_known_better() -> None:
