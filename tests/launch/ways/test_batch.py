@@ -23,7 +23,7 @@ from nbcomm.world_info import LinkInfo, Way
 from ...node.served import await_that
 
 TICKETS = [Ticket("w", LinkInfo("tcp://127.0.0.1:1", "s", "p", f"secret{n}", f"node{n}"), 30.0) for n in (1, 2)]
-FULL = Request(2, 8, 4, "short", "2:00:00", "me")
+FULL = Request(2, 8, 4, "short", "120", "me")
 NAMES = [*SCHEDULERS]
 Stub = Callable[[str, str], Path]
 
@@ -77,7 +77,7 @@ HEADS = {
 #PBS -l select=2:ncpus=8:mpiprocs=1:ngpus=4
 #PBS -l place=scatter
 #PBS -q short
-#PBS -l walltime=2:00:00
+#PBS -l walltime=120
 #PBS -A me
 """,
     "sge": """\
@@ -89,7 +89,7 @@ HEADS = {
 #$ -pe mpi 16
 #$ -l gpu=4
 #$ -q short
-#$ -l h_rt=2:00:00
+#$ -l h_rt=120
 #$ -A me
 """,
     "lsf": """\
@@ -99,7 +99,7 @@ HEADS = {
 #BSUB -R "span[ptile=8]"
 #BSUB -gpu "num=4"
 #BSUB -q short
-#BSUB -W 2:00:00
+#BSUB -W 120
 #BSUB -P me
 """,
     "htcondor": "",
@@ -129,7 +129,7 @@ error = /dev/null
 machine_count = 2
 request_cpus = 8
 request_gpus = 4
-allowed_job_duration = 2:00:00
+allowed_job_duration = 120
 accounting_group = me
 queue
 """
@@ -210,17 +210,17 @@ def test_nothing_is_asked_for_that_nobody_wants(name: str) -> None:
     ("name", "lines", "gone", "there"),
     [
         ("pbs", ("-l nodes=2:ppn=8",), ("select=", "place="), ("#PBS -l nodes=2:ppn=8\n", "#PBS -l walltime=")),
-        ("pbs", ("#PBS -l walltime=1", "-m n"), ("walltime=2",), ("#PBS -l walltime=1\n#PBS -m n\n", "select=")),
+        ("pbs", ("#PBS -l walltime=1", "-m n"), ("walltime=120",), ("#PBS -l walltime=1\n#PBS -m n\n", "select=")),
         ("sge", ("-pe orte 32", "-l exclusive"), ("-pe mpi",), ("#$ -pe orte 32\n#$ -l exclusive\n", "h_rt=")),
         ("lsf", ('-R "select[mem>9]"',), (), ('-R "span[ptile=8]"', '#BSUB -R "select[mem>9]"\n')),
-        ("lsf", ('-R "span[hosts=1]"', "-W 5"), ("ptile", "-W 2"), ('#BSUB -R "span[hosts=1]"\n#BSUB -W 5\n',)),
+        ("lsf", ('-R "span[hosts=1]"', "-W 5"), ("ptile", "-W 120"), ('#BSUB -R "span[hosts=1]"\n#BSUB -W 5\n',)),
         ("htcondor", ("Request_CPUs=1", "+Mine = 2"), ("request_cpus = 8",), ("Request_CPUs=1\n+Mine = 2\nqueue\n",)),
     ],
 )
 def test_a_line_of_the_users_replaces_ours(
     name: str, lines: tuple[str, ...], gone: tuple[str, ...], there: tuple[str, ...]
 ) -> None:
-    asked = Request(2, 8, 4, "short", "2:00:00", "me", lines)
+    asked = Request(2, 8, 4, "short", "120", "me", lines)
     text = "\n".join(Batch(SCHEDULERS[name], asked, Way("py")).files(Path("/w")).values())
     assert not [word for word in gone if word in text]
     assert not [word for word in there if word not in text]
