@@ -1,8 +1,8 @@
 """A node on another machine: ``python -m nbcomm.node [TICKET]`` joins the world of a ticket, and stays until it ends.
 
-The ticket is read from a file, or from standard input. ssh, srun and mpiexec start this program, and see its end. The
-work is done by the node's fork server, a process of its own, which lives on if whoever has started this program is cut
-off: the notebook may come back within the lease.
+The ticket is read from a file, or from standard input. ssh, srun, mpiexec or HTCondor start this program, and see its
+end. The work is done by the node's fork server, a process of its own, which lives on if whoever has started this
+program is cut off: the notebook may come back within the lease.
 """
 
 from __future__ import annotations

@@ -72,7 +72,8 @@ class JoinedNode:
     def is_cut_off(self) -> bool:
         """Whether ssh was cut off or has been killed: what it has started may go on.
 
-        mpiexec ends, and lets all of its programs end, when one of them was killed: what that has started goes on.
+        mpiexec ends, and lets all of its programs end, when one of them was killed: what that has started goes on. So
+        may a job of a scheduler.
         """
         status = self._program.status
         if self._way.together:
