@@ -116,7 +116,7 @@ def test_what_slurm_refuses_is_said_in_its_words(hosts: Notebook) -> None:
     assert "Slurm refuses it (sbatch --parsable):" in error
     assert "invalid partition specified: nowhere" in error
     error = hosts.run("%distributed start --world other --partition main -n 2", fails=True).error_text
-    assert "--partition needs --engines slurm." in error
+    assert "--partition needs --engines slurm, or pbs" in error
     assert jobs() == ["1 RUNNING"]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -147,6 +148,18 @@ def test_a_start_that_fails_says_what_the_job_says(job: Notebook, home: Path) ->
     assert "#PBS -l select=2:ncpus=2:mpiprocs=1\n" in job.run(f"{START} --dry-run").text
 
 
+def test_a_job_that_is_cancelled_ends_its_ranks_and_a_restart_submits_another(job: Notebook, server: Path) -> None:
+    cell = job.submit("%%distributed\nimport time\nprint('on')\ntime.sleep(600)")
+    job.until(lambda: "[0-3] on" in cell.text, 60, "it does not begin", cell)
+    subprocess.run([server / "bin" / "qdel", "1.here"], check=True)
+    assert "was lost with node " in job.finish(cell, 90).error_text
+    assert "which was told to end" in cell.error_text
+    job.run("%distributed restart", 120)
+    assert (server / "last").read_text() == "4\n"
+    job.run("%%distributed\nkept = [rank]")
+    assert job.run(WORKS).text == "[0-3] 6\n"
+
+
 def test_the_next_kernel_attaches(job: Notebook) -> None:
     os.kill(job.pid, signal.SIGKILL)
     job.begin_again()
@@ -156,21 +169,20 @@ def test_the_next_kernel_attaches(job: Notebook) -> None:
 
 
 def test_nothing_is_left_and_the_job_is_over(job: Notebook, server: Path, home: Path) -> None:
-    """The last test: it ends the world. A restart waits in the queue again."""
-    job.run("%distributed restart", 120)
-    number = (server / "last").read_text().strip()
-    assert number == "4"
-    await_that((server / "1.over").exists, "the first job lives on")
-    assert job.run(WORKS).text == "[0-3] 6\n"
-    pids = [
-        int(word)
-        for word in job.run("%%distributed --by-rank\nimport os; print(os.getpid())").text.split()
-        if word.isdigit()
-    ]
+    """The last test: it ends the world, which another kernel has started."""
+    pids = [int(pid) for pid in job.run("%%distributed --by-rank\nimport os\nprint(os.getpid())").text.split()[1::2]]
     assert len(pids) == 4
     job.run("%distributed stop")
-    await_that((server / f"{number}.over").exists, "the job lives on")
-    assert (server / f"{number}.over").read_text() == "", "it has ended by itself"
+    await_that((server / "4.over").exists, "the job lives on")
+    assert (server / "4.over").read_text() == "", "it has ended by itself"
     for pid in pids:
         await_that(lambda pid=pid: not psutil.pid_exists(pid), "a rank lives on")
+    assert list((home / ".nbcomm").iterdir()) == []
+
+
+def test_a_kernel_that_stops_what_it_has_started_leaves_nothing(job: Notebook, server: Path, home: Path) -> None:
+    job.run(START, 120)
+    job.run("%distributed stop")
+    await_that((server / "5.over").exists, "the job lives on")
+    assert (server / "5.over").read_text() == "", "it has ended by itself"
     assert list((home / ".nbcomm").iterdir()) == []
