@@ -419,7 +419,8 @@ class Nodes:
             thread.join()
         for node in self._all[1:]:
             node.close()
-        forget(self.home.id)  # where another notebook has started the programs, what they said is there
+        if any(info.way.together for info in self._joined.values()):
+            forget(self.home.id)  # where another notebook has started the programs, what they said is there
         if self.job is not None:
             self.job.cancel()
         self.head.finish()
