@@ -82,6 +82,24 @@ def test_an_interrupt_that_the_cell_has_caught_is_followed_by_the_next(prepared:
     assert cell.error["ename"] == "KeyboardInterrupt", cell.error_text
 
 
+def test_a_second_interrupt_in_the_moment_in_which_a_child_was_waited_for_is_one(prepared: Notebook) -> None:
+    # pexpect, which runs IPython's "!", believes then that somebody else has waited for its child.
+    met = """
+    import os, signal
+    def met(pid, options, wait=os.waitpid):
+        ended = wait(pid, options)
+        if ended[0]:
+            os.waitpid = wait
+            signal.raise_signal(signal.SIGINT)
+        return ended
+    os.waitpid = met
+    """
+    prepared.run("%%distributed\n" + textwrap.dedent(met))
+    cell = prepared.interrupted("%%distributed\nprint('on', flush=True)\n!sleep 60", once="[0-3] on")
+    assert "ExceptionPexpect" not in cell.error_text
+    assert prepared.run("%%distributed\nos.waitpid is met, all_reduce(kept)").text == "[0-3] (False, 6)\n"
+
+
 def test_an_interrupt_that_python_swallows_comes_again(prepared: Notebook) -> None:
     last = "class Last:\n    def __del__(self):\n        print('on', flush=True)\n        time.sleep(60)\n"
     cell = prepared.interrupted(f"%%distributed\n{last}Last()\ntime.sleep(60)", once="[0-3] on")

@@ -292,7 +292,7 @@ class CellRunner:
         # The cell's code has ended: an interrupt would now only spoil the report.
         if kwargs.get("running_compiled_code"):
             self._interruptible = False
-            if self.interrupted and sys.exc_info()[0] is KeyboardInterrupt:
+            if self.interrupted and _is_interruption(sys.exc_info()[1]):
                 # The notebook reports it once for all ranks. To read torch's sources for a traceback takes half a
                 # second.
                 self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
@@ -392,6 +392,24 @@ def _between_fork_and_name(frame: FrameType | None) -> bool:
             return "child" not in frame.f_locals
         frame = frame.f_back
     return False
+
+
+def _is_interruption(error: BaseException | None) -> bool:
+    """Return whether a cell that was interrupted has ended by that.
+
+    IPython runs ``!`` with pexpect. If a second interrupt comes just when that has waited for its child, it believes
+    that somebody else has done so.
+    """
+    if type(error) is KeyboardInterrupt:
+        return True
+    return type(error).__module__.startswith("pexpect") and isinstance(_first(error), KeyboardInterrupt)
+
+
+def _first(error: BaseException | None) -> BaseException | None:
+    """Return the error in whose handling this one was raised, or the one before that, and so on."""
+    while error is not None and error.__context__ is not None:
+        error = error.__context__
+    return error
 
 
 def handle_interrupts(runner: CellRunner) -> None:
