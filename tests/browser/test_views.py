@@ -360,16 +360,19 @@ def test_what_is_shown_can_be_copied(notebook: Make, server: Server, app: str) -
 
     def copied() -> str:
         book.page.evaluate("() => navigator.clipboard.writeText('')")
-        # It is shown for two seconds only, which a busy machine may miss.
-        said.evaluate(
-            """(node) => {
-                node.textContent = "";
+        # It is shown for two seconds only, which a busy machine may miss. The whole cell is observed, for another bar
+        # may come when an output is late.
+        book.cell(2).evaluate(
+            """(cell) => {
+                cell.querySelector(".said").textContent = "";
                 window.told = new Promise((resolve) => {
                     const observer = new MutationObserver(() => {
+                        const told = cell.querySelector(".said")?.textContent;
+                        if (!told) return;
                         observer.disconnect();
-                        resolve(node.textContent);
+                        resolve(told);
                     });
-                    observer.observe(node, { childList: true, characterData: true, subtree: true });
+                    observer.observe(cell, { childList: true, characterData: true, subtree: true });
                 });
             }"""
         )
