@@ -56,6 +56,11 @@ class Way(msgspec.Struct, frozen=True):
     wrapper: list[str] = []
     together: bool = False
 
+    @property
+    def is_far(self) -> bool:
+        """Whether it leads to another machine, which may die or be cut off, and shares no memory with this one."""
+        return bool(self.host)
+
     def command(self, module: str, *argv: str) -> list[str]:
         """Return the command that runs a module there."""
         words = behind(self.prologue, [*self.wrapper, self.python, "-m", module, *argv])

@@ -205,7 +205,7 @@ class Nodes:
     @property
     def are_here(self) -> bool:
         """Whether all of them are on this machine."""
-        return not any(info.way.prefix for info in self._joined.values())
+        return not any(info.way.is_far for info in self._joined.values())
 
     def _compare(self, node: NodeClient) -> None:
         """Compare the versions of a node with the head's.

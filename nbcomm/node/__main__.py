@@ -55,10 +55,11 @@ def _await_others(home: WorldDir, told_to_end: threading.Event) -> None:
     """
     others = [started.pid for started in written_down(home)]
     seat = Seat(home.agent_seat)
-    while home.path.exists() and (seat.holder() or not all(has_ended(home, pid) for pid in others)):
-        if told_to_end.wait(_TICK):
-            fence(home)
-            return
+    with suppress(FileNotFoundError):  # the directory is removed just now
+        while home.path.exists() and (seat.holder() or not all(has_ended(home, pid) for pid in others)):
+            if told_to_end.wait(_TICK):
+                fence(home)
+                return
 
 
 def _pass_on_signals(server: subprocess.Popen[bytes]) -> threading.Event:

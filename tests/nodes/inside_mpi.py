@@ -47,6 +47,13 @@ def test_each_rank_is_on_its_host_and_the_tickets_are_gone(hosts: Notebook) -> N
     assert list((Path.home() / ".nbcomm").iterdir()) == []
 
 
+def test_values_travel_without_memory_that_is_shared(hosts: Notebook) -> None:
+    hosts.run("import numpy as np\nbig = np.arange(1 << 20)\n%distributed push big")
+    assert hosts.run("%%distributed\nint(big.sum())").text == "[0-2] 549755289600\n"
+    hosts.run("%distributed pull big")
+    assert hosts.run("[int(one.sum()) for one in big] == [549755289600] * 3").text == "True\n"
+
+
 def test_a_dead_rank_is_replaced_though_mpi_cannot(hosts: Notebook) -> None:
     dies = "%%distributed\nimport os\nif rank == 2: os.kill(os.getpid(), 9)\nbarrier()"
     assert "Rank 2 was killed by SIGKILL" in hosts.run(dies, fails=True).error_text

@@ -66,7 +66,7 @@ class JoinedNode:
     @property
     def is_far(self) -> bool:
         """Whether it is on another machine."""
-        return bool(self._way.host)
+        return self._way.is_far
 
     @property
     def is_cut_off(self) -> bool:

@@ -236,11 +236,13 @@ class Job:
         """Return how a program is started on one of its nodes."""
         return Way(python, host, ["srun", f"--jobid={self.info.number}", *_SRUN, f"--nodelist={host}"])
 
-    def cancel(self) -> None:
-        """End it, if it was submitted for the world."""
+    def cancel(self) -> bool:
+        """End it, if it was submitted for the world; return whether Slurm was told to."""
         if self.info.ours and not self.over:
             with suppress(StartError):  # its script ends it when nothing runs in it
                 _ask(["scancel", self.info.number])
+                return True
+        return False
 
 
 def tasks_around() -> list[int]:

@@ -30,7 +30,7 @@ class JobWatch:
         job: the job.
         tell: called with a sentence that the user must see.
         resting: returns for how many seconds nobody has wanted anything of the ranks.
-        idle: after so many seconds of rest the job is given back; 0 for never.
+        idle: after so many seconds of rest the job is given back, if it was submitted for this world; 0 for never.
         ended: called when the job has no nodes any more.
         last: called behind the last warning.
     """
@@ -48,7 +48,7 @@ class JobWatch:
         self._job = job
         self._tell = tell
         self._resting = resting
-        self._idle = idle
+        self._idle = idle if job.info.ours else 0.0
         self._ended = ended
         self._last = last
         self._warned = 0  # how many of the warnings were given
@@ -82,9 +82,11 @@ class JobWatch:
 
     def look(self) -> None:
         """Look at the job, and say what is new."""
-        if self._idle and self._resting() >= self._idle:
-            self._tell(f"{self._job} was given back after {remaining(self._idle)} without a cell.")
-            self._job.cancel()
+        if self._idle and self._resting() >= self._idle and self._job.cancel():
+            self._job.over = f"{self._job} was given back after {remaining(self._idle)} without a cell"
+            self._tell(f"{self._job.over}.")
+            self._ended()
+            return
         with suppress(StartError):  # the scheduler is busy, or is started again: the next look may succeed
             self._job.look()
         if self._closed:

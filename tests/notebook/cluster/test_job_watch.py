@@ -20,8 +20,8 @@ PATIENCE = 30.0
 class Scripted(Job):
     """A job whose looks are scripted."""
 
-    def __init__(self) -> None:
-        super().__init__(JobInfo("12", ours=True))
+    def __init__(self, *, ours: bool = True) -> None:
+        super().__init__(JobInfo("12", ours=ours))
         self.left: float | None = 3600.0
         self.ending = ""
         self.broken = False
@@ -37,8 +37,11 @@ class Scripted(Job):
         finally:
             self.looked.release()
 
-    def cancel(self) -> None:
+    def cancel(self) -> bool:
+        if self.broken:
+            return False
         self.ending = f"{self} was cancelled"
+        return True
 
 
 class Watched:
@@ -138,6 +141,27 @@ def test_a_job_that_nobody_uses_is_given_back(watched: Callable[..., Watched]) -
     one.watch.hurry()
     assert one.ended.wait(PATIENCE)
     assert one.said[0] == "Slurm job 12 was given back after 30 min without a cell."
+    one.watch._thread.join(PATIENCE)
+    assert len(one.said) == 1, "it is told once, and nothing takes its place"
+
+
+def test_a_job_that_cannot_be_given_back_now_is_kept(watched: Callable[..., Watched]) -> None:
+    one = watched(idle=1800.0)
+    one.job.broken, one.resting = True, 3600.0
+    assert one.looks() == []
+    assert not one.ended.is_set()
+
+
+def test_a_job_around_the_notebook_is_never_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_watch, "PAUSE", 600.0)
+    one = Watched(Scripted(ours=False), idle=0.1)
+    one.resting = 3600.0
+    assert one.job.looked.acquire(timeout=PATIENCE)
+    try:
+        assert one.looks() == []
+        assert not one.job.ending
+    finally:
+        one.watch.close()
 
 
 def test_the_watch_looks_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
