@@ -80,10 +80,6 @@ class Nodes:
         """
         self._address = self.link.listen(f"tcp://{host}:*")
 
-    def add(self, way: Way) -> NodeClient:
-        """Let another node join that is started in this way; return before it has. `listen` comes first."""
-        return self._let_join([self._invite(way, len(self._all))], None)[0]
-
     def _invite(self, way: Way, number: int) -> JoinedInfo:
         """Return what is known of a node before it joins: its number, and a key of its own."""
         public, secret = (key.decode() for key in zmq.curve_keypair())

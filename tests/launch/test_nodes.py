@@ -245,8 +245,13 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
         made.shutdown()
 
 
+def joining(nodes: Nodes, way: Way) -> NodeClient:
+    """The first node beside the head, for which nobody waits."""
+    return nodes._let_join([nodes._invite(way, 1)], None)[0]
+
+
 def test_a_node_that_cannot_join_is_told_with_what_it_said(alone: Nodes) -> None:
-    node = alone.add(Way("python", "host", ["sh", "-c", "echo no such module >&2; exit 3"]))
+    node = joining(alone, Way("python", "host", ["sh", "-c", "echo no such module >&2; exit 3"]))
     with pytest.raises(StartError, match=r" of node 1 \(host\) ended\. Its log ends:\nno such module$"):
         node.wait_ready(PATIENCE)
 
@@ -266,7 +271,7 @@ def test_a_node_of_another_version_is_refused(alone: Nodes, monkeypatch: pytest.
 
 def test_a_node_that_is_still_importing_is_ended_with_the_world(alone: Nodes, tmp_path: Path) -> None:
     (tmp_path / "stubs" / "quick_engine.py").write_text("import time; time.sleep(600)")
-    node = alone.add(Way(sys.executable))
+    node = joining(alone, Way(sys.executable))
     home = WorldDir.named(f"{alone.home.id}-node1")
     await_that(lambda: node.agents == 1, "its agent does not come")
     alone.shutdown()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from pathlib import Path
 
-from .slurm import Request
+from .slurm import Request, with_own
 
 SAID = "nbcomm: the programs have ended with exit code"
 """How the script's last line begins."""
@@ -96,10 +96,7 @@ class Scheduler:
         return "\n".join([*own, *self._kept(asked), "queue", ""])
 
     def _kept(self, asked: Request) -> list[str]:
-        """Return the options of a job; the user's own line replaces ours, and stands as it was written."""
-        own = [line.removeprefix(self.prefix).strip() for line in asked.lines]
-        named = {name for line in own for name in _names(line)}
-        return [*(line for line in self.directives(asked) if not named & {*_names(line)[:1]}), *own]
+        return with_own(self.directives(asked), asked.lines, self.prefix, _names)
 
     def logs(self, folder: Path, nodes: int) -> list[Path]:
         """Return the files with what the programs say."""

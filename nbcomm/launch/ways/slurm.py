@@ -102,12 +102,23 @@ class Request:
             "output": "/dev/null",
         }
         said = [f"--{name}={value}" for name, value in asked.items() if value] + ["--no-requeue", "--no-kill"]
-        own = [line.removeprefix("#SBATCH").strip() for line in self.lines]
-        named = {re.split("[= ]", line, maxsplit=1)[0] for line in own}
-        # The user's own line replaces ours, and stands as it was written.
-        kept = [option for option in said if option.split("=")[0] not in named]
-        directives = "\n".join(f"#SBATCH {option}" for option in [*kept, *own])
+        kept = with_own(said, self.lines, "#SBATCH", lambda line: re.split("[= ]", line, maxsplit=1)[:1])
+        directives = "\n".join(f"#SBATCH {option}" for option in kept)
         return SCRIPT.format(directives=directives, idle=UNUSED, tick=min(15, UNUSED))
+
+
+def with_own(ours: Sequence[str], lines: Sequence[str], prefix: str, names: Callable[[str], list[str]]) -> list[str]:
+    """Return the options of a job; the user's own line replaces ours, and stands as it was written.
+
+    Args:
+        ours: without the prefix.
+        lines: the user's, which may have it.
+        prefix: what a line of the script begins with that the scheduler reads.
+        names: returns what an option sets, the most important first.
+    """
+    own = [line.removeprefix(prefix).strip() for line in lines]
+    named = {name for line in own for name in names(line)}
+    return [*(line for line in ours if not named & {*names(line)[:1]}), *own]
 
 
 class JobState(NamedTuple):
