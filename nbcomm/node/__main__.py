@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -26,64 +27,82 @@ from .start import last_words, start_forkserver
 
 _TICK = 0.25
 
-
-def serve(home: WorldDir) -> int:
-    """Start the fork server of this directory, and wait until it and all that it has started have ended.
-
-    What it said is shown if it has failed.
-
-    Returns:
-        Its exit status.
-    """
-    with home.forkserver_log.open("a+b") as log:
-        server = start_forkserver(home, log, os.path.expanduser("~"))  # noqa: PTH111 - pathlib's raises where there is none
-        told_to_end = _pass_on_signals(server)
-        status = server.wait()
-        if status:
-            with suppress(OSError):  # whoever listened is cut off
-                print(last_words(log), file=sys.stderr, flush=True)  # noqa: T201 - the program's output
-        _await_others(home, told_to_end)
-        if not written_down(home):
-            home.remove()  # it was ended before it could do that
-    return status if status >= 0 else 128 - status
+_PATIENCE = 2.0
+"""Seconds without fork server and agent after which another fork server is started: `heal` may do that sooner."""
 
 
-def _await_others(home: WorldDir, told_to_end: threading.Event) -> None:
-    """Wait for agent and ranks where only the fork server was killed: another one may take them over.
+class NodeProgram:
+    """The fork servers of a directory, one after another, until they and all that they have started have ended.
 
     A scheduler ends all that this program has started when it ends itself.
+
+    Args:
+        home: the directory.
     """
-    others = [started.pid for started in written_down(home)]
-    seat = Seat(home.agent_seat)
-    with suppress(FileNotFoundError):  # the directory is removed just now
-        while home.path.exists() and (seat.holder() or not all(has_ended(home, pid) for pid in others)):
-            if told_to_end.wait(_TICK):
-                fence(home)
-                return
 
+    def __init__(self, home: WorldDir) -> None:
+        self._home = home
+        self._seats = [Seat(home.agent_seat), Seat(home.forkserver_seat)]
+        self._told_to_end = threading.Event()
+        self._server: subprocess.Popen[bytes] | None = None
 
-def _pass_on_signals(server: subprocess.Popen[bytes]) -> threading.Event:
-    """Let the fork server end the world on this node if this program is told to end, and not if it is only cut off.
+    def serve(self) -> int:
+        """Serve until nothing of the world is left on this node; what a fork server said is shown if it has failed.
 
-    Returns:
-        Whether it was told so.
-    """
-    told_to_end = threading.Event()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        Returns:
+            The exit status of the last fork server.
+        """
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is only cut off
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._end)
+        with self._home.forkserver_log.open("a+b") as log:
+            while True:
+                folder = os.path.expanduser("~")  # noqa: PTH111 - pathlib's raises where there is none
+                self._server = start_forkserver(self._home, log, folder)
+                if self._told_to_end.is_set():  # just before it was there
+                    self._server.terminate()
+                status = self._server.wait()
+                if status:
+                    with suppress(OSError):  # whoever listened is cut off
+                        print(last_words(log), file=sys.stderr, flush=True)  # noqa: T201 - the program's output
+                if not self._await_others():
+                    break
+        if not written_down(self._home):
+            self._home.remove()  # it was ended before it could do that
+        return status if status >= 0 else 128 - status
 
-    def end(*_: Any) -> None:
-        told_to_end.set()
-        server.terminate()
+    def _await_others(self) -> bool:
+        """Wait for agent and ranks where only the fork server was killed: another one may take them over.
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, end)
-    return told_to_end
+        Returns:
+            Whether nobody is left who could start another, though ranks wait for one.
+        """
+        others = [started.pid for started in written_down(self._home)]
+        served = time.monotonic()
+        with suppress(FileNotFoundError):  # the directory is removed just now
+            while self._home.path.exists():
+                is_served = any(seat.holder() for seat in self._seats)
+                if not is_served and all(has_ended(self._home, pid) for pid in others):
+                    return False
+                served = time.monotonic() if is_served else served
+                if self._told_to_end.wait(_TICK):
+                    fence(self._home)
+                    return False
+                if time.monotonic() - served > _PATIENCE:
+                    return True
+        return False
+
+    def _end(self, *_: Any) -> None:
+        """Let the fork server end the world on this node."""
+        self._told_to_end.set()
+        if self._server is not None:
+            self._server.terminate()
 
 
 def main() -> int:
     """Join the world of a ticket; return the exit status."""
     try:
-        return serve(ticket.read(sys.argv[1] if len(sys.argv) > 1 else None).redeem())
+        return NodeProgram(ticket.read(sys.argv[1] if len(sys.argv) > 1 else None).redeem()).serve()
     except StartError as error:
         print(error, file=sys.stderr, flush=True)  # noqa: T201 - the program's output
         return 1

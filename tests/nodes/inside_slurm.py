@@ -213,6 +213,30 @@ def test_a_world_that_rests_gives_its_nodes_back(hosts: Notebook) -> None:
     hosts.run("%distributed stop")
 
 
+def test_a_node_that_the_job_loses_costs_only_its_ranks(hosts: Notebook) -> None:
+    hosts.run("%distributed start --engines slurm -n 4 --nodes 2 --grace 3 --timeout 120", 150)
+    (job,) = jobs()
+    hosts.run("%%distributed\nkept = rank")
+    cell = hosts.submit("%%distributed\nimport time\nif rank == 3: time.sleep(600)\nbarrier()")
+    hosts.until(lambda: "waiting for rank 3" in cell.text, 60, "the cell did not begin", cell)
+    subprocess.run(["ip", "link", "set", "vb", "down"], check=True, timeout=10)
+    try:
+        error = hosts.finish(cell, 120).error_text
+        assert "Rank 3 was lost with node 2 (b), which does not answer" in error
+        await_that(lambda: "down" in slurm("sinfo", "--noheader", "--nodes=b", "--format=%T"), "Slurm misses nothing")
+        await_status(hosts, f"Slurm job {job.split()[0]} has lost b, so that heal cannot replace the ranks there.")
+        assert hosts.run("%%distributed -r 0,1\nkept").lines == ["[0] 0", "[1] 1"]
+        assert "node 2 (b) ended" in hosts.run("%distributed heal", 120, fails=True).error_text
+        assert hosts.run("%%distributed -r 0,1\nkept").lines == ["[0] 0", "[1] 1"]
+    finally:
+        subprocess.run(["ip", "link", "set", "vb", "up"], check=True, timeout=10)
+    hosts.run("%distributed restart", 150)
+    assert hosts.run("%%distributed\nall_reduce(rank), node_rank").text == "[0-3] (6, 0)\n"
+    assert jobs() == [job]
+    hosts.run("%distributed stop")
+    await_that(lambda: slurm("sinfo", "--noheader", "--partition=main", "--format=%D %T") == "2 idle\n", "b stays away")
+
+
 def test_a_notebook_in_a_job_uses_its_nodes_and_leaves_it(hosts: Notebook) -> None:
     slurm("salloc", "--no-shell", "--nodes=2", "--ntasks-per-node=2")
     (number,) = [line.split()[0] for line in jobs()]

@@ -83,27 +83,6 @@ def test_calls_that_differ_between_hosts_move_no_data_and_end_no_process(hosts: 
     assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 
-def test_a_hopeless_wait_between_hosts_is_told(hosts: Notebook) -> None:
-    error = hosts.run("%%distributed\nif rank != 3: barrier()", fails=True).error_text
-    assert "but rank 3 has finished the cell" in error
-    assert hosts.run(WORKS).text == "[0-3] 6\n"
-
-
-def test_an_interrupt_reaches_all_hosts(hosts: Notebook) -> None:
-    hosts.interrupted("%%distributed\nimport time\nprint('on')\nif rank == 3: time.sleep(60)\nbarrier()")
-    assert hosts.run(WORKS).text == "[0-3] 6\n"
-
-
-def test_a_dead_rank_of_another_host_is_named_and_replaced(hosts: Notebook) -> None:
-    error = hosts.run(
-        "%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()", fails=True
-    ).error_text
-    assert "Rank 3 was killed by SIGKILL" in error
-    hosts.run("%distributed heal")
-    hosts.run("%%distributed -r 3\nkept = [3]")
-    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
-
-
 def test_a_network_that_is_cut_and_mended_costs_only_time(hosts: Notebook) -> None:
     cell = hosts.submit("%%distributed\nimport time\nfor n in range(60): print(n); time.sleep(0.1)\nall_reduce(rank)")
     hosts.until(lambda: "[0-3] 5\n" in cell.text, 60, "it does not print", cell)
@@ -216,9 +195,11 @@ def test_a_machine_that_is_lost_is_told_and_may_come_back(hosts: Notebook) -> No
     hosts.run("%%distributed --world lost\nkept = rank")
     cell = hosts.submit("%%distributed --world lost\nimport time\nif rank == 1: time.sleep(600)\nbarrier()")
     hosts.until(lambda: "waiting for rank 1" in cell.text, 60, "the cell did not begin", cell)
+    began = time.monotonic()
     subprocess.run(["ip", "link", "set", "vb", "down"], check=True, timeout=10)
     try:
         error = hosts.finish(cell, 120).error_text
+        assert 3 < time.monotonic() - began < 90, "the grace, ten seconds, and what a busy machine adds"
         assert "Rank 1 was lost with node 2 (b), which does not answer" in error
         assert hosts.run("%%distributed --world lost -r 0\nkept").text == "[0] 0\n"
         error = hosts.run("%distributed heal --world lost", fails=True).error_text

@@ -1,4 +1,7 @@
-"""Worlds over ssh, on fake hosts with real sshds: each test of inside_ssh.py, run inside and told here."""
+"""Worlds over ssh, on fake hosts with real sshds: each test of inside_ssh.py, run inside and told here.
+
+What breaks there is in test_faults.py.
+"""
 
 from __future__ import annotations
 

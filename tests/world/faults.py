@@ -14,11 +14,13 @@ import os
 import re
 import shutil
 import signal
+import subprocess
+import sys
 import tempfile
 import textwrap
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from nbcomm.rank_spec import named
@@ -28,6 +30,12 @@ from .notebook import Cell, Notebook
 from .processes import FIND, await_agent
 
 RANKS = 4
+
+HERE, ELSEWHERE = f"-n {RANKS}", "--engines ssh --hosts a:1,b:3 --timeout 120"
+"""How a world starts: on this machine, or on two of tests/nodes/fake_hosts, of which the second is struck."""
+
+CUT = 5
+"""Seconds for which the network to the struck node is cut: longer than the link's heartbeats wait."""
 
 PREPARE = """\
 %%distributed
@@ -53,11 +61,17 @@ PLACES = {
 
 @dataclass(frozen=True)
 class World:
-    """The processes of a world: those of the ranks, and those that serve them, by name."""
+    """The processes of a world: those of the ranks, and those that serve the struck node, by name.
+
+    Attributes:
+        home: the directory of the struck node.
+        number: of the struck node; 0 is the head.
+    """
 
     ranks: list[int]
     helpers: dict[str, int]
     home: WorldDir
+    number: int
 
 
 Strike = Callable[[Notebook, World], None]
@@ -76,6 +90,7 @@ class Fault:
         then: what the user types: "", "heal" or "attach".
         lost: ranks whose variables are gone.
         quiet: a cell sees nothing of it: it goes on, and ■ ends it.
+        far: it can happen to another node only.
     """
 
     what: str
@@ -86,6 +101,7 @@ class Fault:
     then: str = ""
     lost: tuple[int, ...] = ()
     quiet: bool = False
+    far: bool = False
 
     def __str__(self) -> str:
         return f"{self.what}, {self.where}"
@@ -123,6 +139,13 @@ def _kill_node(_: Notebook, world: World) -> None:
     os.kill(world.helpers["fork server"], signal.SIGSTOP)  # or it might start another agent in between
     os.kill(world.helpers["agent"], signal.SIGKILL)
     os.kill(world.helpers["fork server"], signal.SIGKILL)
+
+
+def _cut_network(_: Notebook, __: World) -> None:
+    for state in ("down", "up"):
+        subprocess.run(["ip", "link", "set", "vb", state], check=True, timeout=10)
+        if state == "down":
+            time.sleep(CUT)
 
 
 def _restart(notebook: Notebook, _: World) -> None:
@@ -166,20 +189,21 @@ FAULTS = [
     *_everywhere("kill -9 of the node's agent", "", _signal_helper("agent"), quiet=True),
     *_everywhere("the node's agent is stopped (SIGSTOP)", "", _signal_helper("agent", signal.SIGSTOP), quiet=True),
     *_everywhere("kill -9 of the agent and the fork server", "", _kill_node, then="heal", quiet=True),
+    *_everywhere(f"the network is cut for {CUT} s", "", _cut_network, quiet=True, far=True),
 ]  # fmt: skip
 
 
-def prepare(notebook: Notebook) -> None:
+def prepare(notebook: Notebook, options: str = HERE) -> None:
     """Start a world and give its ranks something to lose."""
     notebook.run("%load_ext nbcomm")
-    notebook.run(f"%distributed start -n {RANKS}")
+    notebook.run(f"%distributed start {options}", 150)
     notebook.run(PREPARE)
 
 
 def run(notebook: Notebook, fault: Fault) -> Outcome:
     """Let one fault happen and see that it is told, mended and survived; the world is as before then."""
-    ranks, helpers, path = json.loads(notebook.run(_PIDS).text)
-    world = World(ranks, helpers, WorldDir(path))
+    ranks, helpers, path, number = json.loads(notebook.run(_PIDS).text)
+    world = World(ranks, helpers, WorldDir(path), number)
     began = time.monotonic()
     cell = None
     if fault.code:
@@ -188,18 +212,20 @@ def run(notebook: Notebook, fault: Fault) -> Outcome:
         if fault.strike is not None:
             notebook.until(lambda: "on" in cell.text, 60, "it did not begin", cell)
             began = time.monotonic()
-    struck = time.time()
     if fault.strike is not None:
         fault.strike(notebook, world)
+    struck = time.time()
     if fault.quiet:
-        _await_another_agent(notebook, world, cell, struck)
+        if not fault.far:
+            await_agent(notebook, world.home, world.helpers["agent"])
+        _await_beats(notebook, cell, struck)
         told = time.monotonic() - began
         shown = _told(notebook, fault, cell)
     else:
         shown = _told(notebook, fault, cell)
         told = time.monotonic() - began
     assert fault.sees in shown, shown
-    _mend(notebook, fault)
+    _mend(notebook, fault, world)
     again = time.monotonic()
     if fault.lost:
         values = [None if rank in fault.lost else rank * 10 for rank in range(RANKS)]
@@ -217,7 +243,10 @@ def run(notebook: Notebook, fault: Fault) -> Outcome:
 _PIDS = f"""\
 {FIND}import json
 session = registry.current()
-print(json.dumps([[view.pid for view in session.status()], helpers(), str(session.home.path)]))"""
+*_, struck = session._processes.nodes
+serving = helpers(struck) | dict(controller=helpers()['controller'])
+ranks = [view.pid for view in session.status()]
+print(json.dumps([ranks, serving, str(home_of(struck).path), struck.number]))"""
 
 _BEATS = """\
 import threading
@@ -230,9 +259,8 @@ threading.Thread(target=beat, daemon=True).start()"""
 _mended = 0.0
 
 
-def _await_another_agent(notebook: Notebook, world: World, cell: Cell | None, struck: float) -> None:
-    """Wait until another agent serves, and what each rank has printed after the fault is shown."""
-    await_agent(notebook, world.home, world.helpers["agent"])
+def _await_beats(notebook: Notebook, cell: Cell | None, struck: float) -> None:
+    """Wait until what each rank has printed after the fault is shown."""
     if cell is not None:
 
         def shown() -> bool:
@@ -279,10 +307,12 @@ def _unseen(notebook: Notebook, cell: Cell | None) -> str:
     return "nothing"
 
 
-def _mend(notebook: Notebook, fault: Fault) -> None:
+def _mend(notebook: Notebook, fault: Fault, world: World) -> None:
     global _mended  # noqa: PLW0603 - the time that it took belongs to the row
     began = time.monotonic()
-    if fault.then.startswith("heal"):
+    if fault.strike is _kill_node and world.number:
+        pass  # only on the head ipyparallel's controller has ended with it
+    elif fault.then.startswith("heal"):
         healed = notebook.run(f"%distributed {fault.then}").text
         assert "back after" in healed, healed
     elif fault.then == "attach":
@@ -323,32 +353,58 @@ def written(page: str, rows: list[str], cores: int) -> str:
     return "\n".join([f"{told}{_TABLE}{head}", rule, *rows, "", behind])
 
 
-def main() -> None:
-    """Run every fault and write the page."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", type=Path, default=None, help="write the page there; by default print it")
-    target = parser.parse_args().write
-    rows = []
+def measure(options: str, faults: Iterable[Fault]) -> dict[str, Outcome]:
+    """Let each fault happen in one world; by its name, what was measured."""
     directory, place = tempfile.mkdtemp(), tempfile.mkdtemp(prefix="nb", dir="/tmp")
     notebook = Notebook(directory, TMPDIR=place)
+    outcomes = {}
     try:
-        prepare(notebook)
-        for fault in FAULTS:
-            outcome = run(notebook, fault)
-            typed = f"`%distributed {fault.then}`" if fault.then else ""
-            lost = f"variables of {named(fault.lost)}" if fault.lost else "nothing"
-            shown = outcome.shown.replace("|", "\\|") if not (fault.strike is _press and not fault.code) else "nothing"
-            rows.append(
-                f"| {fault.what} | {fault.where} | {shown} | {outcome.until_told:.2f} s | {typed} | "
-                f"{outcome.until_good:.2f} s | {lost} |"
-            )
-            print(rows[-1], flush=True)
+        prepare(notebook, options)
+        for fault in faults:
+            outcomes[str(fault)] = run(notebook, fault)
+            print(fault, outcomes[str(fault)], flush=True)
     finally:
         notebook.close()
         shutil.rmtree(directory, ignore_errors=True)
         shutil.rmtree(place, ignore_errors=True)
-    if target is not None:
-        target.write_text(written(target.read_text(), rows, os.cpu_count() or 1))
+    return outcomes
+
+
+def elsewhere() -> dict[str, Outcome]:
+    """Let each fault happen to another node, on the fake hosts, which need root."""
+    with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
+        times = Path(folder) / "times.json"
+        enter = Path(__file__).parents[1] / "nodes" / "fake_hosts" / "enter.sh"
+        command = [enter, folder, sys.executable, "-m", __spec__.name, "--times", times]
+        subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
+        return {name: Outcome(*outcome) for name, outcome in json.loads(times.read_text()).items()}
+
+
+def row(fault: Fault, here: Outcome | None, there: Outcome) -> str:
+    """Return a line of the table."""
+    shown = "nothing" if fault.strike is _press and not fault.code else (here or there).shown.replace("|", "\\|")
+    told, good = (f"{here.until_told:.2f} s", f"{here.until_good:.2f} s") if here else ("–", "–")
+    typed = f"`%distributed {fault.then}`" if fault.then else ""
+    lost = f"variables of {named(fault.lost)}" if fault.lost else "nothing"
+    on_another = f"{there.until_told:.2f} s, {there.until_good:.2f} s"
+    return f"| {fault.what} | {fault.where} | {shown} | {told} | {typed} | {good} | {lost} | {on_another} |"
+
+
+def main() -> None:
+    """Run every fault and write the page."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path, default=None, help="write the page there; by default print it")
+    parser.add_argument("--times", type=Path, default=None, help="among fake hosts: write what was measured there")
+    options = parser.parse_args()
+    if options.times is not None:
+        outcomes = measure(ELSEWHERE, FAULTS)
+        options.times.write_text(json.dumps({name: astuple(outcome) for name, outcome in outcomes.items()}))
+        return
+    here, there = measure(HERE, [fault for fault in FAULTS if not fault.far]), elsewhere()
+    rows = [row(fault, here.get(str(fault)), there[str(fault)]) for fault in FAULTS]
+    print("\n".join(rows))
+    if options.write is not None:
+        options.write.write_text(written(options.write.read_text(), rows, os.cpu_count() or 1))
 
 
 if __name__ == "__main__":

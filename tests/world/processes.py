@@ -15,12 +15,15 @@ FIND = """\
 import psutil, time
 from nbcomm.node.agent.peers import listener_at
 from nbcomm.notebook.session import registry
+from nbcomm.world_dir import WorldDir
+def home_of(node):
+    return getattr(node, 'home', None) or WorldDir(node.told.home)
 def helpers(node=None):
     node = node or registry.current()._processes.nodes.head
     deadline = time.monotonic() + 30
     while True:  # an agent that has ended may not be replaced yet, and one without a fork server is about to be
         try:
-            agent = psutil.Process(listener_at(node.home.agent_socket))
+            agent = psutil.Process(listener_at(home_of(node).agent_socket))
             server = psutil.Process(agent.ppid())
             if 'nbcomm.node.forkserver' in server.cmdline():
                 break

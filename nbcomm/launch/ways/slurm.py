@@ -229,6 +229,14 @@ class Job:
             tell(f"{self} {self._waits(seen)}")
             time.sleep(pause)
             pause = min(_LATER, pause * 1.5)
+        return self.hosts(seen)
+
+    def hosts(self, seen: JobState) -> list[str]:
+        """Return the names of the nodes that it had in a state.
+
+        Raises:
+            StartError: Slurm's controller does not answer.
+        """
         return _ask(["scontrol", "show", "hostnames", seen.nodes]).split()
 
     def _waits(self, seen: JobState) -> str:

@@ -14,7 +14,7 @@ from ...panel.words import remaining
 from ...threads import keep
 
 if TYPE_CHECKING:
-    from ...launch.ways.slurm import Job
+    from ...launch.ways.slurm import Job, JobState
 
 PAUSE = 15.0
 """Seconds between two looks at the job: each is work for the scheduler, which serves everybody."""
@@ -52,6 +52,7 @@ class JobWatch:
         self._ended = ended
         self._last = last
         self._warned = 0  # how many of the warnings were given
+        self._seen: JobState | None = None  # how it was when it had the nodes that are known
         self._closed = False
         self._hurry = threading.Event()
         self._thread = keep("nbcomm-job", self._watch, Faults())
@@ -88,7 +89,7 @@ class JobWatch:
             self._ended()
             return
         with suppress(StartError):  # the scheduler is busy, or is started again: the next look may succeed
-            self._job.look()
+            self._compare(self._job.look())
         if self._closed:
             return
         if self._job.over:
@@ -96,6 +97,25 @@ class JobWatch:
             self._ended()
         elif self._job.ends is not None:
             self._warn(self._job.ends - time.time())
+
+    def _compare(self, seen: JobState) -> None:
+        """Say which nodes the job does not have any more: that is final, also if they come back.
+
+        Raises:
+            StartError: Slurm does not tell their names; the next look asks again.
+        """
+        if not seen.nodes or seen.is_over:
+            return
+        if self._seen is not None and seen.nodes != self._seen.nodes:
+            left = self._job.hosts(seen)
+            lost = [host for host in self._job.hosts(self._seen) if host not in left]
+            if lost and not self._closed:
+                self._tell(
+                    f"{self._job} has lost {', '.join(lost)}, so that heal cannot replace the ranks there. The others "
+                    f"keep their variables. Type %distributed restart to use what the job still has "
+                    f"({', '.join(left)}), or %distributed stop and start to queue again."
+                )
+        self._seen = seen
 
     def _warn(self, left: float) -> None:
         due = sum(left <= limit for limit in WARNINGS)

@@ -25,6 +25,7 @@ class Scripted(Job):
         self.left: float | None = 3600.0
         self.ending = ""
         self.broken = False
+        self.nodes = ""
         self.looked = threading.Semaphore(0)
 
     def look(self) -> JobState:
@@ -33,9 +34,14 @@ class Scripted(Job):
                 raise StartError("Slurm has not answered.")
             self.ends = None if self.left is None else time.time() + self.left
             self.over = self.ending
-            return JobState("RUNNING")
+            return JobState("RUNNING", nodes=self.nodes)
         finally:
             self.looked.release()
+
+    def hosts(self, seen: JobState) -> list[str]:
+        if self.broken:
+            raise StartError("Slurm has not answered.")
+        return seen.nodes.split(",")
 
     def cancel(self) -> bool:
         if self.broken:
@@ -123,6 +129,18 @@ def test_the_end_of_the_job_is_told_once_and_to_who_must_know(watched: Callable[
     assert not one.watch._thread.is_alive()
     (said,) = one.said
     assert said.startswith("Slurm job 12 was preempted by another job, and the ranks have ended with it.")
+
+
+def test_nodes_that_the_job_has_lost_are_told_once(watched: Callable[..., Watched]) -> None:
+    one = watched()
+    said = []
+    for nodes in ("a,b,c", "a,b,c", "a", "", "a"):
+        one.job.nodes = nodes
+        said.append(one.looks())
+    assert [bool(sentences) for sentences in said] == [False, False, True, False, False]
+    (sentence,) = said[2]
+    assert sentence.startswith("Slurm job 12 has lost b, c, so that heal cannot replace the ranks there.")
+    assert "to use what the job still has (a)" in sentence
 
 
 def test_a_scheduler_that_does_not_answer_changes_nothing(watched: Callable[..., Watched]) -> None:
