@@ -84,12 +84,14 @@ class JoinedInfo(msgspec.Struct, frozen=True):
 
     Attributes:
         number: of the node, on the link.
+        node: its ``NODE_RANK``, by which users know it; another number where the head has no ranks.
         link: what its agent has been given.
         way: how programs are started there.
         ranks: those that it has.
     """
 
     number: int
+    node: int
     link: LinkInfo
     way: Way
     ranks: list[int] = []

@@ -80,11 +80,11 @@ class Nodes:
         """
         self._address = self.link.listen(f"tcp://{host}:*")
 
-    def _invite(self, way: Way, number: int) -> JoinedInfo:
-        """Return what is known of a node before it joins: its number, and a key of its own."""
+    def _invite(self, way: Way, number: int, node: int) -> JoinedInfo:
+        """Return what is known of a node before it joins: its numbers, and a key of its own."""
         public, secret = (key.decode() for key in zmq.curve_keypair())
         link = LinkInfo(self._address, self.home.read_link().server_public, public, secret, name_of(number))
-        return JoinedInfo(number, link, way)
+        return JoinedInfo(number, node, link, way)
 
     def _let_join(self, invited: Sequence[JoinedInfo], together: Together | None) -> list[NodeClient]:
         shared = None if together is None else together.begin([self._ticket(info) for info in invited])
@@ -101,7 +101,7 @@ class Nodes:
         server = JoinedNode(self._ticket(info), info.way, self._is_over, shared)
         node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
         node.link = self.link
-        self._name(node, info.way.host)
+        self._name(node, info.node, info.way.host)
         if self._hearers is not None:
             node.report_to(*self._hearers)
         self._joined[info.number] = info
@@ -111,8 +111,8 @@ class Nodes:
         return node
 
     @staticmethod
-    def _name(node: NodeClient, host: str) -> None:
-        node.where = f" of node {node.number}" + (f" ({host})" if host else "")
+    def _name(node: NodeClient, number: int, host: str) -> None:
+        node.where = f" of node {number}" + (f" ({host})" if host else "")
 
     def add_here(self, counts: Sequence[int], deadline: float) -> None:
         """Let other nodes join that are on this machine, too, and place the ranks on all.
@@ -151,7 +151,8 @@ class Nodes:
             self.listen(address)
         except zmq.ZMQError as error:
             raise StartError(f"Nothing can listen at {address}: {error}. Name an address of this machine.") from error
-        invited = [self._invite(way, len(self._all) + place) for place, way in enumerate(ways)]
+        before = 1 if counts[0] else 0  # a head without ranks is no node to users
+        invited = [self._invite(way, 1 + place, before + place) for place, way in enumerate(ways)]
         try:
             joining = self._let_join(invited, together)
             deadline = until(joining)
@@ -174,8 +175,8 @@ class Nodes:
         """Note on which machine each node is, and return the number of ranks of each; all have told their facts."""
         found = [node.told.host if node.told is not None else "" for node in self._all[1:]]
         for node, host in zip(self._all[1:], found, strict=True):
-            self._name(node, host)
             info = self._joined[node.number]
+            self._name(node, info.node, host)
             self._joined[node.number] = structs.replace(info, way=structs.replace(info.way, host=host))
         return [counts[0], *together.in_order(counts[1:], found)]
 
@@ -214,9 +215,10 @@ class Nodes:
         if different:
             have = ", ".join(f"{what} {there.versions.get(what, 'none')}" for what in different)
             want = ", ".join(f"{what} {here.versions[what]}" for what in different)
+            number = self._joined[node.number].node
             raise StartError(
-                f"Node {node.number} ({there.host}) has {have}, and this machine has {want}; all nodes of a world need "
-                "the same. Install it there, or start Jupyter with the other Python."
+                f"Node {number} ({there.host}) has {have}, and this machine has {want}; all nodes of a world need the "
+                "same. Install it there, or start Jupyter with the other Python."
             )
 
     def place(self, ranks: Iterable[int], node: NodeClient) -> None:

@@ -247,7 +247,7 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
 
 def joining(nodes: Nodes, way: Way) -> NodeClient:
     """The first node beside the head, for which nobody waits."""
-    return nodes._let_join([nodes._invite(way, 1)], None)[0]
+    return nodes._let_join([nodes._invite(way, 1, 1)], None)[0]
 
 
 def test_a_node_that_cannot_join_is_told_with_what_it_said(alone: Nodes) -> None:

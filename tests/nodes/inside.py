@@ -44,12 +44,13 @@ def _missing(also: str) -> str:
     return f"fake hosts need {', '.join(lacking)}: apt-get install {' '.join(lacking)}" if lacking else ""
 
 
-def told_of(inside_file: Path, also: str = "") -> dict[str, ET.Element]:
+def told_of(inside_file: Path, also: str = "", hosts: str = "a b") -> dict[str, ET.Element]:
     """Run the tests of a file among fake hosts.
 
     Args:
         inside_file: the file.
         also: what the hosts have beside sshd: "slurm".
+        hosts: their names.
 
     Returns:
         By its name, what each test has come to; see `tell`.
@@ -67,6 +68,7 @@ def told_of(inside_file: Path, also: str = "") -> dict[str, ET.Element]:
             cwd=HERE.parents[1],
             env={
                 **{name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))},
+                "FAKE_HOSTS": hosts,
                 "FAKE_HOSTS_ALSO": also,
             },
             start_new_session=True,

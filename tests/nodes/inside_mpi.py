@@ -65,7 +65,7 @@ def test_a_dead_rank_is_replaced_though_mpi_cannot(hosts: Notebook) -> None:
 def test_a_dead_fork_server_cannot_be_started_alone_and_its_ranks_go_on(hosts: Notebook) -> None:
     hosts.run("%%distributed -r 2\nimport psutil\npsutil.Process().parent().kill()")
     hosts.until(
-        lambda: "The fork server of node 2 (b)" in hosts.run("%distributed status").text, 60, "status says nothing"
+        lambda: "The fork server of node 1 (b)" in hosts.run("%distributed status").text, 60, "status says nothing"
     )
     error = hosts.run("%distributed heal", fails=True).error_text
     assert "The program of b was started with those of all nodes, and cannot be started again alone" in error
@@ -90,7 +90,7 @@ def test_the_end_of_one_nodes_program_is_that_of_all(hosts: Notebook) -> None:
     hosts.until(lambda: "waiting for ranks 0-1" in cell.text, 60, "it does not begin", cell)
     (of_b,) = [process for process in programs() if process.environ().get("OMPI_COMM_WORLD_RANK") == "1"]
     of_b.kill()
-    assert "Rank 0 was lost with node 1 (a), which was told to end" in hosts.finish(cell, 60).error_text
+    assert "Rank 0 was lost with node 0 (a), which was told to end" in hosts.finish(cell, 60).error_text
     assert hosts.run("%%distributed -r 2\n'alive'").text == "[2] 'alive'\n"
     await_that(lambda: programs() == [], "programs live on")
     hosts.run("%distributed restart", 150)

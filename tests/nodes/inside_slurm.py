@@ -145,7 +145,7 @@ def test_a_dead_rank_is_replaced_in_the_job(hosts: Notebook) -> None:
 
 def test_a_dead_fork_server_is_replaced_and_its_ranks_keep_their_variables(hosts: Notebook) -> None:
     hosts.run("%%distributed -r 2\nimport psutil\nserver = psutil.Process().parent()\nserver.kill()")
-    await_status(hosts, "The fork server of node 2 (b)")
+    await_status(hosts, "The fork server of node 1 (b)")
     hosts.run("%distributed heal")
     assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
     error = hosts.run(DIES, fails=True).error_text
@@ -222,11 +222,11 @@ def test_a_node_that_the_job_loses_costs_only_its_ranks(hosts: Notebook) -> None
     subprocess.run(["ip", "link", "set", "vb", "down"], check=True, timeout=10)
     try:
         error = hosts.finish(cell, 120).error_text
-        assert "Rank 3 was lost with node 2 (b), which does not answer" in error
+        assert "Rank 3 was lost with node 1 (b), which does not answer" in error
         await_that(lambda: "down" in slurm("sinfo", "--noheader", "--nodes=b", "--format=%T"), "Slurm misses nothing")
         await_status(hosts, f"Slurm job {job.split()[0]} has lost b, so that heal cannot replace the ranks there.")
         assert hosts.run("%%distributed -r 0,1\nkept").lines == ["[0] 0", "[1] 1"]
-        assert "node 2 (b) ended" in hosts.run("%distributed heal", 120, fails=True).error_text
+        assert "node 1 (b) ended" in hosts.run("%distributed heal", 120, fails=True).error_text
         assert hosts.run("%%distributed -r 0,1\nkept").lines == ["[0] 0", "[1] 1"]
     finally:
         subprocess.run(["ip", "link", "set", "vb", "up"], check=True, timeout=10)

@@ -117,10 +117,10 @@ def test_the_next_kernel_attaches_over_the_network(hosts: Notebook) -> None:
 def test_what_cannot_start_says_why(hosts: Notebook) -> None:
     wrong = "%distributed start --world other --engines ssh"
     error = hosts.run(f"{wrong} --hosts b:1 --python /nowhere/python", fails=True).error_text
-    assert "of node 1 (b) ended. Its log ends:" in error
+    assert "of node 0 (b) ended. Its log ends:" in error
     assert "/nowhere/python" in error
     error = hosts.run(f"{wrong} --hosts nowhere.invalid:1 --address 10.77.0.1", fails=True).error_text
-    assert "of node 1 (nowhere.invalid) ended" in error
+    assert "of node 0 (nowhere.invalid) ended" in error
     assert "ould not resolve hostname" in error
     error = hosts.run(f"{wrong} --hosts b:1 --address 10.99.0.1", fails=True).error_text
     assert "Nothing can listen at 10.99.0.1" in error
@@ -200,10 +200,10 @@ def test_a_machine_that_is_lost_is_told_and_may_come_back(hosts: Notebook) -> No
     try:
         error = hosts.finish(cell, 120).error_text
         assert 3 < time.monotonic() - began < 90, "the grace, ten seconds, and what a busy machine adds"
-        assert "Rank 1 was lost with node 2 (b), which does not answer" in error
+        assert "Rank 1 was lost with node 1 (b), which does not answer" in error
         assert hosts.run("%%distributed --world lost -r 0\nkept").text == "[0] 0\n"
         error = hosts.run("%distributed heal --world lost", fails=True).error_text
-        assert "of node 2 (b) ended. Its log ends:\nssh: connect to host" in error
+        assert "of node 1 (b) ended. Its log ends:\nssh: connect to host" in error
         assert hosts.run("%%distributed --world lost -r 0\nkept").text == "[0] 0\n"
     finally:
         subprocess.run(["ip", "link", "set", "vb", "up"], check=True, timeout=10)

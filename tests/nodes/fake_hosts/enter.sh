@@ -1,6 +1,6 @@
 #!/bin/bash
-# enter.sh FOLDER COMMAND...: run a command among two fake hosts, a (10.77.0.11) and b (10.77.0.12), which ssh reaches
-# from head (10.77.0.1). Network, mounts, process ids and hostnames are this command's own: changes of the file system go
+# enter.sh FOLDER COMMAND...: run a command among fake hosts, a (10.77.0.11) and b (10.77.0.12), or those that FAKE_HOSTS
+# names, which ssh reaches from head (10.77.0.1). Network, mounts, process ids and hostnames are this command's own: changes of the file system go
 # to an overlay that is thrown away, and everything ends with the command. Only FOLDER is the same inside and outside.
 # FAKE_HOSTS_ALSO names what is set up there, too: slurm.
 # Exits with 77 where the system does not allow it. Needs root, Linux, iproute2 and openssh-server.

@@ -9,11 +9,14 @@ ip link add br0 type bridge
 ip addr add 10.77.0.1/24 dev br0
 ip link set br0 up
 # Without this a reverse look-up costs seconds.
-printf '127.0.0.1 localhost\n10.77.0.1 head\n10.77.0.11 a\n10.77.0.12 b\n' >/etc/hosts
+printf '127.0.0.1 localhost\n10.77.0.1 head\n' >/etc/hosts
 ssh-keygen -q -t ed25519 -N '' -f $S/key
 cp $S/key.pub $S/authorized
-for host in a:11 b:12; do
-  name=${host%:*} address=10.77.0.${host#*:}
+addresses=()
+for name in ${FAKE_HOSTS:-a b}; do
+  address=10.77.0.$((11 + ${#addresses[@]}))
+  addresses+=($address)
+  echo "$address $name" >>/etc/hosts
   ip netns add $name
   ip link add v$name type veth peer name eth0 netns $name
   ip link set v$name master br0 up
@@ -37,6 +40,6 @@ printf 'Host *\n  IdentityFile %s\n  UserKnownHostsFile %s\n  StrictHostKeyCheck
 chmod 700 $home/.ssh
 chmod 600 $home/.ssh/config
 sed -i 's/^root:[^:]*:/root:*:/' /etc/shadow
-for address in 10.77.0.11 10.77.0.12; do
+for address in "${addresses[@]}"; do
   for _ in $(seq 200); do (exec 3<>/dev/tcp/$address/22) 2>/dev/null && break; sleep 0.05; done
 done
