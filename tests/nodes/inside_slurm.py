@@ -222,7 +222,7 @@ def test_a_node_that_the_job_loses_costs_only_its_ranks(hosts: Notebook) -> None
     subprocess.run(["ip", "link", "set", "vb", "down"], check=True, timeout=10)
     try:
         error = hosts.finish(cell, 120).error_text
-        assert "Rank 3 was lost with node 1 (b), which does not answer" in error
+        assert "Ranks 2-3 were lost with node 1 (b), which does not answer" in error
         await_that(lambda: "down" in slurm("sinfo", "--noheader", "--nodes=b", "--format=%T"), "Slurm misses nothing")
         await_status(hosts, f"Slurm job {job.split()[0]} has lost b, so that heal cannot replace the ranks there.")
         assert hosts.run("%%distributed -r 0,1\nkept").lines == ["[0] 0", "[1] 1"]

@@ -12,6 +12,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from nbcomm.rank_spec import capital, named
+
 from . import lies
 from .notebook import Notebook
 from .processes import FIND, pid_of
@@ -79,8 +81,7 @@ WAYS = {
 @pytest.mark.parametrize(("code", "dead", "cause"), WAYS.values(), ids=WAYS)
 def test_a_death_in_a_cell_is_named_and_healed(prepared: Notebook, code: str, dead: list[int], cause: str) -> None:
     cell = prepared.run(f"%%distributed\n{code}", fails=True)
-    for rank in dead:
-        assert f"Rank {rank} " in cell.error_text
+    assert f"RankDiedError: {capital(named(dead))} " in cell.error_text
     assert cause in cell.error_text
     refused = prepared.run("%%distributed\n1", fails=True)
     assert "nothing was run. Type %distributed heal" in refused.error_text

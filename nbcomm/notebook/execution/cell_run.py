@@ -152,7 +152,7 @@ class CellExecutor:
             self._dispatcher.wait(
                 request, interrupts, partial(self._dispatcher.questions.tick, request, output, interrupts)
             )
-            failures = request.failures()
+            failures = self._dispatcher.failures(request)
         finally:
             self.cell = None
             answers = request.answers()

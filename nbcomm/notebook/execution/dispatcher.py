@@ -16,6 +16,7 @@ from ...errors import Interrupted
 from ...faults import failure
 from ...protocol import Done, Failure, Interrupt
 from ..cluster.pending import PendingRequest
+from ..output.failures import dead, death_of, with_deaths_together
 from .input_prompts import InputPrompts
 from .interrupts import InterruptCounter
 
@@ -126,6 +127,10 @@ class Dispatcher:
         for rank in self._roster.dead_among(request.waiting_for()):
             self.hear(rank, lost(request.id, self._roster.dead[rank], rank))
 
+    def failures(self, request: PendingRequest) -> dict[int, Failure]:
+        """Return the failures among the answers to a request, by rank; ranks that died alike have one in common."""
+        return with_deaths_together(request.failures(), self._roster.dead)
+
     def close(self, cause: str) -> None:
         """Fail all requests, also those that other threads are about to make: the world is left."""
         self._left = cause
@@ -187,7 +192,6 @@ def _deaf(ranks: list[int], *, c_code: bool) -> str:
 
 def lost(identity: int, cause: str, rank: int | None = None) -> Done:
     """Return a replacement for the answer of a rank that will never answer, or of the whole world."""
-    who = "The world" if rank is None else f"Rank {rank}"
-    remedy = "restart to start a new world" if rank is None else "heal to put a new process in its place"
-    sentence = f"{who} {cause}. Type %distributed {remedy}."
-    return Done(identity, failure=Failure("RankDiedError", sentence, f"RankDiedError: {sentence}"))
+    if rank is None:
+        return Done(identity, failure=dead(f"The world {cause}. Type %distributed restart to start a new world."))
+    return Done(identity, failure=death_of([rank], cause))

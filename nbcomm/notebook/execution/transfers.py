@@ -97,7 +97,7 @@ def transfer(dispatcher: Dispatcher, request: PendingRequest, message: Order, bu
         except Interrupted:
             _let_go(request.answers())
             raise
-    failures = request.failures()
+    failures = dispatcher.failures(request)
     if failures:
         _let_go(request.answers())
         if interrupts.pressed:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from ...errors import CellError
+from ...analysis.verdict import plural
+from ...errors import CellError, RankDiedError
 from ...protocol import Failure
+from ...rank_spec import capital, named, together
 from ...short_repr import shortened
 from ..display.displays import label
 
@@ -15,11 +17,43 @@ _LONGEST = 300
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
+_DEATH = RankDiedError.__name__
+
+
+def death_of(ranks: Sequence[int], cause: str) -> Failure:
+    """Return the failure of ranks whose processes have ended alike.
+
+    >>> death_of([1], "was killed by SIGKILL").message
+    'Rank 1 was killed by SIGKILL. Type %distributed heal to put a new process in its place.'
+    """
+    if len(ranks) == 1:
+        return dead(f"Rank {ranks[0]} {cause}. Type %distributed heal to put a new process in its place.")
+    who = capital(named(ranks))
+    return dead(f"{who} {plural(cause)}. Type %distributed heal to put new processes in their places.")
+
+
+def dead(sentence: str) -> Failure:
+    """Return the failure of who will never answer."""
+    return Failure(_DEATH, sentence, f"{_DEATH}: {sentence}")
+
+
+def with_deaths_together(failures: Mapping[int, Failure], causes: Mapping[int, str]) -> dict[int, Failure]:
+    """Return failures in which the ranks whose processes have ended alike have one in common.
+
+    Args:
+        failures: by rank.
+        causes: how each dead rank has ended.
+    """
+    died = [rank for rank in failures if rank in causes and failures[rank] == death_of([rank], causes[rank])]
+    alike = together(died, [causes[rank] for rank in died])
+    return {**failures, **{rank: death_of(ranks, cause) for cause, ranks in alike.items() for rank in ranks}}
+
+
 def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> CellError:
     """Make the exception that a failed cell raises in the notebook.
 
     The smallest group comes first: if one rank fails by itself and the others fail because of it, that one is what to
-    read.
+    read. Before it come those that have died.
 
     Args:
         failures: what each failed rank raised; at least one.
@@ -32,7 +66,7 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
     groups: dict[Failure, list[int]] = {}
     for rank in sorted(failures):
         groups.setdefault(failures[rank], []).append(rank)
-    ordered = sorted(groups.items(), key=lambda group: (len(group[1]), group[1][0]))
+    ordered = sorted(groups.items(), key=lambda group: (group[0].name != _DEATH, len(group[1]), group[1][0]))
     named = [f"{label(ranks)} {first_line(failure)}" for failure, ranks in ordered[:_NAMED]]
     kinds = [f"{label(ranks)} {failure.name}" for failure, ranks in ordered[:_NAMED]]
     more = [f"and {len(ordered) - _NAMED} more"] if len(ordered) > _NAMED else []

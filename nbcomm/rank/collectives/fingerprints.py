@@ -38,8 +38,8 @@ _LONGEST_PLACE = PLACE - 8 - _TEXT.size
 _SPREAD = 0x9E3779B1  # 2**32 / golden ratio (Knuth): neighbouring positions get distant words
 _MASK = 0xFFFFFFFF
 
-_PATIENCE, _LOOK = 0.2, 0.001
-"""Seconds to wait at most for ranks that are about to write their call, and between two looks."""
+_PATIENCE, _LONGEST_WAIT, _LOOK = 0.2, 2.0, 0.001
+"""Seconds without news to wait for ranks that are about to write their call, in all, and between two looks."""
 
 
 class Fingerprint(NamedTuple):
@@ -268,7 +268,8 @@ class FingerprintBoard:
         Returns:
             Both texts for each peer; "" for what is not known.
         """
-        deadline = time.monotonic() + _PATIENCE
+        began = news = time.monotonic()
+        known = 0
         while True:
             try:
                 heard = {
@@ -277,8 +278,12 @@ class FingerprintBoard:
                 }
             except ValueError:  # the pages were closed meanwhile
                 return dict.fromkeys(peers, ("", ""))
-            everyone = all(words and where is not None for words, where in heard.values())
-            if everyone or over() or time.monotonic() > deadline:
+            now = time.monotonic()
+            missing = sum(not words or where is None for words, where in heard.values())
+            told = sum(bool(words) + (where is not None) for words, where in heard.values())
+            if told > known:  # many ranks on few cores arrive one after the other
+                known, news = told, now
+            if not missing or over() or now > min(news + _PATIENCE, began + _LONGEST_WAIT):
                 return {peer: (words, where or "") for peer, (words, where) in heard.items()}
             time.sleep(_LOOK)
 

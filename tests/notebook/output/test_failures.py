@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbcomm.notebook.output.failures import cell_error
+from nbcomm.notebook.output.failures import cell_error, death_of, with_deaths_together
 from nbcomm.protocol import Failure
 
 
@@ -27,3 +27,26 @@ def test_many_different_failures_stay_readable():
     assert str(error).endswith("; and 61 more")
     assert len(error._render_traceback_()) < 200
     assert len(error.tracebacks) == 64
+
+
+def test_ranks_that_died_alike_have_one_failure_and_come_first():
+    causes = dict.fromkeys((1, 2, 3), "was lost with node 1 (b), which does not answer") | {4: "was killed"}
+    hang = Failure("HangError", "barrier #1 can never complete", "HangError")
+    failures = {0: hang, **{rank: death_of([rank], cause) for rank, cause in causes.items()}}
+    told = with_deaths_together(failures, causes)
+    assert told[4] == failures[4]
+    assert told[1].message == (
+        "Ranks 1-3 were lost with node 1 (b), which does not answer. Type %distributed heal to put new processes in "
+        "their places."
+    )
+    assert str(cell_error(told, range(5))).startswith("5 of 5 ranks failed: [4] RankDiedError: ")
+    assert str(cell_error({0: hang, 1: told[1], 2: told[2]}, range(3))).startswith(
+        "3 of 3 ranks failed: [1-2] RankDiedError: Ranks 1-3 were lost"
+    )
+
+
+def test_what_a_rank_raised_before_it_died_is_its_failure():
+    raised = Failure("ValueError", "no", "Traceback")
+    causes = {0: "was killed", 1: "was killed"}
+    told = with_deaths_together({0: raised, 1: death_of([1], "was killed")}, causes)
+    assert told == {0: raised, 1: death_of([1], "was killed")}

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given, settings
@@ -164,6 +165,7 @@ def test_whoever_hears_waits_until_all_have_come_and_no_longer(
     boards: list[FingerprintBoard], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(board_module, "_PATIENCE", 60.0)
+    monkeypatch.setattr(board_module, "_LONGEST_WAIT", 60.0)
     came: list[int] = []
 
     def come(rank: int) -> None:
@@ -180,6 +182,25 @@ def test_whoever_hears_waits_until_all_have_come_and_no_longer(
     heard = boards[0].hear(0, 7, 1, [1, 2], late)
     assert heard == {1: ("all_reduce(sum)", "|1"), 2: ("all_reduce(sum)", "|2")}
     assert (came, steps) == ([2, 1], [])
+
+
+@pytest.mark.parametrize(("longest", "heard_of"), [(2.0, [1, 2]), (0.35, [2])])
+def test_whoever_hears_waits_on_while_others_come_but_not_for_ever(
+    boards: list[FingerprintBoard], monkeypatch: pytest.MonkeyPatch, longest: float, heard_of: list[int]
+) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _: None))
+    monkeypatch.setattr(board_module, "_LONGEST_WAIT", longest)
+
+    def late() -> bool:  # asked at every look
+        clock[0] += 0.15
+        if rank := {2: 2, 4: 1}.get(round(clock[0] / 0.15)):
+            compare(boards[rank], 0, 7, 1, SUM, [])
+            boards[rank].put_place(7, 1, place(f"|{rank}"))
+        return False
+
+    heard = boards[0].hear(0, 7, 1, [1, 2], late)
+    assert [rank for rank in (1, 2) if heard[rank][0]] == heard_of
 
 
 def test_nobody_waits_for_ever_or_in_vain(boards: list[FingerprintBoard], monkeypatch: pytest.MonkeyPatch) -> None:
