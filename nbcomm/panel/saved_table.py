@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime as dt
 import html
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from nbcomm.rank_spec import fold
 
@@ -30,6 +30,9 @@ from .words import (
 
 CARDS = 8
 """With more ranks than this, ranks with the same marks share a row of the ladder."""
+
+_ROWS = 16
+"""With more ranks than this, those of a node that do the same share a row of the table."""
 
 _ERROR = 300  # characters of an error
 _RUNGS = 6  # columns of the ladder: a fault is in the last ones, and a page is not wider
@@ -139,26 +142,52 @@ def _legend(ladder: Ladder | None) -> str:
 
 def _table(ranks: Sequence[RankView], ladder: Ladder | None, now: float) -> tuple[list[str], list[list[str]]]:
     """Return column names and cells, without columns that are empty for all ranks."""
-    blamed = blames(ranks, ladder, now)
+    rows = _alike(ranks, blames(ranks, ladder, now))
     # The name of a single machine adds nothing, and should not be passed on with a notebook.
     several = len({view.node_rank for view in ranks}) > 1
     columns: dict[str, list[str]] = {
-        "rank": [str(view.rank) for view in ranks],
-        "local": [str(view.local_rank) for view in ranks],
-        "node": [f"{view.node_rank} ({view.host})" if several and view.host else str(view.node_rank) for view in ranks],
-        "device": [view.device for view in ranks],
-        "pid": [str(view.pid or "–") for view in ranks],
-        "memory": [memory(view) for view in ranks],
-        "device memory": [
-            f"{amount(view.device_memory)} of {amount(view.device_total)}" if view.device_total else ""
-            for view in ranks
+        "rank": [fold(view.rank for view in row) for _, row in rows],
+        "local": [fold(view.local_rank for view in row) for _, row in rows],
+        "node": [
+            f"{row[0].node_rank} ({row[0].host})" if several and row[0].host else str(row[0].node_rank)
+            for _, row in rows
         ],
-        "state": [view.state for view in ranks],
-        "since": [_since(view.since, now) for view in ranks],
-        "note": [" ".join(view.note.split()) or blamed.get(view.rank, "") for view in ranks],
+        "device": [_devices(row) for _, row in rows],
+        "pid": [str(row[0].pid or "–") if len(row) == 1 else "" for _, row in rows],
+        "memory": [_from_to(row, lambda view: view.memory, memory) for _, row in rows],
+        "device memory": [_from_to(row, lambda view: view.device_memory, _device_memory) for _, row in rows],
+        "state": [row[0].state for _, row in rows],
+        "since": [_since(min(view.since for view in row), now) for _, row in rows],
+        "note": [note for note, _ in rows],
     }
     shown = {name: cells for name, cells in columns.items() if any(cells) or name == "rank"}
     return list(shown), [list(row) for row in zip(*shown.values(), strict=True)]
+
+
+def _alike(ranks: Sequence[RankView], blamed: Mapping[int, str]) -> list[tuple[str, list[RankView]]]:
+    """Return the ranks of each row, with their note."""
+    rows: dict[object, tuple[str, list[RankView]]] = {}
+    for view in ranks:
+        note = " ".join(view.note.split()) or blamed.get(view.rank, "")
+        key = (view.node_rank, view.device.partition(":")[0], view.state, note) if len(ranks) > _ROWS else view.rank
+        rows.setdefault(key, (note, []))[1].append(view)
+    return list(rows.values())
+
+
+def _devices(row: Sequence[RankView]) -> str:
+    """Name the devices of a row: "cuda:0-7"."""
+    kind, _, first = row[0].device.partition(":")
+    return f"{kind}:{fold(int(view.device.partition(':')[2]) for view in row)}" if first else kind
+
+
+def _device_memory(view: RankView) -> str:
+    return f"{amount(view.device_memory)} of {amount(view.device_total)}" if view.device_total else ""
+
+
+def _from_to(row: Sequence[RankView], size: Callable[[RankView], int], words: Callable[[RankView], str]) -> str:
+    """Return the least and the most of a row."""
+    least, most = words(min(row, key=size)), words(max(row, key=size))
+    return least if least == most else f"{least} to {most}"
 
 
 def _since(since: float, now: float) -> str:

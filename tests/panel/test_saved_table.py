@@ -212,3 +212,34 @@ def test_who_came_last_is_said_under_the_table() -> None:
         "rank 2 came last in 5 of 6 collectives"
     )
     assert "<div>rank 2 came last" in saved_table.table_html(views, "w", timeline=timeline, now=NOW)
+
+
+def test_of_many_ranks_those_of_a_node_that_do_the_same_share_a_row() -> None:
+    ranks = [
+        RankView(
+            rank,
+            local_rank=rank % 8,
+            node_rank=rank // 8,
+            host="ab"[rank // 8],
+            device=f"cuda:{rank % 8}",
+            pid=100 + rank,
+            state="dead" if rank == 11 else "idle",
+            since=NOW - rank,
+            memory=(40 + rank // 8 * rank) << 20,
+            pss=True,
+            note="was killed by SIGKILL" if rank == 11 else "",
+        )
+        for rank in range(16)
+    ]
+    columns, *_ = saved_table._table(ranks, None, NOW)
+    assert columns == ["rank", "local", "node", "device", "pid", "memory", "state", "since", "note"]
+    assert len(saved_table._table(ranks, None, NOW)[1]) == 16
+    more = RankView(16, node_rank=2, host="c", pid=7, state="idle", since=NOW)
+    _, rows = saved_table._table([*ranks, more], None, NOW)
+    assert [[*row[:7], row[8]] for row in rows] == [
+        ["0-7", "0-7", "0 (a)", "cuda:0-7", "", "40 MiB PSS", "idle", ""],
+        ["8-10,12-15", "0-2,4-7", "1 (b)", "cuda:0-2,4-7", "", "48 MiB PSS to 55 MiB PSS", "idle", ""],
+        ["11", "3", "1 (b)", "cuda:3", "111", "51 MiB PSS", "dead", "was killed by SIGKILL"],
+        ["16", "0", "2 (c)", "cpu", "7", "–", "idle", ""],
+    ]
+    assert rows[1][7] == "14:03:02 (15 s)"

@@ -38,8 +38,9 @@ _LONGEST_PLACE = PLACE - 8 - _TEXT.size
 _SPREAD = 0x9E3779B1  # 2**32 / golden ratio (Knuth): neighbouring positions get distant words
 _MASK = 0xFFFFFFFF
 
-_PATIENCE, _LONGEST_WAIT, _LOOK = 0.2, 2.0, 0.001
-"""Seconds without news to wait for ranks that are about to write their call, in all, and between two looks."""
+_PATIENCE, _EACH, _LONGEST_WAIT, _LOOK = 0.2, 0.01, 3.0, 0.001
+"""Seconds without news to wait for ranks that are about to write their call, more for each of them, because they may
+share cores; in all; and between two looks."""
 
 
 class Fingerprint(NamedTuple):
@@ -268,8 +269,9 @@ class FingerprintBoard:
         Returns:
             Both texts for each peer; "" for what is not known.
         """
+        peers = list(peers)
         began = news = time.monotonic()
-        known = 0
+        known, patience = 0, _PATIENCE + _EACH * len(peers)
         while True:
             try:
                 heard = {
@@ -283,7 +285,7 @@ class FingerprintBoard:
             told = sum(bool(words) + (where is not None) for words, where in heard.values())
             if told > known:  # many ranks on few cores arrive one after the other
                 known, news = told, now
-            if not missing or over() or now > min(news + _PATIENCE, began + _LONGEST_WAIT):
+            if not missing or over() or now > min(news + patience, began + _LONGEST_WAIT):
                 return {peer: (words, where or "") for peer, (words, where) in heard.items()}
             time.sleep(_LOOK)
 

@@ -191,6 +191,7 @@ def test_whoever_hears_waits_on_while_others_come_but_not_for_ever(
     clock = [0.0]
     monkeypatch.setattr(board_module, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=lambda _: None))
     monkeypatch.setattr(board_module, "_LONGEST_WAIT", longest)
+    monkeypatch.setattr(board_module, "_EACH", 0.0)
 
     def late() -> bool:  # asked at every look
         clock[0] += 0.15
