@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ..notebooks.playing import played_with
 from ..world.notebook import Notebook
 
 pytestmark = pytest.mark.timeout(240)
@@ -211,6 +212,15 @@ def test_a_world_that_rests_gives_its_nodes_back(hosts: Notebook) -> None:
     await_that(lambda: jobs() == [], "the job is kept")
     await_status(hosts, "was given back after 6 s without a cell")
     hosts.run("%distributed stop")
+
+
+def test_the_first_notebook_runs_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = played_with('engines = "slurm"\nnodes = 2', tmp_path, monkeypatch, capsys)
+    assert re.search(r"^3 +1 +1 \(b\) ", page, re.MULTILINE)
+    assert " · Slurm job " in page
+    assert jobs() == []
 
 
 def test_a_node_that_the_job_loses_costs_only_its_ranks(hosts: Notebook) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ..notebooks.playing import played_with
 from ..world.notebook import Notebook
 
 pytestmark = pytest.mark.timeout(240)
@@ -188,6 +190,13 @@ def test_another_command_may_take_the_place_of_ssh(hosts: Notebook) -> None:
     code = "%%distributed --world via\nimport os\nprint(os.environ['SAID'], node_rank, all_reduce(1))"
     assert hosts.run(code).lines == ["[0] it 0 2", "[1] it 1 2"]
     hosts.run("%distributed stop --world via")
+
+
+def test_the_first_notebook_runs_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = played_with('engines = "ssh"\nhosts = "a,b"', tmp_path, monkeypatch, capsys)
+    assert re.search(r"^3 +1 +1 \(b\) ", page, re.MULTILINE)
 
 
 def test_a_machine_that_is_lost_is_told_and_may_come_back(hosts: Notebook) -> None:

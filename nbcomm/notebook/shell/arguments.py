@@ -106,7 +106,12 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         default=Wishes.guard,
         help="compare the calls of all ranks before data moves, or only of those on the same node, which is faster",
     )
-    start.add_argument("--profile", metavar="NAME", default="", help="options from ~/.config/nbcomm/profiles.toml")
+    start.add_argument(
+        "--profile",
+        metavar="NAME",
+        default=None,
+        help="options from ~/.config/nbcomm/profiles.toml; by default those of the profile that $NBCOMM_PROFILE names",
+    )
     start.add_argument(
         "--prologue", metavar="LINES", default=Wishes.prologue, help="for a shell there first: 'module load python'"
     )

@@ -164,7 +164,8 @@ class DistributedMagics(Magics):
         if spec is not None:
             _check_shape(spec)
         self.announce()
-        self._begun_by_cell = self._start(registry.defaults(), panel=False)
+        wishes = profiles.wishes_of(profiles.parsed(self._parser, ["start"]))
+        self._begun_by_cell = self._start(vars(wishes), panel=False)
         return self._begun_by_cell
 
     def announce(self) -> None:

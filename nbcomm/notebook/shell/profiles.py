@@ -20,6 +20,10 @@ else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
 
+VARIABLE = "NBCOMM_PROFILE"
+"""Names the profile of each start that names none."""
+
+
 def path() -> Path:
     """Return where the file is: ``nbcomm/profiles.toml`` in ``$XDG_CONFIG_HOME``, or in ``~/.config``."""
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nbcomm" / "profiles.toml"
@@ -50,16 +54,27 @@ def read(name: str) -> dict[str, Any]:
 def parsed(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
     """Parse a line of ``%distributed``; what its profile says is the default of what it does not say itself.
 
+    A start that names neither a profile nor engines has the profile that ``$NBCOMM_PROFILE`` names: so a notebook that
+    names no machines runs on those, unchanged.
+
     Raises:
         UsageError: the line is not understood.
         StartError: there is no such profile.
     """
     options = parse_line(parser, words)
-    if getattr(options, "profile", ""):
-        parser, made = line_parser()
-        made["start"].set_defaults(**{**registry.defaults(), **read(options.profile)})
-        options = parse_line(parser, words)
-    return options
+    if options.word != "start":
+        return options
+    name = options.profile
+    if name is None and _with(words, engines=None).engines is None:
+        name = os.environ.get(VARIABLE)
+    return _with(words, **read(name)) if name else options
+
+
+def _with(words: list[str], **standing: Any) -> argparse.Namespace:
+    """Parse a start whose defaults are these."""
+    parser, made = line_parser()
+    made["start"].set_defaults(**{**registry.defaults(), **standing})
+    return parse_line(parser, words)
 
 
 def wishes_of(options: argparse.Namespace) -> Wishes:

@@ -91,7 +91,9 @@ def magics() -> Iterator[DistributedMagics]:
     InteractiveShell.clear_instance()
 
 
-def test_what_is_typed_wins_over_the_profile(magics: DistributedMagics, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Wishes]:
+    """What was asked for by starts, all of which fail."""
     asked: list[Wishes] = []
 
     def start(progress: Any, **wishes: Any) -> None:
@@ -99,6 +101,10 @@ def test_what_is_typed_wins_over_the_profile(magics: DistributedMagics, monkeypa
         raise StartError("enough")
 
     monkeypatch.setattr(registry, "start", start)
+    return asked
+
+
+def test_what_is_typed_wins_over_the_profile(magics: DistributedMagics, asked: list[Wishes]) -> None:
     for line in ("start --profile hpc -n 8 --nodes 4", "start --profile other --engines ssh", "start -n 2"):
         with pytest.raises(StartError, match="enough"):
             magics._steer(line)
@@ -107,3 +113,34 @@ def test_what_is_typed_wins_over_the_profile(magics: DistributedMagics, monkeypa
     assert (hpc.idle, hpc.lines, hpc.gpus_per_node) == (1800.0, ("--qos=high", "--x"), 4)
     assert other == Wishes(engines="ssh", hosts="a:2,b:2")
     assert plain == Wishes(2), "a profile is for one start"
+
+
+def test_a_variable_names_the_profile_of_those_that_name_no_machines(
+    magics: DistributedMagics, asked: list[Wishes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NBCOMM_PROFILE", "hpc")
+    lines = (
+        "start -n 8",
+        "start --profile other --engines ssh",
+        "start --engines local -n 2",
+        "start --engines=mpi -n 2",
+        'start --profile "" -n 3',
+    )
+    for line in lines:
+        with pytest.raises(StartError, match="enough"):
+            magics._steer(line)
+    with pytest.raises(StartError, match="enough"):
+        magics._session_for(None, "")
+    assert [(wishes.engines, wishes.n) for wishes in asked] == [
+        ("slurm", 8),
+        ("ssh", None),
+        ("local", 2),
+        ("mpi", 2),
+        ("local", 3),
+        ("slurm", None),
+    ]
+    assert (asked[-1].idle, asked[-1].lines, asked[-1].hosts) == (1800.0, ("--qos=high", "--x"), "a:1")
+    monkeypatch.setenv("NBCOMM_PROFILE", "away")
+    with pytest.raises(StartError, match="has no profile 'away'"):
+        magics._steer("start -n 2")
+    magics._steer("help")
