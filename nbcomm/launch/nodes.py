@@ -14,12 +14,12 @@ from msgspec import structs
 
 from ..errors import StartError, StateError
 from ..node.ticket import Ticket
-from ..protocol import MirrorPeer
 from ..protocol.common import LOOPBACK
 from ..protocol.nodes import key_of
 from ..protocol.parcels import name_of
 from ..threads import keep
 from ..world_info import JobInfo, JoinedInfo, LinkInfo, Way
+from .common_store import CommonStore
 from .node_client import NodeClient
 from .placement import NodeShare
 from .ways.joined import JoinedNode
@@ -61,6 +61,7 @@ class Nodes:
         self._address = ""
         self._joined: dict[int, JoinedInfo] = {}
         self._size = 0
+        self._store = CommonStore(self)
         self._hearers: tuple[Callable[[Exited], None], Callable[[], None]] | None = None
 
     def __iter__(self) -> Iterator[NodeClient]:
@@ -190,8 +191,8 @@ class Nodes:
         for node in self._all:
             assert node.told is not None  # noqa: S101 - for mypy
             assert node.ready is not None  # noqa: S101
-            ranks = sum(self.of(key_of(rank)) is node for rank in range(self._size))
-            made.append(NodeShare(ranks, node.told.cores, node.ready.gpus, self._host(node)))
+            ranks = len(self.ranks(node))
+            made.append(NodeShare(ranks, node.told.cores, node.ready.gpus, self.address(node)))
         return made
 
     @property
@@ -343,8 +344,7 @@ class Nodes:
     @property
     def store(self) -> int:
         """The generation whose ranks can meet now, whichever node they are on; 0 if there is none."""
-        served = {node.meeting.store for node in self._all if not node.lost}
-        return served.pop() if len(served) == 1 else 0
+        return self._store.generation
 
     def serve_store(self, generation: int) -> None:
         """Let the ranks of a generation meet.
@@ -352,40 +352,7 @@ class Nodes:
         Raises:
             StateError: a node does not do its part.
         """
-        if len(self._all) == 1:
-            self.head.meeting.serve_store(generation)
-            return
-        others = [node for node in self._all[1:] if not node.lost]
-        door = self.head.meeting.serve_store(generation, self._host(self.head), [self._key(node) for node in others])
-        assert door is not None  # noqa: S101 - for mypy
-        for node in others:
-            node.meeting.relay_store(generation, door)
-        if self.compares:
-            self._mirror()
-
-    def _mirror(self) -> None:
-        """Let the ranks of all nodes see what the others are about to do."""
-        ranks: dict[int, list[int]] = {}
-        for rank in range(self._size):
-            ranks.setdefault(self.of(key_of(rank)).number, []).append(rank)
-        having = [node for node in self._all if node.number in ranks and not node.lost]
-        doors = {}
-        for node in having:
-            others = {other.number: self._key(other) for other in having if other is not node}
-            doors[node.number] = node.meeting.open_mirror(self._host(node), others)
-        peers = [MirrorPeer(number, door.address, door.public, ranks[number]) for number, door in doors.items()]
-        for node in having:
-            node.meeting.begin_mirror([peer for peer in peers if peer.node != node.number])
-
-    def _key(self, node: NodeClient) -> str:
-        """Return a node's public key."""
-        return (self._joined[node.number].link if node is not self.head else self.home.read_link()).client_public
-
-    def _host(self, node: NodeClient) -> str:
-        """Return the address at which other nodes reach one."""
-        if node is self.head:
-            return self.host
-        return node.told.address if node.told is not None else ""
+        self._store.serve(generation)
 
     def serve_store_again(self, generation: int) -> bool:
         """Let another agent serve a store where the last one did; do not wait for it. Any thread may call this.
@@ -397,6 +364,20 @@ class Nodes:
             return False
         self.head.meeting.serve_store_again(generation)
         return True
+
+    def key(self, node: NodeClient) -> str:
+        """Return a node's public key."""
+        return (self._joined[node.number].link if node is not self.head else self.home.read_link()).client_public
+
+    def address(self, node: NodeClient) -> str:
+        """Return the address at which other nodes reach one."""
+        if node is self.head:
+            return self.host
+        return node.told.address if node.told is not None else ""
+
+    def ranks(self, node: NodeClient) -> list[int]:
+        """Return the ranks of a node."""
+        return [rank for rank in range(self._size) if self.of(key_of(rank)) is node]
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────
 
