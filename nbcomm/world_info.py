@@ -15,7 +15,8 @@ from .protocol.parcels import HEAD, name_of
 class LinkInfo(msgspec.Struct, frozen=True):
     """What a node's agent needs to reach the notebook and to authenticate it; keys are CURVE keys in Z85 text.
 
-    ``name`` is the agent's on the link, bound to its key.
+    ``name`` is the agent's on the link, bound to its key. A ``tunnelled`` address is a socket on the agent's machine
+    that leads to the notebook's.
     """
 
     address: str
@@ -23,11 +24,17 @@ class LinkInfo(msgspec.Struct, frozen=True):
     client_public: str
     client_secret: str
     name: str = name_of(HEAD)
+    tunnelled: bool = False
 
     @property
     def is_here(self) -> bool:
         """Whether the notebook is on the machine of the agent."""
-        return self.address.startswith(("ipc://", f"tcp://{LOOPBACK}:"))
+        return not self.tunnelled and self.address.startswith(("ipc://", f"tcp://{LOOPBACK}:"))
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket on the agent's machine that leads to the notebook's; empty without a tunnel."""
+        return self.address.removeprefix("ipc://") if self.tunnelled else ""
 
 
 def behind(prologue: str, words: list[str]) -> list[str]:
@@ -88,6 +95,7 @@ class JoinedInfo(msgspec.Struct, frozen=True):
         link: what its agent has been given.
         way: how programs are started there.
         ranks: those that it has.
+        port: of the notebook's machine, to which its tunnel leads; 0 if it has none.
     """
 
     number: int
@@ -95,6 +103,7 @@ class JoinedInfo(msgspec.Struct, frozen=True):
     link: LinkInfo
     way: Way
     ranks: list[int] = []
+    port: int = 0
 
 
 class WorldInfo(msgspec.Struct, frozen=True):

@@ -15,6 +15,10 @@ class AllNodes(Protocol):
     compares: bool
     """Whether calls of ranks on different nodes are compared."""
 
+    @property
+    def are_reached_by_ssh_alone(self) -> bool:
+        """Whether the others cannot reach the head."""
+
     def __iter__(self) -> Iterator[NodeClient]: ...
 
     def ranks(self, node: NodeClient) -> list[int]:
@@ -28,7 +32,7 @@ class AllNodes(Protocol):
 
 
 class CommonStore:
-    """The store of one generation after the other: the head's agent has it, and those of the other nodes lead to it.
+    """The store of one generation after the other: the agent of the first node has it, and the others lead to it.
 
     Args:
         nodes: all of them.
@@ -40,7 +44,7 @@ class CommonStore:
     @property
     def generation(self) -> int:
         """The generation whose ranks can meet now, whichever node they are on; 0 if there is none."""
-        served = {node.meeting.store for node in self._nodes if not node.lost}
+        served = {node.meeting.store for node in self._meeting()}
         return served.pop() if len(served) == 1 else 0
 
     def serve(self, generation: int) -> None:
@@ -50,17 +54,22 @@ class CommonStore:
             StateError: a node does not do its part.
         """
         nodes = self._nodes
-        head, *others = nodes
-        if not others:
-            head.meeting.serve_store(generation)
+        first, *others = self._meeting()
+        if len(list(nodes)) == 1:
+            first.meeting.serve_store(generation)
             return
-        others = [node for node in others if not node.lost]
-        door = head.meeting.serve_store(generation, nodes.address(head), [nodes.key(node) for node in others])
+        door = first.meeting.serve_store(generation, nodes.address(first), [nodes.key(node) for node in others])
         assert door is not None  # noqa: S101 - for mypy
         for node in others:
             node.meeting.relay_store(generation, door)
         if nodes.compares:
             self._mirror()
+
+    def _meeting(self) -> list[NodeClient]:
+        """Return the nodes whose ranks can meet, with the one first whose agent has the store."""
+        head, *others = self._nodes
+        living = [node for node in others if not node.lost]
+        return living if self._nodes.are_reached_by_ssh_alone and living else [head, *living]
 
     def _mirror(self) -> None:
         """Let the ranks of all nodes see what the others are about to do."""

@@ -20,11 +20,13 @@ from ..protocol.parcels import name_of
 from ..threads import keep
 from ..world_info import JobInfo, JoinedInfo, LinkInfo, Way
 from .common_store import CommonStore
+from .elsewhere import Elsewhere
 from .node_client import NodeClient
 from .placement import NodeShare
 from .ways.joined import JoinedNode
 from .ways.slurm import Job
 from .ways.together import SharedProgram, Together, forget
+from .ways.tunnel import Tunnels
 
 if TYPE_CHECKING:
     from ..protocol import Exited
@@ -62,6 +64,7 @@ class Nodes:
         self._joined: dict[int, JoinedInfo] = {}
         self._size = 0
         self._store = CommonStore(self)
+        self._tunnels = Tunnels()
         self._hearers: tuple[Callable[[Exited], None], Callable[[], None]] | None = None
 
     def __iter__(self) -> Iterator[NodeClient]:
@@ -81,11 +84,12 @@ class Nodes:
         """
         self._address = self.link.listen(f"tcp://{host}:*")
 
-    def _invite(self, way: Way, number: int, node: int) -> JoinedInfo:
-        """Return what is known of a node before it joins: its numbers, and a key of its own."""
+    def _invite(self, way: Way, number: int, node: int, *, tunnelled: bool = False) -> JoinedInfo:
+        """Return what is known of a node before it joins: its numbers, a key of its own, and its way to here."""
         public, secret = (key.decode() for key in zmq.curve_keypair())
-        link = LinkInfo(self._address, self.home.read_link().server_public, public, secret, name_of(number))
-        return JoinedInfo(number, node, link, way)
+        address = f"ipc:///tmp/nbcomm-{self.home.id}-{number}.sock" if tunnelled else self._address
+        link = LinkInfo(address, self.home.read_link().server_public, public, secret, name_of(number), tunnelled)
+        return JoinedInfo(number, node, link, way, port=int(self._address.rpartition(":")[2]) if tunnelled else 0)
 
     def _let_join(self, invited: Sequence[JoinedInfo], together: Together | None) -> list[NodeClient]:
         shared = None if together is None else together.begin([self._ticket(info) for info in invited])
@@ -125,35 +129,32 @@ class Nodes:
         Raises:
             StartError: a node has not joined; the message contains what it said.
         """
-        self.add_all([Way(sys.executable)] * (len(counts) - 1), counts, LOOPBACK, lambda _: deadline)
+        self.add_all(Elsewhere([Way(sys.executable)] * (len(counts) - 1), counts, LOOPBACK), lambda _: deadline)
 
-    def add_all(
-        self,
-        ways: Sequence[Way],
-        counts: Sequence[int],
-        address: str,
-        until: Callable[[Sequence[NodeClient]], float],
-        together: Together | None = None,
-    ) -> None:
+    def add_all(self, there: Elsewhere, until: Callable[[Sequence[NodeClient]], float]) -> None:
         """Let other nodes join, and place the ranks on all.
 
         Args:
-            ways: how each is started.
-            counts: the number of ranks of each node, the head first.
-            address: of this machine, where they reach it.
+            there: those nodes.
             until: called when all are started; returns the time, by `time.monotonic`, until which they must have
                 joined.
-            together: starts all of them at once; None if each is started alone.
 
         Raises:
             StartError: a node has not joined; the message contains what it said.
         """
+        counts, together = there.counts, there.together
         try:
-            self.listen(address)
+            self.listen(there.address)
         except zmq.ZMQError as error:
-            raise StartError(f"Nothing can listen at {address}: {error}. Name an address of this machine.") from error
+            raise StartError(
+                f"Nothing can listen at {there.address}: {error}. Name an address of this machine."
+            ) from error
         before = 1 if counts[0] else 0  # a head without ranks is no node to users
-        invited = [self._invite(way, 1 + place, before + place) for place, way in enumerate(ways)]
+        invited = [
+            self._invite(way, 1 + place, before + place, tunnelled=there.tunnelled)
+            for place, way in enumerate(there.ways)
+        ]
+        self._tunnels.open(invited)
         try:
             joining = self._let_join(invited, together)
             deadline = until(joining)
@@ -249,13 +250,15 @@ class Nodes:
         self._size, self.job = size, None if job is None else Job(job)
         if not joined:
             return
+        address = f"tcp://{LOOPBACK}:{joined[0].port}" if joined[0].port else joined[0].link.address
         try:
-            self._address = self.link.listen(joined[0].link.address)
+            self._address = self.link.listen(address)
         except zmq.ZMQError as error:
             raise StateError(
-                f"The other nodes of this world look for the notebook at {joined[0].link.address}, and nothing can "
-                f"listen there now: {error}. Try again; %distributed start starts another world."
+                f"The other nodes of this world look for the notebook at {address}, and nothing can listen there now: "
+                f"{error}. Try again; %distributed start starts another world."
             ) from error
+        self._tunnels.begin(joined)
         for info in joined:
             self._enter(info)
 
@@ -379,6 +382,11 @@ class Nodes:
         """Return the ranks of a node."""
         return [rank for rank in range(self._size) if self.of(key_of(rank)) is node]
 
+    @property
+    def are_reached_by_ssh_alone(self) -> bool:
+        """Whether the other nodes reach this machine through tunnels."""
+        return self._tunnels.are_open
+
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────
 
     def release(self) -> None:
@@ -386,6 +394,7 @@ class Nodes:
         for node in self._all[1:]:
             node.leave()
             node.close()
+        self._tunnels.close()
         self.head.release()
 
     def shutdown(self) -> None:
@@ -398,6 +407,7 @@ class Nodes:
             thread.join()
         for node in self._all[1:]:
             node.close()
+        self._tunnels.close()
         if any(info.way.together for info in self._joined.values()):
             forget(self.home.id)  # where another notebook has started the programs, what they said is there
         if self.job is not None:

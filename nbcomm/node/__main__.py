@@ -42,6 +42,7 @@ class NodeProgram:
 
     def __init__(self, home: WorldDir) -> None:
         self._home = home
+        self._way_back = home.read_link().socket
         self._seats = [Seat(home.agent_seat), Seat(home.forkserver_seat)]
         self._told_to_end = threading.Event()
         self._server: subprocess.Popen[bytes] | None = None
@@ -69,6 +70,9 @@ class NodeProgram:
                     break
         if not written_down(self._home):
             self._home.remove()  # it was ended before it could do that
+        if self._way_back:
+            with suppress(OSError):
+                os.unlink(self._way_back)  # noqa: PTH108 - sshd leaves the sockets of its tunnels behind
         return status if status >= 0 else 128 - status
 
     def _await_others(self) -> bool:

@@ -48,7 +48,9 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
         """Start the link at once: it says hello while the engine is still registering."""
         super().initialize(argv)
         self.log.addFilter(_is_news)
-        self.rank_link = RankLink(self.id, WorldDir(os.environ[HOME_VARIABLE]))
+        home = WorldDir(os.environ[HOME_VARIABLE])
+        self._has_controller = not home.read_link().tunnelled
+        self.rank_link = RankLink(self.id, home)
 
     def init_signal(self) -> None:
         """Handle SIGTERM as ipyparallel does; SIGINT is the cell runner's, set when the link attaches."""
@@ -67,7 +69,14 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
         sys.displayhook = hook
 
     async def register(self) -> None:
-        """Register as any engine does, after unregistering a dead one that had the same rank."""
+        """Register as any engine does, after unregistering a dead one that had the same rank.
+
+        Where the controller cannot be reached, it is as if that had agreed, and nothing is connected.
+        """
+        if not self._has_controller:
+            agreed = self.session.msg("registration_reply", content={"status": "ok", "id": self.id, "hb_period": 0})
+            await self.complete_registration(self.session.serialize(agreed), _connect_nothing, str)
+            return
         send = self.session.send
 
         def take_leave_first(socket: Any, kind: str, *args: Any, **kwargs: Any) -> Any:
@@ -89,6 +98,15 @@ class RankEngine(IPEngine):  # type: ignore[misc]  # ipyparallel has no types
             # (Lightning Fabric, to refuse strategies that would start processes) must not find one.
             vars(sys).pop(prompt, None)
         self.rank_link.attach(self.kernel.shell, self.loop.asyncio_loop)
+
+    def start_heartbeat(self, *args: Any) -> None:
+        """Answer the controller's heartbeats, if there is one."""
+        if self._has_controller:
+            super().start_heartbeat(*args)
+
+
+def _connect_nothing(*_: Any, **__: Any) -> None:
+    """Leave a socket without a peer: what is sent there is dropped."""
 
 
 def _is_news(record: logging.LogRecord) -> bool:

@@ -14,6 +14,7 @@ from ...protocol import NodeFacts
 from ...protocol.common import LOOPBACK
 from ...protocol.nodes import wired
 from ...world_dir import WorldDir
+from ...world_info import LinkInfo
 from .peers import on_the_route_to
 
 
@@ -27,25 +28,29 @@ def free_memory() -> int:
     return int(psutil.virtual_memory().available)
 
 
-def address_towards(link: str) -> str:
+def address_towards(link: LinkInfo) -> str:
     """Return the address of this machine from which the notebook's end of a link is reached.
 
+    Through a tunnel it is the one at which ssh has reached this machine.
+
     Args:
-        link: the link's address: "tcp://10.0.0.1:4711"; "ipc://…" is on this machine.
+        link: its address is "tcp://10.0.0.1:4711"; "ipc://…" is on this machine.
     """
-    host = urlsplit(link).hostname
-    if not link.startswith("tcp://") or host is None:
+    if link.tunnelled:
+        return (os.environ.get("SSH_CONNECTION", "").split() or [LOOPBACK] * 3)[2]
+    host = urlsplit(link.address).hostname
+    if not link.address.startswith("tcp://") or host is None:
         return LOOPBACK
     return on_the_route_to(host)
 
 
-def of_node(order: int, home: WorldDir, link: str) -> NodeFacts:
+def of_node(order: int, home: WorldDir, link: LinkInfo) -> NodeFacts:
     """Return what is true of this node now.
 
     Args:
         order: the number of the order that asks for it.
         home: the node's directory.
-        link: the address of the notebook's end of the link.
+        link: leads to the notebook.
     """
     return NodeFacts(
         order,

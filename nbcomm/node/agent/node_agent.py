@@ -106,10 +106,9 @@ class NodeAgent:
         self._ranks = RankEnds(home.agent_socket, self._poller, self._status)
         self._mirrors = Mirrors(home, self._ranks.rank_of)
         self._context = zmq.Context()
-        link = home.read_link()
-        self._link_address = link.address
-        self._store = NodeStore(home, link)
-        self._notebook = NotebookEnd(self._context, link, self._poller)
+        self._link = home.read_link()
+        self._store = NodeStore(home, self._link)
+        self._notebook = NotebookEnd(self._context, self._link, self._poller)
 
     def serve(self) -> None:
         """Serve until the process is ended."""
@@ -215,7 +214,7 @@ class NodeAgent:
         if isinstance(order, ReadLog):
             self._report(LogTail(order.number, self._home.log_tail(order.key, order.lines)))
         elif isinstance(order, ReadFacts):
-            self._report(facts.of_node(order.number, self._home, self._link_address))
+            self._report(facts.of_node(order.number, self._home, self._link))
         elif isinstance(order, ServeStore | RelayStore):
             self._report(self._store.obey(order))
         elif isinstance(order, OpenMirror | Mirror):

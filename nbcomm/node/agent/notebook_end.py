@@ -57,7 +57,7 @@ class NotebookEnd:
         with ExitStack() as failing:
             self.link = failing.enter_context(dealer(self._context, self._info.server_public, self._info))
             self.link.setsockopt_string(zmq.ROUTING_ID, self._info.name)
-            if self._info.address.startswith("tcp://"):
+            if self._info.tunnelled or self._info.address.startswith("tcp://"):
                 beat(self.link)
             failing.callback(self.link.disable_monitor)
             events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED

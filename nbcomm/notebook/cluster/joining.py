@@ -5,17 +5,18 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Callable
-from typing import NamedTuple
 
 from msgspec import structs
 
 from ...errors import StartError
+from ...launch.elsewhere import Elsewhere
 from ...launch.placement import share_out
 from ...launch.ways import hosts, slurm
 from ...launch.ways.batch import Batch
 from ...launch.ways.mpi import Mpi
 from ...launch.ways.schedulers import SCHEDULERS
-from ...launch.ways.together import Together, folder_of
+from ...launch.ways.together import folder_of
+from ...launch.ways.tunnel import command as tunnel
 from ...protocol.common import LOOPBACK
 from ...world_info import JobInfo, Way
 from .wishes import Wishes
@@ -25,22 +26,6 @@ _ASKED = ("partition", "gpus_per_node", "time", "account", "lines")
 _FOR_JOBS = (*_ASKED, *_FOR_ANY_JOB)
 
 _HOW_MANY = "How many ranks? Write for example -n 8, or --gpus-per-node 4."
-
-
-class Elsewhere(NamedTuple):
-    """The nodes that join.
-
-    Attributes:
-        ways: how each is started.
-        counts: the number of ranks of each node; the first one is the notebook's machine.
-        address: of the notebook's machine, where the others reach it.
-        together: starts all of them at once; None if each is started alone.
-    """
-
-    ways: list[Way]
-    counts: list[int]
-    address: str
-    together: Together | None = None
 
 
 def check(wishes: Wishes) -> None:
@@ -57,6 +42,8 @@ def check(wishes: Wishes) -> None:
         raise StartError("--hosts says how many nodes there are; leave --nodes out.")
     if wishes.via and wishes.engines != "ssh":
         raise StartError("--via takes ssh's place, and needs --engines ssh.")
+    if wishes.tunnel and (wishes.engines != "ssh" or wishes.via or wishes.address):
+        raise StartError("--tunnel needs --engines ssh, without --via and --address.")
     if wishes.engines == "htcondor" and wishes.partition:
         raise StartError("HTCondor has no queues; leave --partition out, or name machines: --line 'requirements = …'.")
     meant = [name for name in _FOR_JOBS if getattr(wishes, name) != getattr(Wishes, name)]
@@ -79,11 +66,13 @@ def on_hosts(wishes: Wishes) -> Elsewhere:
     there = hosts.parse(wishes.hosts)
     counts = hosts.counts(there, wishes.n)
     far = [host for host in there if not host.is_here]
+    if wishes.tunnel and len(far) < len(there):
+        raise StartError("With --tunnel the hosts cannot reach this machine, so it can have no ranks.")
     counts = [0, *counts] if len(far) == len(there) else counts
     find = hosts.address_on_the_route if wishes.via else hosts.address_towards
-    address = wishes.address or (find(far[0].name) if far else LOOPBACK)
+    address = wishes.address or (find(far[0].name) if far and not wishes.tunnel else LOOPBACK)
     ways = [_surrounded(hosts.way_to(host, _python(wishes), wishes.via), wishes) for host in far]
-    return Elsewhere(ways, counts, address)
+    return Elsewhere(ways, counts, address, tunnelled=wishes.tunnel)
 
 
 def by_mpi(wishes: Wishes) -> Elsewhere:
@@ -208,7 +197,9 @@ def in_words(wishes: Wishes) -> str:
     """
     check(wishes)
     if wishes.engines == "ssh":
-        return "\n".join(_written(way) for way in on_hosts(wishes).ways)
+        there = on_hosts(wishes)
+        tunnels = [shlex.join(tunnel(way.prefix, "/tmp/nbcomm-ID.sock", "PORT")) for way in there.ways]  # noqa: S108
+        return "\n".join([_written(way) for way in there.ways] + (tunnels if there.tunnelled else []))
     if wishes.engines == "mpi":
         return shlex.join(_mpi(wishes)[0].command())
     if wishes.engines in SCHEDULERS:

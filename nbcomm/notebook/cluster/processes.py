@@ -128,7 +128,16 @@ class Processes:
 
     @property
     def client(self) -> Any:
-        """The `Client` of ipyparallel for the engines; engine id = rank."""
+        """The `Client` of ipyparallel for the engines; engine id = rank.
+
+        Raises:
+            StateError: they cannot reach its controller.
+        """
+        if self.nodes.are_reached_by_ssh_alone:
+            raise StateError(
+                "session.client does not work with --tunnel: ipyparallel's engines must reach its controller on the "
+                "notebook's machine. Cells, push, pull and session.call do not need it."
+            )
         return self._connected().client(self._roster.living)
 
     def _connected(self) -> LocalCluster:

@@ -116,7 +116,7 @@ class Startup:
             self._deadline = time.monotonic() + wishes.timeout  # the time in the queue is not the start's
         self._n = sum(there.counts)
         self._progress("joining nodes", 0, self._n)
-        nodes.add_all(there.ways, there.counts, there.address, partial(self._join_by, there.together), there.together)
+        nodes.add_all(there, partial(self._join_by, there.together))
         self._shares = nodes.shares()
         gpus = min(share.gpus / share.ranks for share in self._shares if share.ranks)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, int(gpus * self._n))

@@ -30,6 +30,7 @@ class Wishes:
         python: the interpreter on other machines; by default this one's path.
         prologue: lines for a shell there, before each program: "module load python".
         wrapper: what stands before the interpreter there: "apptainer exec --nv image.sif".
+        tunnel: the machines cannot reach this one: ssh leads them to it.
         address: of this machine, where those reach it; by default that of the route to the first.
         partition: for a scheduler, where it may be called a queue; so are the next ones.
         gpus_per_node: for each node.
@@ -54,6 +55,7 @@ class Wishes:
     python: str = ""
     prologue: str = ""
     wrapper: str = ""
+    tunnel: bool = False
     address: str = ""
     partition: str = ""
     gpus_per_node: int = 0

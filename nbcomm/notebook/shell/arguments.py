@@ -81,46 +81,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         default=Wishes.nodes,
         help="number of nodes; without --engines all are on this machine, as if they were several machines",
     )
-    start.add_argument(
-        "--engines",
-        choices=("local", "ssh", "slurm", "mpi", *SCHEDULERS),
-        default=Wishes.engines,
-        help="what starts the ranks' processes",
-    )
-    start.add_argument(
-        "--hosts",
-        metavar="A:4,B:4",
-        default=Wishes.hosts,
-        help="machines for ssh or MPI, with their numbers of ranks",
-    )
-    start.add_argument(
-        "--via", metavar="COMMAND", default=Wishes.via, help="what takes ssh's place: 'kubectl exec -i {host} --'"
-    )
-    start.add_argument("--python", metavar="PATH", default=Wishes.python, help="the interpreter on those machines")
-    start.add_argument(
-        "--address", metavar="IP", default=Wishes.address, help="address of this machine at which those reach it"
-    )
-    start.add_argument(
-        "--guard",
-        choices=("world", "node"),
-        default=Wishes.guard,
-        help="compare the calls of all ranks before data moves, or only of those on the same node, which is faster",
-    )
-    start.add_argument(
-        "--profile",
-        metavar="NAME",
-        default=None,
-        help="options from ~/.config/nbcomm/profiles.toml; by default those of the profile that $NBCOMM_PROFILE names",
-    )
-    start.add_argument(
-        "--prologue", metavar="LINES", default=Wishes.prologue, help="for a shell there first: 'module load python'"
-    )
-    start.add_argument(
-        "--wrapper",
-        metavar="COMMAND",
-        default=Wishes.wrapper,
-        help="what stands before the interpreter there: 'apptainer exec --nv image.sif'",
-    )
+    _add_machines(start)
     _add_job(start)
     start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
     start.add_argument("--backend", help="torch.distributed backend to use instead of the default")
@@ -163,6 +124,56 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
     word("help", "Show this help, or a subcommand's options: %distributed help start.")
     return parser, made
+
+
+def _add_machines(start: argparse.ArgumentParser) -> None:
+    """Add the options that say on which machines the ranks are, and how they are reached."""
+    start.add_argument(
+        "--engines",
+        choices=("local", "ssh", "slurm", "mpi", *SCHEDULERS),
+        default=Wishes.engines,
+        help="what starts the ranks' processes",
+    )
+    start.add_argument(
+        "--hosts",
+        metavar="A:4,B:4",
+        default=Wishes.hosts,
+        help="machines for ssh or MPI, with their numbers of ranks",
+    )
+    start.add_argument(
+        "--via", metavar="COMMAND", default=Wishes.via, help="what takes ssh's place: 'kubectl exec -i {host} --'"
+    )
+    start.add_argument(
+        "--tunnel",
+        action="store_true",
+        default=Wishes.tunnel,
+        help="the hosts cannot reach this machine, for example a laptop behind a router: all goes through ssh",
+    )
+    start.add_argument("--python", metavar="PATH", default=Wishes.python, help="the interpreter on those machines")
+    start.add_argument(
+        "--address", metavar="IP", default=Wishes.address, help="address of this machine at which those reach it"
+    )
+    start.add_argument(
+        "--guard",
+        choices=("world", "node"),
+        default=Wishes.guard,
+        help="compare the calls of all ranks before data moves, or only of those on the same node, which is faster",
+    )
+    start.add_argument(
+        "--profile",
+        metavar="NAME",
+        default=None,
+        help="options from ~/.config/nbcomm/profiles.toml; by default those of the profile that $NBCOMM_PROFILE names",
+    )
+    start.add_argument(
+        "--prologue", metavar="LINES", default=Wishes.prologue, help="for a shell there first: 'module load python'"
+    )
+    start.add_argument(
+        "--wrapper",
+        metavar="COMMAND",
+        default=Wishes.wrapper,
+        help="what stands before the interpreter there: 'apptainer exec --nv image.sif'",
+    )
 
 
 def _add_job(start: argparse.ArgumentParser) -> None:

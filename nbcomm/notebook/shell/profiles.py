@@ -100,6 +100,10 @@ def _sound(key: str, value: Any, where: str) -> Any:
         if not (isinstance(listed, list) and all(isinstance(one, str) for one in listed)):
             raise StartError(f"{key} ({where}) must be a list of texts.")
         return ",".join(listed) if name == "hosts" else listed
+    if isinstance(getattr(Wishes, name, None), bool):
+        if not isinstance(value, bool):
+            raise StartError(f"{key} ({where}) must be true or false, not {value!r}.")
+        return value
     wanted = _kinds(name)
     if isinstance(value, bool) or not isinstance(value, wanted):
         raise StartError(f"{key} ({where}) must be {'a text' if wanted == (str,) else 'a number'}, not {value!r}.")
