@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...errors import StartError
+from ..cluster import ipython_profile
 from ..cluster.wishes import Wishes
 from ..session import registry
 from .arguments import line_parser, parse_line
@@ -19,6 +20,8 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
 
+
+_IPYTHON = "ipython:"
 
 VARIABLE = "NBCOMM_PROFILE"
 """Names the profile of each start that names none."""
@@ -33,11 +36,13 @@ def read(name: str) -> dict[str, Any]:
     """Return the options of a profile, by the names of `Wishes`.
 
     Args:
-        name: of its table in the file.
+        name: of its table in the file; or "ipython:NAME" for what ipyparallel's ipcluster reads in that profile.
 
     Raises:
         StartError: there is no such file or profile, or there is something else in it.
     """
+    if name.startswith(_IPYTHON):
+        return ipython_profile.read(name.removeprefix(_IPYTHON))
     file = path()
     try:
         profiles = tomllib.loads(file.read_text(encoding="utf-8"))
