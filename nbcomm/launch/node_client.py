@@ -100,6 +100,7 @@ class NodeClient:
         unwatched: by key, why the fork server does not notice its end.
         agents: how many agents have been connected.
         told: what `facts` returned last; None before.
+        ahead: seconds by which its machine's clock is ahead of this one's, as `facts` has measured it.
         meeting: where its ranks meet.
     """
 
@@ -128,6 +129,7 @@ class NodeClient:
         self.processes, self.unwatched, self.watch = self._table.last, self._table.unwatched, self._table.watch
         self.is_present = self._table.is_present
         self.told: NodeFacts | None = None
+        self.ahead = 0.0
 
     def launch(self) -> None:
         """Start a fork server; it starts an agent, and takes over what an earlier one has started."""
@@ -313,9 +315,12 @@ class NodeClient:
         Raises:
             StartError: it does not answer.
         """
+        asked = time.time()
         answer = self._orders.ask(ReadFacts(self._orders.number()))
         if isinstance(answer, NodeFacts):
             self.told = answer
+            # It has told the time about half way between question and answer (Cristian 1989).
+            self.ahead = answer.clock - (asked + time.time()) / 2 if self._forkserver.is_far else 0.0
         else:
             raise StartError(
                 f"The node could not tell its cores and memory: {why_not(answer)}. Type %distributed restart."

@@ -6,6 +6,7 @@ import sys
 import time
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -270,6 +271,20 @@ class Nodes:
         """
         for node in self._all if len(self._all) > 1 else ():
             node.facts()
+
+    def compare_clocks(self) -> dict[int, float]:
+        """Measure by how many seconds the clocks of other machines are ahead of this one's.
+
+        Returns:
+            That of each rank's machine; nothing for ranks on this one.
+        """
+        if self.are_here:
+            return {}
+        for node in self._all[1:]:
+            if not node.lost:
+                with suppress(StartError):  # it does not answer: what is known of it is kept
+                    node.facts()
+        return {rank: node.ahead for node in self._all[1:] for rank in self.ranks(node)}
 
     def numbers(self, ranks: Iterable[int]) -> list[int]:
         """Return the node of each of these ranks; nothing where there is only one node."""

@@ -259,6 +259,7 @@ class NodeFacts(Message):
         home: the node's directory.
         address: of this machine, where the other nodes reach it: as it is seen on the way to the notebook.
         versions: of Python and nbcomm, by name.
+        clock: when it told this, by its clock (`time.time`), in seconds.
     """
 
     number: int
@@ -268,6 +269,7 @@ class NodeFacts(Message):
     home: str = ""
     address: str = ""
     versions: dict[str, str] = {}
+    clock: float = 0.0
 
 
 class Exited(Message):

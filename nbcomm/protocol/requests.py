@@ -20,6 +20,7 @@ class FormGroups(Message):
         newcomers: ranks with a new process; the other ranks tell them which groups exist.
         plain: why the groups are torch's own; empty if they are ours.
         nodes: the node of each rank, as the link numbers them; empty if there is only one.
+        ahead: seconds by which the clock of this rank's machine is ahead of the notebook's.
     """
 
     id: int
@@ -32,6 +33,7 @@ class FormGroups(Message):
     newcomers: str = ""
     plain: str = ""
     nodes: list[int] = []
+    ahead: float = 0.0
 
 
 class Run(Message):

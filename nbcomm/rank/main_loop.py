@@ -42,6 +42,7 @@ from ..torch_internals import compiling
 from ..world_dir import WorldDir
 from .cells import namespace, script_runner
 from .cells.runner import CellRunner
+from .clock import clock
 from .collectives import call_site
 from .groups.world import World
 from .output.capture import Capture
@@ -73,7 +74,7 @@ class MainThreadState:
     """
 
     state: str = "starting"
-    since: float = field(default_factory=time.time)
+    since: float = field(default_factory=clock.now)
     running: int | None = None
     heard: int = 0
     begun: int = 0
@@ -84,7 +85,7 @@ class MainThreadState:
     def set(self, state: str, run: int | None = None) -> None:
         """Change the state, from now on."""
         self.state = state
-        self.since = time.time()
+        self.since = clock.now()
         self.running = run
 
 
@@ -231,7 +232,7 @@ class MainLoop:
               running = None; are the groups broken?            _terminate: `closing` is taken, look again later
             gives `closing` back, sends the Done                _terminate: another one runs, or none: forget it
         """
-        since = time.time()
+        since = clock.now()
         before, fresh = (self.main_thread.state, self.main_thread.since), self._parts.world.comm is None
         drawing, tracing = (message.draw, message.trace) if isinstance(message, Run) else (False, False)
         journal = self._parts.world.record.journal

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -179,6 +180,31 @@ def test_the_doctor_looks_at_the_whole_way(hosts: Notebook) -> None:
     assert failed.returncode == 1
     assert "/nowhere/python" in failed.stdout
     assert hosts.run(WORKS).text == "[0-3] 6\n"
+
+
+def test_times_of_a_machine_whose_clock_is_wrong_are_told_by_the_notebooks_clock(
+    hosts: Notebook, tmp_path: Path
+) -> None:
+    wrong = "import socket, time\nreal = time.time\ntime.time = lambda: real() + 100 * (socket.gethostname() == 'b')\n"
+    (tmp_path / "sitecustomize.py").write_text(wrong)
+    hosts.run(
+        f"%distributed start --world late --engines ssh --hosts a:1,b:1 --prologue 'export PYTHONPATH={tmp_path}' "
+        "--timeout 120",
+        150,
+    )
+    there = hosts.run("%%distributed --world late\nimport time\ntime.time()").text
+    late, early = (float(line.split()[1]) for line in reversed(there.splitlines()))
+    assert 90 < late - early < 110, "the clocks differ"
+    trace = tmp_path / "late.json"
+    hosts.run(f"%%distributed --world late --trace {trace}\nif rank == 0: time.sleep(0.5)\nbarrier()")
+    events = [event for event in json.loads(trace.read_text())["traceEvents"] if event.get("name") == "barrier"]
+    ends = {event["pid"]: (event["ts"] + event["dur"]) / 1e6 for event in events if "dur" in event}
+    assert set(ends) == {0, 1}
+    assert abs(ends[0] - ends[1]) < 10
+    assert "idle" in hosts.run("%distributed status --world late").text
+    said = hosts.run("%distributed status --world late").text
+    assert not re.search(r"\((1|2) min", said), said
+    hosts.run("%distributed stop --world late")
 
 
 def test_another_command_may_take_the_place_of_ssh(hosts: Notebook) -> None:

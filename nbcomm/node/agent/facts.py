@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import socket
+import time
 from urllib.parse import urlsplit
 
 import psutil
@@ -60,4 +61,5 @@ def of_node(order: int, home: WorldDir, link: LinkInfo) -> NodeFacts:
         home=wired(str(home.path)),
         address=address_towards(link),
         versions={"Python": platform.python_version(), "nbcomm": __version__},
+        clock=time.time(),
     )

@@ -146,13 +146,15 @@ class Generations:
         """Tell every living rank to form the present generation; return the request, unanswered."""
         roster = self._roster
         self._nodes.serve_store(self.number)
+        ahead = self._nodes.compare_clocks()
         living = [place for place in roster.places if place.rank not in roster.dead]
         if not living:
             raise StateError("All ranks have died; type %distributed heal, or %distributed restart.")
         request = self._expect([place.rank for place in living])
         form = self._form(request.id, living[0])
         for place in living:
-            self._link.send([place.rank], structs.replace(form, place=place))
+            own = structs.replace(form, place=place, ahead=ahead.get(place.rank, 0.0))
+            self._link.send([place.rank], own)
         request.note_sent(roster.question)
         return request
 

@@ -14,6 +14,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from ..clock import clock
 from ..output.capture import NOBODY, run_of_thread
 from . import call_site
 from .any_source import AnyoneReceive
@@ -226,7 +227,7 @@ class FlightRecorder:
         waiting = self.waiting if ident == self.main else self._waiting_in(ident)
         waiting.append((work, limited))
         if known is not None and known[1].entry is not None:
-            known[1].entry.asked = known[1].entry.asked or time.time()  # until then the rank did its own work
+            known[1].entry.asked = known[1].entry.asked or clock.now()  # until then the rank did its own work
         try:
             while True:
                 try:

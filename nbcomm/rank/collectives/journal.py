@@ -13,7 +13,6 @@ import inspect
 import math
 import sys
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -24,6 +23,7 @@ import torch
 from ...faults import Faults
 from ...protocol import CallRecord, rank_lists
 from ...short_repr import size_of
+from ..clock import clock
 from . import call_site, call_values
 from .call_values import Drawn
 from .recorded_call import RecordedCall
@@ -70,7 +70,7 @@ class JournalEntry:
         self.failed = False
         self.watched = False
         """Its end is noted when it comes, whoever waits for it."""
-        self.began = time.time()
+        self.began = clock.now()
         self.ended = self.asked = 0.0
 
     def take(self, call: RecordedCall) -> None:
@@ -82,7 +82,7 @@ class JournalEntry:
     def end(self) -> None:
         """Note the end; only the first call counts."""
         if not self.ended:
-            self.ended = time.time()
+            self.ended = clock.now()
 
 
 class Journal:
@@ -152,7 +152,7 @@ class Journal:
             raise
         finally:
             del self._current[ident]
-        entry.ended = time.time()
+        entry.ended = clock.now()
         return result
 
     def _closely(
@@ -167,10 +167,10 @@ class Journal:
                 entry.nbytes = size_of(given[0]) if given else size_of(asked.get("data"))
             if self.drawing and self._count < _DRAWN:
                 entry.drawn = call_values.of_call(entry.name, comm, asked)
-        entry.began = time.time()
+        entry.began = clock.now()
         self._add(entry)
         result = method(*args, **kwargs)
-        entry.ended = time.time()
+        entry.ended = clock.now()
         self.finish(entry, result)
         return result
 
@@ -250,7 +250,7 @@ class Journal:
         self._awaited = thread
         entry = None if thread is None else self._carried.get(thread)
         if entry is not None and entry.asked == math.inf:
-            entry.asked = time.time()
+            entry.asked = clock.now()
 
     def _notice(self, entry: JournalEntry, ident: int) -> None:
         if ident in self._carried:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 from ...protocol import rank_lists
+from ..clock import clock
 from . import call_site
 from .fingerprints import Fingerprint, FingerprintBoard
 
@@ -86,7 +86,7 @@ class RecordedCall:
         """Its place in the journal, where the cell or a library made it."""
         self.where: call_site.Said | None = None
         """What the cell called, once it was looked up."""
-        self.since = time.time()
+        self.since = clock.now()
 
     def has_ended(self, work: Any) -> bool:
         """Return whether its handle has ended.

@@ -25,6 +25,7 @@ from ...comm import Communicator, lending
 from ...protocol import FormGroups, Mismatch, RankPlacement, rank_lists
 from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
 from ...torch_internals.check import self_check
+from ..clock import clock
 from ..collectives.fingerprints import FingerprintBoard, in_child
 from ..collectives.mirror_end import MirrorEnd
 from . import selftest
@@ -83,6 +84,7 @@ class World(Generation):
         Raises:
             SelfTestError: torch does not do with nbcomm's groups what it should; form them with ``order.plain``.
         """
+        clock.ahead = order.ahead
         if self.comm is not None:
             self._form_again(order)
             return self.comm

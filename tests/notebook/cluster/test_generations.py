@@ -66,6 +66,9 @@ class Node:
     def numbers(self, _ranks: list[int]) -> list[int]:
         return []
 
+    def compare_clocks(self) -> dict[int, float]:
+        return {2: 7.0}
+
     def wait_for_ends(self, _timeout: float) -> None:
         if self.replaced:
             self.store, self.replaced = 0, False
@@ -112,6 +115,7 @@ def test_stale_groups_are_formed_anew_by_all_living(played: Played) -> None:
     assert [form.place.rank for form in forms] == [1, 2]
     assert played.node.stores == [1]
     assert {(form.generation, form.absent) for form in forms} == {(1, "0")}
+    assert [form.ahead for form in forms] == [0.0, 7.0], "each learns by how much its machine's clock differs"
     assert not played.generations.stale
 
 
