@@ -15,19 +15,6 @@ from nbcomm.protocol import Done, RankPlacement
 from .calls import step
 
 
-def test_bandwidths_are_those_of_nccl_tests() -> None:
-    assert perfetto.bandwidths("all_reduce", 10**9, 1.0, 4) == (1.0, 1.5)
-    assert perfetto.bandwidths("all_gather", 10**9, 1.0, 4) == (4.0, 3.0)
-    assert perfetto.bandwidths("reduce_scatter", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
-    assert perfetto.bandwidths("broadcast", 10**9, 2.0, 4) == (0.5, 0.5)
-    assert perfetto.bandwidths("all_to_all", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
-    assert perfetto.bandwidths("gather", 10**9, 1.0, 4) == (4.0, 3.0)
-    assert perfetto.bandwidths("scatter", 4 * 10**9, 1.0, 4) == (4.0, 3.0)
-    assert perfetto.bandwidths("broadcast", 10**9, 1.0, 1) == (1.0, 1.0)
-    assert perfetto.bandwidths("broadcast", 10**9, 1.0, 0) == (0.0, 0.0)
-    assert perfetto.bandwidths("barrier", 0, 0.0, 4) == (0.0, 0.0)
-
-
 def test_a_trace_has_a_track_for_each_rank_with_waits_apart(tmp_path: Path) -> None:
     members = {"members": [0, 1], "nbytes": 10**6}
     answers = {
