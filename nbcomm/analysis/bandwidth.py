@@ -6,6 +6,13 @@ the bandwidth of the links, for any number of ranks.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
+from .matching import MatchedCall
+
+_ENOUGH = 10**6
+"""Bytes on a rank that must have moved: what is less tells how long a message takes, and not how fast data moves."""
+
 _TOTAL = ("all_gather", "all_gather_into_tensor", "gather")
 """The collectives whose size is what a rank has at the end: every rank's data."""
 
@@ -32,3 +39,42 @@ def bandwidths(name: str, nbytes: int, seconds: float, n: int) -> tuple[float, f
     elif name.startswith(("all_gather", "reduce_scatter", "all_to_all", "gather", "scatter")):
         factor = (n - 1) / n
     return algorithm, algorithm * factor
+
+
+def rates(met: Sequence[MatchedCall], nodes: Mapping[int, int]) -> str:
+    """Say how fast a cell's calls have moved data between nodes, and within them: the mean bus bandwidth of each.
+
+    Args:
+        met: the matched calls; those that bring one tensor count.
+        nodes: the node of each rank.
+
+    Returns:
+        "0.31 GB/s between nodes, 2.1 GB/s within one"; empty where the world has one node, or little was moved.
+    """
+    if len(set(nodes.values())) < 2:
+        return ""
+    told = []
+    for where, apart in (("between nodes", True), ("within one", False)):
+        bytes_moved, size, seconds = 0.0, 0, 0.0
+        for call in met:
+            took = call.ended - call.met
+            if call.missing or not call.nbytes or took <= 0 or len(call.members) < 2:
+                continue
+            if (len({nodes.get(rank) for rank in call.members}) > 1) is apart:
+                bytes_moved += bandwidths(call.name, call.nbytes, 1.0, len(call.members))[1] * 1e9
+                size += call.nbytes
+                seconds += took
+        if size >= _ENOUGH:
+            told.append(f"{_rate(bytes_moved / seconds)} {where}")
+    return ", ".join(told)
+
+
+def _rate(speed: float) -> str:
+    """Write bytes a second with at least two digits.
+
+    >>> _rate(2.14e9), _rate(312.4e6), _rate(31.2e9)
+    ('2.1 GB/s', '312 MB/s', '31 GB/s')
+    """
+    if speed < 0.9995e9:
+        return f"{speed / 1e6:.0f} MB/s"
+    return f"{speed / 1e9:.1f} GB/s" if speed < 9.95e9 else f"{speed / 1e9:.0f} GB/s"

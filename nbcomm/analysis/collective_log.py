@@ -6,9 +6,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 
 from ..protocol import CallRecord, Done
 from . import ladder, timeline
+from .bandwidth import rates
 from .matching import matched_calls
 from .story import Ladder, Past, Timeline
 
@@ -99,8 +102,8 @@ class CollectiveLog:
             self._past.extend(each if isinstance(each, Past) else _read(each) for each in unread)
             return tuple(self._past)
 
-    def story(self, size: int) -> tuple[Ladder, Timeline]:
-        """Return the ladder and the timeline of the cell, for a world of ``size`` ranks."""
+    def story(self, size: int, nodes: Mapping[int, int] = MappingProxyType({})) -> tuple[Ladder, Timeline]:
+        """Return the ladder and the timeline of the cell, for a world of ``size`` ranks on these nodes."""
         with self._lock:
             told, running = self._told, self._running
             raw = self._unread[-1] if self._unread and not running else None
@@ -112,7 +115,10 @@ class CollectiveLog:
         met = matched_calls(steps)
         told = (
             ladder.ladder(size, met, ended=not running),
-            timeline.timeline(self._number, windows, met, running=running, since=_known_since(steps, cut)),
+            replace(
+                timeline.timeline(self._number, windows, met, running=running, since=_known_since(steps, cut)),
+                rates=rates(met, nodes),
+            ),
         )
         with self._lock:
             if not running and not self._running:

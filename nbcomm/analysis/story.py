@@ -90,6 +90,7 @@ class Timeline:
         sentence: the straggler by name: "rank 2 came last in 5 of 6 collectives; the others waited 1.2 s for it".
             Empty where there is none.
         late: that straggler.
+        rates: how fast data moved between nodes, and within one; empty where there is one node, or little moved.
     """
 
     cell: int
@@ -98,6 +99,12 @@ class Timeline:
     spans: dict[int, tuple[Span, ...]]
     sentence: str = ""
     late: int | None = None
+    rates: str = ""
+
+    @property
+    def said(self) -> str:
+        """What there is to say of it: the straggler, and the rates."""
+        return " · ".join(filter(None, [self.sentence, self.rates]))
 
     @cached_property
     def totals(self) -> dict[int, list[float]]:

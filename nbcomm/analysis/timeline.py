@@ -1,7 +1,7 @@
 """How ranks spent a cell's time: own work, waiting for others, and moving data after all had arrived.
 
 A collective is a wait until the last rank has arrived, and a transfer after that. Ranks of one machine share a clock;
-times of several machines are as exact as their clocks.
+those of other machines subtract what theirs is ahead of the notebook's, as exactly as a message there and back tells.
 """
 
 from __future__ import annotations

@@ -204,7 +204,7 @@ def packed_timeline(timeline: Timeline | None) -> list[Any] | None:
         timeline.cell,
         round(timeline.seconds, 5),
         timeline.running,
-        timeline.sentence,
+        timeline.said,
         len(totals),
         bars,
         round(timeline.waiting, 4),

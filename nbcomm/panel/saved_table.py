@@ -104,12 +104,12 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
 
 def lasting(ladder: Ladder | None, timeline: Timeline | None) -> tuple[object, ...]:
     """Return the parts of the two that the tables show; if these are equal, so are the tables."""
-    return (ladder if ladder_line(ladder) else None), (timeline.sentence if timeline is not None else "")
+    return (ladder if ladder_line(ladder) else None), (timeline.said if timeline is not None else "")
 
 
 def _late(timeline: Timeline | None, past: Sequence[Past]) -> list[str]:
     """Return sentences about ranks that the others waited for, in the last cell and in earlier ones."""
-    return [line for line in (timeline.sentence if timeline is not None else "", past_line(past)) if line]
+    return [line for line in (timeline.said if timeline is not None else "", past_line(past)) if line]
 
 
 def _errors(ranks: Sequence[RankView]) -> list[tuple[str, str]]:

@@ -288,7 +288,7 @@ def took(timeline: Timeline) -> str:
     """
     share = int(timeline.waiting * 100 + 0.5)
     waited = f"{share} % of it waiting for other ranks" if share else ""
-    return " · ".join(filter(None, [f"took {brief(timeline.seconds)}", waited, timeline.sentence]))
+    return " · ".join(filter(None, [f"took {brief(timeline.seconds)}", waited, timeline.said]))
 
 
 def past_line(past: Sequence[Past]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 
@@ -106,6 +107,14 @@ def test_a_dead_rank_of_another_node_is_named_and_replaced(two: Notebook) -> Non
     two.run("%%distributed -r 3\nkept = [3]")
     assert two.run(WORKS).text == "[0-3] 6\n"
     assert two.run("%%distributed\nkept == [rank]").text == "[0-3] True\n"
+
+
+def test_how_fast_data_moves_between_nodes_is_told_beside_that_within_one(two: Notebook) -> None:
+    two.run("%%distributed\nhalves = [new_group([0, 1]), new_group([2, 3])]")
+    two.run("%%distributed\nx = torch.ones(1 << 20)\n_ = all_reduce(x), all_reduce(x, group=halves[node_rank])")
+    assert re.search(
+        r"^\d+ [MG]B/s between nodes, [\d.]+ [MG]B/s within one$", two.run("%distributed status").text, re.MULTILINE
+    )
 
 
 def test_a_log_is_read_where_it_is(two: Notebook, homes: list[WorldDir]) -> None:

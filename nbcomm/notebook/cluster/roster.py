@@ -77,6 +77,11 @@ class Roster:
         return [place.rank for place in self.places]
 
     @property
+    def nodes(self) -> dict[int, int]:
+        """The node of each rank."""
+        return {place.rank: place.node_rank for place in self.places}
+
+    @property
     def living(self) -> list[int]:
         """The ranks whose process has not ended, ascending."""
         return [rank for rank in self.ranks if rank not in self.dead]

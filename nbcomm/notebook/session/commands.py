@@ -177,7 +177,7 @@ class Commands:
 
     def took(self, number: int) -> str:
         """Describe how long the cell of this number took, and for what; empty if it was not the last to run."""
-        _, line = self._executor.collective_log.story(len(self.ranks))
+        _, line = self._executor.collective_log.story(len(self.ranks), self._roster.nodes)
         return took(line) if line.cell == number and line.spans and not line.running else ""
 
     def call(

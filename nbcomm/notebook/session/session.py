@@ -432,7 +432,7 @@ class Session(Commands):
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
         """Return what panel, saved table and status show: the ranks' states, the sentence, the ladder, the timeline."""
-        ladder, timeline = self._executor.collective_log.story(len(self.ranks))
+        ladder, timeline = self._executor.collective_log.story(len(self.ranks), self._roster.nodes)
         waiting = self._watch.waiting if self._watch is not None and self._executor.cell else ""
         return views, headline(views, ladder, waiting or self._dispatcher.questions.waiting), ladder, timeline
 
