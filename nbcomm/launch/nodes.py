@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from collections import ChainMap
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
     from ..protocol import Exited
     from .head import Head
     from .process_table import Process
+
+_COMPARED = 60.0
+"""Seconds for which a comparison of clocks holds: quartz drifts by milliseconds in that time."""
 
 _END = 10.0
 """Seconds that a node has to end its processes."""
@@ -66,6 +70,7 @@ class Nodes:
         self._size = 0
         self._store = CommonStore(self)
         self._tunnels = Tunnels()
+        self._compared = -math.inf
         self._hearers: tuple[Callable[[Exited], None], Callable[[], None]] | None = None
 
     def __iter__(self) -> Iterator[NodeClient]:
@@ -280,10 +285,12 @@ class Nodes:
         """
         if self.are_here:
             return {}
-        for node in self._all[1:]:
-            if not node.lost:
-                with suppress(StartError):  # it does not answer: what is known of it is kept
-                    node.facts()
+        if time.monotonic() - self._compared > _COMPARED:
+            self._compared = time.monotonic()
+            for node in self._all[1:]:
+                if not node.lost:
+                    with suppress(StartError):  # it does not answer: what is known of it is kept
+                        node.facts()
         return {rank: node.ahead for node in self._all[1:] for rank in self.ranks(node)}
 
     def numbers(self, ranks: Iterable[int]) -> list[int]:

@@ -127,12 +127,35 @@ def test_a_host_that_allows_no_tunnel_is_named(hosts: Notebook) -> None:
     assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 
-def test_nothing_is_left(hosts: Notebook) -> None:
-    """The last test: it ends the world."""
-    hosts.run("%distributed stop")
-    deadline = time.monotonic() + 30
-    while tunnels() or list(Path("/tmp").glob("nbcomm-*.sock")):  # noqa: S108 - where they are on each host
-        assert time.monotonic() < deadline, "a tunnel is left"
+def await_nothing() -> None:
+    """Wait until no tunnel, socket, or directory of a node is left."""
+    deadline = time.monotonic() + 60
+    while tunnels() or leftovers():
+        assert time.monotonic() < deadline, [*tunnels(), *leftovers()]
         time.sleep(0.05)
-    for name in ("a", "b"):
-        assert not [path for path in Path(f"/run/{name}").rglob("*") if "node" in path.name]
+
+
+def leftovers() -> list[Path]:
+    """What worlds have on the hosts."""
+    sockets = Path("/tmp").glob("nbcomm-*.sock")  # noqa: S108 - where they are on each host
+    return [*sockets, *(path for name in ("a", "b") for path in Path(f"/run/{name}").rglob("*") if "node" in path.name)]
+
+
+def test_the_end_of_the_world_leaves_nothing(hosts: Notebook) -> None:
+    hosts.run("%distributed stop")
+    await_nothing()
+
+
+def test_a_start_that_is_interrupted_leaves_nothing(hosts: Notebook) -> None:
+    cell = hosts.submit(START)
+    hosts.until(lambda: bool(tunnels()), 60, "no tunnel is opened", cell)
+    hosts.interrupt()
+    assert "KeyboardInterrupt" in hosts.finish(cell).error_text
+    await_nothing()
+
+
+def test_a_kernel_that_is_killed_leaves_nothing_after_the_grace(hosts: Notebook) -> None:
+    hosts.run(f"{START} --grace 1", 150)
+    os.kill(hosts.pid, signal.SIGKILL)
+    await_nothing()
+    hosts.begin_again()
