@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import xml.etree.ElementTree as ET
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +19,8 @@ import pytest
 HERE = Path(__file__).parent
 LIMIT = 480
 """Seconds for all tests of a file together."""
+
+WHILE_INSIDE = pytest.mark.timeout(LIMIT + 60)
 
 _PROGRAMS = {"ip": "iproute2", "unshare": "util-linux", "/usr/sbin/sshd": "openssh-server", "ssh": "openssh-client"}
 _SLURM = {
@@ -84,6 +87,21 @@ def told_of(inside_file: Path, also: str = "", hosts: str = "a b") -> dict[str, 
         assert report.exists(), said
         cases = ET.parse(report).iter("testcase")  # noqa: S314 - our own pytest has written it
         return {case.attrib["name"]: case for case in cases}
+
+
+def told_in(file: str, also: str = "", hosts: str = "a b") -> Callable[..., dict[str, ET.Element]]:
+    """A fixture of a module: what each test of a file beside this one has come to inside; see `told_of`."""
+
+    @pytest.fixture(scope="module")
+    def told() -> dict[str, ET.Element]:
+        return told_of(HERE / file, also, hosts)
+
+    return told
+
+
+def each_of(file: str) -> pytest.MarkDecorator:
+    """Tell each test of a file."""
+    return pytest.mark.parametrize("name", names_in(HERE / file))
 
 
 def tell(told: dict[str, ET.Element], name: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ..world.notebook import Notebook
+from ..world.notebook import Notebook, opened
 
 pytestmark = pytest.mark.timeout(400)
 
@@ -21,14 +21,8 @@ START = f"%distributed start --engines ssh --hosts {','.join(f'{name}:16' for na
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook with 16 ranks on each of four hosts."""
-    notebook = Notebook(str(tmp_path_factory.mktemp("many")))
-    try:
-        notebook.run("%load_ext nbcomm")
-        notebook.run(START, 350)
-        notebook.run("%%distributed\nkept = rank")
+    with opened(tmp_path_factory.mktemp("many"), START, "%%distributed\nkept = rank") as notebook:
         yield notebook
-    finally:
-        notebook.close()
 
 
 def test_cells_run_on_all_and_what_is_alike_is_shown_once(hosts: Notebook) -> None:

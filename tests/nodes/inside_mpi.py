@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from ..node.served import await_that
-from ..world.notebook import Notebook
+from ..world.notebook import Notebook, opened
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -30,14 +30,8 @@ def programs() -> list[psutil.Process]:
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook whose ranks are on two hosts."""
-    notebook = Notebook(str(tmp_path_factory.mktemp("mpi")))
-    try:
-        notebook.run("%load_ext nbcomm")
-        notebook.run(f"{START} {BETWEEN}", 150)
-        notebook.run("%%distributed\nkept = [rank]")
+    with opened(tmp_path_factory.mktemp("mpi"), f"{START} {BETWEEN}", "%%distributed\nkept = [rank]") as notebook:
         yield notebook
-    finally:
-        notebook.close()
 
 
 def test_each_rank_is_on_its_host_and_the_tickets_are_gone(hosts: Notebook) -> None:
@@ -90,7 +84,7 @@ def test_the_end_of_one_nodes_program_is_that_of_all(hosts: Notebook) -> None:
     hosts.until(lambda: "waiting for ranks 0-1" in cell.text, 60, "it does not begin", cell)
     (of_b,) = [process for process in programs() if process.environ().get("OMPI_COMM_WORLD_RANK") == "1"]
     of_b.kill()
-    assert "Rank 0 was lost with node 0 (a), which was told to end" in hosts.finish(cell, 60).error_text
+    assert "Ranks 0-1 were lost with node 0 (a), which was told to end" in hosts.finish(cell, 60).error_text
     assert hosts.run("%%distributed -r 2\n'alive'").text == "[2] 'alive'\n"
     await_that(lambda: programs() == [], "programs live on")
     hosts.run("%distributed restart", 150)

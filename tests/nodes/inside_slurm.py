@@ -13,12 +13,13 @@ from pathlib import Path
 import pytest
 
 from ..notebooks.playing import played_with
-from ..world.notebook import Notebook
+from ..world.notebook import Notebook, opened
 
 pytestmark = pytest.mark.timeout(240)
 
 WORKS = "%%distributed\nall_reduce(rank)"
 DIES = "%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()"
+LOOKS = "from nbcomm.notebook.cluster import job_watch\njob_watch.PAUSE = 0.5"
 SAVES = "import os; open(os.environ['TMPDIR'] + f'/saved-{rank}', 'w').close()"
 START = f'%distributed start --engines slurm -n 4 --nodes 2 --gpus-per-node 2 --time 30 --before-end "{SAVES}"'
 
@@ -56,20 +57,14 @@ def await_that(condition: Callable[[], bool], what: str) -> None:
 def begin(notebook: Notebook) -> None:
     """Load the extension in a kernel whose world looks at its job often."""
     notebook.run("%load_ext nbcomm")
-    notebook.run("from nbcomm.notebook.cluster import job_watch\njob_watch.PAUSE = 0.5")
+    notebook.run(LOOKS)
 
 
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook whose ranks are in a job with two nodes."""
-    notebook = Notebook(str(tmp_path_factory.mktemp("slurm")))
-    try:
-        begin(notebook)
-        notebook.run(START, 150)
-        notebook.run("%%distributed\nkept = [rank]")
+    with opened(tmp_path_factory.mktemp("slurm"), LOOKS, START, "%%distributed\nkept = [rank]") as notebook:
         yield notebook
-    finally:
-        notebook.close()
 
 
 def test_each_rank_is_on_its_node_and_meets_the_others(hosts: Notebook) -> None:

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from ..notebooks.playing import played_with
-from ..world.notebook import Notebook
+from ..world.notebook import SESSION, Notebook, opened
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -27,15 +27,13 @@ START = "%distributed start --engines ssh --hosts a:2,b:2 --timeout 120"
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook whose ranks are on two hosts."""
-    notebook = Notebook(str(tmp_path_factory.mktemp("ssh")))
-    try:
-        notebook.run("%load_ext nbcomm")
-        notebook.run(START, 150)
-        notebook.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
-        notebook.run("%%distributed\nkept = [rank]")
+    with opened(
+        tmp_path_factory.mktemp("ssh"),
+        START,
+        SESSION,
+        "%%distributed\nkept = [rank]",
+    ) as notebook:
         yield notebook
-    finally:
-        notebook.close()
 
 
 def test_each_rank_is_on_its_host_and_meets_the_others_at_its_address(hosts: Notebook) -> None:
@@ -113,7 +111,7 @@ def test_the_next_kernel_attaches_over_the_network(hosts: Notebook) -> None:
     hosts.run("%load_ext nbcomm")
     cell = hosts.run("%distributed attach", 120)
     assert [line for line in cell.lines if line.startswith("[0-3]")] == [*(f"[0-3] {n}" for n in range(20)), "[0-3] 6"]
-    hosts.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
+    hosts.run(SESSION)
     assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ..world.notebook import Notebook
+from ..world.notebook import SESSION, Notebook, opened
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -23,14 +23,8 @@ START = "%distributed start --engines ssh --hosts a:2,b:2 --tunnel --timeout 120
 @pytest.fixture(scope="module")
 def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook whose ranks are on two hosts, behind tunnels."""
-    notebook = Notebook(str(tmp_path_factory.mktemp("tunnel")))
-    try:
-        notebook.run("%load_ext nbcomm")
-        notebook.run(START, 150)
-        notebook.run("%%distributed\nkept = [rank]")
+    with opened(tmp_path_factory.mktemp("tunnel"), START, "%%distributed\nkept = [rank]") as notebook:
         yield notebook
-    finally:
-        notebook.close()
 
 
 def sockets(*options: str) -> list[str]:
@@ -91,7 +85,7 @@ def test_a_dead_rank_is_replaced(hosts: Notebook) -> None:
 
 
 def test_ipyparallels_client_says_that_it_cannot_know_these_ranks(hosts: Notebook) -> None:
-    hosts.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
+    hosts.run(SESSION)
     assert "session.client does not work with --tunnel" in hosts.run("session.client", fails=True).error_text
 
 

@@ -9,15 +9,9 @@ import pytest
 from ..world.faults import FAULTS, Fault
 from . import inside
 
-pytestmark = pytest.mark.timeout(inside.LIMIT + 60)
-INSIDE = inside.HERE / "inside_faults.py"
-OF_A_FAULT, *OTHERS = inside.names_in(INSIDE)
-
-
-@pytest.fixture(scope="module")
-def told() -> dict[str, ET.Element]:
-    """What each test inside has come to."""
-    return inside.told_of(INSIDE)
+pytestmark = inside.WHILE_INSIDE
+OF_A_FAULT, *OTHERS = inside.names_in(inside.HERE / "inside_faults.py")
+told = inside.told_in("inside_faults.py")
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=str)

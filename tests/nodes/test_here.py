@@ -14,7 +14,7 @@ from nbcomm.node.agent.peers import listener_at
 from nbcomm.world_dir import WorldDir
 
 from ..node.served import await_that
-from ..world.notebook import Notebook
+from ..world.notebook import SESSION, Notebook, opened
 
 WORKS = "%%distributed\nall_reduce(rank)"
 
@@ -22,15 +22,13 @@ WORKS = "%%distributed\nall_reduce(rank)"
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
     """A notebook with two ranks on each of two nodes."""
-    notebook = Notebook(str(tmp_path_factory.mktemp("two")))
-    try:
-        notebook.run("%load_ext nbcomm")
-        notebook.run("%distributed start -n 4 --nodes 2", 120)
-        notebook.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
-        notebook.run("%%distributed\nkept = [rank]")
+    with opened(
+        tmp_path_factory.mktemp("two"),
+        "%distributed start -n 4 --nodes 2",
+        SESSION,
+        "%%distributed\nkept = [rank]",
+    ) as notebook:
         yield notebook
-    finally:
-        notebook.close()
 
 
 @pytest.fixture
@@ -155,7 +153,7 @@ def test_the_next_kernel_attaches_to_all_nodes_and_to_the_cell_that_runs(two: No
     two.run("%load_ext nbcomm")
     cell = two.run("%distributed attach", 120)
     assert [line for line in cell.lines if line.startswith("[0-3]")] == [*(f"[0-3] {n}" for n in range(20)), "[0-3] 6"]
-    two.run("from nbcomm.notebook.session import registry\nsession = registry.current()")
+    two.run(SESSION)
     assert two.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
     error = two.run("%%distributed\nall_reduce(torch.ones(2 + node_rank))", fails=True).error_text
     assert "MismatchError" in error

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-import pytest
-
 from . import inside
 
-pytestmark = pytest.mark.timeout(inside.LIMIT + 60)
-INSIDE = inside.HERE / "inside_slurm.py"
+pytestmark = inside.WHILE_INSIDE
+told = inside.told_in("inside_slurm.py", "slurm")
 
 
-@pytest.fixture(scope="module")
-def told() -> dict[str, ET.Element]:
-    """What each test inside has come to."""
-    return inside.told_of(INSIDE, "slurm")
-
-
-@pytest.mark.parametrize("name", inside.names_in(INSIDE))
+@inside.each_of("inside_slurm.py")
 def test_in_a_job(told: dict[str, ET.Element], name: str) -> None:
     inside.tell(told, name)

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
-import pytest
-
 from . import inside
 
-pytestmark = pytest.mark.timeout(inside.LIMIT + 60)
-INSIDE = inside.HERE / "inside_tunnel.py"
+pytestmark = inside.WHILE_INSIDE
+told = inside.told_in("inside_tunnel.py")
 
 
-@pytest.fixture(scope="module")
-def told() -> dict[str, ET.Element]:
-    """What each test inside has come to."""
-    return inside.told_of(INSIDE)
-
-
-@pytest.mark.parametrize("name", inside.names_in(INSIDE))
+@inside.each_of("inside_tunnel.py")
 def test_through_ssh_alone(told: dict[str, ET.Element], name: str) -> None:
     inside.tell(told, name)

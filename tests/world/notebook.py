@@ -28,6 +28,9 @@ _COLOUR = re.compile(r"\x1b\[[\d;]*m")
 _CELLS, _LINES = 40, 30
 """So many cells of a page are told, and lines of each."""
 
+SESSION = "from nbcomm.notebook.session import registry\nsession = registry.current()"
+"""A cell that gives the notebook its session."""
+
 Kind = TypeVar("Kind", bound="Notebook")
 
 
@@ -42,6 +45,19 @@ def started(notebook: Kind, ranks: int) -> Iterator[Kind]:
     try:
         notebook.run("%load_ext nbcomm")
         notebook.run(f"%distributed start -n {ranks}", timeout=120)
+        yield notebook
+    finally:
+        notebook.close()
+
+
+@contextmanager
+def opened(folder: Path, *cells: str) -> Iterator[Notebook]:
+    """A notebook in a folder that has loaded the extension and run these cells; its kernel is shut down in the end."""
+    notebook = Notebook(str(folder))
+    try:
+        notebook.run("%load_ext nbcomm")
+        for code in cells:
+            notebook.run(code, timeout=350)
         yield notebook
     finally:
         notebook.close()
