@@ -125,6 +125,7 @@ class Generations:
                     break
         self.stale = False
         self.newcomers.clear()
+        self._roster.note_formed(request.ranks)
         self.look_for_store()
 
     @contextmanager

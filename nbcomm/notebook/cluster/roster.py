@@ -203,6 +203,17 @@ class Roster:
         with self._changed:
             self._ended[rank] = time.monotonic(), time.time(), state
 
+    def note_formed(self, ranks: Iterable[int]) -> None:
+        """Record that ranks have formed their groups: if their last report says that they start, that is past.
+
+        On a busy machine the next report may come after the panel of a notebook's file was written.
+        """
+        with self._changed:
+            for rank in ranks:
+                snapshot = self._snapshots.get(rank)
+                if snapshot is not None and snapshot.state == "starting":
+                    self._ended[rank] = time.monotonic(), time.time(), "idle"
+
     def note_error(self, rank: int, failure: Failure | None) -> None:
         """Record how a rank's part of a cell has ended; keep one line of its last error."""
         with self._changed:

@@ -50,6 +50,17 @@ def test_a_rank_whose_cell_has_ended_runs_it_no_more_until_it_says_otherwise(ros
     assert roster.views()[1].state == "dead"
 
 
+def test_a_rank_that_has_formed_its_groups_does_not_start_any_more(roster: Roster) -> None:
+    starts, runs = (StatusReply(rank, 100 + rank, "starting", 5.0, None, 1000, 0, 0) for rank in (1, 2)), "running"
+    for reply in starts:
+        roster.note(reply.rank, reply)
+    roster.note(2, StatusReply(2, 102, runs, 5.0, 3, 1000, 0, 0))
+    roster.note_formed([0, 1, 2])
+    assert [view.state for view in roster.views()] == ["idle", "idle", "running"]
+    roster.note(1, StatusReply(1, 101, runs, 5.0, 3, 1000, 0, 0))
+    assert roster.views()[1].state == "running"
+
+
 def test_a_report_that_an_answer_has_overtaken_says_nothing_any_more(roster: Roster) -> None:
     before, after = CollectiveState({"all": 4}), CollectiveState({"all": 5})
     overtaken = StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0, 1, before, question=1, answered=2)
