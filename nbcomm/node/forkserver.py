@@ -351,12 +351,12 @@ def main() -> None:
         ready = Ready(not why, count_gpus(), why)
     except BaseException:  # noqa: BLE001 - an interrupt must not leave the directory either
         fork_signals.ignore()
+        agent.end()  # first: one that misses its directory would have the last word in the log
         # The log may be removed with the directory, because the notebook holds it open.
         traceback.print_exc()
         sys.stderr.flush()
         if not _is_inhabited(home):
             home.remove()
-        agent.end()
         raise SystemExit(1) from None
     ForkServer(home, ready, agent, seat).serve()
 
