@@ -36,6 +36,9 @@ _TICK = 0.5
 _NEW = 30.0
 """Seconds in which a scheduler may not know a job yet that it has taken."""
 
+_TRIES = 3
+"""How often a job is cancelled whose scheduler refuses that: its server may be busy."""
+
 _LATE = 5.0
 """Seconds by which a shared home may show a script's last line later than the job's end."""
 
@@ -134,14 +137,23 @@ class BatchProgram:
         with self._killing:
             if not self._number or self._is_over or self._status == 0:
                 return
-            with suppress(StartError):  # it ends when the programs do
-                ask(self._scheduler.name, [*self._scheduler.cancel, self._number])
-                self._cancelled = True
+            self._cancel()
             deadline = time.monotonic() + _END
             while self._cancelled and self._ask() is not Phase.OVER and time.monotonic() < deadline:
                 time.sleep(_SOON)
             if self._is_over:
                 self._status = 0  # the scheduler has ended all that it had started
+
+    def _cancel(self) -> None:
+        """Cancel it, and try again where the scheduler refuses that; at the latest it ends with its programs."""
+        for _ in range(_TRIES):
+            with suppress(StartError):
+                ask(self._scheduler.name, [*self._scheduler.cancel, self._number])
+                self._cancelled = True
+                return
+            if self._ask() is Phase.OVER:
+                return
+            time.sleep(_SOON)
 
     def last_words(self) -> str:
         """Return the end of what the programs said."""

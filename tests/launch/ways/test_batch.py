@@ -163,7 +163,10 @@ def submitted(stub: Stub, tmp_path: Path) -> Iterator[Callable[[str, Phase], Bat
 
     def make(name: str, phase: Phase) -> BatchProgram:
         stub(TAKES[name][0], f'cat > {tmp_path}/read; echo "$@" > {tmp_path}/words; {TAKES[name][1]}')
-        stub(CANCELS[name], f'echo "$@" > {tmp_path}/cancelled; cp {tmp_path}/over {tmp_path}/bin/{LOOKS[name]}')
+        over = (
+            f"cp {tmp_path}/over {tmp_path}/next; mv {tmp_path}/next {tmp_path}/bin/{LOOKS[name]}"  # it may be running
+        )
+        stub(CANCELS[name], f'echo "$@" > {tmp_path}/cancelled; {over}')
         stub("over", f'echo "$@" > {tmp_path}/asked; {SAYS[name][Phase.OVER]}').rename(tmp_path / "over")
         say(stub, name, phase)
         made.append(Batch(SCHEDULERS[name], Request(2, 2), Way("py")).begin(TICKETS))
@@ -282,6 +285,18 @@ def test_a_job_that_is_over_without_a_word_has_failed(
     await_that(lambda: one.status == 1, "it does not end")
     assert "has written nothing to" in one.last_words()
     assert "Do its nodes have the same home as this machine?" in one.last_words()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_job_that_is_not_cancelled_at_once_is_cancelled_at_the_next_try(
+    submitted: Callable[[str, Phase], BatchProgram], stub: Stub, tmp_path: Path, name: str
+) -> None:
+    one = submitted(name, Phase.WAITS)
+    works = tmp_path / "bin" / CANCELS[name]
+    works.rename(tmp_path / "works")
+    stub(CANCELS[name], f'echo busy >&2; mv {tmp_path}/works "$0"; exit 1')
+    one.kill()
+    assert (one.status, one.how) == (0, "was cancelled")
 
 
 @pytest.mark.parametrize("name", NAMES)
