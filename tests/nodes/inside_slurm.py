@@ -14,6 +14,7 @@ import pytest
 
 from ..notebooks.playing import played_with
 from ..world.notebook import Notebook, opened
+from . import next_kernel
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -52,12 +53,6 @@ def await_that(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, what
         time.sleep(0.1)
-
-
-def begin(notebook: Notebook) -> None:
-    """Load the extension in a kernel whose world looks at its job often."""
-    notebook.run("%load_ext nbcomm")
-    notebook.run(LOOKS)
 
 
 @pytest.fixture(scope="module")
@@ -152,14 +147,7 @@ def test_a_dead_fork_server_is_replaced_and_its_ranks_keep_their_variables(hosts
 
 
 def test_the_next_kernel_attaches_to_the_world_and_to_its_job(hosts: Notebook) -> None:
-    cell = hosts.submit("%%distributed\nimport time\nfor n in range(20): print(n); time.sleep(0.2)\nall_reduce(rank)")
-    hosts.until(lambda: "[0-3] 2\n" in cell.text, 60, "it does not print", cell)
-    os.kill(hosts.pid, signal.SIGKILL)
-    hosts.begin_again()
-    begin(hosts)
-    cell = hosts.run("%distributed attach", 120)
-    assert [line for line in cell.lines if line.startswith("[0-3]")] == [*(f"[0-3] {n}" for n in range(20)), "[0-3] 6"]
-    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+    next_kernel.attaches(hosts, LOOKS)
     assert jobs() == ["1 RUNNING"]
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -17,6 +15,7 @@ import pytest
 
 from ..notebooks.playing import played_with
 from ..world.notebook import SESSION, Notebook, opened
+from . import next_kernel
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -104,15 +103,8 @@ def test_the_ssh_that_has_started_a_node_may_end(hosts: Notebook) -> None:
 
 
 def test_the_next_kernel_attaches_over_the_network(hosts: Notebook) -> None:
-    cell = hosts.submit("%%distributed\nimport time\nfor n in range(20): print(n); time.sleep(0.2)\nall_reduce(rank)")
-    hosts.until(lambda: "[0-3] 2\n" in cell.text, 60, "it does not print", cell)
-    os.kill(hosts.pid, signal.SIGKILL)
-    hosts.begin_again()
-    hosts.run("%load_ext nbcomm")
-    cell = hosts.run("%distributed attach", 120)
-    assert [line for line in cell.lines if line.startswith("[0-3]")] == [*(f"[0-3] {n}" for n in range(20)), "[0-3] 6"]
+    next_kernel.attaches(hosts)
     hosts.run(SESSION)
-    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
 
 
 def test_what_cannot_start_says_why(hosts: Notebook) -> None:

@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from ..world.notebook import SESSION, Notebook, opened
+from . import next_kernel
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -90,14 +91,7 @@ def test_ipyparallels_client_says_that_it_cannot_know_these_ranks(hosts: Noteboo
 
 
 def test_the_next_kernel_opens_tunnels_of_its_own(hosts: Notebook) -> None:
-    cell = hosts.submit("%%distributed\nimport time\nfor n in range(20): print(n); time.sleep(0.2)\nall_reduce(rank)")
-    hosts.until(lambda: "[0-3] 2\n" in cell.text, 60, "it does not print", cell)
-    os.kill(hosts.pid, signal.SIGKILL)
-    hosts.begin_again()
-    hosts.run("%load_ext nbcomm")
-    cell = hosts.run("%distributed attach", 120)
-    assert [line for line in cell.lines if line.startswith("[0-3]")] == [*(f"[0-3] {n}" for n in range(20)), "[0-3] 6"]
-    assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
+    next_kernel.attaches(hosts)
 
 
 def test_a_host_that_allows_no_tunnel_is_named(hosts: Notebook) -> None:

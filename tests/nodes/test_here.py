@@ -15,6 +15,7 @@ from nbcomm.world_dir import WorldDir
 
 from ..node.served import await_that
 from ..world.notebook import SESSION, Notebook, opened
+from . import next_kernel
 
 WORKS = "%%distributed\nall_reduce(rank)"
 
@@ -146,15 +147,8 @@ def test_a_fork_server_that_dies_is_replaced_and_its_ranks_go_on(two: Notebook, 
 
 
 def test_the_next_kernel_attaches_to_all_nodes_and_to_the_cell_that_runs(two: Notebook) -> None:
-    cell = two.submit("%%distributed\nimport time\nfor n in range(20): print(n); time.sleep(0.2)\nall_reduce(rank)")
-    two.until(lambda: "[0-3] 2\n" in cell.text, 60, "it does not print", cell)
-    os.kill(two.pid, signal.SIGKILL)
-    two.begin_again()
-    two.run("%load_ext nbcomm")
-    cell = two.run("%distributed attach", 120)
-    assert [line for line in cell.lines if line.startswith("[0-3]")] == [*(f"[0-3] {n}" for n in range(20)), "[0-3] 6"]
+    next_kernel.attaches(two)
     two.run(SESSION)
-    assert two.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
     error = two.run("%%distributed\nall_reduce(torch.ones(2 + node_rank))", fails=True).error_text
     assert "MismatchError" in error
     two.run("%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()", fails=True)
