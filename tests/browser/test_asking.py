@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
 
 from .conftest import Notebook
 
@@ -24,10 +23,10 @@ def test_a_rank_asks_and_is_debugged_in_the_notebooks_box(notebook: Callable[...
 
     def answer(cell: int, prompt: str, text: str, shown: str) -> None:
         stdin: Any = book.cell(cell).locator(".jp-Stdin").filter(has_text=prompt)
-        box = stdin.locator("input")
-        expect(box).to_have_count(1, timeout=60_000)  # the one before it takes a moment to become text
+        box = stdin.locator("input").element_handle()
         box.fill(text)
         box.press("Enter")
+        box.wait_for_element_state("hidden")  # it becomes text, at times after the next one has come
         book.cell(cell).locator(".jp-OutputArea-output").filter(has_text=shown).first.wait_for()
 
     book.start(2)
