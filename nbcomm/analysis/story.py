@@ -104,7 +104,8 @@ class Timeline:
     @property
     def said(self) -> str:
         """What there is to say of it: the straggler, and the rates."""
-        return " · ".join(filter(None, [self.sentence, self.rates]))
+        sentence = self.sentence.removesuffix(".") if self.rates else self.sentence
+        return " · ".join(filter(None, [sentence, self.rates]))
 
     @cached_property
     def totals(self) -> dict[int, list[float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -91,7 +92,8 @@ def test_what_a_rank_does_before_it_waits_for_a_handle_is_its_own_work() -> None
         ("compute", 4.1, 5),
         ("transfer", 5, 6),
     ]
-    assert made.sentence == "rank 1 came last in 2 of 2 collectives; rank 0 waited up to 2.0 s for it."
+    assert made.sentence == made.said == "rank 1 came last in 2 of 2 collectives; rank 0 waited up to 2.0 s for it."
+    assert replace(made, rates="9 MB/s within one").said.endswith("waited up to 2.0 s for it · 9 MB/s within one")
     steps[0][0] = step("all_reduce", 1, 1.0, 6.0, asked=math.inf, **pair)  # nobody has waited for it
     made = timeline(1, {0: (0.0, 6.0), 1: (0.0, 6.0)}, matched_calls(steps), running=False)
     assert bar_of(made, 0) == [("compute", 0, 2), ("waiting", 2, 4), ("transfer", 4, 4.1), ("compute", 4.1, 6)]

@@ -115,6 +115,7 @@ test("the first lines and a rank's line", () => {
       [1, 1],
     ],
   );
+  assert.equal(panel.nodeOf({ ...world.ranks[0], host: "" }), "node 0");
   assert.equal(panel.place(world.ranks[0]), "rank 0 · local rank 0 · node 0 (host) · cpu · pid 100 · 1 MiB RSS");
   assert.match(panel.place({ ...world.ranks[0], pss: true }), / · 1 MiB PSS$/);
   assert.equal(

@@ -18,6 +18,7 @@ import {
   jobLine,
   memory,
   mood,
+  nodeOf,
   oneLine,
   place,
   SILENCE,
@@ -166,11 +167,12 @@ export class View {
     this.list.replaceChildren(
       ...(small
         ? nodes.map(([node, some]) => {
-            const name = make("span", "name", `node ${node}`);
-            name.title = some[0].host;
+            const called = nodes.length > 1 ? nodeOf(some[0]) : `node ${node}`;
+            const name = make("span", "name", called);
+            name.title = called; // where it is cut
             const group = make("div", "node", name, make("div", "tiles", ...some.map((r) => this.item(r, tile()))));
             group.setAttribute("role", "group");
-            group.setAttribute("aria-label", `node ${node}`);
+            group.setAttribute("aria-label", called);
             return group;
           })
         : ranks.map((r) => this.item(r, card()))),

@@ -202,10 +202,12 @@ export function byNode(ranks) {
   return [...nodes].sort(([a], [b]) => a - b);
 }
 
+/** @param {Rank} r  the node that it is on, by number and name */
+export const nodeOf = (r) => (r.host ? `node ${r.node} (${r.host})` : `node ${r.node}`);
+
 /** @param {Rank} r  a rank's place and memory, in one line */
 export function place(r) {
-  const node = r.host ? `node ${r.node} (${r.host})` : `node ${r.node}`;
-  return [`rank ${r.rank}`, `local rank ${r.local}`, node, r.device, `pid ${r.pid || "–"}`, memory(r), gpu(r)]
+  return [`rank ${r.rank}`, `local rank ${r.local}`, nodeOf(r), r.device, `pid ${r.pid || "–"}`, memory(r), gpu(r)]
     .filter(Boolean)
     .join(" · ");
 }
