@@ -40,7 +40,7 @@ class Run(Message):
     """Run a cell on the main loop. ``ranks`` are all ranks that run it; ``number`` is the notebook's In[number].
 
     ``draw``: keep the values of its collectives for pictures; ``trace``: keep all of them, with their bytes.
-    ``script``: the code is not the user's, but runs a script of the user's.
+    ``script``: the content of a script of the user's, which the code runs. Ranks may be on machines without the file.
     """
 
     id: int
@@ -49,7 +49,7 @@ class Run(Message):
     number: int
     draw: bool = False
     trace: bool = False
-    script: bool = False
+    script: bytes | None = None
 
 
 class Push(Message):

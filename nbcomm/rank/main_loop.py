@@ -308,7 +308,8 @@ class MainLoop:
             call_site.forget()
 
     async def _run(self, message: Run) -> Done:
-        with self._working(message), script_runner.instead_of_cell() if message.script else nullcontext():
+        instead = nullcontext() if message.script is None else script_runner.instead_of_cell(message.script)
+        with self._working(message), instead:
             return await self.runner.run(message)
 
     def _call(self, message: Call, frames: Sequence[Any]) -> tuple[Payload, list[Any]]:

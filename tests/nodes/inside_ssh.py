@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,6 +76,16 @@ def test_values_travel_without_memory_or_files_that_are_shared(hosts: Notebook) 
     hosts.run("%distributed pull big")
     assert hosts.run("[int(one.sum()) for one in big] == [549755289600] * 4").text == "True\n"
     assert hosts.run("float(session.call(lambda: rank * np.ones(1 << 18))[3].sum())").text == "786432.0\n"
+
+
+def test_a_script_of_the_notebooks_machine_runs_on_all(hosts: Notebook) -> None:
+    with tempfile.NamedTemporaryFile("w", dir="/dev/shm", suffix=".py") as script:  # each host has its own
+        script.write("import os, sys\nassert not os.path.exists(__file__)\nprint(sys.argv[1:])\n1 / int(sys.argv[1])\n")
+        script.flush()
+        assert hosts.run(f"%%distributed --file {script.name} 4").text == "[0-3] ['4']\n"
+        failed = hosts.run(f"%distributed run {script.name} 0", fails=True)
+    assert "----> 4 1 / int(sys.argv[1])" in failed.error_text
+    assert "CellError: 4 of 4 ranks failed: [0-3] ZeroDivisionError" in failed.error_text
 
 
 def test_calls_that_differ_between_hosts_move_no_data_and_end_no_process(hosts: Notebook) -> None:

@@ -15,7 +15,8 @@ from nbcomm.notebook.shell.arguments import cell_parser, line_parser, parse_cell
 def test_an_order_says_where_the_script_is_and_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a b.py").write_text("# coding: latin-1\nx = 1")
-    code = order("a b.py", ["--x", 3, "it's\n"])
+    code, content = order("a b.py", ["--x", 3, "it's\n"])
+    assert content == b"# coding: latin-1\nx = 1"
     assert code.endswith(f".run({str(tmp_path / 'a b.py')!r}, ['a b.py', '--x', '3', \"it's\\n\"])")
     compile(code, "<cell>", "exec")
 

@@ -128,7 +128,8 @@ class Commands:
         """
         words = [str(arg) for arg in args]
         script = " ".join([path, *words])
-        self._run(script_cells.order(path, words), script, ranks, number, CellOptions(**options), fresh=fresh)
+        code, content = script_cells.order(path, words)
+        self._run(code, script, ranks, number, CellOptions(**options), content=content, fresh=fresh)
 
     def _run(  # noqa: PLR0913 - what `run` and `run_file` have
         self,
@@ -138,6 +139,7 @@ class Commands:
         number: int | None,
         options: CellOptions,
         *,
+        content: bytes | None = None,
         fresh: bool = False,
     ) -> None:
         chosen = self._choose(ranks, replacing=fresh)
@@ -157,7 +159,7 @@ class Commands:
                 number,
                 options.draw,
                 file is not None,
-                script is not None,
+                content,
             )
             self._executor.perform(order, output, Aftermath(order, output, file, self._roster.places))
 

@@ -5,13 +5,26 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
+from typing import NamedTuple
 
 from ...errors import CellSyntaxError, ScriptError
 from ...launch.working_folder import here
 
 
-def order(path: str, args: Iterable[object]) -> str:
-    """Return the code of a cell that runs a script; it calls `nbcomm.rank.cells.script_runner`.
+class ScriptOrder(NamedTuple):
+    """A script for the ranks.
+
+    Attributes:
+        code: the cell that runs it; it calls `nbcomm.rank.cells.script_runner`.
+        content: the file's.
+    """
+
+    code: str
+    content: bytes
+
+
+def order(path: str, args: Iterable[object]) -> ScriptOrder:
+    """Read a script that is to run on the ranks, and return the order for it.
 
     Raises:
         ScriptError: there is no such file.
@@ -22,7 +35,8 @@ def order(path: str, args: Iterable[object]) -> str:
     try:
         file = Path(path).expanduser()
         resolved = file.resolve()
-        check_program(file)
+        content = file.read_bytes()
+        check_program(file, content)
     except FileNotFoundError:
         where = repr(here()) if here() else "this notebook's folder, which does not exist any more"
         raise ScriptError(f"There is no script {path!r} in {where}; nothing was run.") from None
@@ -32,16 +46,16 @@ def order(path: str, args: Iterable[object]) -> str:
         why = getattr(error, "strerror", None) or error
         raise ScriptError(f"The script {path!r} cannot be read: {why}. Nothing was run.") from error
     argv = [str(file), *map(str, args)]
-    return f"__import__('nbcomm.rank.cells.script_runner', fromlist=['run']).run({str(resolved)!r}, {argv!r})"
+    call = f"run({str(resolved)!r}, {argv!r})"
+    return ScriptOrder(f"__import__('nbcomm.rank.cells.script_runner', fromlist=['run']).{call}", content)
 
 
-def check_program(file: Path) -> None:
+def check_program(file: Path, content: bytes) -> None:
     """Refuse a script that is not Python here, once, rather than on every rank.
 
     Raises:
         CellSyntaxError: with the SyntaxError as its cause.
     """
-    content = file.read_bytes()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the ranks give warnings

@@ -13,6 +13,7 @@ import asyncio
 import builtins
 import importlib
 import importlib.machinery
+import importlib.util
 import linecache
 import os
 import signal
@@ -31,6 +32,9 @@ from ...errors import ExitError, ScriptError
 scope: dict[str, Any] | None = None
 """The variables of the running script; None between scripts. A frame whose globals they are belongs to it."""
 
+_content: bytes | None = None
+"""What the notebook has read of the script: this machine may have no such file, or an older one."""
+
 _STREAMS = ("stdin", "stdout", "stderr", "excepthook", "displayhook")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -39,33 +43,36 @@ _brought: dict[str, ModuleType] = {}
 
 
 @contextmanager
-def instead_of_cell() -> Iterator[None]:
-    """Mark a cell that only calls `run`: its one line is not the user's, so no frame counts until the script's."""
-    global scope  # noqa: PLW0603 - one script at a time
-    scope = {}
+def instead_of_cell(content: bytes) -> Iterator[None]:
+    """Mark a cell that only calls `run`: its one line is not the user's, so no frame counts until the script's.
+
+    Args:
+        content: the script's.
+    """
+    global scope, _content  # noqa: PLW0603 - one script at a time
+    scope, _content = {}, content
     try:
         yield
     finally:
-        scope = None
+        scope = _content = None
 
 
 def run(file: str, argv: list[str]) -> None:
-    """Run a script as ``__main__``.
+    """Run the script of `instead_of_cell` as ``__main__``.
 
     Args:
-        file: its full path.
+        file: its full path, on the notebook's machine.
         argv: what it finds in `sys.argv`, its own name first.
 
     Raises:
         ExitError: it has ended with an exit status other than 0, or with a message.
-        ScriptError: the file does not exist on this rank.
+        ScriptError: there is no script: this is not the cell that nbcomm has made for one.
     """
     global scope  # noqa: PLW0603 - one script at a time
-    try:
-        code = compile(Path(file).read_bytes(), file, "exec", dont_inherit=True)
-    except OSError as error:
-        raise ScriptError(f"The script {file!r} cannot be read on this rank: {error.strerror}.") from None
-    linecache.checkcache(file)
+    if _content is None:
+        raise ScriptError("Only nbcomm calls this: type %%distributed --file and the script's name.")
+    code = compile(_content, file, "exec", dont_inherit=True)
+    _quote(file, _content)
     module, before = _main_module(file), scope
     try:
         with _like_a_process(module, file, argv), lending.to_script():
@@ -83,6 +90,16 @@ def run(file: str, argv: list[str]) -> None:
         _shell().user_ns.update({name: value for name, value in vars(module).items() if not name.startswith("__")})
     if ended:
         raise ExitError(ended)
+
+
+def _quote(file: str, content: bytes) -> None:
+    """Let tracebacks and `inspect` quote what runs; they read the file where it is the same here."""
+    linecache.cache.pop(file, None)
+    with suppress(OSError):
+        if Path(file).read_bytes() == content:
+            return
+    lines = importlib.util.decode_source(content).splitlines(keepends=True)
+    linecache.cache[file] = (len(content), None, lines, file)  # None: it is not looked whether the file has changed
 
 
 def _begin_with_script(error: Exception) -> None:

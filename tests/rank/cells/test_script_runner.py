@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import signal
 import sys
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -30,7 +32,8 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
 def run(code: str, *args: str, name: str = "script.py") -> None:
     """Run this text as a script in the present folder."""
     Path(name).write_text(code)
-    script_runner.run(str(Path.cwd() / name), [name, *args])
+    with script_runner.instead_of_cell(code.encode()):
+        script_runner.run(str(Path.cwd() / name), [name, *args])
 
 
 def test_a_script_is_main_and_leaves_its_variables(user: dict[str, Any]) -> None:
@@ -110,6 +113,24 @@ def test_asyncio_runs_within_a_loop_that_runs(user: dict[str, Any]) -> None:
     assert user["x"] == 5
 
 
-def test_what_is_not_there_is_told(user: dict[str, Any]) -> None:
-    with pytest.raises(ScriptError, match="cannot be read on this rank: No such file"):
+@pytest.mark.parametrize("here", [None, "another = 1\n"])
+def test_a_script_that_is_not_on_this_machine_runs_and_is_quoted(user: dict[str, Any], here: str | None) -> None:
+    file = Path("there.py")
+    if here is not None:
+        file.write_text(here)
+    content = "# coding: latin-1\nname = 'é'\ndef f():\n    return 1 / 0\n".encode("latin-1")
+    with script_runner.instead_of_cell(content):
+        script_runner.run(str(file.absolute()), [file.name])
+    assert user["name"] == "é"
+    assert inspect.getsource(user["f"]) == "def f():\n    return 1 / 0\n"
+    with pytest.raises(ZeroDivisionError) as raised:
+        user["f"]()
+    assert "return 1 / 0" in "".join(traceback.format_exception(raised.value))
+    file.write_text("def f():\n    pass\n")
+    run(file.read_text(), name=file.name)
+    assert inspect.getsource(user["f"]) == file.read_text()
+
+
+def test_a_call_without_an_order_is_refused(user: dict[str, Any]) -> None:
+    with pytest.raises(ScriptError, match="%%distributed --file"):
         script_runner.run(str(Path.cwd() / "nowhere.py"), ["nowhere.py"])
