@@ -12,6 +12,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .doctor import CheckResult
@@ -35,12 +36,22 @@ _SMALL, _LARGE = 8, 8 << 20
 
 
 class Room(NamedTuple):
-    """What a rank sees on its machine: its name, its clock, and bytes that are free for files and in shared memory."""
+    """What a rank sees on its machine.
+
+    Attributes:
+        host: its name.
+        clock: its time.
+        disk: bytes that are free for files.
+        memory: bytes that are free in shared memory.
+        network: the interface of gloo, that of NCCL if it is another one, and devices that NCCL can use beside it:
+            InfiniBand's, and others that speak like it.
+    """
 
     host: str
     clock: float
     disk: int
     memory: int
+    network: list[str]
 
 
 def findings(wishes: Wishes) -> Iterator[tuple[str, CheckResult]]:
@@ -93,6 +104,7 @@ def _node(session: Session, node: int, rank: int) -> CheckResult:
     views = [view for view in session.views() if view.node_rank == node]
     what = f"{room.host}: {len(views)} rank{'s' * (len(views) > 1)} on {views[0].device}"
     off = 0.0 if before <= room.clock <= after else min(room.clock - before, room.clock - after, key=abs)
+    what += f", network {', '.join(room.network)}"
     what += f", {room.disk / _GB:.1f} GB free for files and {room.memory / _GB:.1f} GB in shared memory"
     if abs(off) > _CLOCKS:
         return CheckResult("warn", f"{what}; its clock is {off:+.1f} s off this machine's: let both use NTP.")
@@ -110,7 +122,9 @@ def look_around() -> Room:
 
     shared = "/dev/shm"  # noqa: S108 - only looked at
     free = [shutil.disk_usage(path).free for path in (tempfile.gettempdir(), shared if os.path.isdir(shared) else "/")]  # noqa: PTH112
-    return Room(socket.gethostname(), time.time(), *free)
+    interfaces = [os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]]
+    rdma = sorted(each.name for each in Path("/sys/class/infiniband").glob("*"))
+    return Room(socket.gethostname(), time.time(), free[0], free[1], [*dict.fromkeys([*interfaces, *rdma])])
 
 
 def time_pairs(ranks: Sequence[int]) -> list[tuple[int, int, float, float]]:

@@ -16,6 +16,7 @@ from nbcomm.notebook.cluster.wishes import Wishes
 
 NAMES = {0: "node 0", 2: "node 1", 4: "node 2"}
 GB = 1 << 30
+NET = ["eth0", "mlx5_0"]
 
 
 @pytest.mark.timeout(240)
@@ -23,7 +24,7 @@ def test_a_start_that_works_is_looked_at_from_all_sides(capsys: pytest.CaptureFi
     assert main(["doctor", "-n", "4", "--nodes", "2", "--device", "cpu"]) == 0
     said = capsys.readouterr().out
     assert re.search(r"ok    start +4 ranks on cpu are up in ", said)
-    assert re.search(r"node 0 +\S+: 2 ranks on cpu, ", said)
+    assert re.search(r"node 0 +\S+: 2 ranks on cpu, network \w+", said)
     assert re.search(r"node 1 +\S+: 2 ranks on cpu, ", said)
     assert re.search(r"time of a message +\d+ µs between two nodes \(median of 1 pair\)", said)
     assert re.search(r"bandwidth +\d+ MB/s between two nodes", said)
@@ -43,14 +44,14 @@ def test_a_start_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None
     ("room", "level", "said"),
     [
         (
-            Room("h", 0.0, GB, GB),
+            Room("h", 0.0, GB, GB, NET),
             "ok",
-            "h: 1 rank on cpu, 1.0 GB free for files and 1.0 GB in shared memory; its clock agrees",
+            "h: 1 rank on cpu, network eth0, mlx5_0, 1.0 GB free for files and 1.0 GB in shared memory; its",
         ),
-        (Room("h", 3.0, GB, GB), "warn", "its clock is +3.0 s off"),
-        (Room("h", -2.0, GB, GB), "warn", "its clock is -2.0 s off"),
-        (Room("h", 0.0, GB, GB // 8), "warn", "that is little"),
-        (Room("h", 0.0, 0, GB), "warn", "that is little"),
+        (Room("h", 3.0, GB, GB, NET), "warn", "its clock is +3.0 s off"),
+        (Room("h", -2.0, GB, GB, NET), "warn", "its clock is -2.0 s off"),
+        (Room("h", 0.0, GB, GB // 8, NET), "warn", "that is little"),
+        (Room("h", 0.0, 0, GB, NET), "warn", "that is little"),
     ],
 )
 def test_a_machine_is_judged(room: Room, level: str, said: str) -> None:

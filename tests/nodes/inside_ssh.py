@@ -174,7 +174,11 @@ def test_the_notebooks_own_machine_may_have_ranks_too(hosts: Notebook) -> None:
 def test_the_doctor_looks_at_the_whole_way(hosts: Notebook) -> None:
     command = [sys.executable, "-m", "nbcomm", "doctor", "--engines", "ssh"]
     tried = subprocess.run([*command, "--hosts", "a:1,b:1"], capture_output=True, text=True, check=True, timeout=120)
-    for line in ("node 0             a: 1 rank on cpu", "node 1             b: 1 rank on cpu", "This start works."):
+    for line in (
+        "node 0             a: 1 rank on cpu, network eth0",
+        "node 1             b: 1 rank on cpu, network eth0",
+        "This start works.",
+    ):
         assert line in tried.stdout
     wrong = [*command, "--hosts", "a:1,b:1", "--python", "/nowhere/python"]
     failed = subprocess.run(wrong, capture_output=True, text=True, check=False, timeout=120)
