@@ -4,28 +4,57 @@ ipyparallel asks the system for a free port, closes it, and binds about 20 of th
 a quarter of a second after. If another process got a port in between, the controller ends, or lacks one of its queues,
 so that users of the queue wait forever. So a socket keeps each port here. This socket and ZeroMQ's have SO_REUSEADDR,
 with which Linux lets both bind the port, because only one listens, and does not give it to a process that asks for any.
+
+A process that asked before, and binds by number later, would still get it: so does Jupyter with the ports of a kernel
+that it starts. So these are ports that the system gives to nobody, where there are some.
 """
 
 from __future__ import annotations
 
+import random
 import socket
 import sys
+from pathlib import Path
 from typing import Any
 
 from ipyparallel import util
 from ipyparallel.controller import app
 
+_GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
+"""The first and the last port that the system gives to a process that asks for any."""
+
+_LAST = 65535
+
 _keepers: list[socket.socket] = []
 
 
 def kept_ports(n: int) -> list[int]:
-    """Let the system choose n TCP ports, and reserve them for this process's sockets with SO_REUSEADDR."""
-    sockets = [socket.socket() for _ in range(n)]
-    _keepers.extend(sockets)
-    for keeper in sockets:
-        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        keeper.bind(("", 0))  # on every address, as ipyparallel does, which also supports other machines
-    return [keeper.getsockname()[1] for keeper in sockets]
+    """Choose n TCP ports, and reserve them for this process's sockets with SO_REUSEADDR."""
+    given_to_nobody = _above()
+    # Forked processes share the state of the common generator.
+    candidates = random.SystemRandom().sample(given_to_nobody, len(given_to_nobody))
+    ports: list[int] = []
+    while len(ports) < n:
+        port = candidates.pop() if candidates else 0
+        keeper = socket.socket()
+        try:
+            keeper.bind(("", port))  # on every address, as ipyparallel does, which also supports other machines
+        except OSError:
+            keeper.close()
+            if not port:
+                raise
+            continue
+        keeper.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # not before: nobody else may have it
+        _keepers.append(keeper)
+        ports.append(keeper.getsockname()[1])
+    return ports
+
+
+def _above() -> range:
+    try:
+        return range(int(_GIVEN.read_text().split()[1]) + 1, _LAST + 1)
+    except (OSError, ValueError, IndexError):  # a system that does not say
+        return range(0)
 
 
 def main(argv: list[str] | None = None) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ SIOCSIFFLAGS, IFF_UP = 0x8914, 1  # linux/sockios.h, linux/if.h
 def few_ports(n):
     with socket.socket() as any_socket:
         fcntl.ioctl(any_socket, SIOCSIFFLAGS, struct.pack("16sh", b"lo", IFF_UP))
-    Path("/proc/sys/net/ipv4/ip_local_port_range").write_text(f"40000 {39999 + n}")
+    Path("/proc/sys/net/ipv4/ip_local_port_range").write_text(f"{65536 - n} 65535")
 """
 
 _KEPT = """
@@ -46,6 +47,24 @@ with socket.create_server(("127.0.0.1", 50000)) as elsewhere:
         print(socket.create_connection(elsewhere.getsockname()))
     except OSError as error:
         print(error.strerror)
+"""
+
+_NOT_GIVEN = """
+import zmq
+from nbcomm.node.processes.controller import kept_ports
+
+few_ports(8)
+Path("/proc/sys/net/ipv4/ip_local_port_range").write_text("65500 65530")
+taken = socket.create_server(("127.0.0.1", 65531), reuse_port=True)
+print(ports := kept_ports(2), kept_ports(3))
+later = socket.socket()
+try:
+    later.bind(("", ports[0]))
+except OSError as error:
+    print(error.strerror)
+zeromq = zmq.Context().socket(zmq.ROUTER)
+for port in ports:
+    zeromq.bind(f"tcp://127.0.0.1:{port}")
 """
 
 _GREEDY = """
@@ -121,8 +140,16 @@ def _in_a_small_network(code: str, *arguments: str, cwd: Path) -> str:
 
 def test_kept_ports_are_given_to_nobody_else_and_can_be_bound(tmp_path: Path) -> None:
     ports, *others = _in_a_small_network(_KEPT, cwd=tmp_path).splitlines()
-    assert sorted(json.loads(ports)) == list(range(40000, 40008))
+    assert sorted(json.loads(ports)) == list(range(65528, 65536))
     assert others == ["Address already in use"] * 2 + ["Cannot assign requested address"]
+
+
+def test_they_are_none_that_another_process_may_have_been_given_before(tmp_path: Path) -> None:
+    ports, other = _in_a_small_network(_NOT_GIVEN, cwd=tmp_path).splitlines()
+    kept = [int(port) for port in re.findall(r"\d+", ports)]
+    assert sorted(kept[:4]) == [65532, 65533, 65534, 65535]
+    assert 65500 <= kept[4] <= 65530, "there are no more above"
+    assert other == "Address already in use"
 
 
 def test_a_controller_has_its_ports_where_others_take_all_they_can(tmp_path: Path) -> None:
