@@ -6,9 +6,9 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 SAY := @printf '\n── %s\n'
 NODE_MODULES := node_modules
-# Processes that the tests run in: one more than cores, for many tests wait. Files in their order: those with a browser are
-# few and slow, and come first.
-WORKERS ?= 3
+# Processes that the tests run in: more than two cores need, for many tests wait. Files in their order: those with a
+# browser are few and slow, and come first.
+WORKERS ?= 4
 
 # The first of these that runs; name another by `make PYTHON=...`.
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
