@@ -57,7 +57,9 @@ def seen(picture: Any) -> tuple[tuple[int, ...], dict[str, float]]:
         wide = len(words) * size * (0.5 if "mono" not in text.get("font-family", "") else 0.6)
         x -= wide / 2 if text.get("text-anchor") == "middle" else 0
         box = [part * scale for part in (x, y - 0.75 * size, x + wide, y)]
-        pixels = [colour for _, colour in sorted(shot.crop(tuple(map(round, box))).getcolors(1 << 24))]
+        part = shot.crop(tuple(map(round, box)))
+        # With room for no more colours than it has pixels: Pillow clears all of it each time.
+        pixels = [colour for _, colour in sorted(part.getcolors(part.width * part.height))]
         ground = pixels[-1]
         found[f"{words} at {x:.0f}, {y:.0f}"] = max(contrast(ground, pixel) for pixel in pixels)
     return shot.getpixel((int(30 * scale), int(36 * scale))), found

@@ -17,6 +17,7 @@ import pytest
 from ..notebooks.playing import played_with
 from ..world.notebook import SESSION, Notebook, opened
 from . import next_kernel
+from .node_homes import node_homes
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -141,18 +142,13 @@ def test_what_cannot_start_says_why(hosts: Notebook) -> None:
     assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 
-def homes() -> set[Path]:
-    """The directories of nodes on the hosts."""
-    return {path for name in ("a", "b") for path in Path(f"/run/{name}").rglob("*-node*")}
-
-
 def test_a_start_that_is_interrupted_leaves_nothing_on_the_hosts(hosts: Notebook) -> None:
-    before = homes()
+    before = node_homes()
     cell = hosts.submit("%distributed start --world given-up --engines ssh --hosts a:1,b:1")
-    hosts.until(lambda: len(homes() - before) == 2, 60, "no node joins", cell)
+    hosts.until(lambda: len(node_homes() - before) == 2, 60, "no node joins", cell)
     hosts.interrupt()
     assert "KeyboardInterrupt" in hosts.finish(cell).error_text
-    assert homes() <= before
+    assert node_homes() <= before
     words = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
     there = {word for line in words if "-m nbcomm.node.forkserver" in line for word in line.split() if "-node" in word}
     assert there == {str(path) for path in before}
@@ -263,5 +259,4 @@ def test_nothing_is_left_on_any_host(hosts: Notebook) -> None:
     while any(psutil.pid_exists(pid) for pid in pids):
         assert time.monotonic() < deadline, "a rank lives on"
         time.sleep(0.05)
-    for name in ("a", "b"):
-        assert not [path for path in Path(f"/run/{name}").rglob("*") if "node" in path.name]
+    assert node_homes() == set()

@@ -14,6 +14,7 @@ import pytest
 
 from ..world.notebook import SESSION, Notebook, opened
 from . import next_kernel
+from .node_homes import node_homes
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -126,7 +127,7 @@ def await_nothing() -> None:
 def leftovers() -> list[Path]:
     """What worlds have on the hosts."""
     sockets = Path("/tmp").glob("nbcomm-*.sock")  # noqa: S108 - where they are on each host
-    return [*sockets, *(path for name in ("a", "b") for path in Path(f"/run/{name}").rglob("*") if "node" in path.name)]
+    return [*sockets, *node_homes()]
 
 
 def test_the_end_of_the_world_leaves_nothing(hosts: Notebook) -> None:
