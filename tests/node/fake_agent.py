@@ -33,6 +33,7 @@ class FakeAgent:
         self.socket = self.context.socket(zmq.DEALER)
         self.socket.setsockopt(zmq.ROUTING_ID, keys.get("name", info.name.encode()))
         self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.SNDTIMEO, PATIENCE)
         if keys.get("server", b"own"):
             self.socket.setsockopt(zmq.CURVE_SERVERKEY, keys.get("server", info.server_public.encode()))
             self.socket.setsockopt(zmq.CURVE_PUBLICKEY, keys.get("public", info.client_public.encode()))
