@@ -13,6 +13,9 @@ _BEAT, _SILENCE = 1000, 3000
 def dealer(context: zmq.Context[zmq.Socket[bytes]], server: str, info: LinkInfo) -> zmq.Socket[bytes]:
     """Make a DEALER that connects by CURVE, as often as it must; nothing that it sends is dropped for its number.
 
+    If the other end refuses its key, ZeroMQ gives this connection up: sending raises `zmq.Again` then. Else it would
+    wait for ever, and with it a thread that all ranks of the node need.
+
     Args:
         context: for the socket.
         server: the public key of the other end, in Z85 text.
@@ -24,6 +27,7 @@ def dealer(context: zmq.Context[zmq.Socket[bytes]], server: str, info: LinkInfo)
     made.setsockopt_string(zmq.CURVE_SECRETKEY, info.client_secret)
     made.setsockopt(zmq.LINGER, 0)
     made.setsockopt(zmq.SNDHWM, 0)
+    made.setsockopt(zmq.SNDTIMEO, 0)
     made.setsockopt(zmq.RCVHWM, 0)
     made.setsockopt(zmq.RECONNECT_IVL, 50)
     made.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)

@@ -249,7 +249,8 @@ class Mirror:
             others = [self._others[node] for node in nodes if node in self._others and self._others[node].open]
             number = self._await(rank, others) if waits else 0
             for other in others:
-                other.socket.send_multipart([_PASSED.pack(number, rank.rank, at, word), block])
+                with suppress(zmq.Again):  # it has refused this node: `_look` will see that
+                    other.socket.send_multipart([_PASSED.pack(number, rank.rank, at, word), block])
 
     def _await(self, rank: _Rank, others: Sequence[_Other]) -> int:
         """Note that a rank waits for these nodes; return the number by which they answer."""

@@ -340,4 +340,8 @@ class StoreRelay(_Pump):
         self._write((b"", _NUMBER.unpack(number)[0]), kind, data)
 
     def _say(self, key: _Key, kind: bytes, data: bytes = b"") -> None:
-        self._socket.send_multipart([_NUMBER.pack(key[1]), kind, data])
+        try:
+            self._socket.send_multipart([_NUMBER.pack(key[1]), kind, data])
+        except zmq.Again:  # the door has refused this node
+            if key in self._pipes:
+                self._end(key)

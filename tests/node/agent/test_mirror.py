@@ -159,7 +159,7 @@ def test_a_network_that_breaks_frees_who_waits_and_mends(pair: Pair, monkeypatch
     pair.network.cut()
     waiting.join(PATIENCE)
     assert not waiting.is_alive()
-    pair.network.silent = False
+    pair.network.mend()
 
     def arrives() -> bool:
         first.compare(0, 7, 3, SUM, first.seen([1]))

@@ -55,6 +55,11 @@ class Network:
             with suppress(OSError):
                 end.shutdown(socket.SHUT_RDWR)
 
+    def mend(self) -> None:
+        """Carry again, on other connections: one that has lost a part of a greeting would wait 30 s for it."""
+        self.silent = False
+        self.cut()
+
     def close(self) -> None:
         self.listener.close()
         self.cut()
@@ -182,8 +187,7 @@ def test_a_network_that_carries_nothing_is_noticed(
     served.network.silent = True
     with pytest.raises(ConnectionError):
         receive(client.socket)
-    served.network.silent = False
-    served.network.cut()
+    served.network.mend()
     assert Client(served.near).ask("add", "n", 1) == 1
 
 
@@ -215,6 +219,18 @@ def test_a_stranger_is_not_let_in(served: Served, tmp_path: Path, opened: ExitSt
         with pytest.raises((TimeoutError, ConnectionError)):
             receive(connection)
     assert not served.store._connections
+
+
+def test_who_is_refused_ends_its_connections_and_waits_for_nobody(
+    served: Served, tmp_path: Path, opened: ExitStack
+) -> None:
+    public, secret = (key.decode() for key in zmq.curve_keypair())
+    served.join(tmp_path / "refused.sock", opened, public, secret)
+    for _ in range(20):  # it connects again and again
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.settimeout(10)
+            connection.connect(os.fspath(tmp_path / "refused.sock"))
+            assert connection.recv(1) == b""
 
 
 def test_nothing_is_left(tmp_path: Path) -> None:
