@@ -70,7 +70,7 @@ def test_each_rank_is_started_on_its_node(nodes: Nodes) -> None:
     parents = [rank.ppid() for rank in ranks]
     assert parents[0] == parents[1] != parents[2] == parents[3]
     assert home_of(other).path != nodes.home.path
-    assert home_of(other).log(2).exists()
+    await_that(home_of(other).log(2).exists, "the rank has no log there")  # it makes it itself, after its start
     assert not nodes.home.log(2).exists()
     assert nodes.of("controller") is nodes.head
 
