@@ -46,7 +46,10 @@ def test_a_start_that_fails_says_why(capsys: pytest.CaptureFixture[str]) -> None
         (
             Room("h", 0.0, GB, GB, NET),
             "ok",
-            "h: 1 rank on cpu, network eth0, mlx5_0, 1.0 GB free for files and 1.0 GB in shared memory; its",
+            (
+                "h: 1 rank on cpu, network eth0, mlx5_0, "
+                "1.0 GB free for files and 1.0 GB in shared memory; its clock agrees"
+            ),
         ),
         (Room("h", 3.0, GB, GB, NET), "warn", "its clock is +3.0 s off"),
         (Room("h", -2.0, GB, GB, NET), "warn", "its clock is -2.0 s off"),

@@ -111,4 +111,4 @@ class NotebookEnd:
     def send(self, letters: list[Letter]) -> None:
         """Send letters in one parcel; drop them if no notebook is there."""
         if self.connected:
-            self.link.send_multipart(pack(letters), zmq.NOBLOCK, copy=False)
+            self.link.send_multipart(pack(letters), copy=False)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import random
 import socket
 import sys
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,12 @@ _keepers: list[socket.socket] = []
 
 def kept_ports(n: int) -> list[int]:
     """Choose n TCP ports, and reserve them for this process's sockets with SO_REUSEADDR."""
-    given_to_nobody = _above()
-    # Forked processes share the state of the common generator.
-    candidates = random.SystemRandom().sample(given_to_nobody, len(given_to_nobody))
-    ports: list[int] = []
+    above, ports = _above(), list[int]()
+    # A generator of its own: forked processes share the state of the common one.
+    first = random.Random().randrange(len(above)) if above else 0  # noqa: S311 - no secret
+    candidates = chain(above[first:], above[:first])
     while len(ports) < n:
-        port = candidates.pop() if candidates else 0
+        port = next(candidates, 0)
         keeper = socket.socket()
         try:
             keeper.bind(("", port))  # on every address, as ipyparallel does, which also supports other machines
