@@ -143,6 +143,21 @@ def test_the_reference_has_every_word_option_and_name() -> None:
     assert {name for name in (*METHODS, *PROPERTIES) if not re.search(rf"\b{name}\b", code)} == set()
 
 
+def test_the_contract_has_the_words_and_their_options() -> None:
+    said = (DOCS / "contract.md").read_text().partition("## `%distributed`")[2].partition("\n## ")[0]
+    words = usage.line_parser()[1]
+    assert {word for word in words if not re.search(rf"`{word}[ `]", said)} == set()
+    options = {
+        option
+        for word, parser in words.items()
+        if word != "run"  # it has those of a cell
+        for action in parser._actions
+        for option in action.option_strings
+    }
+    there = set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", said)) | {"-h", "--help", "--ranks"}
+    assert there - {"--file"} == options
+
+
 @pytest.mark.usefixtures("no_processes_left")
 def test_the_references_program_prints_what_it_says(tmp_path: Path) -> None:
     (program,) = [
