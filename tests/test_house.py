@@ -1,8 +1,10 @@
-"""Each room of the house says what it is for."""
+"""Each room of the house says what it is for, and the plan of the house has every thread."""
 
 from __future__ import annotations
 
 import ast
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,22 @@ import nbcomm
 
 PACKAGE = Path(nbcomm.__file__).parent
 ROOMS = sorted(PACKAGE.rglob("__init__.py"))
+ARCHITECTURE = Path(__file__).parents[1] / "ARCHITECTURE.md"
+MODULES = sorted({*PACKAGE.rglob("*.py")} - {PACKAGE / "threads.py"})  # that one starts threads for the others
+
+_PROCESSES = {
+    "launch": "kernel",
+    "notebook": "kernel",
+    "panel": "kernel",
+    "comm": "rank",
+    "rank": "rank",
+    "torch_internals": "rank",
+    "node": "agent",
+}
+"""Where the threads of a room are."""
+
+_NAMELESS = ("Keys", "ThreadPoolExecutor", "Timer")
+_LOCKS = ("Lock", "RLock", "Condition")
 
 
 @pytest.mark.parametrize("room", ROOMS, ids=lambda room: str(room.parent.relative_to(PACKAGE.parent)))
@@ -18,3 +36,75 @@ def test_a_package_says_in_one_sentence_what_it_is_for(room: Path) -> None:
     said = ast.get_docstring(ast.parse(room.read_text(encoding="utf-8")))
     assert said
     assert said.splitlines()[0].endswith(".")
+
+
+def test_the_architecture_has_every_thread() -> None:
+    """Its table has the threads that the code starts, each with its process, and no other ones."""
+    started = {
+        (name, _PROCESSES[module.relative_to(PACKAGE).parts[0]])
+        for module in MODULES
+        for name in _threads(ast.parse(module.read_text(encoding="utf-8")))
+    }
+    rows = re.findall(r"^\| `([^`]+)`[^|]*\| ([^|]+) \|", _section("Threads"), re.MULTILINE)
+    assert len({name for name, _ in started}) > 20
+    assert {(name, process) for name, processes in rows for process in processes.split(", ")} == started
+
+
+def test_the_architecture_names_no_lock_that_is_not_there() -> None:
+    named = set(re.findall(r"`(\w+\.\w+)`", _section("Locks")))
+    assert len(named) > 20
+    assert named <= {lock for module in MODULES for lock in _locks(ast.parse(module.read_text(encoding="utf-8")))}
+
+
+def _section(title: str) -> str:
+    return ARCHITECTURE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+
+
+def _threads(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of the threads that a module starts; of those without one, what makes them."""
+    ours = {alias.name for node in ast.walk(tree) for alias in _from_threads(node)}
+    for call in ast.walk(tree):
+        if not isinstance(call, ast.Call):
+            continue
+        made = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if isinstance(call.func, ast.Name) and made in ours:
+            yield from _named(call.args[{"keep": 0, "after": 1}[made]], tree)
+        elif made == "Thread":
+            (name,) = (keyword.value for keyword in call.keywords if keyword.arg == "name")
+            yield from _named(name, tree)
+        elif made in _NAMELESS:
+            yield made
+
+
+def _from_threads(node: ast.AST) -> list[ast.alias]:
+    return node.names if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[-1] == "threads" else []
+
+
+def _named(name: ast.expr, tree: ast.Module) -> list[str]:
+    """Return what a thread may be called; where that is a variable, all such names that the module passes on."""
+    if isinstance(name, ast.JoinedStr):
+        name = name.values[0]
+    found = [name] if isinstance(name, ast.Constant) else [node for node in ast.walk(tree) if _is_passed_on(node)]
+    texts = [str(each.value).rstrip("-") for each in found if isinstance(each, ast.Constant)]
+    assert texts
+    return texts
+
+
+def _is_passed_on(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("nbcomm-")
+
+
+def _locks(tree: ast.Module) -> Iterator[str]:
+    """Yield the locks that the objects of a module's classes have."""
+    for holder in ast.walk(tree):
+        if not isinstance(holder, ast.ClassDef):
+            continue
+        for made in ast.walk(holder):
+            if not isinstance(made, ast.Assign | ast.AnnAssign) or made.value is None:
+                continue
+            if not any(isinstance(part, ast.Attribute) and part.attr in _LOCKS for part in ast.walk(made.value)):
+                continue
+            for target in made.targets if isinstance(made, ast.Assign) else [made.target]:
+                for part in ast.walk(target):
+                    attribute = part.attr if isinstance(part, ast.Attribute) else getattr(part, "id", "")
+                    yield f"{holder.name}.{attribute}"
