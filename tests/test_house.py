@@ -56,8 +56,21 @@ def test_the_architecture_names_no_lock_that_is_not_there() -> None:
     assert named <= {lock for module in MODULES for lock in _locks(ast.parse(module.read_text(encoding="utf-8")))}
 
 
-def _section(title: str) -> str:
-    return ARCHITECTURE.read_text(encoding="utf-8").partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+def test_the_architecture_has_every_module_without_a_test_of_its_name() -> None:
+    named = set()
+    for row in re.findall(r"^\| (`.*?) \|", _section("Modules without a test of their own name", "###"), re.MULTILINE):
+        for part in row.split("; "):
+            room = re.match(r"`([\w/]+/)`: ", part)
+            named |= {f"{room[1] if room else ''}{name}" for name in re.findall(r"`([\w/]+\.py)`", part)}
+    every = {module.relative_to(PACKAGE) for module in PACKAGE.rglob("*.py")} - {
+        room.relative_to(PACKAGE) for room in ROOMS
+    }
+    tests = Path(__file__).parent
+    assert named == {str(one) for one in every if not (tests / one.parent / f"test_{one.name}").exists()}
+
+
+def _section(title: str, level: str = "##") -> str:
+    return ARCHITECTURE.read_text(encoding="utf-8").partition(f"\n{level} {title}\n")[2].partition("\n## ")[0]
 
 
 def _threads(tree: ast.Module) -> Iterator[str]:
