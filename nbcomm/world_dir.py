@@ -192,7 +192,7 @@ class WorldDir:
         return self.path / f"{key}.log" if rank is None else self.log(rank)
 
     def add_to_log(self, rank: int, text: str) -> None:
-        """Append to a rank's log, because its stderr is ipyparallel's and leads elsewhere. Ignore a missing log."""
+        """Append to a rank's log, because its descriptors lead to what cells show. Ignore a missing log."""
         with suppress(OSError), self.log(rank).open("a") as log:
             log.write(text)
 

@@ -13,8 +13,9 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 
-from ..errors import StartError
+from ..errors import Interrupted, StartError
 from ..faults import Faults
 from ..protocol import (
     Claim,
@@ -39,10 +40,9 @@ from ..protocol import (
     StoreDoor,
     Unwatched,
 )
-from ..protocol.nodes import unwired, wired
+from ..protocol.nodes import wired
 from ..rank_spec import capital
 from ..threads import keep
-from ..world_dir import WorldDir
 from .absence import await_end
 from .link import Link
 from .meeting_place import MeetingPlace
@@ -116,7 +116,7 @@ class NodeClient:
         self._agent = 0
         self.lease = lease
         self._claim = 0
-        self._claimed = self._gone = self._leaving = self._given_up = self._cleared = False
+        self._claimed = self._gone = self._leaving = self._cleared = False
         self._asked = 0.0
         self._on_agent: Callable[[], None] = lambda: None
         self._faults = Faults()
@@ -126,7 +126,7 @@ class NodeClient:
         self._orders = Orders(lambda order: self.link.order(order, number), numbers, self._changed)
         self.meeting = MeetingPlace(self._orders, self._changed)
         self._table = ProcessTable(self._changed, self._faults)
-        self.processes, self.unwatched, self.watch = self._table.last, self._table.unwatched, self._table.watch
+        self.processes, self.unwatched = self._table.last, self._table.unwatched
         self.is_present = self._table.is_present
         self.told: NodeFacts | None = None
         self.ahead = 0.0
@@ -204,7 +204,15 @@ class NodeClient:
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, key: str, what: str, argv: list[str], *, environment: Mapping[str, str]) -> Process:
+    def start(
+        self,
+        key: str,
+        what: str,
+        argv: list[str],
+        *,
+        environment: Mapping[str, str] = MappingProxyType({}),
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> Process:
         """Let the node start a process.
 
         Args:
@@ -212,37 +220,39 @@ class NodeClient:
             what: "engine" or "controller".
             argv: its arguments.
             environment: variables beside those that processes of the node have anyway.
+            given_up: whether nobody wants it any more; checked all the time.
 
         Raises:
-            StartError: it was not started, or the start was abandoned (`give_up`); if it still starts, it is killed.
+            Interrupted: it was given up; if it still starts, it is killed.
+            StartError: it was not started.
         """
         if self.gone:
             raise StartError(_GONE)
-        self._given_up = False
         server = self._forkserver
         environment = {wired(name): wired(value) for name, value in server.environment(environment).items()}
         folder = wired(server.working_folder())
         order = Start(self._orders.number(), key, what, argv, environment, folder, adds=server.is_elsewhere)
-        answer = self._orders.ask(order, _START, lambda: self._given_up or self.gone)
+        try:
+            answer = self._orders.ask(order, _START, lambda: given_up() or self.gone)
+        except KeyboardInterrupt:
+            self._abandon(order.number, key)
+            raise
+        if given_up():
+            self._abandon(order.number, key)
+            raise Interrupted
         if isinstance(answer, Failed):
             raise StartError(f"{capital(key)} could not be started: {answer.why.rstrip('.')}.")
         with self._changed:
             process = self._table.started(order.number, key)
-            if process is not None and answer is not None and not self._given_up:
+            if process is not None and answer is not None:
                 return process
         self._abandon(order.number, key)
         raise StartError(f"The fork server did not start {key}. Its log ends:\n{self._forkserver.last_words()}")
 
-    def give_up(self) -> None:
-        """Abandon the start that is in progress; call this from any thread."""
-        with self._changed:
-            self._given_up = True
-            self._changed.notify_all()
-
     def abandon(self, key: str) -> None:
         """End the process that was started last for a key, and forget it: nobody wants it any more."""
         process = self.processes.get(key)
-        if process is not None and process.exited is None:
+        if process is not None:
             self._abandon(process.start, key)
 
     def _abandon(self, start: int, key: str) -> None:
@@ -326,11 +336,6 @@ class NodeClient:
                 f"The node could not tell its cores and memory: {why_not(answer)}. Type %distributed restart."
             )
         return answer
-
-    @property
-    def profile(self) -> str:
-        """The IPython profile of the node's ranks, once it has told its `facts`; empty before."""
-        return "" if self.told is None else str(WorldDir(unwired(self.told.home)).profile)
 
     def set_lease(self, seconds: float) -> None:
         """Set how long the world lives without a notebook."""

@@ -318,11 +318,6 @@ class Nodes:
         """Return the end of the log of a key's process."""
         return self.of(key).log_tail(key, lines)
 
-    def give_up(self) -> None:
-        """Abandon the starts that are in progress; call this from any thread."""
-        for node in self._all:
-            node.give_up()
-
     def report_to(self, on_exit: Callable[[Exited], None], on_agent: Callable[[], None] = lambda: None) -> None:
         """Set the functions that get reports of all nodes; see `NodeClient.report_to`."""
         self._hearers = on_exit, on_agent

@@ -40,7 +40,6 @@ class ProcessTable:
         self.abandoned: set[int] = set()
         self._changed = changed
         self._faults = faults
-        self._watchers: dict[int, Callable[[int | None], None]] = {}
         self._news: deque[Exited] = deque()  # ends that are not reported yet
         self._on_exit: Callable[[Exited], None] | None = None
 
@@ -53,7 +52,6 @@ class ProcessTable:
         """Forget a start, whether its process is known or not. The caller holds the lock."""
         if self.started(start, key) is not None:
             del self.last[key]
-        self._watchers.pop(start, None)
         self.abandoned.add(start)
 
     def started(self, start: int, key: str) -> Process | None:
@@ -85,11 +83,7 @@ class ProcessTable:
             process.exited = report
             self.unwatched.pop(report.key, None)
             self._news.append(report)
-            watcher = self._watchers.pop(report.start, None)
             self._changed.notify_all()
-        if watcher is not None:
-            with self._faults.beside("an end was not noted"):
-                watcher(report.status)
         self._pass_on()
 
     def _pass_on(self) -> None:
@@ -108,11 +102,3 @@ class ProcessTable:
         """Set the function that gets the ends, mostly on the link's thread; pending ones are delivered at once."""
         self._on_exit = on_exit
         self._pass_on()
-
-    def watch(self, process: Process, on_exit: Callable[[int | None], None]) -> None:
-        """Call a function with the exit status when a process ends, or now if it has ended."""
-        with self._changed:
-            if process.exited is None:
-                self._watchers[process.start] = on_exit
-                return
-        on_exit(process.exited.status)

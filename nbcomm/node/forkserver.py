@@ -1,6 +1,6 @@
 """The process that starts, reaps and outlives the processes of one world on one node.
 
-``python -m nbcomm.node.forkserver HOME`` imports torch and ipyparallel once; an engine is then a fork of
+``python -m nbcomm.node.forkserver HOME`` imports torch and IPython once; a rank is then a fork of
 it, which is ready in a tenth of a second and shares most of its memory. If forking is not possible
 (macOS), this process starts its children plainly, and everything else is the same.
 
@@ -347,7 +347,7 @@ def main() -> None:
     try:
         agent.end_earlier()
         agent.start()
-        why = warm_up(child.MODULES.values())
+        why = warm_up([child.MODULES["engine"]])
         ready = Ready(not why, count_gpus(), why)
     except BaseException:  # noqa: BLE001 - an interrupt must not leave the directory either
         fork_signals.ignore()

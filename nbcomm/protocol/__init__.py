@@ -50,6 +50,7 @@ from .reports import (
     IntrospectReply,
     Mismatch,
     Output,
+    Registered,
     StatusReply,
 )
 from .requests import (
@@ -66,6 +67,7 @@ from .requests import (
     MainLoopRequest,
     Pull,
     Push,
+    Register,
     Run,
     SendVariable,
     StatusRequest,
@@ -128,6 +130,8 @@ __all__ = [
     "ReadFacts",
     "ReadLog",
     "Ready",
+    "Register",
+    "Registered",
     "RelayStore",
     "Report",
     "Result",

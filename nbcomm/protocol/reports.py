@@ -134,4 +134,11 @@ class StatusReply(Message):
     shared: SharedPart | None = None
 
 
-FromRank = Hello | Output | Done | Mismatch | IntrospectReply | StatusReply | InputRequest | InputCancelled
+class Registered(Message):
+    """The rank is an engine of ipyparallel's controller, with this name; or ``failure`` tells why it is not."""
+
+    engine: str
+    failure: str = ""
+
+
+FromRank = Hello | Output | Done | Mismatch | IntrospectReply | StatusReply | InputRequest | InputCancelled | Registered

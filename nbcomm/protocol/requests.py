@@ -179,6 +179,15 @@ class Greet(Message):
     asks: bool = False
 
 
+class Register(Message):
+    """Register as an engine of ipyparallel's controller; answered by `Registered`, also where that was done before.
+
+    ``connection`` is what the controller has written for engines: ports and keys, as JSON.
+    """
+
+    connection: str
+
+
 class Stop(Message):
     """End the process."""
 
@@ -187,5 +196,14 @@ MainLoopRequest = FormGroups | Run | Push | Pull | Call | DescribeVariables | Se
 """The requests that the main loop handles one after the other, and answers with a `Done`."""
 
 ToRank = (
-    MainLoopRequest | IntrospectRequest | Interrupt | Abort | StatusRequest | Greet | Stop | InputReply | CommToRank
+    MainLoopRequest
+    | IntrospectRequest
+    | Interrupt
+    | Abort
+    | StatusRequest
+    | Greet
+    | Register
+    | Stop
+    | InputReply
+    | CommToRank
 )

@@ -33,6 +33,8 @@ from ..protocol import (
     IntrospectRequest,
     MainLoopRequest,
     Output,
+    Register,
+    Registered,
     StatusReply,
     StatusRequest,
     Stop,
@@ -60,6 +62,7 @@ from .output import progress_bars
 from .output.capture import Capture, follow_threads, route_displays
 from .output.widget_comms import Comms
 from .process_memory import Footprint
+from .registration import Registration
 from .termination import Termination
 
 _TRIES = 5
@@ -108,6 +111,7 @@ class RankLink:
         self._asker: InputPrompter | None = None
         self._shell: Any = None
         self._assistant: CompletionThread | None = None
+        self._registration: Registration | None = None
         self._termination: Termination | None = None
         self._footprint = Footprint()
         self._parent = os.getppid()
@@ -117,6 +121,7 @@ class RankLink:
             InputReply: self._hear_reply,
             Interrupt: self._interrupt,
             Abort: self._abort,
+            Register: self._register,
             Stop: lambda _: os._exit(0),
         }
         self._wake, self._woken = socket.socketpair()
@@ -132,7 +137,7 @@ class RankLink:
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
 
     def attach(self, shell: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve the notebook's requests from now on: the engine's shell is ready. Main thread."""
+        """Serve the notebook's requests from now on: the shell is ready. Main thread."""
         follow_threads()
         route_displays(shell.display_pub, self.capture)
         show_pages(shell, self.capture)
@@ -149,6 +154,7 @@ class RankLink:
         comms = Comms(self.capture, getattr(shell, "kernel", None))
         comms.install()
         parts = Parts(self.rank, self.home, self.world, self.capture, self._begin_cell, self._send_output, self._faults)
+        self._registration = Registration(self.rank, shell, self.capture, loop)
         main_loop = MainLoop(shell, runner, comms, parts, self._main_thread)
         main_loop.begin(loop)
         self._main_loop = main_loop  # from now on the link's thread hands requests over to it
@@ -305,6 +311,12 @@ class RankLink:
     def _hear_reply(self, message: InputReply) -> None:
         if self._asker is not None:
             self._asker.hear(message)
+
+    def _register(self, message: Register) -> None:
+        if self._registration is not None:
+            self._registration.ask(message.connection, self._send, self._faults)
+        else:  # a safeguard: the notebook asks ranks whose shell is ready
+            self._send(Registered("", "it is still starting"))
 
     def _interrupt(self, message: Interrupt) -> None:
         heard = self._main_loop.runner.interrupts() if self._main_loop is not None else (0, 0)

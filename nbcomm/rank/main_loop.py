@@ -147,7 +147,7 @@ class MainLoop:
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve requests on the main thread, whose loop this is."""
         self._loop = loop
-        self._work = asyncio.ensure_future(self._serve())
+        self._work = loop.create_task(self._serve())
 
     # ── the link's thread ──────────────────────────────────────────────────────────────────────────
 

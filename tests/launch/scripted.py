@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
+from typing import Any
 
 from nbcomm.protocol import (
     Claim,
@@ -45,6 +46,7 @@ class Scripted:
         self.client = Told(self.home, running=True)
         self.agents = [FakeAgent(self.home)]
         self._threads: list[threading.Thread] = []
+        self.given_up = threading.Event()
 
     @property
     def agent(self) -> FakeAgent:
@@ -82,7 +84,7 @@ class Scripted:
         def run() -> None:
             try:
                 result.put(work())
-            except Exception as error:  # noqa: BLE001 - the test judges it
+            except BaseException as error:  # noqa: BLE001 - the test judges it
                 result.put(error)
 
         self._threads.append(threading.Thread(target=run))
@@ -90,7 +92,8 @@ class Scripted:
         return result
 
     def start(self, key: str = "rank 0") -> queue.Queue[object]:
-        return self.later(lambda: self.client.start(key, "engine", ["--x"], environment={"A": "b"}))
+        wishes: Any = {"environment": {"A": "b"}, "given_up": self.given_up.is_set}
+        return self.later(lambda: self.client.start(key, "engine", ["--x"], **wishes))
 
     def close(self) -> None:
         for agent in self.agents:

@@ -164,10 +164,8 @@ def test_a_start_is_given_up_at_once_and_killed_if_it_comes_nevertheless(scripte
     scripted.greet(1, READY)
     result = scripted.start()
     order = scripted.take(Start)
-    scripted.client.give_up()
-    error = result.get(timeout=PATIENCE)
-    assert isinstance(error, StartError)
-    assert str(error) == "The fork server did not start rank 0. Its log ends:\nwhat the fork server said"
+    scripted.given_up.set()
+    assert isinstance(result.get(timeout=PATIENCE), Interrupted)
     kill = scripted.take(Signal)
     assert isinstance(kill, Signal)
     assert (kill.start, kill.signal) == (order.number, signal.SIGKILL)
@@ -185,8 +183,8 @@ def test_a_start_that_is_given_up_when_it_has_come_is_killed(scripted: Scripted)
     result = scripted.start()
     order = scripted.take(Start)
     scripted.tell(Started(order.number, "rank 0", 4242))
-    scripted.client.give_up()
-    assert isinstance(result.get(timeout=PATIENCE), StartError)
+    scripted.given_up.set()
+    assert isinstance(result.get(timeout=PATIENCE), Interrupted)
     kill = scripted.take(Signal)
     assert isinstance(kill, Signal)
     assert (kill.start, kill.signal) == (order.number, signal.SIGKILL)
@@ -200,8 +198,6 @@ def test_a_process_that_is_not_wanted_any_more_is_killed_and_forgotten(scripted:
     scripted.tell(Started(order.number, "rank 0", 4242), Obeyed(order.number))
     process = result.get(timeout=PATIENCE)
     assert process == Process(order.number, 4242)
-    ended: list[int | None] = []
-    scripted.client.watch(process, ended.append)
     scripted.client.abandon("rank 0")
     kill = scripted.take(Signal)
     assert isinstance(kill, Signal)
@@ -209,17 +205,18 @@ def test_a_process_that_is_not_wanted_any_more_is_killed_and_forgotten(scripted:
     assert "rank 0" not in scripted.client.processes
     scripted.tell(Exited(order.number, "rank 0", 4242, -9), Obeyed(kill.number))
     assert scripted.client.exits.empty()
-    assert ended == []
-    assert scripted.client._table._watchers == {}
 
 
-def test_a_process_that_has_ended_is_not_killed_when_it_is_not_wanted_any_more(scripted: Scripted) -> None:
+def test_a_process_that_has_ended_is_forgotten_when_it_is_not_wanted_any_more(scripted: Scripted) -> None:
     scripted.greet(1, READY)
     scripted.client.abandon("rank 0")
     scripted.tell(Started(5, "rank 0", 4242), Exited(5, "rank 0", 4242, -9))
-    scripted.client.abandon("rank 0")
-    assert scripted.client.processes["rank 0"].exited is not None
     scripted.client.signal("rank 0", signal.SIGTERM)
+    scripted.client.abandon("rank 0")
+    assert "rank 0" not in scripted.client.processes
+    kill = scripted.take(Signal)
+    assert isinstance(kill, Signal)
+    assert kill.start == 5, "the node knows that this one has ended"
     scripted.client.link.order(Look(77))
     assert scripted.agent.order() == Look(77), "no order before it"
 
@@ -391,19 +388,6 @@ def test_the_end_of_an_earlier_process_is_none_of_the_present_one(scripted: Scri
     assert scripted.client.processes["rank 0"] == Process(6, 60)
 
 
-def test_who_watches_a_process_is_told_its_end_even_afterwards(scripted: Scripted) -> None:
-    scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60))
-    heard: list[int | None] = []
-    process = scripted.client.processes["rank 0"]
-    scripted.client.watch(process, heard.append)
-    scripted.client.watch(scripted.client.processes["rank 1"], heard.append)
-    assert heard == []
-    scripted.tell(Exited(5, "rank 0", 50, 3))
-    await_that(lambda: heard == [3], "it is not told")
-    scripted.client.watch(process, heard.append)
-    assert heard == [3, 3]
-
-
 def test_who_fails_over_an_end_is_told_of_the_next(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
     heard: queue.Queue[object] = queue.Queue()
 
@@ -413,10 +397,9 @@ def test_who_fails_over_an_end_is_told_of_the_next(scripted: Scripted, capsys: p
 
     scripted.client.report_to(failing)
     scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60))
-    scripted.client.watch(scripted.client.processes["rank 0"], failing)
     first, second = Exited(5, "rank 0", 50, 3), Exited(6, "rank 1", 60, 4)
     scripted.tell(first, second)
-    assert [heard.get(timeout=PATIENCE) for _ in range(3)] == [3, first, second]
+    assert [heard.get(timeout=PATIENCE) for _ in range(2)] == [first, second]
     assert "on purpose" in capsys.readouterr().err
 
 

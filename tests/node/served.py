@@ -21,6 +21,7 @@ from nbcomm.launch.head import Head
 from nbcomm.launch.node_client import Process
 from nbcomm.node.agent.peers import listener_at
 from nbcomm.protocol import Exited, Report
+from nbcomm.protocol.nodes import rank_of
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
 from ..autopsy import OutOfTimeError
@@ -74,7 +75,6 @@ def lie(module):
     WorldDir.remove = hit(WorldDir.remove)
     warmup._ALSO = ()
     module.MODULES = {"engine": "quick_engine"}
-    module._stay_here = lambda: None
     os.fork = stumbles(os.fork, OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)))
     os.pidfd_open = stumbles(os.pidfd_open, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     os.waitpid = stumbles(os.waitpid, RuntimeError("on purpose"))
@@ -222,9 +222,8 @@ class Served:
         return self.client.start(key, what, list(argv), environment=environment)
 
     def engine(self, key: str = "rank 0", **options: Any) -> psutil.Process:
-        """Start an engine that waits long for a controller which never comes."""
-        argv = (f"--profile-dir={self.home.profile}", "--IPEngine.wait_for_url_file=300")
-        return psutil.Process(self.begin(key, *argv, **options).pid)
+        """Start a rank, which waits for a notebook to ask it for something."""
+        return psutil.Process(self.begin(key, str(rank_of(key) or 0), **options).pid)
 
     def attach(self) -> Client:
         """Let the present client go, and another one take the world."""

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from nbcomm.errors import StartError
+from nbcomm.errors import Interrupted, StartError
 from nbcomm.launch.head import Head
 from nbcomm.launch.ways import forkserver_process
 from nbcomm.node import forkserver
@@ -967,21 +967,10 @@ def test_a_fork_server_that_does_not_answer_is_ended_with_all_that_it_has_starte
 def test_a_start_that_is_given_up_ends_at_once_and_leaves_nothing(served: Served) -> None:
     survivor, agent = served.engine("survivor"), served.agent
     served.forkserver.suspend()
-    failed: queue.Queue[BaseException] = queue.Queue()
-
-    def begin() -> None:
-        try:
-            served.begin("rank 1")
-        except StartError as error:
-            failed.put(error)
-
-    starter = threading.Thread(target=begin)
-    starter.start()
     began = time.monotonic()
-    while failed.empty():
-        assert time.monotonic() - began < 10
-        served.client.give_up()  # it may only now begin to wait
-    starter.join()
+    with pytest.raises(Interrupted):
+        served.client.start("rank 1", "engine", ["1"], given_up=lambda: time.monotonic() > began + 0.2)
+    assert time.monotonic() - began < 10
     served.forkserver.resume()
     again = served.engine("rank 1")
     assert served.client.processes["rank 1"].pid == again.pid

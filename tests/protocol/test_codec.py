@@ -42,6 +42,7 @@ TO_RANK: list[ToRank] = [
     protocol.Abort(2, 1, "HangError", "all_reduce can never complete."),
     protocol.StatusRequest(3),
     protocol.Greet(asks=True),
+    protocol.Register('{"key": "k"}'),
     protocol.Stop(),
 ]
 FROM_RANK: list[FromRank] = [
@@ -62,6 +63,7 @@ FROM_RANK: list[FromRank] = [
     ),
     protocol.InputRequest(2, 1, "ipdb> ", hidden=True, dialogue=True),
     protocol.InputCancelled(2, 1),
+    protocol.Registered("", "no ports left"),
     protocol.Done(
         2,
         0.5,

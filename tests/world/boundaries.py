@@ -152,6 +152,13 @@ TABLE = (
     Boundary(
         "output could not be sent", "rank", "nbcomm.rank.link:RankLink._send_output", NOTHING, thread="nbcomm-link"
     ),
+    Boundary(
+        "this rank could not register with ipyparallel's controller",
+        "rank",
+        "nbcomm.rank.registration:Registration._register",
+        "session.client",
+        elsewhere="tests/rank/test_registration.py::test_what_fails_is_answered_and_logged_and_can_be_tried_again",
+    ),
     # What the notebook's threads do.
     Boundary("the link failed", "notebook", "nbcomm.launch.link:Link._send_waiting", NOTHING),
     Boundary("the link failed", "notebook", "nbcomm.launch.link:Link._take_arrived", NOTHING),
@@ -271,7 +278,6 @@ TABLE = (
         for side, name, costs, test in (
             ("notebook", "link", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
             ("notebook", "watch", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
-            ("notebook", "cluster", NOTHING, "tests/world/test_threads.py::test_a_thread_of_the_notebook_goes_on"),
             (
                 "notebook",
                 "widgets",

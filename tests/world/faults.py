@@ -197,6 +197,7 @@ def prepare(notebook: Notebook, options: str = HERE) -> None:
     """Start a world and give its ranks something to lose."""
     notebook.run("%load_ext nbcomm")
     notebook.run(f"%distributed start {options}", 150)
+    notebook.run("from nbcomm.notebook.session import registry\nregistry.current().client;")  # so there is a controller
     notebook.run(PREPARE)
 
 

@@ -305,6 +305,7 @@ def test_of_several_worlds_of_others_that_of_the_folder_is_taken_or_one_must_be_
 
 def test_a_killed_controller_and_a_killed_fork_server_are_named_and_replaced(notebook: Notebook) -> None:
     notebook.run(f"import os, time\n{FIND}s = registry.current()")
+    assert notebook.run("s.client.ids").text == "[0, 1, 2]\n"
     for which, said in (("controller", "controller was killed by SIGKILL"), ("fork server", "The fork server")):
         notebook.run(f"os.kill(helpers()[{which!r}], 9)\nwhile not s.troubles: time.sleep(0.01)")
         assert said in notebook.run("%distributed").text
@@ -314,6 +315,7 @@ def test_a_killed_controller_and_a_killed_fork_server_are_named_and_replaced(not
         assert "Rank 2 is back" in notebook.run("%distributed heal").text
         notebook.run(MAKE)
         assert notebook.run(KEPT).text == WHOLE
+        assert notebook.run("s.client[:]['kept']").text == "[0, 10, 20]\n"
     notebook.run("%distributed stop")
 
 

@@ -19,7 +19,7 @@ from nbclient.exceptions import CellExecutionError
 
 from . import lies
 from .notebook import Notebook, with_ranks
-from .processes import FIND
+from .processes import FIND, pid_of
 
 Open = Callable[..., Notebook]
 
@@ -57,15 +57,47 @@ def test_an_interrupted_start_leaves_nothing_and_can_be_repeated(open_notebook: 
     assert notebook.run("%%distributed\nrank").lines == ["[0] 0", "[1] 1"]
 
 
-def test_a_controller_that_ends_while_it_starts_is_named_and_leaves_nothing(
-    open_notebook: Open, tmp_path: Path
-) -> None:
-    lie = "def lie(module):\n    module.app.main = lambda argv: print('no ports left') or sys.exit(3)"
-    notebook = open_notebook(**lies.told(tmp_path / "lies", ("nbcomm.node.processes.controller", lie)))
-    cell = notebook.run("%distributed start -n 2", fails=True)
+def test_a_controller_that_ends_while_it_starts_is_named_and_harms_nobody(open_notebook: Open, tmp_path: Path) -> None:
+    lie = """
+import os
+def lie(module):
+    plain = module.app.main
+    module.app.main = lambda argv: plain(argv) if os.path.exists("well") else print("no ports left") or sys.exit(3)
+"""
+    notebook = open_notebook(
+        f"%cd -q {tmp_path}", **lies.told(tmp_path / "lies", ("nbcomm.node.processes.controller", lie))
+    )
+    notebook.run("%distributed start -n 2\nfrom nbcomm.notebook.session import registry")
+    notebook.run("%%distributed\nkept = rank")
+    cell = notebook.run("registry.current().client", fails=True)
     ends = "StartError: ipyparallel's controller ended with exit code 3. Its log ends:\nno ports left"
     assert cell.error_text.rstrip().endswith(ends)
-    assert "No world is running" in notebook.run("%distributed").text
+    assert "controller" not in notebook.run("%distributed").text
+    assert notebook.run("%%distributed\nall_reduce(kept)").text == "[0-1] 1\n"
+    (tmp_path / "well").touch()
+    assert notebook.run("registry.current().client[:]['kept']").text == "[0, 1]\n"
+
+
+def test_a_rank_that_is_busy_cannot_register_and_registers_when_it_is_asked_again(open_notebook: Open) -> None:
+    notebook = open_notebook("%distributed start -n 2", "from nbcomm.notebook.session import registry")
+    notebook.run("from nbcomm.launch import clients\nclients._PATIENCE = 3.0")
+    busy = "import asyncio, os, time\ndef wait():\n    while not os.path.exists('go'): time.sleep(0.01)\n"
+    notebook.run(f"%%distributed -r 1\n{busy}asyncio.get_running_loop().call_later(0.1, wait);")
+    refused = notebook.run("registry.current().client", fails=True).error_text
+    assert "StateError: Rank 1 has not registered with ipyparallel's controller within 3 s, so " in refused
+    notebook.run("open('go', 'w').close()\nclients._PATIENCE = 60.0")
+    assert notebook.run("registry.current().client.ids").text == "[0, 1]\n"
+    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
+
+
+def test_nothing_of_ipyparallels_is_there_before_somebody_asks_for_it(open_notebook: Open) -> None:
+    notebook = open_notebook("%distributed start -n 2", "%%distributed\nx = rank")
+    assert notebook.run("import sys; 'ipyparallel' in sys.modules").text == "False\n"
+    assert notebook.run("%%distributed\nimport sys; 'ipyparallel' in sys.modules").text == "[0-1] False\n"
+    assert pid_of(notebook, "controller") == 0
+    notebook.run("from nbcomm.notebook.session import registry")
+    assert notebook.run("registry.current().client[:]['x']").text == "[0, 1]\n"
+    assert pid_of(notebook, "controller") > 0
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -201,7 +233,7 @@ def test_a_heal_waits_for_a_fork_server_that_has_just_been_started(open_notebook
     started = "first.wait(50); node.replace_forkserver(); assert node.ready is None"
     notebook.run(f"os.kill(found['fork server'], signal.SIGSTOP)\n{kill}\n{started}")
     healed = notebook.run("%distributed heal").text
-    assert "controller is back after" in healed, healed
+    assert "All processes are alive" in healed, healed
     assert "has ended" not in notebook.run("%distributed").text
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
 

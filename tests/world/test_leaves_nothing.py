@@ -18,7 +18,7 @@ from .notebook import Notebook
 from .processes import FIND
 
 _WHERE = (
-    f"{FIND}s = registry.current()\n"
+    f"{FIND}s = registry.current()\ns.client\n"
     "print(s.home.path, s.home.bulk, helpers()['fork server'], *[v.pid for v in s.status()])"
 )
 
@@ -33,7 +33,7 @@ class _Traces:
         server = psutil.Process(int(pids[0]))
         self.processes = [server, *server.children(recursive=True)]
         assert {int(pid) for pid in pids} <= {process.pid for process in self.processes}
-        assert len(self.processes) >= 9, "fork server, agent, controller, 3 ranks, 3 children"
+        assert len(self.processes) >= 10, "fork server, agent, controller, its heart monitor, 3 ranks, 3 children"
         assert self.paths[0].exists()
 
     def left(self) -> list[str]:

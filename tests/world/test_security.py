@@ -112,11 +112,12 @@ class World:
         self.taps: list[Wiretap] = []
         self.run("%load_ext nbcomm")
         self.run("%distributed start -n 4")
+        self.run("from nbcomm.notebook.session import registry\nregistry.current().client;")
         self.run(PREPARE)
         assert "HangError" in self.notebook.run("%%distributed\nif rank: barrier()", fails=True).error_text
         assert "Rank 2 is back" in self.run("%distributed heal 2")
         self.run(PREPARE)
-        where = self.run("from nbcomm.notebook.session import registry\nprint(registry.current().home.path)")
+        where = self.run("registry.current().client  # rank 2 registers again\nprint(registry.current().home.path)")
         self.home = WorldDir(where.strip())
 
     def run(self, code: str) -> str:

@@ -47,11 +47,9 @@ def _is_well(world: Notebook) -> None:
     assert RIGHT in world.run(GOOD, timeout=30).text
 
 
-@pytest.mark.parametrize("name", ["link", "watch", "cluster"])
+@pytest.mark.parametrize("name", ["link", "watch"])
 def test_a_thread_of_the_notebook_goes_on(world: Notebook, name: str) -> None:
     world.run(f"end('nbcomm-{name}')")
-    if name == "cluster":
-        world.run("session._processes._cluster._loop.call_soon_threadsafe(int)")
     _is_well(world)
     assert f"nbcomm-{name}" in world.run("print(*running())").text
 

@@ -47,7 +47,6 @@ def become(order: Start, log: Path, let_go: Callable[[], None], parent: int) -> 
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(_folder(order))
-        _stay_here()
         sys.argv = [order.what, *order.argv]
         importlib.import_module(MODULES[order.what]).main(order.argv)
         status = 0
@@ -93,13 +92,6 @@ def _take_log(path: Path) -> None:
         os.dup2(source, descriptor)
     os.close(log)
     os.close(null)
-
-
-def _stay_here() -> None:
-    """Stop ipyparallel from changing the working directory to that of its import in the server."""
-    from ipyparallel.apps.baseapp import BaseParallelApplication
-
-    BaseParallelApplication.to_work_dir = lambda _: sys.path.insert(0, "")
 
 
 def _environment(order: Start) -> dict[str, str]:

@@ -11,7 +11,14 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-_ALSO = ("nbcomm.comm", "nbcomm.comm.subset", "ipyparallel.serialize")
+_ALSO = (
+    "nbcomm.comm",
+    "nbcomm.comm.subset",
+    "sqlite3",  # the rest are IPython's, which a shell imports as it is made
+    "IPython.core.completerlib",
+    "IPython.core.oinspect",
+    "IPython.extensions.storemagic",
+)
 
 
 def warm_up(modules: Iterable[str]) -> str:

@@ -9,7 +9,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted, StartError, StateError
-from ...node.processes.exit_status import how_it_ended
+from ...launch.controller import Controller
+from ...protocol import Register
 from ...protocol.nodes import key_of, rank_of
 from ...rank_spec import capital, fold, named, together
 from ...world_info import WorldInfo
@@ -17,7 +18,7 @@ from .readiness import await_ranks
 from .roster import Roster
 
 if TYPE_CHECKING:
-    from ...launch.local_cluster import LocalCluster
+    from ...launch.clients import Clients
     from ...launch.node_client import NodeClient
     from ...launch.nodes import Nodes
     from ...protocol import Exited
@@ -34,7 +35,7 @@ _MOMENT = 2.0
 
 
 class Processes:
-    """Ranks, and what serves them: the node's agent and fork server, and ipyparallel's controller.
+    """Ranks, and what serves them: the node's agent and fork server, and ipyparallel's controller if there is one.
 
     Args:
         nodes: start them, and report their ends.
@@ -53,19 +54,19 @@ class Processes:
         self.nodes = nodes
         self._roster = roster
         self._rank_ended = rank_ended
-        self._cluster: LocalCluster | None = None
-        self._controller_end = ""
+        self._controller = Controller(nodes)
+        self._clients: Clients | None = None
         nodes.report_to(self._ended, agent_replaced)
 
     def start(self, n: int, grace: float) -> None:
-        """Start the controller and n engines; return before they are up."""
-        # Imported here, for ipyparallel takes as long to import as all else that a notebook needs: while the fork
-        # server imports torch it costs nothing, and a notebook that starts no world never pays for it.
-        from ...launch import local_cluster
-
+        """Start n ranks; return before they are up."""
         self.nodes.set_lease(grace)
-        self._cluster = local_cluster.LocalCluster(self.nodes)
-        self._cluster.start(n)
+        for rank in range(n):
+            self._start(rank)
+
+    def _start(self, rank: int, given_up: Callable[[], bool] = lambda: False) -> None:
+        key = key_of(rank)
+        self.nodes.of(key).start(key, "engine", [str(rank)], given_up=given_up)
 
     def claim(self, info: WorldInfo) -> None:
         """Wait until it is known which processes live; release them if that cannot be learned.
@@ -112,15 +113,15 @@ class Processes:
                     "Type %distributed heal when it is back, or %distributed restart."
                 )
                 continue
-            head = node is self.nodes.head
+            both = node is self.nodes.head and self._controller.exists
             yield (
-                f"The fork server{node.where} {node.how}{_AND_CONTROLLER if head else '.'} The ranks keep "
+                f"The fork server{node.where} {node.how}{_AND_CONTROLLER if both else '.'} The ranks keep "
                 "running, and cells run on them; only dead ranks cannot be replaced. Type %distributed heal to start "
                 "another fork server."
             )
-        if self._controller_end and self.nodes.head not in gone:
+        if self._controller.end and self.nodes.head not in gone:
             yield (
-                f"ipyparallel's controller {self._controller_end}. Cells run without it; "
+                f"ipyparallel's controller {self._controller.end}. Cells run without it; "
                 "session.client does not work. Type %distributed heal to start another controller."
             )
         whys = {rank: why for key, why in dict(self.nodes.unwatched).items() if (rank := rank_of(key)) is not None}
@@ -130,22 +131,30 @@ class Processes:
     def client(self) -> Any:
         """The `Client` of ipyparallel for the engines; engine id = rank.
 
+        The first time, ipyparallel's controller is started, and the ranks register.
+
         Raises:
-            StateError: they cannot reach its controller.
+            StateError: they cannot reach the controller, or have not registered in time.
+            StartError: it could not be started.
         """
         if self.nodes.are_reached_by_ssh_alone:
             raise StateError(
                 "session.client does not work with --tunnel: ipyparallel's engines must reach its controller on the "
                 "notebook's machine. Cells, push, pull and session.call do not need it."
             )
-        return self._connected().client(self._roster.living)
+        if self._clients is None:
+            self._controller.begin()  # it comes up meanwhile
+            # Imported here: it takes as long to import as all else that a notebook needs.
+            from ...launch.clients import Clients
 
-    def _connected(self) -> LocalCluster:
-        if self._cluster is None:
-            from ...launch import local_cluster
+            self._clients = Clients(self._controller, self._register, self._roster.registered)
+        return self._clients.get(lambda: self._roster.living)
 
-            self._cluster = local_cluster.LocalCluster(self.nodes, running=True)
-        return self._cluster
+    def _register(self, ranks: Sequence[int], connection: str) -> None:
+        """Ask ranks to register with the controller; what they answer is in the roster."""
+        for rank in ranks:
+            self._roster.registered.pop(rank, None)
+        self.nodes.link.send(ranks, Register(connection))
 
     def await_forkserver(self, given_up: Callable[[], bool]) -> None:
         """Wait for fork servers that were started just now: they tell which processes have ended.
@@ -168,20 +177,19 @@ class Processes:
         roster = self._roster
         replaced: list[str] = []
         gone = self.nodes.gone
-        if not (ranks or self._controller_end or gone):
+        if not (ranks or self._controller.end or gone):
             return replaced
         for node in gone:
             self._replace_forkserver(node, given_up)
             replaced.append(f"the fork server{node.where}")
-        cluster = self._connected()
-        if self._controller_end:
-            self._replace_controller(cluster, given_up)
+        if self._controller.end:
+            self._replace_controller(given_up)
             replaced.append("the controller")
         self._end(ranks, given_up)
         started: list[int] = []
         try:
             for rank in ranks:
-                self._replace(cluster, rank, given_up)
+                self._replace(rank, given_up)
                 started.append(rank)
             await_ranks(roster, ranks, time.monotonic() + _PATIENCE, f"{_PATIENCE:g} s", given_up=given_up)
         except BaseException as error:
@@ -189,15 +197,16 @@ class Processes:
             if isinstance(error, StartError):
                 error.reword(self._with_remedy)
             raise
+        self._register_again(ranks if "the controller" not in replaced else roster.living)
         return [*replaced, *(f"rank {rank}" for rank in ranks)]
 
-    def _replace(self, cluster: LocalCluster, rank: int, given_up: Callable[[], bool]) -> None:
+    def _replace(self, rank: int, given_up: Callable[[], bool]) -> None:
         """Start a process in the place of one that has ended; if that fails, the rank is as dead as before."""
         how = self._roster.dead[rank]
         self.nodes.link.lose(rank)  # what was sent while it died was not for its successor
         self._roster.begin_again([rank])
         try:
-            cluster.start_engine(rank, given_up)
+            self._start(rank, given_up)
         except BaseException:
             self._roster.dead[rank] = how
             raise
@@ -209,15 +218,17 @@ class Processes:
         between = "\n" if "\n" in text else " "  # text after a log must not look like a line of it
         return f"{text}{between}{others} %distributed heal to try again."
 
-    def _replace_controller(self, cluster: LocalCluster, given_up: Callable[[], bool]) -> None:
-        how, self._controller_end = self._controller_end, ""  # before the start: it may end at once
+    def _replace_controller(self, given_up: Callable[[], bool]) -> None:
         try:
-            cluster.start_controller(given_up)
-        except BaseException as error:
-            self._controller_end = how
-            if isinstance(error, StartError):
-                error.reword(self._with_remedy)
+            self._controller.replace(given_up)
+        except StartError as error:
+            error.reword(self._with_remedy)
             raise
+
+    def _register_again(self, ranks: Sequence[int]) -> None:
+        """Let ranks register with a controller that somebody has asked for; nobody waits for that."""
+        if ranks and self._controller.exists and (connection := self._controller.connection):
+            self._register(ranks, connection)
 
     def _replace_forkserver(self, node: NodeClient, given_up: Callable[[], bool]) -> None:
         """Start another fork server; it takes over the ranks, and reports those that have ended."""
@@ -228,8 +239,14 @@ class Processes:
         except BaseException:
             node.lost = lost  # nobody waits for it
             raise
-        if node is self.nodes.head:  # with the fork server that started it
-            self._controller_end = self._controller_end or "has ended"
+        if node is self.nodes.head:
+            self._await_controllers_end(given_up)
+
+    def _await_controllers_end(self, given_up: Callable[[], bool]) -> None:
+        """Wait until it is known that the controller has ended with the fork server that had started it."""
+        deadline = time.monotonic() + _MOMENT
+        while self._controller.exists and not self._controller.end and time.monotonic() < deadline and not given_up():
+            self._roster.wait(_TICK)
 
     def _end(self, ranks: Sequence[int], given_up: Callable[[], bool] = lambda: False) -> None:
         """Kill those of these ranks that live, and wait until they have ended."""
@@ -266,16 +283,14 @@ class Processes:
 
     def _quiet(self) -> None:
         self.nodes.report_to(lambda _: None)
-        if self._cluster is not None:
-            self._cluster.close()
+        if self._clients is not None:
+            self._clients.close()
 
     def _ended(self, ended: Exited) -> None:
         """Note an end; mostly on the link's thread."""
         rank = rank_of(ended.key)
         if rank is not None:
             self._rank_ended(rank, self._roster.note_death(rank, ended.status, oom=ended.oom, why=ended.why))
-        else:
-            self._controller_end = how_it_ended(ended.status, oom=ended.oom)
 
 
 def _of_unwatched(whys: Mapping[int, str]) -> list[str]:

@@ -12,7 +12,7 @@ from msgspec import structs
 from ...analysis.verdict import plural
 from ...node.processes.exit_status import how_it_ended
 from ...panel import RankView
-from ...protocol import CollectiveState, Done, Failure, FromRank, Hello, RankPlacement, StatusReply
+from ...protocol import CollectiveState, Done, Failure, FromRank, Hello, RankPlacement, Registered, StatusReply
 from ...protocol.nodes import key_of
 from ...rank_spec import named, together
 from ..output.failures import first_line
@@ -60,6 +60,8 @@ class Roster:
         self.attached: set[int] = set()
         self.dead: dict[int, str] = {}
         """Ranks whose process has ended by itself, and how: "was killed by SIGKILL"."""
+        self.registered: dict[int, Registered] = {}
+        """What ranks have answered when this notebook has asked them to register as engines."""
         self._log_tail = log_tail
         self._snapshots: dict[int, StatusReply] = {}
         self._doings: dict[int, tuple[int, CollectiveState]] = {}
@@ -104,6 +106,8 @@ class Roster:
             self.note(rank, message)
         elif isinstance(message, Hello):
             self.greet(message)
+        elif isinstance(message, Registered):
+            self.registered[rank] = message
 
     def greet(self, hello: Hello) -> None:
         """Record a rank's process: it is connected, and perhaps it can run cells."""
@@ -189,6 +193,7 @@ class Roster:
                 self.attached.discard(rank)
                 for known in (
                     self.dead,
+                    self.registered,
                     self._snapshots,
                     self._doings,
                     self._heard,

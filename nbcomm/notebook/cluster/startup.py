@@ -78,8 +78,6 @@ class Startup:
             StartError: the request cannot be met, or the fork server failed.
         """
         self._progress("importing torch", 0, self._wishes.n or 0)
-        import ipyparallel  # noqa: F401 - while the fork server imports torch: it takes long, too
-
         nodes, wishes = self._processes.nodes, self._wishes
         ready = nodes.head.wait_ready(wishes.timeout)
         facts = nodes.head.facts()

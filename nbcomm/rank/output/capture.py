@@ -8,8 +8,8 @@ wait for a reader that waits for the GIL. Before each Python write, and at the e
 is taken first, so that the order stays the true one.
 * A thread may go on printing after its cell has ended. Each text belongs to the cell that started the thread: a task
 inherits that from its context, a thread from the thread that started it.
-* The engine also serves ipyparallel's own client, whose cells must keep their own output: what belongs to no cell of
-nbcomm goes where it went before.
+* A rank may also serve ipyparallel's own client, whose cells must keep their own output: what belongs to no cell of
+nbcomm goes elsewhere.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ class Capture:
     Attributes:
         lock: held while anything is added or taken.
         followers: called, under the lock, before the pending items are taken.
+        streams: Python's sides of stdout and stderr, by name.
     """
 
     def __init__(self, files: dict[str, Path]) -> None:
@@ -66,6 +67,7 @@ class Capture:
         self._begun: dict[_Key, tuple[float, str]] = {}  # late lines without their end, and since when
         self._updates: dict[str, int] = {}  # of comms: which pending item may still get new values
         self.followers: list[Callable[[], None]] = []
+        self.streams: dict[str, Side] = {}
         self._running: int | None = None
         self._last: int | None = None
         self._files = [CapturedFile(number, name, files[name]) for number, name in ((1, "stdout"), (2, "stderr"))]
@@ -85,7 +87,8 @@ class Capture:
 
     def stream(self, name: str, otherwise: TextIO) -> TextIO:
         """Make a text stream that captures what belongs to a cell and passes the rest to another stream."""
-        return _Stream(self, name, otherwise)
+        self.streams[name] = stream = _Stream(self, name, otherwise)
+        return stream
 
     @contextmanager
     def of_run(self, run: int) -> Iterator[None]:
@@ -266,6 +269,10 @@ class Side(io.TextIOBase, TextIO):
     def __init__(self, capture: Capture, name: str, otherwise: TextIO) -> None:
         self._capture = capture
         self._name = name
+        self._otherwise = otherwise
+
+    def lead_to(self, otherwise: TextIO) -> None:
+        """Pass what belongs to no cell of nbcomm to another stream from now on."""
         self._otherwise = otherwise
 
     def __getattr__(self, name: str) -> Any:
