@@ -1,1 +1,1 @@
-"""Starting of processes from the notebook: the fork server, ipyparallel's launchers, placement, discovery of worlds."""
+"""Starting of processes from the notebook: fork server, ranks, ipyparallel's controller, placement, finding worlds."""
