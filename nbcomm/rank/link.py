@@ -154,7 +154,9 @@ class RankLink:
         comms = Comms(self.capture, getattr(shell, "kernel", None))
         comms.install()
         parts = Parts(self.rank, self.home, self.world, self.capture, self._begin_cell, self._send_output, self._faults)
-        self._registration = Registration(self.rank, shell, self.capture, loop)
+        self._registration = Registration(
+            self.rank, shell, self.capture, loop=loop, answer=self._send, faults=self._faults
+        )
         main_loop = MainLoop(shell, runner, comms, parts, self._main_thread)
         main_loop.begin(loop)
         self._main_loop = main_loop  # from now on the link's thread hands requests over to it
@@ -314,7 +316,7 @@ class RankLink:
 
     def _register(self, message: Register) -> None:
         if self._registration is not None:
-            self._registration.ask(message.connection, self._send, self._faults)
+            self._registration.ask(message.connection)
         else:  # a safeguard: the notebook asks ranks whose shell is ready
             self._send(Registered("", "it is still starting"))
 

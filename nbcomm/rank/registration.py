@@ -25,28 +25,39 @@ class Registration:
         shell: the rank's.
         capture: what its cells show.
         loop: of the main thread.
+        answer: called each time when it is done, or has failed.
+        faults: logs failures.
     """
 
-    def __init__(self, rank: int, shell: Any, capture: Capture, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(  # noqa: PLR0913 - what an engine needs, and what is made known of it
+        self,
+        rank: int,
+        shell: Any,
+        capture: Capture,
+        *,
+        loop: asyncio.AbstractEventLoop,
+        answer: Callable[[Registered], None],
+        faults: Faults,
+    ) -> None:
         self._rank = rank
         self._shell = shell
         self._capture = capture
         self._loop = loop
+        self._answer = answer
+        self._faults = faults
         self._engine: Any = None
         self._connection = ""
         self._work: asyncio.Task[None] | None = None
 
-    def ask(self, connection: str, answer: Callable[[Registered], None], faults: Faults) -> None:
+    def ask(self, connection: str) -> None:
         """Register when the main thread runs no cell; the link's thread may call this.
 
         Args:
             connection: what the controller has written for engines.
-            answer: called when it is done, or has failed.
-            faults: logs the failure.
         """
-        self._loop.call_soon_threadsafe(self._begin, connection, answer, faults)
+        self._loop.call_soon_threadsafe(self._begin, connection)
 
-    def _begin(self, connection: str, answer: Callable[[Registered], None], faults: Faults) -> None:
+    def _begin(self, connection: str) -> None:
         before = self._work
 
         async def work() -> None:
@@ -56,9 +67,9 @@ class Registration:
                     await asyncio.wait([before])
                 engine = await self._register(connection)
             except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - it must be answered
-                faults.log("this rank could not register with ipyparallel's controller", error)
+                self._faults.log("this rank could not register with ipyparallel's controller", error)
                 failure = str(error) or type(error).__name__
-            answer(Registered(engine, failure))
+            self._answer(Registered(engine, failure))
 
         self._work = asyncio.ensure_future(work())
 

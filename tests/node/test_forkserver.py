@@ -126,7 +126,7 @@ def test_children_are_forked_here_and_their_end_is_told(lasting: Served) -> None
     assert lasting.ready.forks, lasting.ready.why
     hasty = lasting.begin("hasty", "--no-such-option=1")
     ended = lasting.exits.get(timeout=PATIENCE)
-    assert ended == Exited(hasty.start, "hasty", hasty.pid, 2)
+    assert ended == Exited(hasty.start, "hasty", hasty.pid, 1)
     assert "no-such-option" in (lasting.home.path / "hasty.log").read_text()
 
 

@@ -46,11 +46,11 @@ def _asked(*connections: str, log: Callable[[], object] = lambda: None) -> list[
     answers: list[tuple[str, str]] = []
 
     async def run() -> None:
-        registration = Registration(3, None, None, asyncio.get_running_loop())  # type: ignore[arg-type]
         heard = asyncio.Queue[Registered]()
-        faults = Faults(log)
+        ends: Any = {"loop": asyncio.get_running_loop(), "answer": heard.put_nowait, "faults": Faults(log)}
+        registration = Registration(3, None, None, **ends)
         for connection in connections:
-            registration.ask(connection, heard.put_nowait, faults)
+            registration.ask(connection)
         for _ in connections:
             answer = await asyncio.wait_for(heard.get(), 60)
             answers.append((answer.engine, answer.failure))
