@@ -14,11 +14,13 @@ WORKERS ?= 4
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-torch test-lowest lint bench faults soak mutants screenshots clean system-packages javascript-tools
+.PHONY: help quick demo test test-all test-torch test-lowest lint bench faults soak mutants screenshots clean system-packages javascript-tools
 
 help:
+	@echo 'make quick   in about a minute: lint of what has changed, and every test that starts no process'
 	@echo 'make demo    play the first-steps notebook in this terminal, on four CPU ranks'
-	@echo 'make test    every check that CI runs: lint, types, import contracts, tests'
+	@echo 'make test    every check that CI runs for a change: lint, types, import contracts, tests'
+	@echo 'make test-all   the same, and what is told elsewhere, too: CI runs it each night'
 	@echo 'make lint    all of them but the tests'
 	@echo 'make test-torch TORCH=2.15.0   the built wheel with another torch, in an environment of its own (gigabytes, unless pip'
 	@echo '             finds the CPU build; not a part of make test). PYTHON=python3.13 names its Python, SUITES="world comm" some suites'
@@ -36,9 +38,31 @@ demo: $(VENV)/ready-to-run
 	@$(BIN)/nbcomm demo
 
 # Containers often set PYTHONDONTWRITEBYTECODE; then each of hundreds of kernels and fork servers would compile nbcomm.
+PYTEST = env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest --dist loadfile --no-loadscope-reorder
+
+# It needs the environment, and nothing of the system. mypy remembers what it knows of files that have not changed.
+quick: $(VENV)/ready-to-develop
+	$(SAY) 'Linting, and checking what differs from the main branch.'
+	@$(BIN)/ruff check --quiet . && $(BIN)/ruff format --quiet --check .
+	@base=$$(git merge-base HEAD origin/main 2>/dev/null || git merge-base HEAD main 2>/dev/null || echo HEAD); \
+	changed=$$({ git diff --name-only --diff-filter=d $$base; git ls-files --others --exclude-standard; } 2>/dev/null); \
+	web=$$(grep -E '^(nbcomm|tests)/.*\.(js|mjs|css)$$' <<<"$$changed"); \
+	if grep -qE '^(nbcomm/.*\.py|pyproject\.toml)$$' <<<"$$changed"; then \
+	  $(BIN)/mypy && $(BIN)/lint-imports --no-logo || exit 1; \
+	else echo 'No Python file of nbcomm differs: types and imports are not checked.'; fi; \
+	if [ -z "$$web" ]; then :; elif [ -x $(NODE_MODULES)/.bin/biome ]; then \
+	  $(NODE_MODULES)/.bin/biome check --error-on-warnings --no-errors-on-unmatched $$web || exit 1; \
+	else echo 'JavaScript or CSS differs, and is not checked: `make javascript-tools` installs biome.'; fi
+	$(SAY) 'Running the tests that start no process; laws with few of their examples.'
+	@$(PYTEST) -q -m unit -n 2 --hypothesis-profile=quick
+
 test: lint system-packages
-	$(SAY) 'Running the tests.'
-	@env -u PYTHONDONTWRITEBYTECODE $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+	$(SAY) 'Running the tests, but those that are told elsewhere, too; the slowest are named at the end.'
+	@$(PYTEST) -n $(WORKERS) --durations=25 -m 'not nightly'
+
+test-all: lint system-packages
+	$(SAY) 'Running all tests; the slowest are named at the end.'
+	@$(PYTEST) -n $(WORKERS) --durations=25
 
 # docs/versions.md tells what these do, and has their results; WRITE=docs/versions.md puts the row there.
 test-torch: $(VENV)/ready-to-run

@@ -13,16 +13,17 @@ import hypothesis
 import psutil
 import pytest
 
-from . import autopsy
+from . import autopsy, kinds, laws, order  # noqa: F401 - laws registers the profiles
 
 _GONE_SECONDS = 10
 
 _SHARED = "NBCOMM_TESTS"
 """The variable that tells the processes of a run where to have directories of their own."""
 
-# The same examples each time; how long one takes is the machine's affair.
-hypothesis.settings.register_profile("nbcomm", deadline=None, derandomize=True, database=None)
+# `make quick` asks for another profile by --hypothesis-profile; tests/laws.py has both.
 hypothesis.settings.load_profile("nbcomm")
+
+pytest_addoption = order.add_option  # it is asked for before plugins are registered here
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -31,7 +32,8 @@ def pytest_configure(config: pytest.Config) -> None:
     Where tests run in several processes, each has a directory of its own for its worlds: notebooks see all worlds of
     their user, and those of another process would be strangers.
     """
-    config.pluginmanager.register(autopsy)
+    for plugin in (autopsy, kinds, order):
+        config.pluginmanager.register(plugin)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" in os.environ:

@@ -11,7 +11,7 @@ import pytest
 
 from . import autopsy
 
-pytestmark = pytest.mark.timeout(240)  # a busy machine takes its time to look at every process
+pytestmark = [pytest.mark.world, pytest.mark.timeout(240)]  # a busy machine takes its time to look at every process
 
 HANGING = """
 import subprocess, sys, time

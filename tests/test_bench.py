@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.ranks
+
 
 def test_the_table_prints_and_is_written(tmp_path: Path) -> None:
     file = tmp_path / "rows.json"

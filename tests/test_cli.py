@@ -38,11 +38,13 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"nbcomm {__version__}\n"
 
 
+@pytest.mark.ranks
 def test_help_loads_neither_torch_nor_jupyter() -> None:
     code = "import sys, nbcomm.cli; nbcomm.cli.main([]); sys.exit(any(m in sys.modules for m in ['torch', 'nbclient']))"
     assert subprocess.run([sys.executable, "-c", code], stdout=subprocess.DEVNULL, check=False).returncode == 0
 
 
+@pytest.mark.ranks
 def test_python_m_nbcomm_is_the_same_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,6 +63,7 @@ def test_ctrl_c_is_a_word_and_no_traceback(monkeypatch: pytest.MonkeyPatch, caps
     assert capsys.readouterr() == ("", "\nInterrupted.\n")
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("unbuffered", ["1", ""])
 def test_a_reader_that_has_had_enough_ends_the_command_quietly(unbuffered: str) -> None:
     code = "from nbcomm import cli; cli.examine = lambda: print('ok') or 0; raise SystemExit(cli.main(['doctor']))"
@@ -171,6 +174,7 @@ def test_a_place_that_is_no_folder_is_told_in_a_sentence(tmp_path: Path, capsys:
 # ── playing one ─────────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.world
 @pytest.mark.usefixtures("no_processes_left")
 def test_play_prints_what_a_reader_sees(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     path = written(
@@ -209,6 +213,7 @@ def test_play_prints_what_a_reader_sees(tmp_path: Path, capfd: pytest.CaptureFix
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.world
 @pytest.mark.usefixtures("no_processes_left")
 def test_a_failing_notebook_is_exit_code_1_and_a_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = written(tmp_path / "bad.ipynb", "raise ValueError('no')", "print('never')")
@@ -219,6 +224,7 @@ def test_a_failing_notebook_is_exit_code_1_and_a_sentence(tmp_path: Path, capsys
     assert err == "bad.ipynb stopped: its last cell failed, as shown above. `nbcomm doctor` checks this machine.\n"
 
 
+@pytest.mark.world
 def test_a_dead_kernel_takes_its_processes_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pid = tmp_path / "pid"
     code = (
@@ -232,6 +238,7 @@ def test_a_dead_kernel_takes_its_processes_along(tmp_path: Path, capsys: pytest.
     assert not psutil.pid_exists(int(pid.read_text()))
 
 
+@pytest.mark.world
 @pytest.mark.usefixtures("no_processes_left")
 def test_a_cell_that_does_not_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
@@ -241,6 +248,7 @@ def test_a_cell_that_does_not_end_is_ended(
     assert "slow.ipynb stopped: its last cell did not end within 1 s." in capfd.readouterr().err
 
 
+@pytest.mark.world
 def test_ctrl_c_leaves_no_process_behind(tmp_path: Path) -> None:
     code = (
         "import os, subprocess, sys, time\n"

@@ -39,6 +39,7 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield opened
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("page", EXECUTED, ids=lambda page: page.stem)
 def test_every_example_shows_what_the_page_says(notebook: Notebook, page: Path) -> None:
     examples = EXAMPLE.findall(page.read_text())
@@ -47,6 +48,7 @@ def test_every_example_shows_what_the_page_says(notebook: Notebook, page: Path) 
         assert notebook.run(code).text.rstrip("\n") == shown.rstrip("\n")
 
 
+@pytest.mark.world
 def test_the_kernels_page_shows_what_it_says(notebook: Notebook) -> None:
     notebook.run("%distributed auto on")
     try:
@@ -56,6 +58,7 @@ def test_the_kernels_page_shows_what_it_says(notebook: Notebook) -> None:
         notebook.run("%distributed auto off")
 
 
+@pytest.mark.world
 def test_dialogues_go_as_the_page_says(notebook: Notebook) -> None:
     examples = EXAMPLE.findall((DOCS / "debugging.md").read_text())
     assert examples
@@ -100,6 +103,7 @@ def test_links_lead_somewhere() -> None:
 # ── the README and the reference ────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.world
 def test_the_readmes_cells_show_what_it_says(notebook: Notebook) -> None:
     first, hang = EXAMPLE.findall(README.read_text())
     assert notebook.run(first[0]).text == first[1]
@@ -158,6 +162,7 @@ def test_the_contract_has_the_words_and_their_options() -> None:
     assert there - {"--file"} == options
 
 
+@pytest.mark.world
 @pytest.mark.usefixtures("no_processes_left")
 def test_the_references_program_prints_what_it_says(tmp_path: Path) -> None:
     (program,) = [

@@ -31,6 +31,7 @@ def distributed(*, gloo: bool = True, nccl: bool = True) -> Any:
     return SimpleNamespace(is_available=lambda: True, is_gloo_available=lambda: gloo, is_nccl_available=lambda: nccl)
 
 
+@pytest.mark.world
 def test_a_machine_that_runs_these_tests_passes() -> None:
     told = dict(doctor.findings())
     assert len(told) == 19

@@ -19,6 +19,7 @@ GB = 1 << 30
 NET = ["eth0", "mlx5_0"]
 
 
+@pytest.mark.world
 @pytest.mark.timeout(240)
 def test_a_start_that_works_is_looked_at_from_all_sides(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "-n", "4", "--nodes", "2", "--device", "cpu"]) == 0

@@ -145,6 +145,7 @@ def test_the_doctors_cell_is_read_from_his_verdicts(
     assert suites.diagnosis(Ended(code, "\n".join(lines), tmp_path), capped=capped) == (cell, fallback)
 
 
+@pytest.mark.ranks
 def test_what_does_not_end_is_ended_with_all_that_it_started(tmp_path: Path) -> None:
     log = tmp_path / "log.txt"
     code = "import subprocess; print('begun', flush=True); subprocess.run(['sleep', '600'])"

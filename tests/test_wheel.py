@@ -14,6 +14,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.outside
+
 pytest.importorskip("hatchling", reason="the wheel is built with hatchling, which `make test` installs")
 
 ROOT = Path(__file__).parents[1]

@@ -60,6 +60,7 @@ def test_one_process_holds_a_world_until_it_lets_go() -> None:
     other.let_go()
 
 
+@pytest.mark.ranks
 def test_a_claim_ends_with_its_process_and_not_with_a_fork_of_it() -> None:
     home = WorldDir.create()
     reading, writing = os.pipe()

@@ -23,6 +23,7 @@ def test_a_command_is_made_for_its_way(way: Way, command: list[str]) -> None:
     assert way.command("m", "a b") == command
 
 
+@pytest.mark.outside
 def test_a_prologue_is_in_force_for_the_program_and_reads_nothing_of_its_input() -> None:
     way = Way("python3", "h", ["env"], prologue="export ODD='a  b'", wrapper=["env", "MORE=1"])
     command = way.command("os", "x")

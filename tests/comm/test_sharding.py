@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.comm.sharding import shares_of_places
 from nbcomm.errors import CollectiveError
 
+from ..laws import examples
 from ..worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
 
 
@@ -173,7 +174,7 @@ def test_ranks_that_disagree_about_the_total_are_told(worlds):
         assert "rank 1 passed total=9, strided=False" in result.text
 
 
-@settings(max_examples=20)
+@examples(20)
 @given(total=st.integers(0, 30), strided=st.booleans())
 def test_a_sampler_and_back(total, strided):
     places = shares_of_places(total, 3, strided=strided)

@@ -217,6 +217,7 @@ def test_what_cannot_be_shown_is_a_sentence() -> None:
         explore(n=17)
 
 
+@pytest.mark.ranks
 def test_what_is_imported_stays_light() -> None:
     import subprocess
     import sys

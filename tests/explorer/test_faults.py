@@ -60,6 +60,7 @@ def said(session: Session, code: str) -> str:
     return ""
 
 
+@pytest.mark.world
 @pytest.mark.parametrize(("call", "how"), CASES, ids=[f"{call.name} {call.op} {how}" for call, how in CASES])
 def test_the_words_are_nbcomms(four: Session, call: BrokenCall, how: str) -> None:
     told = broken(call, how, 2)
@@ -104,6 +105,7 @@ def test_a_group_without_the_root_is_no_remedy() -> None:
         assert "g = new_group([0, 2, 3])" in broken(call, "absent", 1).remedy
 
 
+@pytest.mark.world
 @pytest.mark.parametrize("mode", ["cat", "list"])
 def test_other_modes_take_other_shapes(four: Session, mode: str) -> None:
     call = BrokenCall("all_gather", 4, mode=mode)
@@ -125,6 +127,7 @@ def test_every_break_of_every_call_is_told_in_sentences() -> None:
     assert "op" not in breaks_of("barrier")
 
 
+@pytest.mark.world
 def test_the_ops_words_with_other_arguments(four: Session) -> None:
     for call in (BrokenCall("reduce", 4, dst=3), BrokenCall("scan", 4, exclusive=True)):
         assert broken(call, "op", 1).text in said(four, cell(call, "op", 1))

@@ -111,6 +111,7 @@ def expected(name: str, how: dict[str, Any], rank: int) -> Any:
     return after[0] if after else None
 
 
+@pytest.mark.world
 def test_every_line_gives_what_the_plan_says(two: Session) -> None:
     lines = all_lines()
     answers = two.call(on_rank, lines, {name: given(name) for name in NAMES})

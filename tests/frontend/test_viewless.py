@@ -15,6 +15,7 @@ from nbcomm.frontend import viewless
 PANEL = Path(panel.__file__).parent / "js"
 
 
+@pytest.mark.outside
 @pytest.mark.parametrize("name", ["panel.js", "views.js", "../../explorer/js/explorer.js"])
 def test_its_files_are_one_module_without_imports(tmp_path: Path, name: str) -> None:
     node = shutil.which("node")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.outside
+
 PATHS = sorted(Path(__file__).parents[1].rglob("*.test.mjs"))
 
 

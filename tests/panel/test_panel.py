@@ -249,6 +249,7 @@ def test_without_a_kernel_it_is_printed_once(capsys: pytest.CaptureFixture[str])
     assert capsys.readouterr().out.startswith("w · 1 node · gloo\nthe rank is idle\nrank ")
 
 
+@pytest.mark.ranks
 def test_importing_the_panel_imports_no_widgets_and_no_torch() -> None:
     code = "import sys, nbcomm.panel; print(sorted({'torch', 'anywidget', 'ipywidgets', 'IPython'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)

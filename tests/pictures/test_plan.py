@@ -99,6 +99,7 @@ def after(made: Plan, rank: int) -> list[Any]:
     return [cell.value for cell in made.after[rank]]
 
 
+@pytest.mark.world
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize("n", SIZES)
 def test_it_is_what_torch_does(torch_says: list[dict[int, dict[Any, Any]]], n: int) -> None:

@@ -17,11 +17,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nbcomm.protocol import framing
 from nbcomm.protocol.framing import ANSWER, ASK, LARGEST, OTHER, FramedSocket, Lost
+
+from ..laws import examples
 
 CHUNK = 1 << 18  # bytes that are read at once
 PATIENCE = 60.0
@@ -168,7 +170,7 @@ _MESSAGES = st.lists(
 )
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_MESSAGES, st.lists(st.integers(1, 80), max_size=20))
 def test_it_does_not_matter_where_the_stream_is_cut(
     small_chunks: None, messages: list[tuple[int, list[bytes]]], cuts: list[int]
@@ -189,7 +191,7 @@ def test_it_does_not_matter_where_the_stream_is_cut(
             framed.receive()
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(_MESSAGES)
 def test_what_is_sent_is_what_arrives(small_chunks: None, messages: list[tuple[int, list[bytes]]]) -> None:
     ends = [FramedSocket(end) for end in socket.socketpair()]
@@ -485,6 +487,7 @@ assert two == Lost(32 << 20, bytes(64)), two
 """
 
 
+@pytest.mark.ranks
 @pytest.mark.skipif(sys.platform != "linux", reason="Other systems do not keep to such a limit.")
 def test_under_a_limit_of_the_system_a_message_is_lost_and_the_next_is_heard() -> None:
     done = subprocess.run(
@@ -623,7 +626,7 @@ def test_who_becomes_known_may_say_more(raw: tuple[socket.socket, FramedSocket])
     assert framed.receive() == [(OTHER, [bytes(1000)])]
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary(max_size=100))
 def test_bytes_that_nobody_meant_are_messages_or_an_end(said: bytes) -> None:
     writer, reader = socket.socketpair()

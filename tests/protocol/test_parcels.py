@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 import pytest
 import zmq
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, pack, unpack
+
+from ..laws import examples
 
 COMPARED = 1 << 16  # bytes of the largest frame that is compared by its content
 
@@ -87,7 +89,7 @@ def test_frames_may_come_from_zmq() -> None:
 _FRAMES = st.lists(st.sampled_from([b"", b"a", b"b", b"a" * COMPARED, b"a" * (COMPARED + 1)]) | st.binary(max_size=3))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(
     st.lists(st.builds(Letter, st.integers(-1, 5), st.binary(max_size=20), _FRAMES, asks=st.booleans()), max_size=8),
     st.booleans(),
@@ -151,7 +153,7 @@ def test_a_later_version_may_say_more_about_a_letter() -> None:
     assert unpack([listed([0, b"", [1], True, "more"]), b"frame"]) == [Letter(0, b"", [b"frame"], asks=True)]
 
 
-@settings(max_examples=500)
+@examples(500)
 @given(st.lists(st.binary(max_size=40) | st.just(pack([Letter(0, b"h", [b"a"])])[0]), max_size=3))
 @example([b"\x91\x95\x01\xc4\x00\x90\xc3\xa1\xff"])
 def test_bytes_that_nobody_meant_raise_no_other_error(parcel: list[bytes]) -> None:
@@ -160,7 +162,7 @@ def test_bytes_that_nobody_meant_raise_no_other_error(parcel: list[bytes]) -> No
             assert all(frame in parcel[1:] for frame in letter.frames)
 
 
-@settings(max_examples=300)
+@examples(300)
 @given(st.binary(min_size=1, max_size=4), st.integers(0, 60), st.sampled_from(["change", "cut", "insert"]))
 def test_a_parcel_that_was_damaged_raises_no_other_error(damage: bytes, at: int, how: str) -> None:
     head, *frames = pack([Letter(rank, b"header", [b"a", b"%d" % rank], asks=True) for rank in range(4)])

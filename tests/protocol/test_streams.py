@@ -7,12 +7,13 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.protocol.codec import decode_header, encode
 from nbcomm.protocol.streams import Frames, Header, Incoming, NotebookStream, Outgoing, RankStream, Sent
 
+from ..laws import examples
 from .ways import Process, Ways, nothing_is_left
 
 EPOCH, LATER, LIFE, ANOTHER = 1000, 2000, 77, 88
@@ -388,7 +389,7 @@ _TURNS = st.lists(
 )
 
 
-@settings(max_examples=200)
+@examples(200)
 @given(_TURNS)
 def test_whatever_is_dropped_the_order_holds_and_there_is_room(turns: list[tuple[str, int, int]]) -> None:
     out, said, passed, heard = Outgoing(20, gap), 0, 0, 0
@@ -723,7 +724,7 @@ def test_hello_says_again_only_what_was_not_heard() -> None:
 # ── all of it, on a way that breaks ─────────────────────────────────────────────────────────────────
 
 TestWays = Ways.TestCase
-TestWays.settings = settings(max_examples=400, stateful_step_count=50)
+TestWays.settings = examples(400, stateful_step_count=50)
 
 
 class BoundedProcess(Process):
@@ -739,4 +740,4 @@ class NarrowWays(Ways):
 
 
 TestNarrowWays = NarrowWays.TestCase
-TestNarrowWays.settings = settings(max_examples=400, stateful_step_count=50)
+TestNarrowWays.settings = examples(400, stateful_step_count=50)

@@ -12,7 +12,6 @@ from unittest import mock
 
 import pytest
 import zmq
-from hypothesis import settings
 from hypothesis.stateful import invariant
 
 from nbcomm.launch import link as link_module
@@ -37,6 +36,7 @@ from nbcomm.protocol.parcels import Letter as ParcelLetter
 from nbcomm.protocol.streams import Header, NotebookStream, Outgoing
 from nbcomm.rank.letters import Letters
 
+from ..laws import examples
 from ..protocol.ways import RANKS, Letter, Notebook, Process, Ways, gap
 
 EPOCH, LIFE = 1000, 77
@@ -397,7 +397,7 @@ class RealWays(Ways):
 
 
 TestRealWays = RealWays.TestCase
-TestRealWays.settings = settings(max_examples=300, stateful_step_count=50)
+TestRealWays.settings = examples(300, stateful_step_count=50)
 
 
 class LossyWays(RealWays):
@@ -407,4 +407,4 @@ class LossyWays(RealWays):
 
 
 TestLossyWays = LossyWays.TestCase
-TestLossyWays.settings = settings(max_examples=100, stateful_step_count=50)
+TestLossyWays.settings = examples(100, stateful_step_count=50)

@@ -49,6 +49,7 @@ def really(module: str, folder: Path) -> frozenset[str]:
     return frozenset(name for name in done.stdout.split() if name[:2] != "__")
 
 
+@pytest.mark.ranks
 @pytest.mark.parametrize("module", ["plain", "listed", "branches", "ring", "c", "math", "string", "cmath", "os.path"])
 def test_the_names_are_those_that_python_binds(folder: Path, module: str) -> None:
     before = set(sys.modules)
@@ -96,6 +97,7 @@ def test_what_is_imported_already_knows_its_names(folder: Path, monkeypatch: pyt
     assert names_in("computed2") == frozenset({"other"})
 
 
+@pytest.mark.ranks
 def test_torch_is_read_and_not_imported() -> None:
     code = "import sys; from nbcomm.scripts.star_imports import names_in; n = names_in('torch.nn')"
     code += "\nassert {'Linear', 'Module', 'functional'} <= n and 'torch' not in sys.modules, n"

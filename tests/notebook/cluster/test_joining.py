@@ -233,6 +233,7 @@ def test_a_dry_run_shows_the_commands_and_the_script(monkeypatch: pytest.MonkeyP
         joining.in_words(Wishes())
 
 
+@pytest.mark.outside
 def test_a_dry_run_shows_the_script_of_a_job(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/me")
     pbs = joining.in_words(Wishes(engines="pbs", n=4, nodes=2, lines=("-m n",), python="py", wrapper="box"))

@@ -90,6 +90,7 @@ def notebook() -> Iterator[Notebook]:
         manager.cleanup_resources()
 
 
+@pytest.mark.world
 def test_a_cell_shows_its_ranks_output_and_nothing_else(notebook):
     area = notebook.run(
         "print('before')\n"
@@ -110,6 +111,7 @@ def test_a_cell_shows_its_ranks_output_and_nothing_else(notebook):
     ]
 
 
+@pytest.mark.world
 def test_late_output_lands_in_its_own_cell_after_another_has_run(notebook):
     first = notebook.run("out = CellOutput([0])\nout.feed(0, [Text('stdout', 'first\\n')])\nout.close()")
     second = notebook.run(
@@ -128,6 +130,7 @@ def test_late_output_lands_in_its_own_cell_after_another_has_run(notebook):
     assert out_of_no_cell.shown == []
 
 
+@pytest.mark.world
 def test_live_output_is_there_while_the_cell_runs_and_stays_in_place(notebook):
     area = notebook.run(
         "now = 0.0\n"
@@ -144,6 +147,7 @@ def test_live_output_is_there_while_the_cell_runs_and_stays_in_place(notebook):
     assert [call[0] for call in area.calls].count("display") == 1
 
 
+@pytest.mark.world
 def test_a_display_is_updated_from_a_later_cell(notebook):
     first = notebook.run(
         "out = CellOutput([0])\nout.feed(0, [Display({'text/plain': '0'}, display_id='h')])\nout.close()"
@@ -154,6 +158,7 @@ def test_a_display_is_updated_from_a_later_cell(notebook):
     assert (first.shown, second.shown) == (["[0] 1"], [])
 
 
+@pytest.mark.world
 def test_clearing_clears_the_cell(notebook):
     area = notebook.run(
         "out = CellOutput([0])\n"
@@ -165,6 +170,7 @@ def test_clearing_clears_the_cell(notebook):
     assert area.shown == ["[0] step 2\n"]
 
 
+@pytest.mark.world
 def test_captured_output_is_captured(notebook):
     area = notebook.run(
         "from IPython.utils.capture import capture_output\n"
@@ -195,6 +201,7 @@ def test_outside_ipython_the_area_is_the_terminal():
     assert not area.updates
 
 
+@pytest.mark.world
 def test_ipython_in_a_terminal_prints_settled_lines():
     code = (
         "from nbcomm.notebook.output.cell_output import CellOutput\n"

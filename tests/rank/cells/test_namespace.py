@@ -56,6 +56,7 @@ def test_a_builtin_that_was_added_later_is_seen_in_the_next_cell(
     assert run("seen = added_by_gettext", namespace) == 1
 
 
+@pytest.mark.ranks
 def test_every_collective_is_there_by_its_bare_name(worlds: Worlds) -> None:
     def look(comm: Communicator) -> Any:
         names = cell_names(comm)

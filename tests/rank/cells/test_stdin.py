@@ -213,6 +213,7 @@ def test_a_thread_may_ask_while_its_cell_runs(person: Person) -> None:
     assert got == ["yes", "The cell of this code has ended, so the code cannot ask for input.", ""]
 
 
+@pytest.mark.ranks
 def test_a_forked_child_finds_the_end_of_the_input(person: Person) -> None:
     if not (child := os.fork()):
         code = 1

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.board_pages import PAGE, PLACE, PLACES, PLACES_AT, SLOTS
@@ -26,6 +26,7 @@ from nbcomm.rank.collectives.fingerprints import (
 )
 from nbcomm.world_dir import HOME_VARIABLE
 
+from ...laws import examples
 from ..descriptors import descriptors
 
 SUM, PROD = entry(1, "all_reduce(sum)"), entry(2, "all_reduce(prod)")
@@ -79,7 +80,7 @@ def test_an_overwritten_slot_is_no_difference(boards: list[FingerprintBoard]) ->
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 2**32 - 1), st.integers(1, 10**6)), max_size=80, unique=True)
 )
-@settings(max_examples=30)
+@examples(30)
 def test_ranks_that_do_the_same_never_differ(tmp_path_factory: pytest.TempPathFactory, calls: list) -> None:
     folder = tmp_path_factory.mktemp("boards") / "board"
     first, second = FingerprintBoard(folder, 0), FingerprintBoard(folder, 1)
@@ -221,6 +222,7 @@ def test_nobody_waits_for_ever_or_in_vain(boards: list[FingerprintBoard], monkey
     assert boards[0].hear(0, 7, 1, [1, 2], left) == {1: ("", ""), 2: ("", "")}
 
 
+@pytest.mark.ranks
 def test_a_forked_child_neither_writes_on_the_page_nor_sees_others(boards: list[FingerprintBoard]) -> None:
     compare(boards[0], 0, 7, 1, SUM, [])
     compare(boards[1], 0, 7, 2, SUM, [])

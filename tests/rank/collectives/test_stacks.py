@@ -6,6 +6,8 @@ import gc
 import subprocess
 import sys
 
+import pytest
+
 from nbcomm.rank.collectives import stacks
 
 STRESS = """
@@ -44,6 +46,7 @@ print("well")
 """
 
 
+@pytest.mark.ranks
 def test_frames_of_threads_that_run_are_walked_while_garbage_is_collected() -> None:
     ended = subprocess.run([sys.executable, "-c", STRESS], capture_output=True, text=True, timeout=100, check=False)
     assert (ended.returncode, ended.stdout) == (0, "well\n"), ended.stderr
@@ -91,6 +94,7 @@ print(seen[0]())
 """
 
 
+@pytest.mark.ranks
 def test_what_a_function_has_held_is_freed_at_its_end_though_it_was_looked_at() -> None:
     """It fails on Python 3.12 and newer if the frames are let go by a collection alone."""
     ended = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, timeout=100, check=False)

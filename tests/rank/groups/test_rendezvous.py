@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch.distributed as dist
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nbcomm.node.agent import store as server_module
@@ -26,6 +26,7 @@ from nbcomm.rank.groups.rendezvous import UnixStore
 from nbcomm.torch_internals import process_groups
 from nbcomm.torch_internals.gloo_sockets import GlooSockets
 
+from ...laws import examples
 from ..descriptors import descriptors
 
 
@@ -80,7 +81,7 @@ _STEPS = st.one_of(
 )
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_STEPS, max_size=20))
 def test_every_answer_is_torchs_own(store: UnixStore, steps: list[tuple[Any, ...]]) -> None:
     model = dist.HashStore()

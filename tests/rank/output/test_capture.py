@@ -16,11 +16,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from nbcomm.protocol import Text
 from nbcomm.rank.output import capture as module
 from nbcomm.rank.output.capture import Capture, follow_threads
 
 from ..descriptors import descriptors
+
+pytestmark = pytest.mark.ranks
 
 
 def in_child(body: Callable[[Capture], Any]) -> Any:

@@ -22,6 +22,8 @@ from nbcomm.rank.output.widget_comms import Comms
 
 from .test_capture import in_child
 
+pytestmark = pytest.mark.ranks
+
 
 def installed(capture: Capture) -> Comms:
     """The comms of a rank, with nobody beside them."""

@@ -180,6 +180,7 @@ def test_shared_parts_are_looked_at_once() -> None:
     assert digest(made) == digest(made)
 
 
+@pytest.mark.ranks
 def test_another_process_with_another_hash_seed_finds_the_same() -> None:
     kinds = ("a set", "filled in another order", "a class", "a function on another line", "a model")
     code = f"from tests.rank.variables.test_digest import *\nprint([digest(SAME[kind][0]()).hex() for kind in {kinds}])"
