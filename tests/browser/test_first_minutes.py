@@ -33,6 +33,7 @@ MISTAKES = [
 GOOD = "%%distributed\nall_reduce(torch.ones(2))"
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(170)
 def test_each_mistake_of_the_first_minutes_gets_its_hint(notebook: Callable[..., Notebook]) -> None:
     codes = [code for code, _ in MISTAKES]

@@ -27,7 +27,7 @@ def kernel(server: Server) -> Iterator[str]:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("app", ["lab", "notebook"])
+@pytest.mark.parametrize("app", ["lab", pytest.param("notebook", marks=pytest.mark.nightly)])
 def test_every_cell_runs_on_the_ranks(notebook: Callable[..., Notebook], server: Server, kernel: str, app: str) -> None:
     name = f"cluster-{app}.ipynb"
     server.write(name, "", "", FOREVER, "'kept' in globals(), all_reduce(1)", "%%local\nworld = 'none'", kernel=kernel)

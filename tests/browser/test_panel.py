@@ -289,7 +289,7 @@ def expect_said(book: Notebook, *texts: str, times: int = 1) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("app", ["lab", "notebook"])
+@pytest.mark.parametrize("app", ["lab", pytest.param("notebook", marks=pytest.mark.nightly)])
 def test_interrupt_ends_a_cell_that_blocks_the_kernel(notebook: Make, app: str) -> None:
     book = notebook(f"interrupt-{app}.ipynb", ACTIONS, FOREVER, ACTED)
     book.open(app=app)
@@ -346,7 +346,7 @@ def test_a_page_to_which_the_kernels_clock_seems_to_lag_is_heard(notebook: Make)
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("app", ["lab", "notebook"])
+@pytest.mark.parametrize("app", ["lab", pytest.param("notebook", marks=pytest.mark.nightly)])
 def test_what_destroys_asks_first_and_its_keys_are_its_own(notebook: Make, app: str) -> None:
     book = notebook(f"ask-{app}.ipynb", ACTIONS, "panel.show()", ACTED)
     book.open(app=app)

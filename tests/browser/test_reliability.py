@@ -26,6 +26,7 @@ def _cards(page: Any, mood: str, count: int) -> None:
     page.wait_for_function(f"document.querySelectorAll('.nbcomm-live .card[data-mood={mood}]').length === {count}")
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(150)
 @pytest.mark.parametrize("theme", THEMES)
 def test_waits_verdicts_and_deaths_are_seen_and_mended(

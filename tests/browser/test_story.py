@@ -69,7 +69,9 @@ def await_text(book: Notebook, locator: Any, text: str, timeout: float = 20_000)
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize(("app", "theme"), [("lab", "light"), ("notebook", "dark")])
+@pytest.mark.parametrize(
+    ("app", "theme"), [("lab", "light"), pytest.param("notebook", "dark", marks=pytest.mark.nightly)]
+)
 def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server: Server, app: str, theme: str) -> None:
     server.choose_theme(theme)
     cells = [LOAD, START, HANG, LATE.replace("THEME", theme), ENDLESS, KILL, AGAIN, STOP]
@@ -125,6 +127,7 @@ def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server:
     assert book.errors == []
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(120)
 def test_the_panels_stop_and_restart_ask_first_and_show_the_new_world_in_place(notebook: Make) -> None:
     book = notebook("restart.ipynb", LOAD, START, AGAIN, viewport={"width": 1200, "height": 900})

@@ -203,7 +203,7 @@ def test_the_views_of_a_finished_cell(notebook: Make, server: Server) -> None:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", ["light", pytest.param("dark", marks=pytest.mark.nightly)])
 def test_what_differs_is_what_is_seen(notebook: Make, server: Server, theme: str) -> None:
     server.choose_theme(theme)
     book = begin(notebook, f"pairs-{theme}", PAIRS)
@@ -263,8 +263,15 @@ def heard(book: Notebook, cell: int) -> set[int]:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("app", ["lab", "notebook"])
-@pytest.mark.parametrize("first", ["short", "long"])
+@pytest.mark.parametrize(
+    ("app", "first"),
+    [
+        ("lab", "short"),
+        ("lab", "long"),
+        ("notebook", "long"),
+        pytest.param("notebook", "short", marks=pytest.mark.nightly),
+    ],
+)
 def test_nothing_moves_when_the_views_come(notebook: Make, server: Server, app: str, first: str) -> None:
     server.choose_theme("light")
     go = f"go-steady-{app}-{first}"
@@ -303,7 +310,9 @@ PARTS = """host => [...host.querySelectorAll("figure")].map(figure => {
 
 
 @pytest.mark.timeout(250)
-@pytest.mark.parametrize(("ranks", "theme"), [(4, "light"), (8, "dark"), (16, "light")])
+@pytest.mark.parametrize(
+    ("ranks", "theme"), [(4, "light"), pytest.param(8, "dark", marks=pytest.mark.nightly), (16, "light")]
+)
 def test_what_a_rank_displays_stands_under_its_label(notebook: Make, server: Server, ranks: int, theme: str) -> None:
     server.choose_theme(theme)
     start = f"%distributed start -n {ranks}"
@@ -349,7 +358,7 @@ def test_what_a_rank_displays_stands_under_its_label(notebook: Make, server: Ser
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("app", ["lab", "notebook"])
+@pytest.mark.parametrize("app", ["lab", pytest.param("notebook", marks=pytest.mark.nightly)])
 def test_what_is_shown_can_be_copied(notebook: Make, server: Server, app: str) -> None:
     server.choose_theme("light")
     allowed = ["clipboard-read", "clipboard-write"]
@@ -432,7 +441,9 @@ def marked(book: Notebook) -> list[str]:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize(("app", "theme"), [("lab", "light"), ("notebook", "dark")])
+@pytest.mark.parametrize(
+    ("app", "theme"), [("lab", "light"), pytest.param("notebook", "dark", marks=pytest.mark.nightly)]
+)
 def test_what_is_shown_can_be_searched(notebook: Make, server: Server, app: str, theme: str) -> None:
     server.choose_theme(theme)
     book = begin(notebook, f"find-{app}", TEXT, app=app, viewport={"width": 1200, "height": 900})
@@ -598,7 +609,7 @@ def test_a_failed_cell_and_cells_without_views(notebook: Make, server: Server) -
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("app", ["lab", "notebook"])
+@pytest.mark.parametrize("app", ["lab", pytest.param("notebook", marks=pytest.mark.nightly)])
 def test_a_running_cell_and_a_reload(notebook: Make, server: Server, app: str) -> None:
     server.choose_theme("dark" if app == "notebook" else "light")
     go = f"go-views-{app}"

@@ -105,6 +105,9 @@ RUNNERS: dict[str, Runner] = {
     "papermill, in the cluster kernel": by_papermill,
 }
 
+LEFT = {"nbclient, in the ordinary kernel", "papermill, in the cluster kernel"}
+"""The first asks the kernel for the same as the ordinary front end; papermill has a test of its own below."""
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
@@ -120,7 +123,9 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.usefixtures("prefix")
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("runner", RUNNERS)
+@pytest.mark.parametrize(
+    "runner", [pytest.param(name, marks=[pytest.mark.nightly] * (name in LEFT)) for name in RUNNERS]
+)
 def test_each_cell_shows_the_same(path: Path, runner: str) -> None:
     assert RUNNERS[runner](path) == list(CELLS.values())
 

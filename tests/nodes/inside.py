@@ -33,9 +33,14 @@ _ALSO = {"": {}, "slurm": _SLURM, "mpi": {"mpiexec": "openmpi-bin"}}
 """By what else the hosts have, the package of each program that it needs."""
 
 
-def names_in(inside: Path) -> list[str]:
-    """The tests of a file."""
-    return [node.name for node in ast.parse(inside.read_text()).body if getattr(node, "name", "").startswith("test_")]
+def names_in(inside: Path) -> dict[str, bool]:
+    """The tests of a file, and which of them are left to `make test-all`."""
+    tests = [node for node in ast.parse(inside.read_text()).body if getattr(node, "name", "").startswith("test_")]
+    return {
+        node.name: any("nightly" in ast.unparse(decorator) for decorator in node.decorator_list)
+        for node in tests
+        if isinstance(node, ast.FunctionDef)
+    }
 
 
 def _missing(also: str) -> str:
@@ -47,11 +52,12 @@ def _missing(also: str) -> str:
     return f"fake hosts need {', '.join(lacking)}: apt-get install {' '.join(lacking)}" if lacking else ""
 
 
-def told_of(inside_file: Path, also: str = "", hosts: str = "a b") -> dict[str, ET.Element]:
+def told_of(inside_file: Path, asked: str, also: str = "", hosts: str = "a b") -> dict[str, ET.Element]:
     """Run the tests of a file among fake hosts.
 
     Args:
         inside_file: the file.
+        asked: for which marks pytest was asked here.
         also: what the hosts have beside sshd: "slurm".
         hosts: their names.
 
@@ -63,6 +69,7 @@ def told_of(inside_file: Path, also: str = "", hosts: str = "a b") -> dict[str, 
     with tempfile.TemporaryDirectory(prefix="hosts-") as folder:
         report = Path(folder) / "report.xml"
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+        command += ["-m", "not nightly"] * ("not nightly" in asked)
         inside = subprocess.Popen(
             [HERE / "fake_hosts" / "enter.sh", folder, *command, str(inside_file)],
             stdout=subprocess.PIPE,
@@ -93,15 +100,17 @@ def told_in(file: str, also: str = "", hosts: str = "a b") -> Callable[..., dict
     """A fixture of a module: what each test of a file beside this one has come to inside; see `told_of`."""
 
     @pytest.fixture(scope="module")
-    def told() -> dict[str, ET.Element]:
-        return told_of(HERE / file, also, hosts)
+    def told(pytestconfig: pytest.Config) -> dict[str, ET.Element]:
+        return told_of(HERE / file, pytestconfig.option.markexpr, also, hosts)
 
     return told
 
 
 def each_of(file: str) -> pytest.MarkDecorator:
     """Tell each test of a file."""
-    return pytest.mark.parametrize("name", names_in(HERE / file))
+    return pytest.mark.parametrize(
+        "name", [pytest.param(name, marks=[pytest.mark.nightly] * late) for name, late in names_in(HERE / file).items()]
+    )
 
 
 def tell(told: dict[str, ET.Element], name: str) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ..world.notebook import Notebook, opened
 from .node_homes import node_homes
 
-pytestmark = pytest.mark.timeout(400)
+pytestmark = [pytest.mark.story, pytest.mark.timeout(400)]
 
 NAMES = ("a", "b", "c", "d")
 START = f"%distributed start --engines ssh --hosts {','.join(f'{name}:16' for name in NAMES)} --grace 20 --timeout 300"

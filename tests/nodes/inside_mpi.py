@@ -14,7 +14,7 @@ from ..node.served import await_that
 from ..world.notebook import Notebook, opened
 from .node_homes import node_homes
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
 
 WORKS = "%%distributed\nall_reduce(rank)"
 START = "%distributed start --engines mpi --hosts a:2,b:1 --timeout 120"
@@ -42,6 +42,7 @@ def test_each_rank_is_on_its_host_and_the_tickets_are_gone(hosts: Notebook) -> N
     assert list((Path.home() / ".nbcomm").iterdir()) == []
 
 
+@pytest.mark.nightly
 def test_values_travel_without_memory_that_is_shared(hosts: Notebook) -> None:
     hosts.run("import numpy as np\nbig = np.arange(1 << 20)\n%distributed push big")
     assert hosts.run("%%distributed\nint(big.sum())").text == "[0-2] 549755289600\n"
@@ -67,6 +68,7 @@ def test_a_dead_fork_server_cannot_be_started_alone_and_its_ranks_go_on(hosts: N
     assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-2] (3, True)\n"
 
 
+@pytest.mark.nightly
 def test_the_next_kernel_attaches(hosts: Notebook) -> None:
     os.kill(hosts.pid, signal.SIGKILL)
     hosts.begin_again()

@@ -17,7 +17,7 @@ from ..world.notebook import Notebook, opened
 from . import next_kernel
 from .node_homes import node_homes
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
 
 WORKS = "%%distributed\nall_reduce(rank)"
 DIES = "%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()"
@@ -77,6 +77,7 @@ def test_each_rank_is_on_its_node_and_meets_the_others(hosts: Notebook) -> None:
     assert jobs() == ["1 RUNNING"]
 
 
+@pytest.mark.nightly
 def test_what_would_be_done_is_shown_without_doing_it(hosts: Notebook) -> None:
     said = hosts.run(
         "%distributed start --world dry --engines slurm -n 5 --nodes 2 --partition main --gpus-per-node 2 --account me "
@@ -135,6 +136,7 @@ def test_a_dead_rank_is_replaced_in_the_job(hosts: Notebook) -> None:
     assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-3] (6, True)\n"
 
 
+@pytest.mark.nightly
 def test_a_dead_fork_server_is_replaced_and_its_ranks_keep_their_variables(hosts: Notebook) -> None:
     hosts.run("%%distributed -r 2\nimport psutil\nserver = psutil.Process().parent()\nserver.kill()")
     await_status(hosts, "The fork server of node 1 (b)")
@@ -169,6 +171,7 @@ def test_the_end_of_its_time_is_told_before_and_a_cell_that_saves_is_run(hosts: 
     assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 
+@pytest.mark.nightly
 def test_a_restart_stays_in_the_job(hosts: Notebook) -> None:
     hosts.run("%distributed restart", 120)
     assert hosts.run(WORKS).text == "[0-3] 6\n"
@@ -198,6 +201,7 @@ def test_a_world_that_rests_gives_its_nodes_back(hosts: Notebook) -> None:
     hosts.run("%distributed stop")
 
 
+@pytest.mark.nightly
 def test_the_first_notebook_runs_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -207,6 +211,7 @@ def test_the_first_notebook_runs_unchanged(
     assert jobs() == []
 
 
+@pytest.mark.nightly
 def test_a_profile_of_ipyparallel_says_where_the_ranks_are(hosts: Notebook) -> None:
     lines = "c.Cluster.engine_launcher_class = 'slurm'\nc.Cluster.n = 2\nc.SlurmLauncher.queue = 'main'\n"
     hosts.run(

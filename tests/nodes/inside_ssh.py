@@ -19,7 +19,7 @@ from ..world.notebook import SESSION, Notebook, opened
 from . import next_kernel
 from .node_homes import node_homes
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
 
 WORKS = "%%distributed\nall_reduce(rank)"
 START = "%distributed start --engines ssh --hosts a:2,b:2 --timeout 120"

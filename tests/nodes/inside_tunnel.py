@@ -16,7 +16,7 @@ from ..world.notebook import SESSION, Notebook, opened
 from . import next_kernel
 from .node_homes import node_homes
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
 
 WORKS = "%%distributed\nall_reduce(rank)"
 START = "%distributed start --engines ssh --hosts a:2,b:2 --tunnel --timeout 120"
@@ -135,6 +135,7 @@ def test_the_end_of_the_world_leaves_nothing(hosts: Notebook) -> None:
     await_nothing()
 
 
+@pytest.mark.nightly
 def test_a_start_that_is_interrupted_leaves_nothing(hosts: Notebook) -> None:
     cell = hosts.submit(START)
     hosts.until(lambda: bool(tunnels()), 60, "no tunnel is opened", cell)

@@ -17,6 +17,8 @@ import pytest
 from ..node.served import await_that
 from ..world.notebook import Notebook
 
+pytestmark = pytest.mark.story
+
 WORKS = "%%distributed\nall_reduce(rank)"
 START = "%distributed start --engines pbs -n 4 --nodes 2 --address 127.0.0.1"
 

@@ -17,6 +17,8 @@ from ..node.served import await_that
 from ..world.notebook import SESSION, Notebook, opened
 from . import next_kernel
 
+pytestmark = pytest.mark.story
+
 WORKS = "%%distributed\nall_reduce(rank)"
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+import pytest
+
 from . import inside
 
-pytestmark = inside.WHILE_INSIDE
+pytestmark = [inside.WHILE_INSIDE, pytest.mark.nightly]
 told = inside.told_in("inside_many.py", hosts="a b c d")
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 
+import pytest
+
 from . import inside
 
-pytestmark = inside.WHILE_INSIDE
+pytestmark = [inside.WHILE_INSIDE, pytest.mark.nightly]
 FILE = "../browser/inside_hosts.py"
 told = inside.told_in(FILE)
 

@@ -6,6 +6,7 @@ import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,26 @@ from .faults import FAULTS, Fault, prepare, run, written
 from .notebook import Notebook
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
+
+LEFT = {
+    ("kill -9 of rank 0", "idle"),
+    ("kill -9 of rank 0", "Python"),
+    ("kill -9 of rank 0", "backward"),
+    ("the kernel is restarted", "Python"),
+    ("the kernel is restarted", "backward"),
+    ("kill -9 of the kernel", "idle"),
+    ("kill -9 of the kernel", "backward"),
+    ("the node's agent is stopped (SIGSTOP)", "Python"),
+    ("the node's agent is stopped (SIGSTOP)", "backward"),
+    ("kill -9 of the node's agent", "Python"),
+    ("kill -9 of the agent and the fork server", "Python"),
+    ("kill -9 of the agent and the fork server", "backward"),
+}
+"""Rows whose fault another row does in another place, by the same way through the code: `make test-all` does them."""
+
+
+def _asked(fault: Fault) -> Any:
+    return pytest.param(fault, marks=[pytest.mark.nightly] * ((fault.what, fault.where) in LEFT), id=str(fault))
 
 
 @pytest.fixture(scope="module")
@@ -27,7 +48,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
             notebook.close()
 
 
-@pytest.mark.parametrize("fault", [fault for fault in FAULTS if not fault.far], ids=str)
+@pytest.mark.parametrize("fault", [_asked(fault) for fault in FAULTS if not fault.far])
 def test_a_fault_is_told_mended_and_survived(world: Notebook, fault: Fault) -> None:
     outcome = run(world, fault)
     # Half a second where the machine is not busy; C code that holds Python's lock is told of after two. A fork server

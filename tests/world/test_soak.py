@@ -8,6 +8,7 @@ from .soak import Soak
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.nightly
 def test_a_world_goes_through_forty_random_cells_and_faults() -> None:
     soak = Soak(seed=20)
     try:
