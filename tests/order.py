@@ -5,8 +5,9 @@ A pytest plugin; tests/conftest.py registers it.
 
 from __future__ import annotations
 
+import gc
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -34,6 +35,17 @@ def pytest_configure(config: pytest.Config) -> None:
     """Make the marks known."""
     for mark in (NIGHTLY, STORY):
         config.addinivalue_line("markers", mark)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without looking for garbage: among so many objects that takes as long as all else, and finds none."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 @pytest.hookimpl(trylast=True)
