@@ -68,7 +68,6 @@ def test_a_dead_fork_server_cannot_be_started_alone_and_its_ranks_go_on(hosts: N
     assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-2] (3, True)\n"
 
 
-@pytest.mark.nightly
 def test_the_next_kernel_attaches(hosts: Notebook) -> None:
     os.kill(hosts.pid, signal.SIGKILL)
     hosts.begin_again()
