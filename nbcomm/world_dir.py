@@ -142,6 +142,11 @@ class WorldDir:
         return self.path / "link.json"
 
     @property
+    def world_file(self) -> Path:
+        """The file with what a later notebook needs; it is there once the world has started."""
+        return self.path / "world.json"
+
+    @property
     def link_socket(self) -> Path:
         """The socket of the notebook's end of the link."""
         return self.path / "link.sock"
@@ -315,12 +320,12 @@ class WorldDir:
 
     def write_world(self, info: WorldInfo) -> None:
         """Save what a later notebook needs to steer this world."""
-        with private_file(self.path / "world.json") as file:
+        with private_file(self.world_file) as file:
             file.write(msgspec.json.encode(info))
 
     def read_world(self) -> WorldInfo:
         """Read what `write_world` wrote."""
-        return msgspec.json.decode((self.path / "world.json").read_bytes(), type=WorldInfo)
+        return msgspec.json.decode(self.world_file.read_bytes(), type=WorldInfo)
 
     def remove(self) -> None:
         """Remove the directory, and the parent if this was the user's last world."""

@@ -204,8 +204,13 @@ class ForkServer:
 
     def _grace(self) -> float:
         if not self._met:
-            return max(_FIRST_VISIT, self._home.read_lease() if self._children.any else 0.0)
-        return self._lease if self._children.any else 0.0
+            return max(_FIRST_VISIT, self._home.read_lease() if self._is_inhabited else 0.0)
+        return self._lease if self._is_inhabited else 0.0
+
+    @property
+    def _is_inhabited(self) -> bool:
+        """Whether another notebook may want the world: its ranks may all be on other nodes."""
+        return self._children.any or self._home.world_file.exists()
 
     def _lease_is_over(self) -> bool:
         return not self._held and time.monotonic() - self._alone_since >= self._grace()

@@ -332,6 +332,17 @@ def test_without_children_it_ends_with_its_notebook(light: Served) -> None:
     assert has_ended(agent)
 
 
+def test_without_children_it_stays_for_the_lease_where_a_world_has_begun(light: Served) -> None:
+    """All ranks may be on other nodes, and the next notebook looks for the world here."""
+    light.home.world_file.write_text("{}")
+    began = time.monotonic()
+    light.client.set_lease(1.0)
+    light.client.release()
+    light.await_end()
+    assert time.monotonic() - began >= 1.0
+    assert not light.home.path.exists()
+
+
 def test_with_children_it_ends_after_the_lease(served: Served) -> None:
     child, agent = served.engine(), served.agent
     began = time.monotonic()
