@@ -202,7 +202,10 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Register the magics, and warm up the process that will start the ranks: ``%load_ext nbcomm``."""
+    """Register the magics, and let torch be imported meanwhile: ``%load_ext nbcomm``."""
+    from .node.seed import client
+
+    client.hold()  # first: what a notebook needs is imported beside torch
     from .notebook.shell import extension
 
     extension.load(shell)

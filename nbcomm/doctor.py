@@ -22,9 +22,13 @@ import zmq
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
+from .durations import is_time
 from .errors import CellError, StartError
 from .launch.placement import choose_size
 from .node.agent.facts import free_memory, usable_cores
+from .node.seed import client as seed
+from .node.seed.inheritance import WARM_VARIABLE
+from .node.seed.messages import stay_of
 from .notebook.cluster.startup import TORCHS_OWN_GROUPS
 from .torch_versions import NEWEST, OLDEST, untested
 from .world_dir import WorldDir
@@ -55,6 +59,7 @@ def findings() -> Iterator[tuple[str, CheckResult]]:
         yield "NCCL", _guarded(lambda: nccl(torch.cuda.device_count(), torch.distributed))
         yield "cores, memory", _guarded(lambda: room(_default_size(torch.cuda.device_count())))
     yield "fork", _guarded(fork)
+    yield "warm start", _guarded(warm_start)
     yield "private directory", _guarded(private_directory)
     yield "loopback", _guarded(loopback)
     yield "shared memory", _guarded(shared_memory)
@@ -231,7 +236,9 @@ def world(start: Callable[[], Any] | None = None) -> CheckResult:
             return CheckResult("fail", f"After an abort, in a world of two ranks, {wrong}. Do not trust results here.")
     seconds = time.perf_counter() - began
     return CheckResult(
-        "ok", f"Two ranks gave right values, before and after a hang that was ended, in {seconds:.1f} s."
+        "ok",
+        f"Two ranks gave right values, before and after a hang that was ended, in {seconds:.1f} s. "
+        f"{session.how_started}",
     )
 
 
@@ -255,6 +262,22 @@ def fork(platform: str = sys.platform, *, can_fork: bool = hasattr(os, "fork")) 
     if platform != "linux":
         return CheckResult("warn", f"On {platform} nbcomm is not tested; it is made for Linux.")
     return CheckResult("ok", "Ranks are forked from one process that has torch imported.")
+
+
+def warm_start(
+    said: str = os.environ.get(WARM_VARIABLE, ""), none: Callable[[], str] = seed.why_none, stay: float | None = None
+) -> CheckResult:
+    """Tell whether a second world finds torch imported."""
+    if why := none():
+        return CheckResult("ok", f"Each world imports torch by itself, because {why}.")
+    stay = stay_of(os.environ) if stay is None else stay
+    if said and not is_time(said):
+        return CheckResult("warn", f"{WARM_VARIABLE}={said} is no time; write for example 90s, 10m or 0. 60 s count.")
+    return CheckResult(
+        "ok",
+        f"The first world imports torch, in a process that stays for {stay:g} s after the last one: other worlds start "
+        f"without an import. {WARM_VARIABLE}=10m keeps it longer, {WARM_VARIABLE}=0 turns it off.",
+    )
 
 
 def private_directory(create: Callable[[], WorldDir] = WorldDir.create) -> CheckResult:

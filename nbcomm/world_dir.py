@@ -29,6 +29,9 @@ from .world_info import LinkInfo, WorldInfo
 HOME_VARIABLE = "NBCOMM_HOME"
 """The environment variable that gives a process of the world the world's directory."""
 
+SEEDS = "seeds"
+"""The directory of all seeds of a user (`node.seed`), beside those of worlds."""
+
 _TAIL, _LINE = 1 << 18, 4096
 """Bytes of a log that are read for its last lines, and characters of a line that are shown."""
 
@@ -78,7 +81,7 @@ class WorldDir:
         if not hasattr(os, "getuid"):
             raise StartError("nbcomm needs Unix sockets and signals: on Windows, run Jupyter in WSL 2.")
         while True:
-            home = cls(_own_parent() / (name or secrets.token_hex(4)))
+            home = cls(own_parent() / (name or secrets.token_hex(4)))
             if len(os.fsencode(home.path)) + _LONGEST_SOCKET_NAME > _LONGEST_SOCKET_PATH:
                 raise StartError(
                     f"{home.path} is too long for Unix sockets; set TMPDIR to a shorter path, such as /tmp."
@@ -105,7 +108,7 @@ class WorldDir:
         try:
             if parent.lstat().st_uid != os.getuid():
                 return []
-            return [cls(path) for path in sorted(parent.iterdir()) if path.is_dir()]
+            return [cls(path) for path in sorted(parent.iterdir()) if path.is_dir() and path.name != SEEDS]
         except OSError:
             return []
 
@@ -335,7 +338,7 @@ class WorldDir:
             self.path.parent.rmdir()
 
 
-def _own_parent() -> Path:
+def own_parent() -> Path:
     """Return the parent directory of all of this user's worlds; create it if it does not exist."""
     parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
     # 0700 for any umask, and never through a link that another user put into a shared directory.

@@ -202,6 +202,17 @@ def _processes() -> list[psutil.Process]:
     return [process for _, process in sorted(found.items())]
 
 
+def of_worlds() -> dict[psutil.Process, str]:
+    """The processes of this test process's worlds, which may be nobody's children, each with its world's directory."""
+    found = {}
+    for process in psutil.process_iter():
+        environment = _environment(process)
+        home = environment.get(HOME_VARIABLE, "").rstrip("/")
+        if home and environment.get(MARK) == str(os.getpid()):  # a seed has none
+            found[process] = home
+    return found
+
+
 def _environment(process: psutil.Process) -> dict[str, str]:
     try:
         return dict(process.environ())

@@ -66,13 +66,18 @@ def _is_only_read(item: pytest.Item) -> bool:
 def no_processes_left() -> Iterator[None]:
     """Fail the test if a process that was started while it ran is still there after it.
 
-    Only descendants of the test's own process count; what a broader fixture started before is left out.
+    Descendants of the test's own process count, and processes of its worlds; what a broader fixture started before is
+    left out.
     """
-    before = set(psutil.Process().children(recursive=True))
+    before = _started()
     yield
-    started = set(psutil.Process().children(recursive=True)) - before
+    started = _started() - before
     _, left = psutil.wait_procs(started, timeout=_GONE_SECONDS)
     told = [f"{process.pid}: {' '.join(process.cmdline())}" for process in left if process.is_running()]
     for process in left:
         process.kill()
     assert not told, f"The test left processes behind: {told}"
+
+
+def _started() -> set[psutil.Process]:
+    return {*psutil.Process().children(recursive=True), *autopsy.of_worlds()}

@@ -34,7 +34,7 @@ def distributed(*, gloo: bool = True, nccl: bool = True) -> Any:
 @pytest.mark.world
 def test_a_machine_that_runs_these_tests_passes() -> None:
     told = dict(doctor.findings())
-    assert len(told) == 19
+    assert len(told) == 20
     assert not {subject: verdict for subject, verdict in told.items() if verdict.level == "fail"}
     assert all(verdict.sentence.endswith((".", "nbcomm")) for verdict in told.values())
 
@@ -106,6 +106,7 @@ class FakeWorld:
     """Two ranks that say what they are told to."""
 
     plain = ""
+    how_started = "Warm start: torch was imported before."
 
     def __init__(self, *found: list[Any], hangs: bool = True) -> None:
         self._found = list(found)
@@ -170,6 +171,15 @@ def test_room_for_the_ranks(cores: int, memory: int, level: str) -> None:
 
 
 # ── the system ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_warm_start() -> None:
+    assert "because NBCOMM_WARM=0." in doctor.warm_start("0", lambda: "NBCOMM_WARM=0").sentence
+    told = doctor.warm_start("10m", lambda: "", 600.0)
+    assert told.level == "ok"
+    assert "stays for 600 s" in told.sentence
+    wrong = doctor.warm_start("soon", lambda: "")
+    assert (wrong.level, "NBCOMM_WARM=soon is no time" in wrong.sentence) == ("warn", True)
 
 
 def test_fork() -> None:

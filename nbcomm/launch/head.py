@@ -31,7 +31,7 @@ class Head(NodeClient):
         self.home = home
         try:
             self._hold()
-            server = ForkServerProcess(home, running=running)
+            self._server = server = ForkServerProcess(home, running=running)
             self.numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
             super().__init__(HEAD, server, self.numbers, home.read_lease())
             with self._changed:  # an agent may greet at once, and is heard when there is a link to answer on
@@ -53,6 +53,15 @@ class Head(NodeClient):
     def _hold(self) -> None:
         if not self.home.hold():
             raise StateError(f"This world is in use by the notebook of process {self.home.holder()}.")
+
+    @property
+    def how_started(self) -> str:
+        """Whether its start was warm, in a sentence; nothing if another notebook has started it."""
+        if not self._server.is_ours:
+            return ""
+        if why := self._server.cold:
+            return f"Cold start: torch was imported for this world, because {why}."
+        return "Warm start: torch was imported before."
 
     def set_lease(self, seconds: float) -> None:
         """Set how long the world lives without a notebook."""

@@ -1,8 +1,9 @@
 """The process that starts, reaps and outlives the processes of one world on one node.
 
-``python -m nbcomm.node.forkserver HOME`` imports torch and IPython once; a rank is then a fork of
-it, which is ready in a tenth of a second and shares most of its memory. If forking is not possible
-(macOS), this process starts its children plainly, and everything else is the same.
+It is a fork of the seed (`seed`), which has imported torch; where there is none, ``python -m nbcomm.node.forkserver
+HOME`` imports torch by itself. A rank is then a fork of it, which is ready in a tenth of a second and shares most
+of its memory. If forking is not possible (macOS), this process starts its children plainly, and everything else is the
+same.
 
 It has one thread only: after a fork, the child has only the thread that called it, and every lock that another
 thread held stays locked forever. So this process never runs a tensor operation, never uses CUDA, opens no ZMQ
@@ -22,7 +23,6 @@ of its own fails, that is logged, and the step is tried again.
 
 from __future__ import annotations
 
-import importlib
 import os
 import selectors
 import signal
@@ -31,6 +31,7 @@ import sys
 import time
 import traceback
 from collections import OrderedDict
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
@@ -41,26 +42,10 @@ from ..protocol import Claim, Cleared, Failed, Left, Look, Obeyed, Order, Poll, 
 from ..protocol.codec import decode_order, encode
 from ..world_dir import HOME_VARIABLE, WorldDir
 from .agent_process import AgentProcess
-from .processes import child, fork_signals
+from .processes import fork_signals
 from .processes.children import Children, written_down
 from .processes.seat import Seat
-from .processes.warmup import count_gpus, freeze, warm_up
-
-_SPARE_TIME = (
-    "sympy.core",
-    "sympy.polys",
-    "sympy",
-    "torch.fx.experimental.symbolic_shapes",
-    "torch.distributed.tensor",
-    "torch.distributed.fsdp",
-    "torch._inductor",
-    "torch._dynamo",
-    "stack_data",  # IPython's tracebacks
-)
-"""Modules that every rank would import at its first optimizer, in steps, so that an order never waits for all."""
-
-_IDLE = 1.0
-"""Seconds without an order after which these are imported."""
+from .processes.warmup import prepare
 
 _FIRST_VISIT = 10.0
 """Seconds that the notebook has to claim the world after the start, or from another agent."""
@@ -100,7 +85,6 @@ class ForkServer:
         self._answers: OrderedDict[int, Report] = OrderedDict()
         self._faults = Faults()
         self._stumbled = False
-        self._spare_time = list(_SPARE_TIME) if ready.forks else []
         self._woken, self._wake = socket.socketpair()
         for end in (self._woken, self._wake):
             end.setblocking(False)  # noqa: FBT003 - positional only
@@ -138,8 +122,6 @@ class ForkServer:
             self._stumbled, patience = False, 0.0
             time.sleep(_BREATH)
         events = self._selector.select(patience)
-        if not events and self._may_import():
-            self._import_more()
         for key, mask in events:
             with self._going_on("an event"):
                 self._attend(key.fileobj, mask)
@@ -178,21 +160,7 @@ class ForkServer:
     def _stumble(self, _: str) -> None:
         self._stumbled = True
 
-    def _may_import(self) -> bool:
-        return bool(self._spare_time and self._held and not self._children.any)
-
-    def _import_more(self) -> None:
-        """Import one more module that the ranks will need later. Call this only when there is no order."""
-        with suppress(Exception):  # it may be moved or broken in another version of torch
-            importlib.import_module(self._spare_time.pop(0))
-        if not self._spare_time:
-            why = freeze()
-            self._ready = Ready(forks=not why, gpus=self._ready.gpus, why=why)
-            self._children.forks = self._agent.forks = not why
-
-    def _patience(self) -> float | None:
-        if self._may_import():
-            return _IDLE if len(self._spare_time) == len(_SPARE_TIME) else 0.0
+    def _patience(self) -> float:
         limits = [_LONGEST_SLEEP]
         if self._children.unwatched:
             limits.append(_LOOK)
@@ -342,18 +310,20 @@ def _is_inhabited(home: WorldDir) -> bool:
     return True
 
 
-def main() -> None:
-    """Serve the world whose directory is the first argument."""
-    home = WorldDir(sys.argv[1])
-    os.environ[HOME_VARIABLE] = str(home.path)
+def run(home: WorldDir, prepared: Callable[[], Ready]) -> None:
+    """Serve a world, whose directory this process has as `HOME_VARIABLE`, too.
+
+    Args:
+        home: the directory.
+        prepared: makes this process ready for forks.
+    """
     seat = Seat(home.forkserver_seat)
     seat.take_over()
     agent = AgentProcess(home, seat.close)
     try:
         agent.end_earlier()
         agent.start()
-        why = warm_up([child.MODULES["engine"]])
-        ready = Ready(not why, count_gpus(), why)
+        ready = prepared()
     except BaseException:  # noqa: BLE001 - an interrupt must not leave the directory either
         fork_signals.ignore()
         agent.end()  # first: one that misses its directory would have the last word in the log
@@ -364,6 +334,13 @@ def main() -> None:
             home.remove()
         raise SystemExit(1) from None
     ForkServer(home, ready, agent, seat).serve()
+
+
+def main() -> None:
+    """Serve the world whose directory is the first argument."""
+    home = WorldDir(sys.argv[1])
+    os.environ[HOME_VARIABLE] = str(home.path)
+    run(home, prepare)
 
 
 if __name__ == "__main__":

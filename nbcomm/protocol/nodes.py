@@ -196,12 +196,13 @@ class NodeHello(Message):
 class Ready(Message):
     """The imports are done. ``forks`` tells how children start; ``gpus`` is the number of CUDA devices they would see.
 
-    ``why``: why they are not forked.
+    ``why``: why they are not forked; ``note``: what the user should know.
     """
 
     forks: bool
     gpus: int
     why: str
+    note: str = ""
 
 
 class Started(Message):

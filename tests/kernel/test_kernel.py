@@ -13,6 +13,7 @@ import psutil
 import pytest
 
 from tests.world.notebook import Cell, Notebook
+from tests.world.processes import of_notebook
 
 from .conftest import RANKS
 
@@ -324,7 +325,7 @@ def test_two_at_once_have_two_worlds_and_one_outlives_a_kill(cluster: Notebook, 
     assert f"Attached to {RANKS} ranks" in other.run("%distributed attach").text
     assert other.run("mine").text == f"{ALL} 'second'\n"
 
-    processes = [psutil.Process(pid) for pid in theirs] + psutil.Process(other.pid).children(recursive=True)
+    processes = [psutil.Process(pid) for pid in theirs] + of_notebook(other.pid)
     other.close()
     assert not psutil.wait_procs(processes, timeout=15)[1], "a shutdown leaves nothing"
 

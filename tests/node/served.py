@@ -92,10 +92,11 @@ def quickly(patch: pytest.MonkeyPatch, folder: Path) -> None:
         (stubs / f"{name}.py").write_text("raise ImportError('left out to save time')")
     (stubs / "torch.py").write_text(
         "class backends:\n  class cuda:\n    is_built = staticmethod(lambda: False)\n"
-        "class cuda:\n  device_count = staticmethod(lambda: 0)"
+        "class cuda:\n  device_count = staticmethod(lambda: 0)\n  is_initialized = staticmethod(lambda: False)"
     )
     (stubs / "quick_engine.py").write_text(_ENGINE)
     patch.setenv("PYTHONPATH", os.fspath(stubs), prepend=os.pathsep)
+    patch.setenv("NBCOMM_WARM", "0")  # nobody else has an environment like this
     for name, value in lies.told(folder / "lies", _LIE).items():
         patch.setenv(name, value)
     (folder / "stumbles").mkdir()
@@ -242,7 +243,7 @@ class Served:
         """Wait for the end of the fork server, whose parent is this process."""
         started = self.clients[0]._forkserver._process
         assert started is not None
-        await_that(lambda: started.poll() is not None, "the fork server lives on")
+        await_that(lambda: started.has_ended, "the fork server lives on")
 
     def close(self) -> None:
         if self.client.left:

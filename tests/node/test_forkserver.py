@@ -22,6 +22,7 @@ from nbcomm.launch.head import Head
 from nbcomm.launch.ways import forkserver_process
 from nbcomm.node import forkserver
 from nbcomm.node.agent.rank_ends import STATUS
+from nbcomm.node.seed.client import SeededProcess
 from nbcomm.protocol import (
     Claim,
     Exited,
@@ -444,7 +445,7 @@ class importing(ExitStack):  # noqa: N801 - a context
         (slow / "quick_engine.py").write_text("import threading\nthreading.Event().wait()")
         patch.setenv("PYTHONPATH", os.fspath(slow), prepend=os.pathsep)
 
-    def __enter__(self) -> tuple[Head, subprocess.Popen[bytes], psutil.Process]:  # type: ignore[override]
+    def __enter__(self) -> tuple[Head, SeededProcess, psutil.Process]:  # type: ignore[override]
         super().__enter__()
         client = Head(WorldDir.create())
         self.callback(client.shutdown)
@@ -460,8 +461,8 @@ def test_one_that_is_ended_during_its_imports_leaves_no_agent(
     quick: None, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
 ) -> None:
     with importing(monkeypatch, tmp_path) as (client, process, agent):
-        process.send_signal(number)
-        process.wait(PATIENCE)
+        psutil.Process(process.pid).send_signal(number)
+        process.status(PATIENCE)
         await_that(lambda: has_ended(agent), "the agent lives on")
         with pytest.raises(StartError, match=r"The process that starts the ranks ended\. Its log ends:"):
             client.wait_ready(PATIENCE)
@@ -731,7 +732,7 @@ def test_a_process_that_cannot_be_watched_is_told_with_the_reason_and_looked_at(
 # ── another one while the first one lives ───────────────────────────────────────────────────────────
 
 
-def launched(served: Served) -> subprocess.Popen[bytes]:
+def launched(served: Served) -> SeededProcess:
     """Let the client take the fork server for gone; return the earlier one, a child of this process."""
     earlier = served.client._forkserver._process
     assert earlier is not None
@@ -748,7 +749,7 @@ def test_another_fork_server_ends_a_living_one_and_its_agent_and_takes_over(serv
         agent.suspend()
     earlier = launched(served)
     assert served.client.wait_ready(PATIENCE).forks
-    assert earlier.wait(PATIENCE) == -signal.SIGKILL
+    assert earlier.status(PATIENCE) == -signal.SIGKILL
     await_that(lambda: has_ended(agent), "the earlier agent lives on")
     assert served.agent.ppid() == served.forkserver.pid
     assert stays.is_running()
@@ -765,9 +766,9 @@ def test_of_two_fork_servers_that_start_at_one_moment_one_serves(served: Served)
     earliest = launched(served)
     other = launched(served)
     started = [other, served.client._forkserver._process]
-    assert earliest.wait(PATIENCE) == -signal.SIGKILL
-    await_that(lambda: any(one.poll() is not None for one in started if one is not None), "both serve")
-    (left,) = [one for one in started if one is not None and one.poll() is None]
+    assert earliest.status(PATIENCE) == -signal.SIGKILL
+    await_that(lambda: any(one.has_ended for one in started if one is not None), "both serve")
+    (left,) = [one for one in started if one is not None and not one.has_ended]
     # The client may still hold the world through the agent of the one that was killed.
     served.agent_under(psutil.Process(left.pid))
     await_that(lambda: served.client.ready is not None and served.client._claimed, "neither serves")
@@ -926,7 +927,7 @@ def test_an_agent_that_ends_while_no_notebook_is_there_does_not_prolong_the_leas
             if left and agent is not None and len(killed) < 3:
                 agent.kill()
                 killed.add(agent)
-        return started.poll() is not None
+        return started.has_ended
 
     await_that(is_over, "the fork server lives on")
     # Ten seconds are what a notebook has to claim the world from another agent; they do not count here.

@@ -28,7 +28,7 @@ class Boundary:
 
     Attributes:
         guard: the words with which the code catches it; what differs from time to time is {}.
-        side: where: "rank", "notebook", "agent" or "fork server".
+        side: where: "rank", "notebook", "agent", "fork server" or "seed".
         spoiled: what fails: module:Class.method, or module:function.
         costs: what the user loses.
         how: it "raises", raises an error of 30 MB ("huge"), gives "None", is "slow", or, as a thread, "ends".
@@ -393,6 +393,13 @@ TABLE = (
                 "os:fork",
                 NOTHING,
                 "node/test_forkserver.py::test_an_agent_that_cannot_be_forked_is_tried_again",
+            ),
+            (
+                "the seed stumbled",
+                "seed",
+                "os:waitpid",
+                NOTHING,
+                "node/seed/test_seed.py::test_a_step_that_fails_is_tried_again",
             ),
             (
                 "the kills for lack of memory could not be counted",

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import psutil
+
 from nbcomm.node.agent.peers import listener_at
+from nbcomm.world_dir import WorldDir
+
+from .. import autopsy
 
 if TYPE_CHECKING:
-    from nbcomm.world_dir import WorldDir
-
     from .notebook import Notebook
 
 FIND = """\
@@ -55,3 +58,9 @@ def await_agent(notebook: Notebook, home: WorldDir, earlier: int = 0) -> int:
 def pid_of(notebook: Notebook, which: str) -> int:
     """Return the pid of "agent", "fork server" or "controller"."""
     return int(notebook.run(f"{FIND}print(helpers()[{which!r}])").text)
+
+
+def of_notebook(pid: int) -> list[psutil.Process]:
+    """The processes of the worlds that a notebook's process holds, and its children; the seed is neither."""
+    held = {process for process, home in autopsy.of_worlds().items() if WorldDir(home).holder() == pid}
+    return sorted(held | {*psutil.Process(pid).children(recursive=True)}, key=lambda process: process.pid)

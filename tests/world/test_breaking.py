@@ -12,14 +12,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nbformat
-import psutil
 import pytest
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError
 
 from . import lies
 from .notebook import Notebook, with_ranks
-from .processes import FIND, pid_of
+from .processes import FIND, of_notebook, pid_of
 
 Open = Callable[..., Notebook]
 
@@ -177,7 +176,7 @@ def _engine(notebook: Notebook, rank: int) -> int:
     """The process of a rank, as soon as it is there: the one that writes its log, and what it captures after that."""
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        for process in psutil.Process(notebook.pid).children(recursive=True):
+        for process in of_notebook(notebook.pid):
             with contextlib.suppress(OSError):
                 if Path(f"/proc/{process.pid}/fd/1").readlink().name.startswith(f"rank{rank}."):
                     return process.pid
@@ -213,11 +212,11 @@ _SLOW = (
     """
 def lie(module):
     import os, time
-    plain = module.warm_up
-    def slow(modules):
+    plain = module.prepare
+    def slow():
         time.sleep(4.0 if os.path.exists(os.environ["SLOW"]) else 0.0)
-        return plain(modules)
-    module.warm_up = slow
+        return plain()
+    module.prepare = slow
 """,
 )
 """A fork server that takes long to start, if a file is there."""
@@ -225,12 +224,14 @@ def lie(module):
 
 def test_a_heal_waits_for_a_fork_server_that_has_just_been_started(open_notebook: Open, tmp_path: Path) -> None:
     slow = tmp_path / "slow"
-    notebook = open_notebook("%distributed start -n 2", SLOW=str(slow), **lies.told(tmp_path / "lies", _SLOW))
+    notebook = open_notebook(
+        "%distributed start -n 2", SLOW=str(slow), NBCOMM_WARM="0", **lies.told(tmp_path / "lies", _SLOW)
+    )
     slow.touch()
     notebook.run(f"{FIND}import os, signal\nfound = helpers()\nnode = registry.current()._processes.nodes.head")
     notebook.run("first = node._forkserver._process")  # the notebook itself may start another one in its place
     kill = "os.kill(found['agent'], signal.SIGKILL); os.kill(found['fork server'], signal.SIGKILL)"
-    started = "first.wait(50); node.replace_forkserver(); assert node.ready is None"
+    started = "first.status(50); node.replace_forkserver(); assert node.ready is None"
     notebook.run(f"os.kill(found['fork server'], signal.SIGSTOP)\n{kill}\n{started}")
     healed = notebook.run("%distributed heal").text
     assert "All processes are alive" in healed, healed

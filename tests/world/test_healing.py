@@ -16,7 +16,7 @@ from nbcomm.rank_spec import capital, named
 
 from . import lies
 from .notebook import Notebook
-from .processes import FIND, pid_of
+from .processes import pid_of
 
 TRAINS = True
 
@@ -179,15 +179,29 @@ def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeate
         time.sleep(0.05)
 
 
+_SUSPEND = """
+from nbcomm.launch.ways.forkserver_process import ForkServerProcess
+plain = ForkServerProcess.start
+def start(self):
+    ForkServerProcess.start = plain
+    plain(self)
+    while self._process._fork is None:
+        assert not self._process.has_ended
+    self._process._fork.suspend()
+    print('suspended', self._process._fork.pid, self._home.path, flush=True)
+ForkServerProcess.start = start
+"""
+"""Stops the next fork server as soon as it is there."""
+
+
 def test_a_start_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(
     open_notebook: Callable[..., Notebook],
 ) -> None:
-    notebook = open_notebook("from nbcomm.notebook.session import registry\nregistry.warm_up(); warm = registry._warm")
-    server = psutil.Process(int(notebook.run(f"warm.wait_ready(60)\n{FIND}print(helpers(warm)['fork server'])").text))
-    home = notebook.run("print(warm.home.path)").text.strip()
-    server.suspend()
-    cell = notebook.submit("print('on', flush=True)\n%distributed start -n 2")
-    notebook.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)
+    notebook = open_notebook(_SUSPEND)
+    cell = notebook.submit("%distributed start -n 2")
+    notebook.until(lambda: "suspended" in cell.text, 60, "the fork server was not started", cell)
+    _, pid, home = next(line for line in cell.lines if "suspended" in line).split()
+    server = psutil.Process(int(pid))
     time.sleep(1.0)  # in the wait for its answer, or on the way there
     assert not cell.idle
     notebook.interrupt()
@@ -298,7 +312,9 @@ def plan(tmp_path: Path) -> Path:
 def three(plan: Path, open_notebook: Callable[..., Notebook]) -> Notebook:
     """A world of three, with such a fork server, whose ranks hold a variable."""
     lie = lies.told(plan.with_name("lies"), FORKS)
-    return open_notebook("%distributed start -n 3", "%%distributed\nkept = rank * 10", **lie, FORKS=str(plan))
+    return open_notebook(
+        "%distributed start -n 3", "%%distributed\nkept = rank * 10", **lie, FORKS=str(plan), NBCOMM_WARM="0"
+    )
 
 
 @pytest.mark.parametrize(
@@ -333,8 +349,8 @@ def test_a_heal_that_fails_harms_nobody_and_can_be_repeated(
 def test_a_start_whose_fork_fails_says_so_and_can_be_repeated(
     plan: Path, open_notebook: Callable[..., Notebook]
 ) -> None:
-    notebook = open_notebook(**lies.told(plan.with_name("lies"), FORKS), FORKS=str(plan))
-    plan.write_text(".x")  # the first one counts GPUs, where torch may have some
+    notebook = open_notebook(**lies.told(plan.with_name("lies"), FORKS), FORKS=str(plan), NBCOMM_WARM="0")
+    plan.write_text("..x")  # the first becomes the agent; the second counts GPUs, where torch may have some
     failed = notebook.run("%distributed start -n 2", fails=True).error_text
     assert re.search(r"Rank [01] could not be started: \[Errno 11\] Resource temporarily unavailable\.$", failed)
     notebook.run("%distributed start -n 2")
@@ -344,9 +360,9 @@ def test_a_start_whose_fork_fails_says_so_and_can_be_repeated(
 def test_a_start_names_all_ranks_that_died_and_can_be_repeated(
     plan: Path, open_notebook: Callable[..., Notebook]
 ) -> None:
-    notebook = open_notebook(**lies.told(plan.with_name("lies"), FORKS), FORKS=str(plan))
+    notebook = open_notebook(**lies.told(plan.with_name("lies"), FORKS), FORKS=str(plan), NBCOMM_WARM="0")
     notebook.run("from nbcomm.notebook.cluster import readiness\nreadiness._MOMENT = 5.0")
-    plan.write_text(".ee")  # as above
+    plan.write_text("..ee")  # as above
     failed = notebook.run("%distributed start -n 3", fails=True).error_text
     assert re.search(r"Ranks [0-9,-]+ ended with exit code 3 while they started. The log of rank [01] ends:", failed)
     notebook.run("%distributed start -n 3")

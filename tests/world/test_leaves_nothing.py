@@ -14,8 +14,9 @@ from pathlib import Path
 import psutil
 import pytest
 
+from ..autopsy import of_worlds
 from .notebook import Notebook
-from .processes import FIND
+from .processes import FIND, of_notebook
 
 _WHERE = (
     f"{FIND}s = registry.current()\ns.client\n"
@@ -86,7 +87,7 @@ session.Panel = pressed(usual)""")
     assert traces.left() == []
     started = notebook.run("%distributed start -n 1", timeout=120, fails=True)
     assert "the world was not started" in started.error_text
-    assert [child.name() for child in psutil.Process(notebook.pid).children(recursive=True) if _lives(child)] == []
+    assert [process.name() for process in (*of_notebook(notebook.pid), *of_worlds()) if _lives(process)] == []
     notebook.run("session.Panel = usual")
     notebook.run("%distributed start -n 1", timeout=120)
 
@@ -168,14 +169,20 @@ def test_kill_of_the_fork_server_and_the_kernel(notebook: Notebook) -> None:
 
 
 def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignore[no-untyped-def]
-    notebook = open_notebook()
-    notebook.run("from nbcomm.notebook.session import registry\nregistry._warm.wait_ready(60)")
-    where = notebook.run(f"{FIND}print(helpers(registry._warm)['fork server'], registry._warm.home.path)")
-    pid, home = where.text.split()
-    server = psutil.Process(int(pid))
+    notebook = open_notebook(NBCOMM_WARM="1s", OF_THIS_TEST="1")  # no other notebook has its seed
+    pid = notebook.run(
+        "import time\nfrom nbcomm.node.seed import client\n"
+        "while client._held.hear() is None: time.sleep(0.01)\nprint(client._held._pid)"
+    )
+    seed = psutil.Process(int(pid.text))
+    folder = Path(seed.cwd())
+    assert of_worlds() == {}, "no world is prepared for nobody"
     os.kill(notebook.pid, signal.SIGKILL)
-    server.wait(60)
-    assert not Path(home).exists()
+    deadline = time.monotonic() + 60
+    while (_lives(seed) or folder.exists()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not _lives(seed)
+    assert not folder.exists()
 
 
 def test_a_start_that_fails_shows_the_log_and_leaves_nothing(open_notebook) -> None:  # type: ignore[no-untyped-def]

@@ -37,7 +37,7 @@ from nbcomm.protocol.streams import Header
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Notebook
-from .processes import await_agent
+from .processes import await_agent, of_notebook, pid_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc to see which sockets are open")
 
@@ -127,16 +127,26 @@ class World:
     @property
     def processes(self) -> list[psutil.Process]:
         """The fork server, the agent, ipyparallel's controller and its heart monitor, and the ranks."""
-        return self.kernel.children(recursive=True)
+        return of_notebook(self.kernel.pid)
+
+    @property
+    def seed(self) -> psutil.Process:
+        """The process that has forked the fork server."""
+        seed = psutil.Process(pid_of(self.notebook, "fork server")).parent()
+        assert seed is not None
+        return seed
 
     @property
     def doors(self) -> set[Door]:
-        """Every door of the world, and those that nbcomm has opened in the kernel."""
-        return set().union(*map(_doors, self.processes), _doors(self.kernel) - self._before)
+        """Every door of the world and of the seed, and those that nbcomm has opened in the kernel."""
+        return set().union(*map(_doors, [self.seed, *self.processes]), _doors(self.kernel) - self._before)
 
     @property
     def houses(self) -> dict[str, Door]:
-        """One door for each address, by the language spoken behind it and a number."""
+        """One door for each address, by the language spoken behind it and a number.
+
+        The seed's is left out, as tests/node/seed/test_seed.py knocks there.
+        """
         ours = {"link": "curve", "agent": "framed", "store": "store"}
         found: dict[str, Door] = {}
         seen = set()
@@ -144,6 +154,8 @@ class World:
             if door[1:] in seen:
                 continue
             seen.add(door[1:])
+            if door.pid == self.seed.pid:
+                continue
             if door.kind == "Unix":
                 path = Path(door.address)
                 language = ours[path.name.split(".")[0].rstrip("0123456789")]
@@ -205,11 +217,12 @@ def test_every_listening_socket_is_on_loopback_or_in_a_private_directory(world: 
     assert not [door for door in doors if _too_open(door)]
     # What must be there, or the list has missed something:
     paths = [Path(door.address) for door in doors if door.kind == "Unix"]
-    assert {path.parent for path in paths} == {world.home.path}
+    assert {path.parent for path in paths} == {world.home.path, Path(world.seed.cwd())}
     assert {re.sub(r"\d*\.part", ".sock", path.name) for path in paths} == {
         "link.sock",
         "agent.sock",
         "store.sock",
+        "seed.sock",
     }
     assert set(world.ports.values()) <= {door.port for door in doors}
     gloo = {door.pid for door in doors if door.kind == "TCP" and not world._is_controllers(door)}
@@ -248,7 +261,7 @@ def test_with_nccl_every_listening_socket_is_on_loopback(tmp_path: Path) -> None
         notebook.run("%load_ext nbcomm")
         notebook.run("%distributed start --device cuda")
         notebook.run("%%distributed\nall_reduce(torch.ones(1, device=device))")
-        doors = set().union(*map(_doors, kernel.children(recursive=True)), _doors(kernel) - before)
+        doors = set().union(*map(_doors, of_notebook(kernel.pid)), _doors(kernel) - before)
         # CUDA and NCCL open abstract Unix sockets, which SECURITY.md tells.
         assert not [door for door in doors if _too_open(door) and not door.address.startswith("@")]
     finally:

@@ -9,6 +9,7 @@ import psutil
 import pytest
 
 from .notebook import Notebook
+from .processes import of_notebook
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +113,7 @@ def test_another_kernel_takes_them_up_under_their_names(open_notebook: Callable[
         assert "Attached to" in notebook.run(f"%distributed attach {identity}").text
     assert notebook.run("%%distributed --world b\nkept").text == "[0] 7\n"
     assert "b: 1 rank" in notebook.run("%distributed").text
-    ranks = psutil.Process(notebook.pid).children(recursive=True)
+    ranks = of_notebook(notebook.pid)
     notebook.run("%unload_ext nbcomm")
     _, alive = psutil.wait_procs(ranks, timeout=60)
     assert not alive

@@ -115,10 +115,11 @@ def test_a_group_works_in_a_subset(four: Notebook) -> None:
 
 
 def test_status_is_a_table(four: Notebook) -> None:
-    lines = four.run("%distributed").lines
-    assert [line.split()[0] for line in lines[-4:]] == ["0", "1", "2", "3"]
-    assert all(" cpu " in line and "idle" in line for line in lines[-4:])
-    assert four.run("%distributed status").lines[-4:][0].split()[:6] == lines[-4:][0].split()[:6]
+    *_, zero, one, two, three, start = four.run("%distributed").lines
+    assert [line.split()[0] for line in (zero, one, two, three)] == ["0", "1", "2", "3"]
+    assert all(" cpu " in line and "idle" in line for line in (zero, one, two, three))
+    assert start.startswith(("Warm start: ", "Cold start: "))
+    assert four.run("%distributed status").lines[-5].split()[:6] == zero.split()[:6]
 
 
 def test_help_and_log(four: Notebook) -> None:

@@ -6,11 +6,11 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 from ...node.processes.exit_status import how_it_ended
+from ...node.seed.client import SeededProcess
 from ...node.start import last_words, start_forkserver
 from ...world_dir import HOME_VARIABLE, WorldDir
 from ..working_folder import to_start_in
@@ -36,7 +36,7 @@ class ForkServerProcess:
 
     def __init__(self, home: WorldDir, *, running: bool) -> None:
         self._home = home
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: SeededProcess | None = None
         # Kept open: a fork server that fails removes the directory, and the end of its log must still be read.
         self._log: IO[bytes] = (home.forkserver_log if running else Path(os.devnull)).open("rb")
 
@@ -46,7 +46,8 @@ class ForkServerProcess:
         self._log.close()
         log = os.open(home.forkserver_log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._log = os.fdopen(log, "w+b")
-        self._process = start_forkserver(home, self._log, to_start_in(home))
+        stream, folder = self._log, to_start_in(home)
+        self._process = SeededProcess(home, stream, folder, lambda: start_forkserver(home, stream, folder))
 
     @property
     def is_ours(self) -> bool:
@@ -56,7 +57,7 @@ class ForkServerProcess:
     @property
     def has_ended(self) -> bool:
         """Whether one that this notebook has started has ended."""
-        return self._process is not None and self._process.poll() is not None
+        return self._process is not None and self._process.has_ended
 
     @property
     def has_cleared(self) -> bool:
@@ -64,19 +65,20 @@ class ForkServerProcess:
         return not self._home.path.exists() and (self.has_ended or not self.is_ours)
 
     @property
+    def cold(self) -> str:
+        """Why torch is imported for its start, in words; nothing if that was done before."""
+        return "" if self._process is None else self._process.cold
+
+    @property
     def how(self) -> str:
         """How it has ended, in words."""
-        status = None
-        if self._process is not None:
-            with suppress(subprocess.TimeoutExpired):  # its agent noticed first
-                status = self._process.wait(_MOMENT)
+        status = None if self._process is None else self._process.status(_MOMENT)  # its agent may have noticed first
         return "has ended" if status is None else how_it_ended(status)
 
     def kill(self) -> None:
         """End it, if this notebook has started it."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait()
 
     def fence(self, timeout: float) -> None:
         """End what it and its agent have left, and wait for that for so many seconds.

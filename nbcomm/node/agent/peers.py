@@ -39,15 +39,20 @@ def pid_of(connection: socket.socket) -> int:
         OSError: the system does not tell.
     """
     if sys.platform == "linux":
-        credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-        pid: int = _CREDENTIALS.unpack(credentials)[0]
-        return pid
+        return credentials_of(connection)[0]
     return connection.getsockopt(0, _LOCAL_PEERPID)
 
 
-def listener_at(path: Path) -> int:
-    """Return the process that listens at a Unix socket; 0 if none does."""
-    with socket.socket(socket.AF_UNIX) as probe:
+def credentials_of(connection: socket.socket) -> tuple[int, int, int]:
+    """Return pid, user and group of the process at the other end; Linux only."""
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, group = _CREDENTIALS.unpack(credentials)
+    return pid, user, group
+
+
+def listener_at(path: Path, kind: int = socket.SOCK_STREAM) -> int:
+    """Return the process that listens at a Unix socket of a kind; 0 if none does."""
+    with socket.socket(socket.AF_UNIX, kind) as probe:
         probe.settimeout(1.0)
         try:
             probe.connect(os.fspath(path))

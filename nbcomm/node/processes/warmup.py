@@ -7,9 +7,13 @@ import importlib
 import os
 import subprocess
 import sys
-from collections.abc import Iterable
+import traceback
 from contextlib import suppress
 from pathlib import Path
+
+from ...profile_file import PRELOAD_VARIABLE
+from ...protocol import Ready
+from . import child
 
 _ALSO = (
     "nbcomm.comm",
@@ -21,21 +25,45 @@ _ALSO = (
 )
 
 
-def warm_up(modules: Iterable[str]) -> str:
-    """Import what children need, and return why they cannot be forked, or an empty text."""
+def prepare() -> Ready:
+    """Import what children need, and what the user wants them to have; return what a fork server reports then."""
+    why, note = _warm_up()
+    return Ready(not why, count_gpus(), why, note)
+
+
+def _warm_up() -> tuple[str, str]:
+    """Do the imports; return why children cannot be forked, and what the user should know, or empty texts."""
     if sys.platform != "linux":
-        return f"processes are not forked on {sys.platform}"
+        return f"processes are not forked on {sys.platform}", ""
     if os.environ.get("NBCOMM_START") == "spawn":
-        return "NBCOMM_START=spawn"
+        return "NBCOMM_START=spawn", ""
     # Each of many collections would go through all modules so far, and what they free leaves holes in pages that forks
     # share: a fifth of the whole time, for a megabyte or two that is kept once for all ranks.
     gc.disable()
     try:
-        for module in (*modules, *_ALSO):
+        for module in (child.MODULES["engine"], *_ALSO):
             importlib.import_module(module)
-        return freeze()
+        note = _preload()
+        why = freeze()
+        return f"{why} (with {PRELOAD_VARIABLE}={os.environ[PRELOAD_VARIABLE]})" if why and _asked() else why, note
     finally:
         gc.enable()
+
+
+def _asked() -> list[str]:
+    return [name for part in os.environ.get(PRELOAD_VARIABLE, "").split(",") if (name := part.strip())]
+
+
+def _preload() -> str:
+    """Import what the user asks for; return, in a sentence, what could not be imported."""
+    failed = []
+    for name in _asked():
+        try:
+            importlib.import_module(name)
+        except Exception as error:  # noqa: BLE001 - a module may raise anything
+            traceback.print_exc()
+            failed.append(f"{name} ({type(error).__name__}: {error})")
+    return f"{PRELOAD_VARIABLE}: these could not be imported: {', '.join(failed)}." if failed else ""
 
 
 def freeze() -> str:

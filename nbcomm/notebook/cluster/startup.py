@@ -92,6 +92,7 @@ class Startup:
         if not ready.forks:
             plainly = f"Each rank was started as a separate process, which takes longer: {ready.why}."
             self._notice(plainly)
+        self._notice(ready.note)
         counts = placement.share_out(self._n, 1 if wishes.nodes is None else wishes.nodes)
         if len(counts) > 1:
             self._progress("joining nodes", 0, self._n)

@@ -1,8 +1,7 @@
-"""Which worlds this process steers: those that the magics use, by name, and the fork server that warms up for one."""
+"""Which worlds this process steers: those that the magics use, by name."""
 
 from __future__ import annotations
 
-import atexit
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -16,8 +15,8 @@ from ...errors import StartError, StateError
 from ...launch.discovery import FoundWorld, find_worlds
 from ...launch.head import Head
 from ...launch.nodes import Nodes
-from ...launch.ways.slurm import Job
 from ...launch.working_folder import here, written
+from ...node.seed import client as seed
 from ...world_dir import WorldDir, telling_of_room
 from ..cluster.wishes import Progress, Wishes
 from . import buttons
@@ -28,50 +27,33 @@ from .world_names import check_name
 _LONGEST = 1e9
 """Seconds, some 30 years, that a time may be: neither JSON nor the system's waits know infinity."""
 
-# ruff: noqa: PLW0603 - one process warms up one fork server
 # Of the process, not of the extension: worlds go on when another shell loads it, and `nbcomm.start` needs no shell.
-_warm: Head | None = None
 _defaults: dict[str, Any] = {}
 _used: dict[str, Session] = {}
 """By name; that of the world that cells use where they name none is empty."""
 
 
 def warm_up() -> None:
-    """Start the fork server that the next world will use, so that its imports run while a person still types."""
-    global _warm
-    if _warm is None:
-        _warm = Head(WorldDir.create())
-        atexit.register(cool_down)
+    """Let torch be imported, if no other notebook has done that, while a person still types."""
+    seed.hold()
 
 
 def cool_down() -> None:
-    """End a fork server that no world took."""
-    global _warm
-    if _warm is not None:
-        _warm.shutdown()
-        _warm = None
-        atexit.unregister(cool_down)
+    """Need that no more."""
+    seed.let_go()
 
 
 def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishes: Any) -> Session:
-    """Start a world of its own, from the warm fork server if there is one; see `wishes.Wishes`."""
+    """Start a world of its own; see `wishes.Wishes`."""
     wanted = _sound(Wishes(n, **wishes))
     if wanted.name:
         check_name(wanted.name)
-    return _start(wanted, progress, None)
-
-
-def _start(wanted: Wishes, progress: Progress, job: Job | None) -> Session:
-    """Start a world, whose nodes may be in a job that another one had."""
-    global _warm
     with telling_of_room():
-        head, _warm = _prepared(), None
-        atexit.unregister(cool_down)
-        return Session.start(Nodes(head, job), wanted, progress, actions)
+        return Session.start(Nodes(_prepared()), wanted, progress, actions)
 
 
 def _prepared() -> Head:
-    """Return a fork server for a world that can be started.
+    """Return the head of a world that can be started.
 
     Raises:
         StartError: it cannot: the notebook's folder is gone, or there is no room.
@@ -81,14 +63,13 @@ def _prepared() -> Head:
             "The notebook's working folder does not exist any more, so nothing was started and nothing was stopped; "
             "create it again, or change to another folder, for example with %cd ~."
         )
-    warm_up()
-    assert _warm is not None  # noqa: S101 - for mypy
+    home = WorldDir.create()
     try:
-        _warm.home.check_room()
+        home.check_room()
     except BaseException:
-        cool_down()  # what it starts has its limits, whatever those of this process will be then
+        home.remove()
         raise
-    return _warm
+    return Head(home)
 
 
 def _sound(wishes: Wishes) -> Wishes:
@@ -113,7 +94,7 @@ def defaults() -> dict[str, Any]:
 
 def set_defaults(**wishes: Any) -> None:
     """Say what worlds are like where a start says nothing."""
-    global _defaults
+    global _defaults  # noqa: PLW0603 - they are the process's
     _defaults = wishes
 
 
@@ -127,11 +108,15 @@ def restart(session: Session, *, progress: Progress = lambda *_: None) -> Sessio
     """End a world, and start another like it, which the magics use if they used that one."""
     used = _used.get(session.name) is session
     with telling_of_room():
-        _prepared()  # before the world is lost: another one can be started
-    job = session.keep_job()  # its nodes serve the next world, which does not wait for others
-    session.stop()
-    leave(session)
-    made = _start(session.wishes, progress, job)
+        head = _prepared()  # before the world is lost: another one can be started
+        try:
+            job = session.keep_job()  # its nodes serve the next world, which does not wait for others
+            session.stop()
+            leave(session)
+        except BaseException:
+            head.shutdown()
+            raise
+        made = Session.start(Nodes(head, job), session.wishes, progress, actions)
     if used:
         use(made)
     return made

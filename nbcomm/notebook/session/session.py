@@ -66,6 +66,7 @@ class Session(Commands):
         name: what the notebook calls this world; empty for the one that it uses where it names none.
         wishes: what another world like this one would have to be.
         notice: what the user should know of the devices that were chosen, or of how the ranks were started; or empty.
+        how_started: whether torch was imported before the start, in a sentence; empty after `attach`.
         panel: its panel, from the moment that its ranks are up.
     """
 
@@ -73,7 +74,7 @@ class Session(Commands):
         """Put the parts together: no process is started here, and none is spoken to. See `start` and `attach`."""
         self.name = wishes.name
         self.wishes = wishes
-        self.notice = ""
+        self.notice = self.how_started = ""
         self.home = nodes.home
         self.link = nodes.link
         self.panel: Panel | None = None
@@ -133,7 +134,7 @@ class Session(Commands):
             startup.launch()
             startup.await_ranks()
             startup.form_group(self._generations)
-            self.notice = startup.notice
+            self.notice, self.how_started = startup.notice, nodes.head.how_started
             self._started = time.time()
             self._leave_word()
             self._look_after(actions)

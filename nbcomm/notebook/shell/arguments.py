@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable
 from typing import NoReturn
 
+from ...durations import seconds
 from ...errors import SpecError, SteeringError
 from ...launch.ways.schedulers import SCHEDULERS
 from ..cluster.wishes import Wishes
@@ -205,10 +206,10 @@ def _add_job(start: argparse.ArgumentParser) -> None:
 
 def _duration(text: str) -> float:
     """Read a time: "90", "90s", "30m" or "2h"."""
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
-    if found is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no time; write for example 90s, 30m or 2h")
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    try:
+        return seconds(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
 
 
 def _add_variables(word: Callable[[str, str], argparse.ArgumentParser]) -> None:

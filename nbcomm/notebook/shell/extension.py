@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
@@ -36,15 +35,14 @@ class Extension:
         self._parts: tuple[_Part, ...] = (self.routing, Assist(shell, self.routing), hints)
 
     def install(self) -> None:
-        """Register the magics, and warm up the fork server."""
+        """Register the magics, and let torch be imported meanwhile."""
         shell = self.shell
         shell.register_magics(self._magics)
         for part in self._parts:
             part.install()
         kernel_restart.follow(getattr(shell, "kernel", None))
         shell.input_transformers_cleanup.append(script_cells.allow_no_body)
-        with suppress(OSError):  # a start tries again, and says why
-            registry.warm_up()
+        registry.warm_up()
 
     def announce(self) -> None:
         """Say, once, which worlds could be taken up."""

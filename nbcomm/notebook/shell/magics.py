@@ -252,8 +252,8 @@ class DistributedMagics(Magics):
             print(error)
             return
         write(sys.stdout, f"{session.status_text()}\n")
-        for trouble in session.troubles:
-            print(trouble)
+        for sentence in filter(None, [session.how_started, *session.troubles]):
+            print(sentence)
         others = [f"  {other.title}" for other in registry.running() if other is not session]
         if others:
             print("\n".join(["Other worlds:", *others]))

@@ -5,31 +5,19 @@ from __future__ import annotations
 import argparse
 import difflib
 import os
-import sys
-from pathlib import Path
 from typing import Any
 
+from ... import profile_file
 from ...errors import StartError
 from ..cluster import ipython_profile
 from ..cluster.wishes import Wishes
 from ..session import registry
 from .arguments import line_parser, parse_line
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
-
-
 _IPYTHON = "ipython:"
 
 VARIABLE = "NBCOMM_PROFILE"
 """Names the profile of each start that names none."""
-
-
-def path() -> Path:
-    """Return where the file is: ``nbcomm/profiles.toml`` in ``$XDG_CONFIG_HOME``, or in ``~/.config``."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "nbcomm" / "profiles.toml"
 
 
 def read(name: str) -> dict[str, Any]:
@@ -43,13 +31,7 @@ def read(name: str) -> dict[str, Any]:
     """
     if name.startswith(_IPYTHON):
         return ipython_profile.read(name.removeprefix(_IPYTHON))
-    file = path()
-    try:
-        profiles = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise StartError(f"The file of profiles, {file}, cannot be read: {error.strerror}.") from error
-    except ValueError as error:
-        raise StartError(f"The file of profiles, {file}, is no TOML: {error}.") from error
+    file, profiles = profile_file.path(), profile_file.loaded()
     tables = {key: value for key, value in profiles.items() if isinstance(value, dict)}
     if name not in tables:
         raise StartError(f"{file} has no profile {name!r}; it has {', '.join(sorted(tables)) or 'none'}.")

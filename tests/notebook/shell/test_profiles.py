@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+from nbcomm import profile_file
 from nbcomm.errors import StartError
 from nbcomm.notebook.cluster.wishes import Wishes
 from nbcomm.notebook.session import registry
@@ -39,14 +41,14 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     path = tmp_path / "nbcomm" / "profiles.toml"
     path.parent.mkdir()
     path.write_text(HPC)
-    assert profiles.path() == path
+    assert profile_file.path() == path
     return path
 
 
 def test_without_a_variable_the_file_is_below_the_home(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_CONFIG_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert profiles.path() == tmp_path / ".config" / "nbcomm" / "profiles.toml"
+    assert profile_file.path() == tmp_path / ".config" / "nbcomm" / "profiles.toml"
 
 
 def test_a_profile_is_read_as_options() -> None:
@@ -144,3 +146,18 @@ def test_a_variable_names_the_profile_of_those_that_name_no_machines(
     with pytest.raises(StartError, match="has no profile 'away'"):
         magics._steer("start -n 2")
     magics._steer("help")
+
+
+def test_what_all_ranks_are_to_share_is_written_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(profile_file.PRELOAD_VARIABLE, raising=False)
+    profile_file.set_preload()
+    assert profile_file.PRELOAD_VARIABLE not in os.environ
+    file.write_text('preload = ["a", "b.c"]\n' + file.read_text())
+    profile_file.set_preload()
+    assert os.environ[profile_file.PRELOAD_VARIABLE] == "a,b.c"
+    file.write_text("preload = 3\n")
+    profile_file.set_preload()
+    assert os.environ[profile_file.PRELOAD_VARIABLE] == "a,b.c", "the variable wins"
+    monkeypatch.delenv(profile_file.PRELOAD_VARIABLE)
+    with pytest.raises(StartError, match="must be a list of names of modules, not 3"):
+        profile_file.set_preload()

@@ -1,0 +1,31 @@
+"""Times as people write them."""
+
+from __future__ import annotations
+
+import re
+
+_UNITS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+def seconds(text: str) -> float:
+    """Read a time: "90", "90s", "30m" or "2h".
+
+    Raises:
+        ValueError: it is none.
+
+    >>> seconds("1.5m")
+    90.0
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh]?)", text)
+    if found is None:
+        raise ValueError(f"{text!r} is no time; write for example 90s, 30m or 2h")
+    return float(found[1]) * _UNITS[found[2]]
+
+
+def is_time(text: str) -> bool:
+    """Return whether `seconds` can read a text."""
+    try:
+        seconds(text)
+    except ValueError:
+        return False
+    return True

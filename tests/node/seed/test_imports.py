@@ -1,0 +1,96 @@
+"""What was imported, and whether a fresh process would import the same."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import site
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from nbcomm.node.seed.imports import Imports, hidden
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A module that was imported, in a folder of the path, behind an empty one."""
+    (tmp_path / "first").mkdir()
+    (tmp_path / "second").mkdir()
+    file = tmp_path / "second" / "odd_module.py"
+    file.write_text("x = 1")
+    os.utime(file, (1, 1))
+    monkeypatch.setattr(sys, "path", [*map(os.fspath, (tmp_path / "first", tmp_path / "second")), *sys.path])
+    monkeypatch.setattr(site, "getsitepackages", lambda: [os.fspath(tmp_path)])
+    importlib.import_module("odd_module")
+    yield file
+    del sys.modules["odd_module"]
+
+
+def test_nothing_has_changed(module: Path) -> None:
+    imports = Imports()
+    imports.take_stock()
+    assert imports.change() == ""
+    assert hidden() == ""
+
+
+def _write(file: Path) -> None:
+    file.write_text("x = 2")
+
+
+def _date(file: Path) -> None:
+    os.utime(file, (2, 2))
+
+
+def _remove(file: Path) -> None:
+    file.unlink()
+
+
+@pytest.mark.parametrize("change", [_write, _date, _remove])
+def test_a_file_has_changed(module: Path, change) -> None:  # type: ignore[no-untyped-def]
+    imports = Imports()
+    imports.take_stock()
+    change(module)
+    assert imports.change() == f"{module} has changed since it was imported."
+
+
+def test_what_is_imported_later_counts_too(module: Path) -> None:
+    imports = Imports()
+    kept = sys.modules.pop("odd_module")
+    imports.take_stock()
+    sys.modules["odd_module"] = kept
+    os.utime(module, (2, 2))
+    assert imports.change() == ""
+    imports.take_stock()
+    os.utime(module, (3, 3))
+    assert str(module) in imports.change()
+
+
+def test_a_file_that_was_edited_while_it_was_imported_never_holds(module: Path) -> None:
+    imports = Imports()
+    os.utime(module, ns=(time.time_ns(),) * 2)
+    imports.take_stock()
+    assert str(module) in imports.change()
+
+
+def test_a_clock_that_is_ahead_costs_no_seed(module: Path) -> None:
+    imports = Imports()
+    os.utime(module, (time.time() + 1000,) * 2)
+    imports.take_stock()
+    assert imports.change() == ""
+
+
+def test_a_new_file_of_paths_counts(module: Path) -> None:
+    imports = Imports()
+    imports.take_stock()
+    (module.parent.parent / "new.pth").touch()
+    assert "changes where Python looks" in imports.change()
+
+
+def test_a_module_earlier_in_the_path_hides_it(module: Path) -> None:
+    other = module.parent.parent / "first" / "odd_module.py"
+    other.touch()
+    assert hidden() == f"{other} hides {module}, which was imported."
