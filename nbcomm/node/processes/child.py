@@ -7,8 +7,8 @@ import os
 import subprocess
 import sys
 import traceback
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
@@ -30,8 +30,7 @@ def become(order: Start, log: Path, let_go: Callable[[], None], parent: int) -> 
         let_go: closes what only the server uses.
         parent: the process that has forked this one.
     """
-    status = 1
-    try:
+    with to_the_end():
         os.setsid()  # so that it does not get the notebook's Ctrl-C
         fork_signals.let_through()
         let_go()
@@ -49,10 +48,19 @@ def become(order: Start, log: Path, let_go: Callable[[], None], parent: int) -> 
         os.chdir(_folder(order))
         sys.argv = [order.what, *order.argv]
         importlib.import_module(MODULES[order.what]).main(order.argv)
+    raise AssertionError  # it has ended
+
+
+@contextmanager
+def to_the_end() -> Iterator[None]:
+    """Do the block in a fork, and end that, as a program ends: nothing may return into the loop of what has forked."""
+    status = 1
+    try:
+        yield
         status = 0
     except SystemExit as end:
-        status = end.code if isinstance(end.code, int) else 1
-    except BaseException:  # noqa: BLE001 - nothing may return into the server's own loop
+        status = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except BaseException:  # noqa: BLE001 - see above
         traceback.print_exc()
     finally:
         with suppress(Exception):

@@ -24,7 +24,6 @@ import socket
 import sys
 import tempfile
 import time
-import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -37,6 +36,7 @@ from ...protocol import Ready
 from ...world_dir import WorldDir
 from .. import forkserver
 from ..processes import fork_signals
+from ..processes.child import to_the_end
 from ..processes.warmup import freeze, prepare
 from . import messages
 from .imports import Imports, hidden
@@ -296,8 +296,7 @@ class Seed:
 
     def _become(self, caller: _Caller, token: bytes, descriptors: Sequence[int]) -> NoReturn:
         """Turn this fork into the fork server of a world."""
-        status = 1
-        try:
+        with to_the_end():
             os.setsid()
             for number, descriptor in enumerate(descriptors[:3]):
                 os.dup2(descriptor, number)
@@ -310,16 +309,7 @@ class Seed:
             ready = self._ready
             assert ready is not None  # noqa: S101 - for mypy
             forkserver.run(home, lambda: ready)
-            status = 0
-        except SystemExit as end:
-            status = end.code if isinstance(end.code, int) else 0 if end.code is None else 1
-        except BaseException:  # noqa: BLE001 - nothing may return into the seed's own loop
-            traceback.print_exc()
-        finally:
-            with suppress(Exception):
-                sys.stdout.flush()
-                sys.stderr.flush()
-            os._exit(status)
+        raise AssertionError  # it has ended
 
     def _let_go(self, caller: _Caller) -> None:
         """Close what only the seed uses; in a fork."""
