@@ -163,11 +163,13 @@ _held: _Seed | None = None
 def hold() -> None:
     """Let a seed import torch while a person still types, if there is none; it stays until `let_go`, or a start."""
     global _held  # noqa: PLW0603 - one process holds one seed
+    if _held is not None:
+        return
     try:
         set_preload()
     except StartError as error:  # torch is imported all the same
         sys.stderr.write(f"{error}\n")
-    if _held is not None or why_none():
+    if why_none():
         return
     with suppress(OSError, StartError):  # the start imports by itself, and says why it cannot
         _held = _reach(identity())
@@ -228,6 +230,7 @@ class SeededProcess:
         self._fork: psutil.Process | None = None
         self._request: messages.Request | None = None
         self._refusal: Refused | None = None
+        self._asked_again = False
         self._has_ended = False
         self._status: int | None = None
         self._began = time.monotonic()
@@ -312,7 +315,8 @@ class SeededProcess:
         elif self._fork is not None or self._has_ended:
             self._has_ended, self._status = True, answer.status
             self._close()
-        elif self._refusal is not None:  # a stale seed has retired, so there is room for another one
+        elif self._refusal is not None and not self._asked_again:  # a stale seed has retired: there is room for another
+            self._asked_again = True
             self._close()
             self._ask()
         else:
