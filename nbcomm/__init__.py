@@ -6,6 +6,7 @@ In a notebook: ``%load_ext nbcomm``, then cells that begin with ``%%distributed`
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 from .errors import (
@@ -203,12 +204,18 @@ def __getattr__(name: str) -> Any:
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Register the magics, and let torch be imported meanwhile: ``%load_ext nbcomm``."""
-    from .node.seed import client
+    collects = gc.isenabled()
+    gc.disable()  # each of many collections would go through all that the kernel has loaded: a fifth of the time
+    try:
+        from .node.seed import client
 
-    client.hold()  # first: what a notebook needs is imported beside torch
-    from .notebook.shell import extension
+        client.hold()  # first: what a notebook needs is imported beside torch
+        from .notebook.shell import extension
 
-    extension.load(shell)
+        extension.load(shell)
+    finally:
+        if collects:
+            gc.enable()
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:  # noqa: ARG001 - IPython's signature

@@ -9,11 +9,6 @@ from typing import Any
 
 from .errors import StartError
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
-
 PRELOAD_VARIABLE = "NBCOMM_PRELOAD"
 """The environment variable that names modules, with commas, which all ranks are to share: "transformers,datasets"."""
 
@@ -29,6 +24,12 @@ def loaded() -> dict[str, Any]:
     Raises:
         StartError: it cannot be read.
     """
+    # Imported here: most users have no such file.
+    if sys.version_info >= (3, 11):
+        import tomllib
+    else:
+        import tomli as tomllib  # type: ignore[import-not-found,unused-ignore]
+
     file = path()
     try:
         found: dict[str, Any] = tomllib.loads(file.read_text(encoding="utf-8"))

@@ -26,7 +26,6 @@ from .elsewhere import Elsewhere
 from .node_client import NodeClient
 from .placement import NodeShare
 from .ways.joined import JoinedNode
-from .ways.slurm import Job
 from .ways.together import SharedProgram, Together, forget
 from .ways.tunnel import Tunnels
 
@@ -34,6 +33,7 @@ if TYPE_CHECKING:
     from ..protocol import Exited
     from .head import Head
     from .process_table import Process
+    from .ways.slurm import Job
 
 _COMPARED = 60.0
 """Seconds for which a comparison of clocks holds: quartz drifts by milliseconds in that time."""
@@ -253,7 +253,11 @@ class Nodes:
         Raises:
             StateError: another program listens where they look for the notebook.
         """
-        self._size, self.job = size, None if job is None else Job(job)
+        self._size = size
+        if job is not None:
+            from .ways.slurm import Job
+
+            self.job = Job(job)
         if not joined:
             return
         address = f"tcp://{LOOPBACK}:{joined[0].port}" if joined[0].port else joined[0].link.address

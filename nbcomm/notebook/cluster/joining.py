@@ -19,42 +19,9 @@ from ...launch.ways.together import folder_of
 from ...launch.ways.tunnel import command as tunnel
 from ...protocol.common import LOOPBACK
 from ...world_info import JobInfo, Way
-from .wishes import Wishes
-
-_FOR_ANY_JOB = ("before_end", "idle")
-_ASKED = ("partition", "gpus_per_node", "time", "account", "lines")
-_FOR_JOBS = (*_ASKED, *_FOR_ANY_JOB)
+from .wishes import FOR_THE_QUEUE, Wishes, check
 
 _HOW_MANY = "How many ranks? Write for example -n 8, or --gpus-per-node 4."
-
-
-def check(wishes: Wishes) -> None:
-    """Refuse options that another engine has.
-
-    Raises:
-        StartError: there are such.
-    """
-    if wishes.guard not in ("world", "node"):
-        raise StartError(f"The guard {wishes.guard!r} is unknown; write --guard world or node.")
-    if wishes.hosts and wishes.engines not in ("ssh", "mpi"):
-        raise StartError(f"--hosts {wishes.hosts} needs --engines ssh or mpi.")
-    if (wishes.hosts or wishes.engines == "ssh") and wishes.nodes is not None:
-        raise StartError("--hosts says how many nodes there are; leave --nodes out.")
-    if wishes.via and wishes.engines != "ssh":
-        raise StartError("--via takes ssh's place, and needs --engines ssh.")
-    if wishes.tunnel and (wishes.engines != "ssh" or wishes.via or wishes.address):
-        raise StartError("--tunnel needs --engines ssh, without --via and --address.")
-    if wishes.engines == "htcondor" and wishes.partition:
-        raise StartError("HTCondor has no queues; leave --partition out, or name machines: --line 'requirements = …'.")
-    meant = [name for name in _FOR_JOBS if getattr(wishes, name) != getattr(Wishes, name)]
-    if meant == ["lines"] and wishes.engines == "mpi":
-        return
-    if wishes.engines in SCHEDULERS:
-        meant = [name for name in meant if name not in _ASKED]
-    if meant and wishes.engines != "slurm":
-        option = "line" if meant[0] == "lines" else meant[0].replace("_", "-")
-        others = "" if meant[0] in _FOR_ANY_JOB else f", or {', '.join([*SCHEDULERS][:-1])} or {[*SCHEDULERS][-1]}"
-        raise StartError(f"--{option} needs --engines slurm{others}.")
 
 
 def on_hosts(wishes: Wishes) -> Elsewhere:
@@ -158,7 +125,7 @@ def a_job(wishes: Wishes, kept: slurm.Job | None) -> slurm.Job:
 
 def _around(wishes: Wishes) -> slurm.Job | None:
     """Return the job that this notebook is in, unless what is asked for is another one."""
-    asks = any(getattr(wishes, name) != getattr(Wishes, name) for name in _ASKED)
+    asks = any(getattr(wishes, name) != getattr(Wishes, name) for name in FOR_THE_QUEUE)
     return None if asks else slurm.Job.around()
 
 

@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING
 from ... import rank_spec as rank_specs
 from ...errors import StartError
 from ...launch import placement
-from ...launch.ways.schedulers import SCHEDULERS
 from ...protocol import Failure
 from ...torch_versions import untested
-from . import joining
 from .generations import Generations
 from .readiness import await_ranks, refuse_dead
 from .roster import Roster
-from .wishes import Progress, Wishes
+from .wishes import SCHEDULERS, Progress, Wishes, check
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -81,7 +79,7 @@ class Startup:
         nodes, wishes = self._processes.nodes, self._wishes
         ready = nodes.head.wait_ready(wishes.timeout)
         facts = nodes.head.facts()
-        joining.check(wishes)
+        check(wishes)
         nodes.compares = wishes.guard != "node"
         if wishes.engines != "local":
             self._launch_elsewhere()
@@ -102,6 +100,9 @@ class Startup:
         self._processes.start(self._n, wishes.grace)
 
     def _launch_elsewhere(self) -> None:
+        # Imported here: most worlds are on one machine.
+        from . import joining
+
         nodes, wishes = self._processes.nodes, self._wishes
         if wishes.engines == "ssh":
             there = joining.on_hosts(wishes)

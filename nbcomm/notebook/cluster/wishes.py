@@ -6,8 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 from typing import Any
 
+from ...errors import StartError
+
 Progress = Callable[[str, int, int], None]
 """Called with the start's current step, the number of ready ranks, and the number of all."""
+
+SCHEDULERS = ("pbs", "sge", "lsf", "htcondor")
+"""The engines that are schedulers beside Slurm. What is known of each is imported only where one is used."""
+
+FOR_THE_QUEUE = ("partition", "gpus_per_node", "time", "account", "lines")
+"""The wishes that only a scheduler knows."""
+
+_FOR_ANY_JOB = ("before_end", "idle")
+_FOR_JOBS = (*FOR_THE_QUEUE, *_FOR_ANY_JOB)
 
 
 @dataclass(frozen=True)
@@ -71,3 +82,32 @@ class Wishes:
         names = {field.name for field in fields(cls)}
         said = {name: value for name, value in written.items() if name in names}
         return cls(**{**said, "lines": tuple(said.get("lines", ())), **known})
+
+
+def check(wishes: Wishes) -> None:
+    """Refuse options that another engine has.
+
+    Raises:
+        StartError: there are such.
+    """
+    if wishes.guard not in ("world", "node"):
+        raise StartError(f"The guard {wishes.guard!r} is unknown; write --guard world or node.")
+    if wishes.hosts and wishes.engines not in ("ssh", "mpi"):
+        raise StartError(f"--hosts {wishes.hosts} needs --engines ssh or mpi.")
+    if (wishes.hosts or wishes.engines == "ssh") and wishes.nodes is not None:
+        raise StartError("--hosts says how many nodes there are; leave --nodes out.")
+    if wishes.via and wishes.engines != "ssh":
+        raise StartError("--via takes ssh's place, and needs --engines ssh.")
+    if wishes.tunnel and (wishes.engines != "ssh" or wishes.via or wishes.address):
+        raise StartError("--tunnel needs --engines ssh, without --via and --address.")
+    if wishes.engines == "htcondor" and wishes.partition:
+        raise StartError("HTCondor has no queues; leave --partition out, or name machines: --line 'requirements = …'.")
+    meant = [name for name in _FOR_JOBS if getattr(wishes, name) != getattr(Wishes, name)]
+    if meant == ["lines"] and wishes.engines == "mpi":
+        return
+    if wishes.engines in SCHEDULERS:
+        meant = [name for name in meant if name not in FOR_THE_QUEUE]
+    if meant and wishes.engines != "slurm":
+        option = "line" if meant[0] == "lines" else meant[0].replace("_", "-")
+        others = "" if meant[0] in _FOR_ANY_JOB else f", or {', '.join(SCHEDULERS[:-1])} or {SCHEDULERS[-1]}"
+        raise StartError(f"--{option} needs --engines slurm{others}.")

@@ -7,22 +7,24 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from ...errors import StartError, StateError
 from ...launch.discovery import FoundWorld, find_worlds
 from ...launch.head import Head
-from ...launch.nodes import Nodes
 from ...launch.working_folder import here, written
 from ...node.seed import client as seed
 from ...world_dir import WorldDir, telling_of_room
 from ..cluster.wishes import Progress, Wishes
 from . import buttons
-from .session import Session
 from .this_notebook import this_notebook
 from .world_names import check_name
+
+if TYPE_CHECKING:
+    from ...launch.ways.slurm import Job
+    from .session import Session
 
 _LONGEST = 1e9
 """Seconds, some 30 years, that a time may be: neither JSON nor the system's waits know infinity."""
@@ -49,7 +51,19 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
     if wanted.name:
         check_name(wanted.name)
     with telling_of_room():
-        return Session.start(Nodes(_prepared()), wanted, progress, actions)
+        return _begun(_prepared(), None, wanted, progress)
+
+
+def _begun(head: Head, job: Job | None, wishes: Wishes, progress: Progress) -> Session:
+    """Start a world whose fork server comes up."""
+    try:
+        # Imported here: half of what a notebook needs, and the fork server takes as long to come up.
+        from ...launch.nodes import Nodes
+        from .session import Session
+    except BaseException:
+        head.shutdown()
+        raise
+    return Session.start(Nodes(head, job), wishes, progress, actions)
 
 
 def _prepared() -> Head:
@@ -116,7 +130,7 @@ def restart(session: Session, *, progress: Progress = lambda *_: None) -> Sessio
         except BaseException:
             head.shutdown()
             raise
-        made = Session.start(Nodes(head, job), session.wishes, progress, actions)
+        made = _begun(head, job, session.wishes, progress)
     if used:
         use(made)
     return made
@@ -208,6 +222,9 @@ def _check_free(name: str) -> None:
 
 
 def _take_up(world: FoundWorld, name: str) -> Session:
+    from ...launch.nodes import Nodes
+    from .session import Session
+
     cool_down()
     session = Session.attach(Nodes(Head(world.home, running=True)), world.info, name, actions)
     with suppress(OSError):  # where it cannot be said that it is this notebook's now, it is steered all the same

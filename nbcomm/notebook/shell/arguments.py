@@ -11,8 +11,7 @@ from typing import NoReturn
 
 from ...durations import seconds
 from ...errors import SpecError, SteeringError
-from ...launch.ways.schedulers import SCHEDULERS
-from ..cluster.wishes import Wishes
+from ..cluster.wishes import SCHEDULERS, Wishes
 from ..session.world_names import check_name
 
 _SWITCHES = {

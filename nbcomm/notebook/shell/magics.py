@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
@@ -23,17 +23,17 @@ from ...console import write
 from ...errors import CellSyntaxError, Interrupted, NbcommError, StateError, TransferError
 from ...faults import Faults
 from ...rank_spec import checked
-from ..cluster.joining import in_words
 from ..output.cell_options import CellOptions
 from ..session import buttons, registry, script_cells
-from ..session.session import Session
 from ..session.world_names import addressed
-from ..variables import table
 from . import profiles
 from .arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, split
 from .hints import Hints
 from .routing import Auto, takes
 from .start_progress import StartProgress
+
+if TYPE_CHECKING:
+    from ..session.session import Session
 
 
 @magics_class
@@ -200,6 +200,8 @@ class DistributedMagics(Magics):
     def _do_start(self, options: argparse.Namespace) -> None:
         wishes = profiles.wishes_of(options)
         if options.dry_run:
+            from ..cluster.joining import in_words
+
             print(in_words(wishes))
             return
         try:
@@ -331,6 +333,8 @@ class DistributedMagics(Magics):
             session.run("%debug", [options.rank], number=_number_of_running_cell(self._shell))
 
     def _do_who(self, options: argparse.Namespace) -> None:
+        from ..variables import table
+
         session = registry.current(options.world)
         with self._interruptible():
             rows = session.who(options.names, options.ranks)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import subprocess
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
+import nbcomm
+from nbcomm.node.seed import client
 from nbcomm.notebook.session import registry
 from nbcomm.notebook.shell import extension
 
@@ -60,3 +65,40 @@ def test_another_shell_takes_it_over(shell: InteractiveShell) -> None:
     other = InteractiveShell()
     assert extension.load(other).shell is other
     assert parts(shell)[1] == before[1]
+
+
+@pytest.mark.parametrize("collects", [True, False])
+def test_no_garbage_is_collected_while_it_is_loaded_and_then_it_is_as_before(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch, collects: bool
+) -> None:
+    def fail(_: object) -> None:
+        assert not gc.isenabled()
+        raise OSError("on purpose")
+
+    monkeypatch.setattr(client, "hold", lambda: None)
+    monkeypatch.setattr(extension, "load", fail)
+    was = gc.isenabled()
+    try:
+        (gc.enable if collects else gc.disable)()
+        with pytest.raises(OSError, match="on purpose"):
+            nbcomm.load_ipython_extension(shell)
+        assert gc.isenabled() == collects
+    finally:
+        (gc.enable if was else gc.disable)()
+
+
+@pytest.mark.ranks
+def test_what_only_a_start_or_some_commands_need_is_not_imported() -> None:
+    code = """
+import os, sys
+from IPython.core.interactiveshell import InteractiveShell
+os.environ["NBCOMM_WARM"] = "0"
+InteractiveShell.instance().run_line_magic("load_ext", "nbcomm")
+print([name for name in sys.modules if name.startswith("nbcomm.") or name in ("tomllib", "tomli")])
+"""
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    rooms = ("analysis", "launch.ways.slurm", "notebook.session.session", "panel", "pictures", "scripts")
+    there = said.stdout
+    assert "nbcomm.notebook.session.registry" in there
+    assert [name for name in rooms if f"'nbcomm.{name}'" in there] == []
+    assert "toml" not in there
