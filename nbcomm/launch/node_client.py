@@ -12,7 +12,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from ..errors import Interrupted, StartError
@@ -116,7 +116,7 @@ class NodeClient:
         self._agent = 0
         self.lease = lease
         self._claim = 0
-        self._claimed = self._gone = self._leaving = self._cleared = False
+        self._claimed = self._gone = self._leaving = self._cleared = self._is_deaf = False
         self._asked = 0.0
         self._on_agent: Callable[[], None] = lambda: None
         self._faults = Faults()
@@ -213,41 +213,55 @@ class NodeClient:
         environment: Mapping[str, str] = MappingProxyType({}),
         given_up: Callable[[], bool] = lambda: False,
     ) -> Process:
-        """Let the node start a process.
+        """Let the node start a process; see `new_start` and `start_all`."""
+        (process,) = start_all([(self, self.new_start(key, what, argv, environment))], given_up)
+        return process
+
+    def new_start(
+        self, key: str, what: str, argv: list[str], environment: Mapping[str, str] = MappingProxyType({})
+    ) -> Start:
+        """Return the order to start a process, for `start_all`.
 
         Args:
             key: "rank 3" or "controller".
             what: "engine" or "controller".
             argv: its arguments.
             environment: variables beside those that processes of the node have anyway.
-            given_up: whether nobody wants it any more; checked all the time.
 
         Raises:
-            Interrupted: it was given up; if it still starts, it is killed.
-            StartError: it was not started.
+            StartError: nobody could do it.
         """
         if self.gone:
             raise StartError(_GONE)
         server = self._forkserver
         environment = {wired(name): wired(value) for name, value in server.environment(environment).items()}
         folder = wired(server.working_folder())
-        order = Start(self._orders.number(), key, what, argv, environment, folder, adds=server.is_elsewhere)
-        try:
-            answer = self._orders.ask(order, _START, lambda: given_up() or self.gone)
-        except KeyboardInterrupt:
-            self._abandon(order.number, key)
-            raise
+        return Start(self._orders.number(), key, what, argv, environment, folder, adds=server.is_elsewhere)
+
+    def give_start(self, order: Start) -> None:
+        """Order a process."""
+        self._orders.give(order, asks=True)
+
+    def await_start(self, order: Start, given_up: Callable[[], bool]) -> Process:
+        """Wait for a process that was ordered; see `start_all`."""
+        self._is_deaf = True  # as long as it does not answer, also if ■ ends the wait
+        answer = self._orders.answer(order, _START, lambda: given_up() or self.gone)
+        self._is_deaf = answer is None
         if given_up():
-            self._abandon(order.number, key)
             raise Interrupted
         if isinstance(answer, Failed):
-            raise StartError(f"{capital(key)} could not be started: {answer.why.rstrip('.')}.")
+            raise StartError(f"{capital(order.key)} could not be started: {answer.why.rstrip('.')}.")
         with self._changed:
-            process = self._table.started(order.number, key)
+            process = self._table.started(order.number, order.key)
             if process is not None and answer is not None:
                 return process
-        self._abandon(order.number, key)
-        raise StartError(f"The fork server did not start {key}. Its log ends:\n{self._forkserver.last_words()}")
+        raise StartError(f"The fork server did not start {order.key}. Its log ends:\n{self._forkserver.last_words()}")
+
+    def end_start(self, order: Start, *, wanted: bool) -> None:
+        """Wait no more for a process that was ordered; one that is not wanted is killed, also if it comes only now."""
+        self._orders.forget(order)
+        if not wanted:
+            self._abandon(order.number, order.key)
 
     def abandon(self, key: str) -> None:
         """End the process that was started last for a key, and forget it: nobody wants it any more."""
@@ -379,7 +393,7 @@ class NodeClient:
             return
         self._orders.give(Shutdown(self._orders.number()))
         # A fork server that has not answered a start will not answer within ten seconds, and an agent alone is quick.
-        ended = self._has_ended(_MOMENT if self._table.abandoned or self.gone else timeout)
+        ended = self._has_ended(_MOMENT if self._is_deaf or self.gone else timeout)
         if not ended and self._forkserver.is_ours:
             self._forkserver.kill()
             self._orders.give(Shutdown(self._orders.number()))  # the agent does it now
@@ -454,3 +468,28 @@ class NodeClient:
                 self._claimed = True
                 return
             self.meeting.note(self._orders.note(report.number, report), report)
+
+
+def start_all(
+    wanted: Sequence[tuple[NodeClient, Start]], given_up: Callable[[], bool] = lambda: False
+) -> list[Process]:
+    """Let nodes start processes: all are ordered before the first is waited for.
+
+    Args:
+        wanted: the node of each, with the order that its `NodeClient.new_start` has returned.
+        given_up: whether nobody wants them any more; checked all the time.
+
+    Raises:
+        Interrupted: it was given up. None of them is left; those that still start are killed.
+        StartError: one of them was not started, and the others are not left either.
+    """
+    is_done = False
+    try:
+        for node, order in wanted:
+            node.give_start(order)
+        made = [node.await_start(order, given_up) for node, order in wanted]
+        is_done = True
+        return made
+    finally:
+        for node, order in wanted:
+            node.end_start(order, wanted=is_done)

@@ -46,34 +46,48 @@ class Orders:
         """Those that are not answered; another agent gets them. The caller holds the lock."""
         return list(self._open.values())
 
-    def give(self, order: Order) -> None:
-        """Give an order whose answer nobody waits for."""
+    def give(self, order: Order, *, asks: bool = False) -> None:
+        """Give an order.
+
+        Args:
+            order: as it is.
+            asks: its answer is wanted: see `answer`.
+        """
         with self._changed:
             self._open[order.number] = order
+            if asks:
+                self._answers[order.number] = None
         self._send(order)
 
-    def ask(
+    def answer(
         self, order: Order, timeout: float | None = None, over: Callable[[], bool] = lambda: False
     ) -> Report | None:
-        """Give an order, and return its answer; None if there is none in time, or it is over.
+        """Return the answer to an order that was given to ask; None if there is none in time, or it is over.
 
         Args:
             order: as it is.
             timeout: seconds; by default those for a short order.
             over: whether nobody waits any more.
         """
-        timeout = ANSWER if timeout is None else timeout
         with self._changed:
-            self._answers[order.number] = None
+            self.wait(lambda: self._answers[order.number] is not None or over(), ANSWER if timeout is None else timeout)
+            return self._answers[order.number]
+
+    def forget(self, order: Order) -> None:
+        """Wait for its answer no more: no other agent gets the order."""
+        with self._changed:
+            self._open.pop(order.number, None)
+            self._answers.pop(order.number, None)
+
+    def ask(
+        self, order: Order, timeout: float | None = None, over: Callable[[], bool] = lambda: False
+    ) -> Report | None:
+        """Give an order, and return its answer, as `answer` does."""
         try:
-            self.give(order)
-            with self._changed:
-                self.wait(lambda: self._answers[order.number] is not None or over(), timeout)
-                return self._answers[order.number]
-        finally:  # also after ■: nobody waits for it any more, so no other agent gets it
-            with self._changed:
-                self._open.pop(order.number, None)
-                del self._answers[order.number]
+            self.give(order, asks=True)
+            return self.answer(order, timeout, over)
+        finally:  # also after ■
+            self.forget(order)
 
     def note(self, number: int, answer: Report) -> Order | None:
         """Note an answer; return the order, if it was open. The caller holds the lock."""

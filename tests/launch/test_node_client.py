@@ -14,6 +14,7 @@ import pytest
 
 from nbcomm.errors import Interrupted, StartError, StateError
 from nbcomm.launch import node_client, orders
+from nbcomm.launch.node_client import start_all
 from nbcomm.launch.process_table import Process
 from nbcomm.launch.ways import forkserver_process
 from nbcomm.node.agent.facts import usable_cores
@@ -243,6 +244,62 @@ def test_a_start_ends_when_the_fork_server_does(scripted: Scripted) -> None:
     order = scripted.take(Start)
     scripted.tell(Started(order.number, "rank 0", 1), Obeyed(order.number))
     assert isinstance(result.get(timeout=PATIENCE), Process)
+
+
+def start_two(scripted: Scripted) -> queue.Queue[object]:
+    """Start two ranks at once."""
+    client = scripted.client
+
+    def start() -> object:
+        wanted = [(client, client.new_start(f"rank {rank}", "engine", [])) for rank in range(2)]
+        return start_all(wanted, scripted.given_up.is_set)
+
+    return scripted.later(start)
+
+
+def test_all_starts_are_ordered_before_the_first_is_answered_and_again_from_another_agent(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    result = start_two(scripted)
+    orders = [scripted.take(Start), scripted.take(Start)]
+    scripted.replace()
+    scripted.greet(2, READY)
+    assert [scripted.take(Start), scripted.take(Start)] == orders
+    first, second = (order.number for order in orders)
+    scripted.tell(Started(second, "rank 1", 42), Obeyed(second))
+    assert result.empty()
+    scripted.tell(Started(first, "rank 0", 41), Obeyed(first))
+    assert result.get(timeout=PATIENCE) == [Process(first, 41), Process(second, 42)]
+    assert not scripted.client._orders._open
+    assert not scripted.client._orders._answers
+
+
+@pytest.mark.parametrize("how", ["fails", "is given up", "is interrupted"])
+def test_if_one_of_several_starts_does_not_come_about_none_is_left(
+    scripted: Scripted, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    scripted.greet(1, READY)
+    if how == "is interrupted":
+        monkeypatch.setattr(scripted.client._orders, "wait", interrupted)
+    result = start_two(scripted)
+    first, second = scripted.take(Start).number, scripted.take(Start).number
+    if how == "fails":
+        scripted.tell(Failed(second, "no memory"), Started(first, "rank 0", 41), Obeyed(first))
+    scripted.given_up.set()
+    error = result.get(timeout=PATIENCE)
+    assert isinstance(error, {"fails": StartError, "is given up": Interrupted}.get(how, KeyboardInterrupt))
+    assert how != "fails" or str(error) == "Rank 1 could not be started: no memory."
+    kills = [scripted.take(Signal), scripted.take(Signal)]
+    assert [(kill.start, kill.signal) for kill in kills if isinstance(kill, Signal)] == [
+        (first, signal.SIGKILL),
+        (second, signal.SIGKILL),
+    ]
+    scripted.tell(Started(second, "rank 1", 42), Obeyed(second))
+    assert scripted.client.processes == {}
+    assert scripted.client._orders._open.keys() == {kill.number for kill in kills}
+    assert not scripted.client._orders._answers
 
 
 def test_names_and_values_that_are_no_text_reach_the_process(served: Served) -> None:

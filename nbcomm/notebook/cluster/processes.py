@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted, StartError, StateError
 from ...launch.controller import Controller
+from ...launch.node_client import start_all
 from ...protocol import Register
 from ...protocol.nodes import key_of, rank_of
 from ...rank_spec import capital, fold, named, together
@@ -61,12 +62,12 @@ class Processes:
     def start(self, n: int, grace: float) -> None:
         """Start n ranks; return before they are up."""
         self.nodes.set_lease(grace)
-        for rank in range(n):
-            self._start(rank)
+        self._start(range(n))
 
-    def _start(self, rank: int, given_up: Callable[[], bool] = lambda: False) -> None:
-        key = key_of(rank)
-        self.nodes.of(key).start(key, "engine", [str(rank)], given_up=given_up)
+    def _start(self, ranks: Iterable[int], given_up: Callable[[], bool] = lambda: False) -> None:
+        """Start processes for ranks: all of them, or none is left."""
+        nodes = [(self.nodes.of(key_of(rank)), rank) for rank in ranks]
+        start_all([(node, node.new_start(key_of(rank), "engine", [str(rank)])) for node, rank in nodes], given_up)
 
     def claim(self, info: WorldInfo) -> None:
         """Wait until it is known which processes live; release them if that cannot be learned.
@@ -186,29 +187,27 @@ class Processes:
             self._replace_controller(given_up)
             replaced.append("the controller")
         self._end(ranks, given_up)
-        started: list[int] = []
         try:
-            for rank in ranks:
-                self._replace(rank, given_up)
-                started.append(rank)
+            self._replace(ranks, given_up)
             await_ranks(roster, ranks, time.monotonic() + _PATIENCE, f"{_PATIENCE:g} s", given_up=given_up)
         except BaseException as error:
-            self._end(started)  # half a rank is worse than none
+            self._end(ranks)  # half a rank is worse than none
             if isinstance(error, StartError):
                 error.reword(self._with_remedy)
             raise
         self._register_again(ranks if "the controller" not in replaced else roster.living)
         return [*replaced, *(f"rank {rank}" for rank in ranks)]
 
-    def _replace(self, rank: int, given_up: Callable[[], bool]) -> None:
-        """Start a process in the place of one that has ended; if that fails, the rank is as dead as before."""
-        how = self._roster.dead[rank]
-        self.nodes.link.lose(rank)  # what was sent while it died was not for its successor
-        self._roster.begin_again([rank])
+    def _replace(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> None:
+        """Start processes in the places of those that have ended; if that fails, the ranks are as dead as before."""
+        hows = {rank: self._roster.dead[rank] for rank in ranks}
+        for rank in ranks:
+            self.nodes.link.lose(rank)  # what was sent while it died was not for its successor
+        self._roster.begin_again(ranks)
         try:
-            self._start(rank, given_up)
+            self._start(ranks, given_up)
         except BaseException:
-            self._roster.dead[rank] = how
+            self._roster.dead.update(hows)
             raise
 
     def _with_remedy(self, text: str) -> str:
