@@ -39,7 +39,7 @@ from ..processes import fork_signals
 from ..processes.child import to_the_end
 from ..processes.warmup import freeze, prepare
 from . import messages
-from .imports import Imports, hidden
+from .imports import Imports
 from .inheritance import rename
 from .messages import Began, Ended, Refused, Warm
 
@@ -394,7 +394,7 @@ def _prepared(caller: _Caller, imports: Imports, request: messages.Request) -> W
         caller.say(Refused(f"The seed's fork cannot be what a process of this caller would be: {error}."))
         raise SystemExit(1) from None
     change = imports.change()
-    if why := change or hidden():
+    if why := change or imports.hidden():
         caller.say(Refused(why, stale=bool(change)))
         raise SystemExit(_STALE if change else 1)
     if not request.remove():

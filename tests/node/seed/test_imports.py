@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
-from nbcomm.node.seed.imports import Imports, hidden
+from nbcomm.node.seed.imports import Imports
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def test_nothing_has_changed(module: Path) -> None:
     imports = Imports()
     imports.take_stock()
     assert imports.change() == ""
-    assert hidden() == ""
+    assert imports.hidden() == ""
 
 
 def _write(file: Path) -> None:
@@ -91,6 +92,18 @@ def test_a_new_file_of_paths_counts(module: Path) -> None:
 
 
 def test_a_module_earlier_in_the_path_hides_it(module: Path) -> None:
+    imports = Imports()
+    imports.take_stock()
     other = module.parent.parent / "first" / "odd_module.py"
     other.touch()
-    assert hidden() == f"{other} hides {module}, which was imported."
+    assert imports.hidden() == f"{other} hides {module}, which was imported."
+
+
+def test_a_module_in_an_archive_hides_it(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    imports = Imports()
+    imports.take_stock()
+    archive = module.parent.parent / "archive.zip"
+    with ZipFile(archive, "w") as file:
+        file.writestr("odd_module.py", "x = 2")
+    monkeypatch.setattr(sys, "path", [os.fspath(archive), *sys.path])
+    assert imports.hidden() == f"{archive}/odd_module.py hides {module}, which was imported."
