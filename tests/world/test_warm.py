@@ -52,6 +52,10 @@ def test_the_status_says_that_it_was_warm(first: Notebook) -> None:
     assert first.run("%%distributed\nall_reduce(rank)").text == "[0-1] 1\n"
 
 
+def test_a_rank_touches_no_modules_for_a_debugger_that_it_does_not_have(first: Notebook) -> None:
+    assert first.run("%%distributed\nget_ipython().kernel._kernel_modules").text == "[0-1] []\n"
+
+
 def test_a_second_notebook_has_the_same_seed(first: Notebook, open_notebook: Callable[..., Notebook]) -> None:
     second = open_notebook("%distributed start -n 2", **_ENVIRONMENT)
     assert _seed_of(second) == _seed_of(first)

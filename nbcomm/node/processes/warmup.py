@@ -20,6 +20,7 @@ _ALSO = (
     "nbcomm.comm.subset",
     "sqlite3",  # the rest are IPython's, which a shell imports as it is made
     "IPython.core.completerlib",
+    "IPython.core.logger",
     "IPython.core.oinspect",
     "IPython.extensions.storemagic",
 )

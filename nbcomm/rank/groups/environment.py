@@ -8,7 +8,7 @@ import socket
 import sys
 from contextlib import suppress
 
-import numpy as np
+import numpy.random  # by name: else it is imported, by each rank after its fork, when it is first used
 import psutil
 import torch
 
@@ -53,7 +53,7 @@ def seed_differently() -> None:
     """Seed torch, NumPy and `random` from the system: forked ranks would all draw the same numbers."""
     torch.seed()
     random.seed()
-    np.random.seed(int.from_bytes(os.urandom(4), "little"))  # noqa: NPY002 - it is the legacy state that is shared
+    numpy.random.seed(int.from_bytes(os.urandom(4), "little"))  # noqa: NPY002 - it is the legacy state that is shared
 
 
 def device_memory(device: torch.device) -> tuple[int, int]:
