@@ -84,7 +84,7 @@ class HangWatch:
         self._cell = cell
         self._tell_panel = tell_panel
         self._collective_log = collective_log
-        self._closed = False
+        self._closed = threading.Event()
         self._hurry = threading.Event()
         self._thread = keep("nbcomm-watch", self._poll, self._faults)
 
@@ -94,7 +94,7 @@ class HangWatch:
 
     def close(self) -> None:
         """Stop asking."""
-        self._closed = True
+        self._closed.set()
         self._hurry.set()
         self._thread.join(5)
 
@@ -107,15 +107,15 @@ class HangWatch:
             "collectives could not be kept": self._hear_steps,
             "the panel could not be told": self._tell_panel,
         }
-        while not self._closed:
+        while not self._closed.is_set():
             for what, step in steps.items():
-                if not self._closed:
+                if not self._closed.is_set():
                     with self._faults.beside(what, self._say):  # none of them ends the others, or this thread
                         step()
-            if self._hurry.wait(_BUSY if self._cell() else _IDLE) and not self._closed:
+            if self._hurry.wait(_BUSY if self._cell() else _IDLE) and not self._closed.is_set():
                 self._hurry.clear()
                 # A short cell is over before anybody could see its state: spend no time on it.
-                time.sleep(_BUSY)
+                self._closed.wait(_BUSY)
 
     def _ask(self) -> int:
         """Ask all ranks, wait for a moment, and return the question's number."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -202,3 +203,17 @@ def test_a_call_that_deaths_cut_off_names_each_with_its_own_end() -> None:
         "all_reduce #1 (line 2: all_reduce(x)) was cut off: "
         "ranks 1,3 were killed by SIGKILL and rank 2 ended with exit code 3."
     )
+
+
+def test_a_watch_that_rests_is_closed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    watch = World(monkeypatch).watch
+    monkeypatch.setattr(hang_watch, "_BUSY", 60.0)
+    thread = watch._thread = threading.Thread(target=watch._poll, daemon=True)
+    watch.hurry()
+    thread.start()
+    deadline = time.monotonic() + 60
+    while watch._hurry.is_set():  # it rests when it has taken that
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    watch.close()
+    assert not thread.is_alive()
