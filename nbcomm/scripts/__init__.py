@@ -1,6 +1,5 @@
 """A notebook's distributed cells as a script for torchrun: text to text, without ranks. Start reading in `writer`."""
 
 from .history import Called, Entry, Pushed, Ran, RanFile, Replaced
-from .writer import Saved, write
 
-__all__ = ["Called", "Entry", "Pushed", "Ran", "RanFile", "Replaced", "Saved", "write"]
+__all__ = ["Called", "Entry", "Pushed", "Ran", "RanFile", "Replaced"]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
 from typing import Any, Literal
+
+import msgspec
 
 Outcome = Literal["done", "failed", "interrupted"]
 
@@ -15,8 +16,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _NESTED = (tuple, list, set, dict)
 
 
-@dataclass(frozen=True)
-class Ran:
+class Ran(msgspec.Struct, frozen=True):
     """A cell. ``ranks`` are the ranks that ran it; None for all."""
 
     number: int
@@ -25,8 +25,7 @@ class Ran:
     outcome: Outcome = "done"
 
 
-@dataclass(frozen=True)
-class RanFile:
+class RanFile(msgspec.Struct, frozen=True):
     """A script that ran on the warm ranks."""
 
     number: int
@@ -35,8 +34,7 @@ class RanFile:
     outcome: Outcome = "done"
 
 
-@dataclass(frozen=True)
-class Pushed:
+class Pushed(msgspec.Struct, frozen=True):
     """Variables pushed from the notebook: each name with its value as text, or with its type's name."""
 
     literals: dict[str, str]
@@ -44,16 +42,14 @@ class Pushed:
     ranks: tuple[int, ...] | None
 
 
-@dataclass(frozen=True)
-class Called:
+class Called(msgspec.Struct, frozen=True):
     """A function that was called on the ranks from the notebook's side."""
 
     name: str
     ranks: tuple[int, ...] | None
 
 
-@dataclass(frozen=True)
-class Replaced:
+class Replaced(msgspec.Struct, frozen=True):
     """New processes have replaced ranks, whose variables were lost."""
 
     ranks: tuple[int, ...] | None

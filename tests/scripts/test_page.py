@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nbcomm.scripts import Entry, Ran, write
+from nbcomm.scripts import Entry, Ran
 from nbcomm.scripts.history import pushed
+from nbcomm.scripts.writer import write
 
 PAGE = (Path(__file__).parents[2] / "docs" / "scripts.md").read_text(encoding="utf-8")
 

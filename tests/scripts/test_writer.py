@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from nbcomm.rank.cells.namespace import cell_names
-from nbcomm.scripts import Called, Entry, Pushed, Ran, RanFile, Replaced, write
+from nbcomm.scripts import Called, Entry, Pushed, Ran, RanFile, Replaced
 from nbcomm.scripts import injected_names as script_names
 from nbcomm.scripts.history import literal, pushed
 from nbcomm.scripts.source import compiles
+from nbcomm.scripts.writer import write
 
 
 def script(*entries: Entry | str, **options: Any) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ...analysis import perfetto
-from ...pictures import from_cell
 from ...protocol import Done, RankPlacement, Run
 from ...rank_spec import named
 from ..output.cell_output import CellOutput
@@ -37,6 +35,7 @@ class Aftermath:
 
     def _show(self, answers: Mapping[int, Done]) -> None:
         from ...explorer.explorer import remember
+        from ...pictures import from_cell
         from ...pictures.picture import Picture
 
         plans, rest = from_cell.plans(
@@ -51,6 +50,8 @@ class Aftermath:
             self._output.say(rest + "\n")
 
     def _save(self, file: Path, answers: Mapping[int, Done]) -> None:
+        from ...analysis import perfetto
+
         try:
             count = perfetto.write(file, self._places, self._order.number, self._order.code, answers)
         except OSError as error:

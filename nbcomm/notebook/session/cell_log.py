@@ -10,7 +10,7 @@ from typing import Any
 
 from ... import scripts
 from ...errors import StateError
-from ...scripts import files, history
+from ...scripts import history
 
 _ASIDE = "%debug"
 """A cell that inspects what another has left: not a part of what a script does."""
@@ -67,13 +67,16 @@ class CellLog:
 
     def save(self, path: str, size: int, *, force: bool, everything: bool) -> str:
         """Write the script; see `Session.save`."""
+        # Imported here: it is needed only now, and each start would wait for it.
+        from ...scripts import files, writer
+
         file = files.check(path, force=force)
         if not any(isinstance(entry, scripts.Ran) and entry.outcome == "done" for entry in self._entries):
             raise StateError(
                 "No distributed cell has succeeded in this notebook yet, so there is nothing to save; nothing was "
                 "written."
             )
-        made = scripts.write(
+        made = writer.write(
             self._entries, name=file.name, world_size=size, attached=self._attached, everything=everything
         )
         files.write(file, made.text)

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ... import rank_spec as rank_specs
-from ...analysis import perfetto as tracing
 from ...errors import RankDiedError, StateError
 from ...panel.words import took
 from ...protocol import Run, rank_lists
@@ -143,7 +142,7 @@ class Commands:
         fresh: bool = False,
     ) -> None:
         chosen = self._choose(ranks, replacing=fresh)
-        file = None if options.trace is None else tracing.check(options.trace)
+        file = None if options.trace is None else _checked(options.trace)
         if fresh:  # after everything that can be refused
             self.heal(chosen)
             self._cell_log.replaced(chosen, len(self.ranks))
@@ -323,6 +322,12 @@ class Commands:
                 f"interrupt, or %distributed heal {rank_specs.fold(busy)} to replace {'it' if one else 'them'}."
             )
         return chosen
+
+
+def _checked(trace: str) -> Path:
+    from ...analysis import perfetto
+
+    return perfetto.check(trace)
 
 
 def _fresh(chosen: Sequence[int], size: int) -> str:

@@ -10,14 +10,14 @@ from ...errors import SteeringError, TransferError
 from ...protocol import CompareVariable, DescribeVariables, SendVariable
 from ...protocol.payload import release
 from ..execution.transfers import transfer, unpack_answer
-from .comparison import Comparison, Outcome
-from .table import Variable, absence, merge
 
 if TYPE_CHECKING:
     from ...protocol import MainLoopRequest as Order
     from ..cluster.pending import PendingRequest
     from ..execution.cell_run import CellExecutor
     from ..execution.dispatcher import Dispatcher
+    from .comparison import Comparison, Outcome
+    from .table import Variable
 
 
 class VariableQueries:
@@ -39,6 +39,10 @@ class VariableQueries:
 
     def diff(self, name: str, ranks: list[int], atol: float) -> Comparison:
         """Compare one variable; see `Session.diff`."""
+        # Imported here and below: few cells ask, and a start would wait for it.
+        from .comparison import Comparison
+        from .table import absence
+
         if not 0 <= atol < math.inf:
             raise SteeringError(f"The tolerance is {atol}; it must be a number of at least 0.")
         with self._executor.alone():
@@ -52,12 +56,16 @@ class VariableQueries:
             return Comparison(name, first, found, tuple(self._compare(name, first, apart, atol)), atol)
 
     def _survey(self, names: Sequence[str], ranks: list[int], *, hashes: bool | None = None) -> list[Variable]:
+        from .table import merge
+
         hashes = len(ranks) > 1 if hashes is None else hashes  # a single rank has nothing to be compared with
         request = self._ask(ranks, lambda identity: DescribeVariables(identity, list(names), hashes))
         return merge({rank: unpack_answer(request, rank) for rank in ranks}, names)
 
     def _compare(self, name: str, first: int, apart: list[tuple[int, ...]], atol: float) -> list[Outcome]:
         """Let one rank of each group with another value find where it differs from the first rank's."""
+        from .comparison import Outcome
+
         if not apart:
             return []
         offer = self._ask([first], lambda identity: SendVariable(identity, name))
