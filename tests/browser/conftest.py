@@ -1,6 +1,7 @@
 """A real JupyterLab and a real browser for the tests of this folder: one of each, shared.
 
-Each has a hard deadline, and is ended through its own handle. A test gets its own page and notebook.
+Each has a hard deadline, and is ended through its own handle. A test gets its own notebook, in a page that it shares
+with those before it, or in one of its own.
 """
 
 from __future__ import annotations
@@ -72,6 +73,9 @@ THEIR_OWN = [
     "Command 'filebrowser:open-path' not registered.",
 ]
 
+# What JupyterLab asks its server every ten seconds; where kernels end just then, the answer is an error.
+THEIR_REQUESTS = ["/lsp/status", "/api/kernels", "/api/sessions"]
+
 
 @dataclass
 class Server:
@@ -80,6 +84,7 @@ class Server:
     url: str
     root: Path
     settings: Path
+    theme: str = "light"
 
     def write(self, name: str, *cells: str, kernel: str = "python3") -> None:
         """Write a notebook of code cells into the server's root."""
@@ -117,6 +122,7 @@ class Server:
 
     def choose_theme(self, name: str) -> None:
         """Let pages that are opened from now on be light or dark."""
+        self.theme = name
         themes = self.settings / "themes.jupyterlab-settings"
         themes.write_text(json.dumps({"theme": f"JupyterLab {name.capitalize()}"}))
 
@@ -159,6 +165,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     command += [f"--ServerApp.port={port}", f"--IdentityProvider.token={TOKEN}"]
     # It kills no kernel that a busy machine lets end slowly.
     command += [f"--ServerApp.root_dir={root}", "--LabApp.news_url=None", "--KernelManager.shutdown_wait_time=60"]
+    command += ["--LabApp.expose_app_in_browser=True"]  # so that a page can be told to open and to close notebooks
     log = home / "server.log"
     with log.open("wb") as out:
         process = subprocess.Popen(command, env=env, stdout=out, stderr=out, start_new_session=True)
@@ -221,20 +228,126 @@ def bring_axe(page: Any) -> None:
     page.evaluate(file.read_text(encoding="utf-8"))
 
 
+VIEWPORT = {"width": 1280, "height": 720}
+OPEN = """async path => {
+  await jupyterapp.restored;
+  await jupyterapp.serviceManager.kernelspecs.refreshSpecs();
+  void jupyterapp.commands.execute('docmanager:open', { path });
+}"""
+# What is not saved would be asked about. A dialog keeps the keyboard until it is answered. The place where a panel
+# speaks to screen readers stays until its kernel ends.
+CLOSE = """() => {
+  for (const no of document.querySelectorAll(".jp-Dialog-footer button:first-of-type")) no.click();
+  for (const widget of [...jupyterapp.shell.widgets("main")]) {
+    if (widget.context) widget.context.model.dirty = false;
+    widget.dispose();
+  }
+  for (const place of document.querySelectorAll(".nbcomm-spoken[aria-live]")) place.remove();
+}"""
+# Where all is closed JupyterLab opens its launcher, a little later; it would come before the next notebook.
+NOTHING_LEFT = """() => document.querySelector(".jp-Launcher") && !document.querySelector(
+  ".jp-Dialog, .jp-Notebook, .jp-Cell, [class^=nbcomm-], [class*=' nbcomm-']"
+)"""
+
+
+class Lab:
+    """One page of JupyterLab, in which tests open notebooks one after the other: to load it takes seconds.
+
+    After each test it is as if nothing had been opened; where it cannot be brought there, the next test loads another.
+    """
+
+    def __init__(self, server: Server, browser: Any) -> None:
+        self.page: Any = None
+        self.is_free = True
+        self.loaded = 0
+        self._server, self._browser = server, browser
+        self._theme = ""
+        self._book: Notebook | None = None
+
+    def take(self, viewport: dict[str, int]) -> Any:
+        """Give the page to a test."""
+        self.is_free = False
+        if self.page is None:
+            self.page = self._browser.new_context().new_page()
+            self.page.on("console", lambda line: self._complain(line.text) if _is_error(line) else None)
+            self.page.on("pageerror", lambda error: self._complain(error.message))
+            self._theme = ""
+        self.page.set_viewport_size(viewport)
+        self.page.set_default_timeout(60_000)
+        return self.page
+
+    def show(self, book: Notebook) -> None:
+        """Open a notebook; JupyterLab is loaded where it is not, and where it has another theme."""
+        self._book = book
+        if self._theme == self._server.theme:
+            self.page.evaluate(OPEN, book.name)
+        else:
+            self._theme = self._server.theme
+            self.loaded += 1
+            self.page.goto(f"{self._server.url}/lab/tree/{book.name}?reset&token={TOKEN}")
+
+    def give_back(self) -> None:
+        """Close what the test has opened, and end its kernels."""
+        self.is_free, book, self._book = True, self._book, None
+        try:
+            if book is not None:
+                self.page.set_default_timeout(10_000)
+                self.page.evaluate(CLOSE)
+                self.page.wait_for_function(NOTHING_LEFT)
+                self.page.emulate_media(media="null", color_scheme="null", reduced_motion="null", forced_colors="null")
+        except Exception:  # noqa: BLE001 - a page that a test has left in any state; Playwright's errors are of many kinds
+            self.close()
+        self._server.stop_kernels()
+
+    def close(self) -> None:
+        """Close the page."""
+        if self.page is not None:
+            self.page.context.close()
+            self.page = None
+
+    def _complain(self, text: str) -> None:
+        if self._book is not None and text not in THEIR_OWN:
+            self._book.errors.append(text)
+
+
+@pytest.fixture(scope="package")
+def lab(server: Server, browser: Any) -> Iterator[Lab]:
+    """The page that tests share where they need none of their own."""
+    made = Lab(server, browser)
+    yield made
+    made.close()
+
+
 @dataclass
 class Notebook:
-    """One notebook in one page, of JupyterLab or Notebook 7; their selectors are the same."""
+    """One notebook in one page, of JupyterLab or Notebook 7; their selectors are the same.
+
+    Attributes:
+        page: where it is.
+        server: of which server.
+        name: of its file.
+        own_page: makes a page for it alone; it is in the shared one as long as it has none.
+        lab: the shared page.
+    """
 
     page: Any
     server: Server
     name: str
     kernel: str = "Python 3"
     errors: list[str] = field(default_factory=list)
+    lab: Lab | None = None
+    own_page: Callable[[], Any] | None = None
 
     def open(self, *, app: str = "lab", kernel: bool = True) -> None:
         """Go to the notebook; with ``kernel``, wait until it is idle."""
-        path = f"/lab/tree/{self.name}?reset&" if app == "lab" else f"/notebooks/{self.name}?"
-        self.page.goto(f"{self.server.url}{path}token={TOKEN}")
+        if self.lab is not None and app != "lab":
+            assert self.own_page is not None
+            self.page, self.lab = self.own_page(), None
+        if self.lab is not None:
+            self.lab.show(self)
+        else:
+            path = f"/lab/tree/{self.name}?reset&" if app == "lab" else f"/notebooks/{self.name}?"
+            self.page.goto(f"{self.server.url}{path}token={TOKEN}")
         self.page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
         if kernel:
             self.idle()
@@ -279,28 +392,47 @@ class Notebook:
 
 def _is_error(line: Any) -> bool:
     """Whether a line of the browser's console is an error that is not the application's own."""
-    return line.type == "error" and line.text not in THEIR_OWN and "/lsp/status" not in line.location["url"]
+    theirs = line.text in THEIR_OWN or any(path in line.location["url"] for path in THEIR_REQUESTS)
+    return line.type == "error" and not theirs
+
+
+Make = Callable[..., Notebook]
 
 
 @pytest.fixture
-def notebook(server: Server, browser: Any) -> Iterator[Callable[..., Notebook]]:
-    """Makes a notebook of the given cells in a page of its own; at the end the page closes and kernels end."""
+def notebook(
+    request: pytest.FixtureRequest, server: Server, browser: Any, lab: Lab
+) -> Iterator[Callable[..., Notebook]]:
+    """Makes a notebook of the given cells; at the end it is closed, and kernels end.
+
+    It is in the shared page of JupyterLab, but in one of its own if the test asks for that by ``own_page=True`` or the
+    options of a page, or its file by ``OWN_PAGES = True``.
+    """
     contexts, opened = [], []
 
-    def make(name: str, *cells: str, **page_options: Any) -> Notebook:
-        if cells:
-            server.write(name, *cells)
-        context = browser.new_context(**page_options)
+    def new_page(made: Notebook, **options: Any) -> Any:
+        context = browser.new_context(**options)
         contexts.append(context)
         context.set_default_timeout(60_000)
         page = context.new_page()
-        made = Notebook(page, server, name)
-        opened.append(made)
-        autopsy.remember(made, asks=True)
         page.on("console", lambda line: made.errors.append(line.text) if _is_error(line) else None)
         page.on(
             "pageerror", lambda error: made.errors.append(error.message) if error.message not in THEIR_OWN else None
         )
+        return page
+
+    def make(name: str, *cells: str, own_page: bool = False, viewport: Any = VIEWPORT, **options: Any) -> Notebook:
+        if cells:
+            server.write(name, *cells)
+        made = Notebook(None, server, name)
+        alone = own_page or options or getattr(request.module, "OWN_PAGES", False) or not lab.is_free
+        if alone:
+            made.page = new_page(made, viewport=viewport, **options)
+        else:
+            made.page, made.lab = lab.take(viewport), lab
+            made.own_page = lambda: new_page(made, viewport=viewport)
+        opened.append(made)
+        autopsy.remember(made, asks=True)
         return made
 
     yield make
@@ -308,4 +440,4 @@ def notebook(server: Server, browser: Any) -> Iterator[Callable[..., Notebook]]:
         autopsy.forget(made)
     for context in contexts:
         context.close()
-    server.stop_kernels()
+    lab.give_back()

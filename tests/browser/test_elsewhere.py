@@ -22,6 +22,8 @@ from .test_widgets import SLIDER
 from .test_world import LOAD, START, STOP
 
 Make = Callable[..., Notebook]
+OWN_PAGES = True
+"""JupyterLab is loaded for each test here: it lacks something."""
 
 VIEWS = Path(output_views.__file__).parent / "js" / "views.js"
 USED = re.compile(r"(?<![\w-])(?:jp|lm|cm)-[\w-]+|jupyter-widgets|data-(?:jp|lm)-[\w-]+|data-mime-type")
