@@ -214,6 +214,23 @@ await asyncio.sleep(60)
     assert prepared.run("%%distributed\n(task.cancelled(), all_reduce(kept))").text == "[0-3] (True, 6)\n"
 
 
+def test_nobody_makes_a_traceback_of_an_interrupt(prepared: Notebook) -> None:
+    # To read torch's and asyncio's sources for it takes each rank so long that on a busy machine it seems not to react.
+    prepared.run("""\
+%%distributed
+import asyncio
+made, maker = [], get_ipython().InteractiveTB
+def counted(*args, usual=maker.structured_traceback, **options):
+    made.append(args[0].__name__)
+    return usual(*args, **options)
+maker.structured_traceback = counted""")
+    for code in ("time.sleep(60)", "await asyncio.sleep(60)"):
+        cell = prepared.interrupted(f"%%distributed\nprint('on', flush=True)\n{code}", once="[0-3] on")
+        assert "KeyboardInterrupt" in cell.error_text
+    prepared.run("%%distributed\n1 / 0", fails=True)
+    assert prepared.run("%%distributed\ndel maker.structured_traceback\nmade").text == "[0-3] ['ZeroDivisionError']\n"
+
+
 def test_an_interrupt_between_cells_spoils_nothing(prepared: Notebook) -> None:
     for _ in range(3):
         prepared.interrupt()

@@ -292,13 +292,23 @@ class CellRunner:
         # The cell's code has ended: an interrupt would now only spoil the report.
         if kwargs.get("running_compiled_code"):
             self._interruptible = False
-            if self.interrupted and _is_interruption(sys.exc_info()[1]):
+            if self.interrupted and self._is_interruption(sys.exc_info()[1]):
                 # The notebook reports it once for all ranks. To read torch's sources for a traceback takes half a
                 # second.
                 self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
                 return
             end_at_caller(sys.exc_info()[1])
         type(self._shell).showtraceback(self._shell, *args, **kwargs)
+
+    def _is_interruption(self, error: BaseException | None) -> bool:
+        """Return whether a cell that was interrupted has ended by that.
+
+        An awaiting cell is cancelled. IPython runs ``!`` with pexpect: if a second interrupt comes just when that has
+        waited for its child, it believes that somebody else has done so.
+        """
+        if type(error) is KeyboardInterrupt or (type(error) is asyncio.CancelledError and self._reason is None):
+            return True
+        return type(error).__module__.startswith("pexpect") and isinstance(_first(error), KeyboardInterrupt)
 
     def _keep_traceback(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
         if self._capture.fail(kind.__name__, str(value), lines):
@@ -392,17 +402,6 @@ def _between_fork_and_name(frame: FrameType | None) -> bool:
             return "child" not in frame.f_locals
         frame = frame.f_back
     return False
-
-
-def _is_interruption(error: BaseException | None) -> bool:
-    """Return whether a cell that was interrupted has ended by that.
-
-    IPython runs ``!`` with pexpect. If a second interrupt comes just when that has waited for its child, it believes
-    that somebody else has done so.
-    """
-    if type(error) is KeyboardInterrupt:
-        return True
-    return type(error).__module__.startswith("pexpect") and isinstance(_first(error), KeyboardInterrupt)
 
 
 def _first(error: BaseException | None) -> BaseException | None:
