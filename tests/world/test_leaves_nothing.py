@@ -85,9 +85,11 @@ session.Panel = pressed(usual)""")
     stopped = notebook.run("%distributed stop", fails=True)
     assert "KeyboardInterrupt" in stopped.error_text
     assert traces.left() == []
+    others = of_worlds().keys()  # an earlier test may have killed a kernel whose world still waits
     started = notebook.run("%distributed start -n 1", timeout=120, fails=True)
     assert "the world was not started" in started.error_text
-    assert [process.name() for process in (*of_notebook(notebook.pid), *of_worlds()) if _lives(process)] == []
+    left = (*of_notebook(notebook.pid), *(of_worlds().keys() - others))
+    assert [process.name() for process in left if _lives(process)] == []
     notebook.run("session.Panel = usual")
     notebook.run("%distributed start -n 1", timeout=120)
 
@@ -169,6 +171,7 @@ def test_kill_of_the_fork_server_and_the_kernel(notebook: Notebook) -> None:
 
 
 def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    others = of_worlds().keys()
     notebook = open_notebook(NBCOMM_WARM="1s", OF_THIS_TEST="1")  # no other notebook has its seed
     pid = notebook.run(
         "import time\nfrom nbcomm.node.seed import client\n"
@@ -176,7 +179,7 @@ def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignor
     )
     seed = psutil.Process(int(pid.text))
     folder = Path(seed.cwd())
-    assert of_worlds() == {}, "no world is prepared for nobody"
+    assert of_worlds().keys() <= others, "no world is prepared for nobody"
     os.kill(notebook.pid, signal.SIGKILL)
     deadline = time.monotonic() + 60
     while (_lives(seed) or folder.exists()) and time.monotonic() < deadline:
