@@ -20,7 +20,7 @@ from ..world_dir import WorldDir
 from ..world_info import WorldInfo
 
 _PATIENCE = 2.0
-"""Seconds that an agent has to answer."""
+"""Seconds that an agent has to answer by default."""
 
 _REPLACED = 0.5
 """Seconds in which an agent that has ended just now is replaced; else the world has ended, too."""
@@ -49,35 +49,39 @@ class FoundWorld:
         return f"{self.home.id}: {self.info.title}, started in {self.info.cwd}, {whose}"
 
 
-def find_worlds() -> list[FoundWorld]:
-    """Find the live worlds of this user, the newest first; this does not change them."""
+def find_worlds(patience: float | None = None) -> list[FoundWorld]:
+    """Find the live worlds of this user, the newest first; this does not change them.
+
+    Args:
+        patience: seconds that each agent has to answer; by default few, for those who only look around.
+    """
     found = []
     for home in WorldDir.all():
         with suppress(OSError, msgspec.DecodeError):  # it is ending, or not started yet
-            info, status = home.read_world(), _ask(home)
+            info, status = home.read_world(), _ask(home, _PATIENCE if patience is None else patience)
             found.append(FoundWorld(home, info, status.holder, status.lease - status.alone))
     return sorted(found, key=lambda world: -world.info.started)
 
 
-def _ask(home: WorldDir) -> NodeStatus:
+def _ask(home: WorldDir, patience: float) -> NodeStatus:
     deadline = time.monotonic() + _REPLACED
     while True:
         try:
-            return _ask_once(home)
+            return _ask_once(home, patience)
         except (ConnectionError, EOFError):
             if time.monotonic() > deadline or not home.path.exists():
                 raise ConnectionError("The node's agent does not answer.") from None
             time.sleep(_TICK)
 
 
-def _ask_once(home: WorldDir) -> NodeStatus:
+def _ask_once(home: WorldDir, patience: float) -> NodeStatus:
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(os.fspath(home.agent_socket))
         framed = FramedSocket(connection)
         framed.send([STATUS], ASK)
         poll = select.poll()  # `select` refuses descriptors above 1023
         poll.register(connection, select.POLLIN)
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + patience
         while (left := deadline - time.monotonic()) > 0:
             poll.poll(math.ceil(left * 1000))
             for _, (frame,) in framed.receive() or []:

@@ -123,6 +123,12 @@ def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, mon
         assert discovery.find_worlds() == []
 
 
+def test_whoever_wants_one_waits_for_a_slow_answer(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(discovery, "_PATIENCE", 0.0)
+    serve("aaaa", status())
+    assert [world.home.id for world in discovery.find_worlds(60.0)] == ["aaaa"]
+
+
 def test_a_world_is_found_by_a_process_that_has_many_files_open(serve: Serve) -> None:
     serve("aaaa", status())
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

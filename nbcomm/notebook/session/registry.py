@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _LONGEST = 1e9
 """Seconds, some 30 years, that a time may be: neither JSON nor the system's waits know infinity."""
 
+_ANSWER = 10.0
+"""Seconds that an agent has to answer where its world is wanted: on a busy machine a new kernel comes in its way."""
+
 # Of the process, not of the extension: worlds go on when another shell loads it, and `nbcomm.start` needs no shell.
 _defaults: dict[str, Any] = {}
 _used: dict[str, Session] = {}
@@ -234,7 +237,7 @@ def _take_up(world: FoundWorld, name: str) -> Session:
 
 def _choose(identity: str | None) -> tuple[FoundWorld, str]:
     """Return a world to attach to, and which it is, in words, if it was chosen from several."""
-    found = find_worlds()
+    found = find_worlds(_ANSWER)
     which = ""
     if identity is not None:
         chosen = [world for world in found if world.home.id == identity]
