@@ -33,7 +33,8 @@ def place() -> Iterator[Path]:
 
 def typed(module: str, *lines: str, place: Path, options: tuple[str, ...] = ()) -> str:
     """What a terminal's program shows when these lines are typed into it."""
-    environment = {**os.environ, "IPYTHONDIR": str(place / "ipython"), TOKEN: str(place)}
+    # The token makes the seed this test's own, which ends with it.
+    environment = {**os.environ, "IPYTHONDIR": str(place / "ipython"), TOKEN: str(place), "NBCOMM_WARM": "1"}
     done = subprocess.run(
         [sys.executable, "-m", module, "--simple-prompt", *options],
         input="".join(f"{line}\n" for line in lines),

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from . import lies
 from .notebook import Notebook, with_ranks
 
 
@@ -29,12 +28,7 @@ def open_notebook(tmp_path: Path) -> Iterator[Callable[..., Notebook]]:
 
 
 @pytest.fixture(scope="module")
-def four(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
-    """A notebook with four ranks on the CPU; where a file's ``TRAINS`` is true, all need what an optimizer imports.
-
-    It takes 1.3 CPU seconds, on each rank if the fork server has not done it.
-    """
-    trains = getattr(request.module, "TRAINS", False)
-    environment = lies.told(tmp_path_factory.mktemp("lies"), lies.IDLE) if trains else {}
-    with with_ranks(tmp_path_factory.mktemp("four"), **environment) as notebook:
+def four(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook with four ranks on the CPU."""
+    with with_ranks(tmp_path_factory.mktemp("four")) as notebook:
         yield notebook

@@ -51,10 +51,6 @@ OLD = ("nbcomm.torch_versions", "def lie(module):\n    module.NEWEST = '2.8'")
 """Nobody has tested this torch."""
 
 
-IDLE = ("nbcomm.node.processes.warmup", "def lie(module):\n    module._ALSO += ('torch._dynamo',)")
-"""The fork server imports at once what it would import in its first idle second: each rank that trains needs it."""
-
-
 def told(folder: Path, lie: tuple[str, str]) -> dict[str, str]:
     """Return the environment in which a process, and those that it starts, are lied to."""
     folder.mkdir(exist_ok=True)

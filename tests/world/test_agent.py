@@ -18,8 +18,6 @@ from nbcomm.world_dir import WorldDir
 from .notebook import Notebook
 from .processes import await_agent
 
-TRAINS = True
-
 COUNT = """\
 %%distributed
 import time

@@ -14,8 +14,6 @@ from nbcomm.rank_spec import parse
 
 from .notebook import Cell, Notebook, comes_last
 
-TRAINS = True
-
 
 def pictures(cell: Cell) -> list[str]:
     """The words of each picture; each has its SVG, too."""

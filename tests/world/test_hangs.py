@@ -10,8 +10,6 @@ import pytest
 
 from .notebook import Notebook, with_ranks
 
-TRAINS = True
-
 PREPARE = """\
 %%distributed
 import copy

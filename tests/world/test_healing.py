@@ -18,8 +18,6 @@ from . import lies
 from .notebook import Notebook
 from .processes import pid_of
 
-TRAINS = True
-
 MAKE = """\
 %%distributed
 import os, time

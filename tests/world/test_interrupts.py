@@ -10,8 +10,6 @@ import pytest
 
 from .notebook import Notebook
 
-TRAINS = True
-
 CASES = {
     "sleep": "time.sleep(60)",
     "loop": "while True: pass",

@@ -6,8 +6,6 @@ import pytest
 
 from .notebook import Notebook
 
-TRAINS = True
-
 SETUP = """
 import os
 import torch.distributed as dist

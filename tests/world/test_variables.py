@@ -11,8 +11,6 @@ import pytest
 
 from .notebook import Cell, Notebook
 
-TRAINS = True
-
 VALUES = """\
 %%distributed
 import threading, numpy as np

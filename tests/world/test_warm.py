@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -71,6 +72,14 @@ def test_a_restarted_world_is_warm(first: Notebook) -> None:
     first.run("%distributed restart")
     assert _seed_of(first) == seed
     assert first.run("%distributed").lines[-1] == _WARM
+
+
+def test_while_a_world_lives_the_seed_imports_what_training_needs(first: Notebook) -> None:
+    deadline = time.monotonic() + 60
+    while first.run("%%distributed\nimport sys\n'torch._dynamo' in sys.modules").text != "[0-1] True\n":
+        assert time.monotonic() < deadline
+        time.sleep(2)  # the seed waits for an idle second, and a restart is a question
+        first.run("%distributed restart")
 
 
 def test_a_restarted_kernel_is_warm(open_notebook: Callable[..., Notebook], first: Notebook) -> None:

@@ -56,8 +56,8 @@ _SPARE_TIME = (
 )
 """Modules that every rank would import at its first optimizer, in steps, so that no question waits for all."""
 
-_IDLE = 1.0
-"""Seconds without a question after which these are imported."""
+_IDLE, _TICK = 1.0, 0.01
+"""Seconds without a question after which these are imported, and seconds between two of them."""
 
 _LONGEST_SLEEP = 3600.0
 
@@ -117,6 +117,7 @@ class Seed:
         self._callers: set[_Caller] = set()
         self._forks: dict[int, _Caller] = {}
         self._spare_time = list(_SPARE_TIME)
+        self._rest = _IDLE
         self._needed = time.monotonic()
         self._faults = Faults()
         self._stumbled = False
@@ -193,8 +194,11 @@ class Seed:
             else:
                 self._hear(key.data)
         self._reap()
-        if not events and patience and self._may_import():
+        if events:
+            self._rest = _IDLE
+        elif patience and self._may_import():
             self._import_more()
+            self._rest = _TICK
         return bool(events)
 
     # ── how long it stays ───────────────────────────────────────────────────────────────────────────
@@ -208,16 +212,16 @@ class Seed:
         """Return how long to wait for the next event, in seconds; 0 at the end."""
         if self._waiting or self._forks:
             self._needed = time.monotonic()
-            return _IDLE if self._may_import() else _LONGEST_SLEEP
+            return self._rest if self._may_import() else _LONGEST_SLEEP
         if self._listener is None:
             return 0.0
         return min(_LONGEST_SLEEP, max(0.0, self._needed + self._stay - time.monotonic()))
 
     def _may_import(self) -> bool:
-        return bool(self._spare_time) and self._waiting
+        return bool(self._spare_time) and bool(self._waiting or self._forks)
 
     def _import_more(self) -> None:
-        """Import, while a person types, one more module that ranks will need later."""
+        """Import, while a person types or a world lives, one more module that ranks of a later start will need."""
         with suppress(Exception):  # it may be moved or broken in another version of torch
             importlib.import_module(self._spare_time.pop(0))
         self._imports.take_stock()
