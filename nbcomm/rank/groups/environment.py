@@ -51,7 +51,10 @@ def interface_of(address: str) -> str:
 
 def seed_differently() -> None:
     """Seed torch, NumPy and `random` from the system: forked ranks would all draw the same numbers."""
-    torch.seed()
+    if torch.accelerator.is_available():
+        torch.seed()
+    else:  # for each kind of accelerator that is not there, it would keep a whole stack, until there is one
+        torch.default_generator.seed()
     random.seed()
     numpy.random.seed(int.from_bytes(os.urandom(4), "little"))  # noqa: NPY002 - it is the legacy state that is shared
 
