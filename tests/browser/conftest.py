@@ -229,6 +229,8 @@ def bring_axe(page: Any) -> None:
 
 
 VIEWPORT = {"width": 1280, "height": 720}
+THEME = "name => jupyterapp.commands.execute('apputils:change-theme', { theme: name })"
+HAS_THEME = "name => document.body.dataset.jpThemeName === name"
 OPEN = """async path => {
   await jupyterapp.restored;
   await jupyterapp.serviceManager.kernelspecs.refreshSpecs();
@@ -261,7 +263,7 @@ class Lab:
         self.is_free = True
         self.loaded = 0
         self._server, self._browser = server, browser
-        self._theme = ""
+        self._is_loaded = False
         self._book: Notebook | None = None
 
     def take(self, viewport: dict[str, int]) -> Any:
@@ -271,20 +273,24 @@ class Lab:
             self.page = self._browser.new_context().new_page()
             self.page.on("console", lambda line: self._complain(line.text) if _is_error(line) else None)
             self.page.on("pageerror", lambda error: self._complain(error.message))
-            self._theme = ""
+            self._is_loaded = False
         self.page.set_viewport_size(viewport)
         self.page.set_default_timeout(60_000)
         return self.page
 
     def show(self, book: Notebook) -> None:
-        """Open a notebook; JupyterLab is loaded where it is not, and where it has another theme."""
+        """Open a notebook; JupyterLab is loaded where it is not."""
         self._book = book
-        if self._theme == self._server.theme:
-            self.page.evaluate(OPEN, book.name)
-        else:
-            self._theme = self._server.theme
+        if not self._is_loaded:
+            self._is_loaded = True
             self.loaded += 1
             self.page.goto(f"{self._server.url}/lab/tree/{book.name}?reset&token={TOKEN}")
+            return
+        theme = f"JupyterLab {self._server.theme.capitalize()}"
+        if not self.page.evaluate(HAS_THEME, theme):
+            self.page.evaluate(THEME, theme)
+            self.page.wait_for_function(HAS_THEME, arg=theme)
+        self.page.evaluate(OPEN, book.name)
 
     def give_back(self) -> None:
         """Close what the test has opened, and end its kernels."""

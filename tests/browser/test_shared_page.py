@@ -62,16 +62,16 @@ def test_nothing_is_left_of_a_test_and_the_next_needs_no_other_page(own: Lab, se
 
 
 @pytest.mark.timeout(180)
-def test_a_page_that_cannot_be_brought_back_or_has_another_theme_is_loaded_again(own: Lab, server: Server) -> None:
+def test_a_page_that_cannot_be_brought_back_is_loaded_again_and_takes_any_theme(own: Lab, server: Server) -> None:
     opened(own, server, "lost.ipynb", "1")
     own.page.goto("about:blank")
     own.give_back()
     assert own.page is None
     try:
-        for theme, loads in (("light", 2), ("dark", 3)):
+        for theme in ("light", "dark", "light"):
             server.choose_theme(theme)
             book = opened(own, server, f"{theme}.ipynb", "1")
-            assert own.loaded == loads
+            assert own.loaded == 2
             assert book.page.evaluate("document.body.dataset.jpThemeLight") == str(theme == "light").lower()
             own.give_back()
     finally:
