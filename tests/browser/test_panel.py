@@ -30,7 +30,7 @@ BLOCK = """
 done = threading.Event()
 def watch():
     memory = 400
-    while not done.wait(0.02):
+    while not done.wait(0.2):
         memory += 1
         panel.update(world("running", memory))
 watcher = threading.Thread(target=watch, daemon=True)
