@@ -7,7 +7,6 @@ import os
 import select
 import socket
 import time
-from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -49,17 +48,21 @@ class FoundWorld:
         return f"{self.home.id}: {self.info.title}, started in {self.info.cwd}, {whose}"
 
 
-def find_worlds(patience: float | None = None) -> list[FoundWorld]:
+def find_worlds(patience: float | None = None, silent: list[str] | None = None) -> list[FoundWorld]:
     """Find the live worlds of this user, the newest first; this does not change them.
 
     Args:
         patience: seconds that each agent has to answer; by default few, for those who only look around.
+        silent: gets a line for each world that is there, and does not answer.
     """
     found = []
     for home in WorldDir.all():
-        with suppress(OSError, msgspec.DecodeError):  # it is ending, or not started yet
+        try:
             info, status = home.read_world(), _ask(home, _PATIENCE if patience is None else patience)
             found.append(FoundWorld(home, info, status.holder, status.lease - status.alone))
+        except (OSError, msgspec.DecodeError) as error:  # it is ending, or not started yet
+            if silent is not None and home.world_file.exists():
+                silent.append(f"{home.id}: {str(error) or type(error).__name__}")
     return sorted(found, key=lambda world: -world.info.started)
 
 

@@ -55,6 +55,7 @@ def test_one_that_cannot_start_its_fork_server_leaves_nothing(monkeypatch: pytes
     def fail(*_: object, **__: object) -> None:
         raise BlockingIOError("no process is left")
 
+    monkeypatch.setenv("NBCOMM_WARM", "0")  # a seed of an earlier test would fork one
     home, before = WorldDir.create(), set(threading.enumerate())
     descriptors = psutil.Process().num_fds()
     with monkeypatch.context() as patch:

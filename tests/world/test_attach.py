@@ -145,7 +145,7 @@ from pathlib import Path
 from nbcomm.launch.discovery import _ask
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 print('on', flush=True)
-while _ask(WorldDir(os.environ[HOME_VARIABLE])).holder: time.sleep(0.05)
+while _ask(WorldDir(os.environ[HOME_VARIABLE]), 10).holder: time.sleep(0.05)
 for i in range(20): print(i, flush=True); time.sleep(0.1)
 all_gather(0)
 if rank == 0: Path("over").touch()

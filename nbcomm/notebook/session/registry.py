@@ -237,7 +237,8 @@ def _take_up(world: FoundWorld, name: str) -> Session:
 
 def _choose(identity: str | None) -> tuple[FoundWorld, str]:
     """Return a world to attach to, and which it is, in words, if it was chosen from several."""
-    found = find_worlds(_ANSWER)
+    silent: list[str] = []
+    found = find_worlds(_ANSWER, silent)
     which = ""
     if identity is not None:
         chosen = [world for world in found if world.home.id == identity]
@@ -248,6 +249,8 @@ def _choose(identity: str | None) -> tuple[FoundWorld, str]:
         chosen = [world for world in found if not world.holder]
         if not chosen:
             there = f" These worlds are in use:\n{_listed(found)}" if found else ""
+            if silent:
+                there += "\nThese are there, and do not answer:\n" + "\n".join(f"  {line}" for line in silent)
             raise StateError(
                 f"No world without a notebook is running on this machine; type %distributed start to start one.{there}"
             )
