@@ -4,6 +4,10 @@ S=/run/fake-hosts
 mkdir -p $S /run/netns /run/sshd
 mount -t tmpfs none /run/netns
 hostname head
+# Not below the folder for temporary files outside: what is removed there vanishes from the overlay's lists, and with it
+# all that is beside it.
+mkdir -pm 1777 /run/head
+export TMPDIR=/run/head
 ip link set lo up
 ip link add br0 type bridge
 ip addr add 10.77.0.1/24 dev br0
