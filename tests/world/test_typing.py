@@ -49,6 +49,13 @@ def await_completion(notebook: Notebook, code: str, completed: str) -> None:
         assert time.monotonic() < deadline, f"{completed!r} does not follow on {code!r}"
 
 
+def await_help(notebook: Notebook, code: str, shown: str, detail: int = 0) -> None:
+    """Ask until a rank has answered in time; see `await_completion`."""
+    deadline = time.monotonic() + DEADLINE
+    while shown not in (text := look(notebook, code, detail)):
+        assert time.monotonic() < deadline, f"{shown!r} is not in {text!r}, the help for {code!r}"
+
+
 @contextmanager
 def running(notebook: Notebook, code: str) -> Iterator[None]:
     """Another thread of the kernel runs a cell meanwhile, so that the kernel hears what is asked."""
@@ -110,11 +117,11 @@ def test_names_of_ranks(four: Notebook, tmp_path: Path) -> None:
 
 def test_help_while_typing(four: Notebook) -> None:
     four.run("%%distributed\ndef documented(alpha):\n    'What it does.'\n    return alpha\nnumber = rank + 10")
-    assert "What it does." in look(four, "%%distributed\ndocumented")
-    assert "What it does." in look(four, "%%distributed\ndocumented(1, 'x'")
-    assert "return" in look(four, "%%distributed\ndocumented", 1)
-    assert "every rank" in look(four, "%%distributed\nall_reduce")
-    assert "12" in look(four, "%%distributed -r 2\nnumber")
+    await_help(four, "%%distributed\ndocumented", "What it does.")
+    await_help(four, "%%distributed\ndocumented(1, 'x'", "What it does.")
+    await_help(four, "%%distributed\ndocumented", "return", 1)
+    await_help(four, "%%distributed\nall_reduce", "every rank")
+    await_help(four, "%%distributed -r 2\nnumber", "12")
     assert look(four, "%%distributed\nnot_there") == ""
     assert look(four, "documented") == "", "it is not the notebook's"
 
