@@ -61,7 +61,7 @@ def test_a_full_disk_is_told_at_a_start_which_leaves_nothing(
     notebook = open_notebook(FULL, TMPDIR=str(place))
     for step in ("create", "check_room", "write_secret", "write_link", "write_world"):
         if step == "create":
-            notebook.run("from nbcomm.notebook.session import registry\nregistry.cool_down()")
+            notebook.run("from nbcomm.node.seed import client\nclient.let_go()")
         notebook.run(f"plain = WorldDir.__dict__[{step!r}]\nWorldDir.{step} = staticmethod(lie['full'])")
         cell = notebook.run("%distributed start -n 2", fails=True, timeout=120)
         assert cell.error_text.strip() == (

@@ -38,16 +38,6 @@ _used: dict[str, Session] = {}
 """By name; that of the world that cells use where they name none is empty."""
 
 
-def warm_up() -> None:
-    """Let torch be imported, if no other notebook has done that, while a person still types."""
-    seed.hold()
-
-
-def cool_down() -> None:
-    """Need that no more."""
-    seed.let_go()
-
-
 def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishes: Any) -> Session:
     """Start a world of its own; see `wishes.Wishes`."""
     wanted = _sound(Wishes(n, **wishes))
@@ -228,7 +218,7 @@ def _take_up(world: FoundWorld, name: str) -> Session:
     from ...launch.nodes import Nodes
     from .session import Session
 
-    cool_down()
+    seed.let_go()
     session = Session.attach(Nodes(Head(world.home, running=True)), world.info, name, actions)
     with suppress(OSError):  # where it cannot be said that it is this notebook's now, it is steered all the same
         world.home.write_world(structs.replace(world.info, name=session.name, notebook=this_notebook()))

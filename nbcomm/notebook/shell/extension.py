@@ -6,6 +6,7 @@ from typing import Protocol
 
 from IPython.core.interactiveshell import InteractiveShell
 
+from ...node.seed import client as seed
 from ..session import kernel_restart, registry, script_cells
 from .completion import Assist
 from .hints import Hints
@@ -42,7 +43,7 @@ class Extension:
             part.install()
         kernel_restart.follow(getattr(shell, "kernel", None))
         shell.input_transformers_cleanup.append(script_cells.allow_no_body)
-        registry.warm_up()
+        seed.hold()
 
     def announce(self) -> None:
         """Say, once, which worlds could be taken up."""
@@ -59,7 +60,7 @@ class Extension:
         for session in registry.running():
             session.stop()
             registry.leave(session)
-        registry.cool_down()
+        seed.let_go()
         transforms = self.shell.input_transformers_cleanup
         if script_cells.allow_no_body in transforms:
             transforms.remove(script_cells.allow_no_body)

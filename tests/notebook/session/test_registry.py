@@ -21,8 +21,8 @@ def test_a_world_may_live_for_ever_which_is_a_long_time() -> None:
     assert claim.lease > 1e6
 
 
-def test_nothing_is_warmed_up_for_times_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "warm_up", lambda: pytest.fail("it was"))
+def test_nothing_is_prepared_for_times_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_prepared", lambda: pytest.fail("it was"))
     for wishes in ({"grace": math.nan}, {"grace": -1.0}, {"timeout": 0.0}, {"timeout": math.nan}):
         with pytest.raises(StartError, match="must be a number of seconds"):
             registry.start(2, **wishes)

@@ -13,14 +13,13 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import nbcomm
 from nbcomm.node.seed import client
-from nbcomm.notebook.session import registry
 from nbcomm.notebook.shell import extension
 
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
     """A shell, which is gone afterwards: other tests are about a Python without one. No fork server warms up."""
-    monkeypatch.setattr(registry, "warm_up", lambda: None)
+    monkeypatch.setattr(client, "hold", lambda: None)
     yield InteractiveShell.instance()
     extension.unload()
     InteractiveShell.clear_instance()
