@@ -35,8 +35,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any
 
-import msgspec
-
 from ..faults import Faults
 from ..protocol import Claim, Cleared, Failed, Left, Look, Obeyed, Order, Poll, Ready, Report, Shutdown, Signal, Start
 from ..protocol.codec import decode_order, encode
@@ -299,15 +297,7 @@ class ForkServer:
 
 def _is_inhabited(home: WorldDir) -> bool:
     """Tell whether an earlier fork server started ranks in this directory, which they still need."""
-    if written_down(home):
-        return True
-    try:
-        home.read_world()
-    except FileNotFoundError:
-        return False
-    except (OSError, msgspec.DecodeError):
-        pass  # it is there, though it cannot be read just now
-    return True
+    return bool(written_down(home)) or home.world_file.exists()  # which may not be readable just now
 
 
 def run(home: WorldDir, prepared: Callable[[], Ready]) -> None:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import traceback
 from contextlib import suppress
-from pathlib import Path
 
 from ...profile_file import PRELOAD_VARIABLE
 from ...protocol import Ready
@@ -69,11 +68,16 @@ def _preload() -> str:
 
 def freeze() -> str:
     """Prepare this process for forks, and return why it cannot fork, or an empty text."""
-    threads = len(list(Path("/proc/self/task").iterdir()))
+    threads = count_threads()
     if threads > 1:
         return f"{threads} threads run after the imports"
     gc.freeze()  # or the collector would write to every shared page, and so copy it
     return ""
+
+
+def count_threads() -> int:
+    """Count this process's threads, also those of C; Linux only."""
+    return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - asked at each fork of a seed
 
 
 def count_gpus() -> int:

@@ -37,7 +37,7 @@ from ...world_dir import WorldDir
 from .. import forkserver
 from ..processes import fork_signals
 from ..processes.child import to_the_end
-from ..processes.warmup import freeze, prepare
+from ..processes.warmup import count_threads, freeze, prepare
 from . import messages
 from .imports import Imports
 from .inheritance import rename
@@ -365,7 +365,7 @@ def _end(*_: Any) -> NoReturn:
 
 def _why_no_fork() -> str:
     """Return why a fork of this process would be no sound process; nothing if it would be."""
-    threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208 - asked at each fork
+    threads = count_threads()
     if threads > 1:
         return f"The seed has {threads} threads."
     torch = sys.modules.get("torch")
