@@ -271,8 +271,7 @@ class Lab:
         self.is_free = False
         if self.page is None:
             self.page = self._browser.new_context().new_page()
-            self.page.on("console", lambda line: self._complain(line.text) if _is_error(line) else None)
-            self.page.on("pageerror", lambda error: self._complain(error.message))
+            _hear_errors(self.page, self._complain)
             self._is_loaded = False
         self.page.set_viewport_size(viewport)
         self.page.set_default_timeout(60_000)
@@ -312,7 +311,7 @@ class Lab:
             self.page = None
 
     def _complain(self, text: str) -> None:
-        if self._book is not None and text not in THEIR_OWN:
+        if self._book is not None:
             self._book.errors.append(text)
 
 
@@ -402,6 +401,12 @@ def _is_error(line: Any) -> bool:
     return line.type == "error" and not theirs
 
 
+def _hear_errors(page: Any, complain: Callable[[str], None]) -> None:
+    """Tell of each error of a page that is not the application's own."""
+    page.on("console", lambda line: complain(line.text) if _is_error(line) else None)
+    page.on("pageerror", lambda error: complain(error.message) if error.message not in THEIR_OWN else None)
+
+
 Make = Callable[..., Notebook]
 
 
@@ -421,10 +426,7 @@ def notebook(
         contexts.append(context)
         context.set_default_timeout(60_000)
         page = context.new_page()
-        page.on("console", lambda line: made.errors.append(line.text) if _is_error(line) else None)
-        page.on(
-            "pageerror", lambda error: made.errors.append(error.message) if error.message not in THEIR_OWN else None
-        )
+        _hear_errors(page, made.errors.append)
         return page
 
     def make(name: str, *cells: str, own_page: bool = False, viewport: Any = VIEWPORT, **options: Any) -> Notebook:
