@@ -188,6 +188,13 @@ def test_an_extension_that_was_never_used(open_notebook) -> None:  # type: ignor
     assert not folder.exists()
 
 
+def test_a_kernel_that_only_loads_the_extension_ends_at_once(open_notebook) -> None:  # type: ignore[no-untyped-def]
+    notebook = open_notebook(OF_THIS_TEST="2")  # so that it begins the seed itself
+    kernel = psutil.Process(notebook.pid)
+    notebook.client.shutdown()
+    kernel.wait(15)  # ipykernel waits twice as long for children of its process group
+
+
 def test_a_start_that_fails_shows_the_log_and_leaves_nothing(open_notebook) -> None:  # type: ignore[no-untyped-def]
     notebook = open_notebook()
     before = _worlds()

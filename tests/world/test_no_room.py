@@ -38,7 +38,7 @@ def _started(notebook: Notebook) -> None:
 
 @pytest.mark.usefixtures("no_processes_left")
 def test_a_limit_on_files_is_told_at_a_start_which_leaves_nothing(
-    open_notebook: Callable[..., Notebook], place: Path
+    place: Path, open_notebook: Callable[..., Notebook]
 ) -> None:
     notebook = open_notebook(TMPDIR=str(place))
     for size in (0, 4096, 65536, 1 << 20):
@@ -56,7 +56,7 @@ def test_a_limit_on_files_is_told_at_a_start_which_leaves_nothing(
 
 @pytest.mark.usefixtures("no_processes_left")
 def test_a_full_disk_is_told_at_a_start_which_leaves_nothing(
-    open_notebook: Callable[..., Notebook], place: Path
+    place: Path, open_notebook: Callable[..., Notebook]
 ) -> None:
     notebook = open_notebook(FULL, TMPDIR=str(place))
     for step in ("create", "check_room", "write_secret", "write_link", "write_world"):
@@ -73,7 +73,7 @@ def test_a_full_disk_is_told_at_a_start_which_leaves_nothing(
     _started(notebook)
 
 
-def test_the_extension_loads_on_a_full_disk(open_notebook: Callable[..., Notebook], place: Path) -> None:
+def test_the_extension_loads_on_a_full_disk(place: Path) -> None:
     notebook = Notebook(str(place), TMPDIR=str(place))
     try:
         notebook.run(f"{FULL}\nplain = WorldDir.__dict__['create']\nWorldDir.create = staticmethod(lie['full'])")

@@ -151,6 +151,7 @@ def _begin(folder: Path) -> subprocess.Popen[bytes]:
             env={**os.environ, **dict.fromkeys(THREADS, "1"), HOME_VARIABLE: ROOM},
             cwd=folder,
             pass_fds=[listener.fileno()],
+            start_new_session=True,  # ipykernel ends only when no child of its process group is left, not even a zombie
         )
 
 
