@@ -96,7 +96,7 @@ def _in_sight() -> None:
     ("test", "workers"),
     [
         pytest.param("cell", (), id="a cell's deadline"),
-        pytest.param("whole", ("-n", "1"), id="the test's own, in a worker of pytest-xdist"),
+        pytest.param("whole", ("-n", "1"), id="the test's own, in a worker of pytest-xdist", marks=pytest.mark.nightly),
     ],
 )
 def test_the_page_the_stacks_and_the_logs_are_in_the_report(
@@ -130,7 +130,10 @@ def test_a_failure_that_is_no_time_out_is_reported_as_ever(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("test", "frame"),
     # cloudpickle 3.1.3 no longer says in which file a function stands.
-    [("ranks", r"hang \((test_hanging\.py|<dynamic-code>):34\)"), ("program", r"<module> \(<string>:2\)")],
+    [
+        ("ranks", r"hang \((test_hanging\.py|<dynamic-code>):34\)"),
+        pytest.param("program", r"<module> \(<string>:2\)", marks=pytest.mark.nightly),
+    ],
 )
 def test_ranks_and_programs_are_looked_at_before_they_are_ended(tmp_path: Path, test: str, frame: str) -> None:
     assert re.search(frame, _report(tmp_path, test))

@@ -49,7 +49,9 @@ def disabled(server: Server, extension: str) -> Iterator[None]:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("extension", ["anywidget", "@jupyter-widgets/jupyterlab-manager"])
+@pytest.mark.parametrize(
+    "extension", ["anywidget", pytest.param("@jupyter-widgets/jupyterlab-manager", marks=pytest.mark.nightly)]
+)
 def test_without_an_extension_the_panel_is_its_table(notebook: Make, server: Server, extension: str) -> None:
     name = extension.rpartition("/")[2]
     book = notebook(f"without-{name}.ipynb", LOAD, START, MIXED, SLIDER, FAILING, STOP)
@@ -224,7 +226,7 @@ def without_subshells(server: Server, who: str) -> Iterator[None]:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("who", ["kernel", "page"])
+@pytest.mark.parametrize("who", ["kernel", pytest.param("page", marks=pytest.mark.nightly)])
 def test_without_subshells_all_is_heard_behind_the_cell_and_an_interrupt_at_once(
     notebook: Make, server: Server, who: str
 ) -> None:

@@ -68,7 +68,10 @@ def seen(picture: Any) -> tuple[tuple[int, ...], dict[str, float]]:
 @pytest.mark.timeout(180)
 @pytest.mark.parametrize(
     ("app", "theme"),
-    [("lab", "dark"), pytest.param("notebook", "dark", marks=pytest.mark.nightly), ("lab", "light")],
+    [
+        ("lab", "dark"),
+        *(pytest.param(*other, marks=pytest.mark.nightly) for other in [("notebook", "dark"), ("lab", "light")]),
+    ],
     indirect=["theme"],
 )
 def test_a_picture_has_the_theme_of_the_notebook_whatever_the_browser_prefers(

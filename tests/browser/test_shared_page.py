@@ -61,6 +61,7 @@ def test_nothing_is_left_of_a_test_and_the_next_needs_no_other_page(own: Lab, se
     own.give_back()
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_a_page_that_cannot_be_brought_back_is_loaded_again_and_takes_any_theme(own: Lab, server: Server) -> None:
     opened(own, server, "lost.ipynb", "1")

@@ -130,6 +130,7 @@ def test_each_cell_shows_the_same(path: Path, runner: str) -> None:
     assert RUNNERS[runner](path) == list(CELLS.values())
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_saved_it_runs_under_torchrun_to_the_same_answers(path: Path) -> None:
     in_kernel("python3")(path)

@@ -72,7 +72,13 @@ def test_a_world_whose_sums_are_wrong_does_not_start(open_notebook: Open, tmp_pa
 @pytest.mark.parametrize(
     ("lie", "level", "sentence", "code"),
     [
-        (lies.SIZE, "warn", r"A world of two ranks gives right values\. The process groups are torch's own: ", 0),
+        pytest.param(
+            lies.SIZE,
+            "warn",
+            r"A world of two ranks gives right values\. The process groups are torch's own: ",
+            0,
+            marks=pytest.mark.nightly,
+        ),
         (lies.SUMS, "fail", WRONG_SUMS, 1),
     ],
     ids=["size", "sums"],

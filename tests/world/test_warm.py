@@ -112,7 +112,7 @@ def test_a_script_is_warm(tmp_path: Path) -> None:
     assert told[1] == f"[2, 2] {_WARM}\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize("number", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.nightly)])
 def test_a_seed_that_is_gone_or_stopped_costs_an_import_and_no_world(
     open_notebook: Callable[..., Notebook], number: int
 ) -> None:

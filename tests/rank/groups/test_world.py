@@ -123,7 +123,9 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize(("size", "rounds"), [(2, 50), (4, 50), (8, 50)])
+@pytest.mark.parametrize(
+    ("size", "rounds"), [(4, 50), *(pytest.param(size, 50, marks=pytest.mark.nightly) for size in (2, 8))]
+)
 def test_fifty_rounds_of_hang_abort_and_forming_again_leak_nothing(worlds, size, rounds):
     world = worlds[size]
     world.run(lambda _: None)
