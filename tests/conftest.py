@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import os
 import shutil
@@ -13,9 +14,14 @@ import hypothesis
 import psutil
 import pytest
 
+from nbcomm.node.seed.inheritance import WARM_VARIABLE
+
 from . import autopsy, kinds, laws, order  # noqa: F401 - laws registers the profiles
 
 _GONE_SECONDS = 10
+
+_STAY = "5m"
+"""How long a seed stays for the next test that wants it: an import of torch takes seconds of a processor."""
 
 _SHARED = "NBCOMM_TESTS"
 """The variable that tells the processes of a run where to have directories of their own."""
@@ -34,6 +40,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """
     for plugin in (autopsy, kinds, order):
         config.pluginmanager.register(plugin)
+    os.environ[WARM_VARIABLE] = _STAY
+    config.add_cleanup(_end_seeds)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if "PYTEST_XDIST_WORKER" in os.environ:
@@ -41,6 +49,14 @@ def pytest_configure(config: pytest.Config) -> None:
     elif getattr(config.option, "numprocesses", None):
         shared = os.environ[_SHARED] = tempfile.mkdtemp(prefix="t-")
         config.add_cleanup(lambda: shutil.rmtree(shared, ignore_errors=True))
+
+
+def _end_seeds() -> None:
+    """End the seeds that tests of this process have begun: nobody needs them any more."""
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if "nbcomm.node.seed" in process.cmdline() and process.environ().get(autopsy.MARK) == str(os.getpid()):
+                process.terminate()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -60,6 +76,18 @@ def _is_only_read(item: pytest.Item) -> bool:
     """Whether this is a doctest that needs a world, so that its author has marked all of it +SKIP."""
     examples = item.dtest.examples if isinstance(item, pytest.DoctestItem) and item.dtest else []
     return bool(examples) and all(example.options.get(doctest.SKIP) for example in examples)
+
+
+@pytest.fixture(autouse=True)
+def _environment_is_kept() -> Iterator[None]:
+    """A variable that a test leaves behind reaches every process that later tests start; torch sets some of its own."""
+    before = dict(os.environ)
+    yield
+    after = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TORCH"))}
+    changed = {name: value for name, value in after.items() if before.get(name) != value}
+    lost = [name for name in before if name not in os.environ and not name.startswith("PYTEST_")]
+    assert not changed, f"The test has left variables: {changed}"
+    assert not lost, f"The test has removed variables: {lost}"
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,18 +42,21 @@ def look(notebook: Notebook, code: str, detail: int = 0) -> str:
     return str(reply["data"].get("text/plain", "")) if reply["found"] else ""
 
 
-def await_completion(notebook: Notebook, code: str, completed: str) -> None:
-    """Ask until a rank has answered in time, as a busy machine may need more than one go."""
+def await_told(ask: Callable[[], str | list[str]], wanted: str) -> None:
+    """Ask until a rank has answered in time: what is typed waits half a second for it, and a busy machine is slower."""
     deadline = time.monotonic() + DEADLINE
-    while completed not in whole(notebook, code):
-        assert time.monotonic() < deadline, f"{completed!r} does not follow on {code!r}"
+    while wanted not in (told := ask()):
+        assert time.monotonic() < deadline, f"{wanted!r} is not in {told!r}"
+
+
+def await_completion(notebook: Notebook, code: str, completed: str) -> None:
+    """See `await_told`."""
+    await_told(lambda: whole(notebook, code), completed)
 
 
 def await_help(notebook: Notebook, code: str, shown: str, detail: int = 0) -> None:
-    """Ask until a rank has answered in time; see `await_completion`."""
-    deadline = time.monotonic() + DEADLINE
-    while shown not in (text := look(notebook, code, detail)):
-        assert time.monotonic() < deadline, f"{shown!r} is not in {text!r}, the help for {code!r}"
+    """See `await_told`."""
+    await_told(lambda: look(notebook, code, detail), shown)
 
 
 @contextmanager

@@ -149,7 +149,8 @@ def test_a_variable_names_the_profile_of_those_that_name_no_machines(
 
 
 def test_what_all_ranks_are_to_share_is_written_there(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(profile_file.PRELOAD_VARIABLE, raising=False)
+    monkeypatch.setenv(profile_file.PRELOAD_VARIABLE, "")  # remembered, so that what is set here is undone
+    monkeypatch.delenv(profile_file.PRELOAD_VARIABLE)
     profile_file.set_preload()
     assert profile_file.PRELOAD_VARIABLE not in os.environ
     file.write_text('preload = ["a", "b.c"]\n' + file.read_text())
