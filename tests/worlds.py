@@ -96,7 +96,9 @@ class World:
 
     @property
     def folder(self) -> str:
-        """Where its ranks meet; there once it runs."""
+        """Where its ranks meet."""
+        if self._folder is None:
+            self._start()
         assert self._folder is not None
         return self._folder.name
 

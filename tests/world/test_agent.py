@@ -107,7 +107,7 @@ def test_a_large_value_arrives_whole(world: Notebook, home: WorldDir) -> None:
 
 
 def test_an_interrupt_arrives(world: Notebook, home: WorldDir) -> None:
-    cell = world.submit("%%distributed\nprint('on', flush=True)\ntime.sleep(100)")
+    cell = world.submit("%%distributed\nimport time\nprint('on', flush=True)\ntime.sleep(100)")
     world.until(lambda: "[0-3] on" in cell.text, 20, "it did not begin", cell)
     with _dying(home, 0.0, 3):
         world.interrupt()

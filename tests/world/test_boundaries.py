@@ -97,7 +97,8 @@ def _put(world: Notebook, row: Boundary) -> None:
     module, _, attribute = row.spoiled.partition(":")
     wanted = f"{module!r}, {attribute!r}, {row.how!r}, {row.thread!r}, {row.of!r}"
     if row.side == "notebook":
-        world.run(f"fired.clear(); put, mend = spoil({wanted}); put()")
+        # Names of its own: `session.call` below would send the notebook's, if it had such.
+        world.run(f"fired.clear(); put_here, mend_here = spoil({wanted}); put_here()")
         return
     world.run(f"%%distributed -r 2\nfired.clear(); put, mend = spoil({wanted})")
     at_once = row.action != "cell"
@@ -105,9 +106,9 @@ def _put(world: Notebook, row: Boundary) -> None:
 
 
 def _mend(world: Notebook, row: Boundary) -> None:
-    where = "" if row.side == "notebook" else "%%distributed -r 2\n"
+    where, mend = ("", "mend_here") if row.side == "notebook" else ("%%distributed -r 2\n", "mend")
     look = f"{where}until = time.monotonic() + 50\nwhile not fired and time.monotonic() < until: time.sleep(0.05)\n"
-    seen = world.run(f"{look}mend(); print('it has fired' if fired else 'nothing')")
+    seen = world.run(f"{look}{mend}(); print('it has fired' if fired else 'nothing')")
     assert "it has fired" in seen.text
 
 

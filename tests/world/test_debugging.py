@@ -11,6 +11,8 @@ from nbcomm.rank_spec import parse
 
 from .notebook import Notebook, transcript
 
+pytestmark = pytest.mark.story  # it begins before any cell has failed
+
 WORKS = "%%distributed\nall_reduce(1)"
 
 

@@ -13,6 +13,9 @@ import pytest
 from .faults import FAULTS, Fault, prepare, run, written
 from .notebook import Notebook
 
+# How a rank has ended is known only to the fork server that has started it: rows that kill it come last.
+pytestmark = pytest.mark.story
+
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
 
 LEFT = {

@@ -23,6 +23,8 @@ dist.all_reduce(x, group=dist.new_group([0, 1, 2, 3]))
 lent = x.tolist()
 """
 
+pytestmark = pytest.mark.story  # what is saved is what all cells before have done
+
 CELLS = [
     (
         "",

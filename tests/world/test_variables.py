@@ -11,6 +11,8 @@ import pytest
 
 from .notebook import Cell, Notebook
 
+pytestmark = pytest.mark.story  # of variables that come and go
+
 VALUES = """\
 %%distributed
 import threading, numpy as np
