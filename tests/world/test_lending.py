@@ -138,6 +138,17 @@ def test_who_has_borrowed_nothing_destroys_and_has_the_next_world_made_anew(prep
     assert prepared.run(GOOD).text == RIGHT
 
 
+def test_groups_get_names_again_that_groups_of_others_had(prepared: Notebook) -> None:
+    prepared.run("%%distributed\nfor pair in ([0, 2], [1, 3], [0, 1], [2, 3]): new_group(pair)")
+    again = f"{DESTROY}\ndist.init_process_group()\npairs = [new_group(pair) for pair in ([0, 1], [2, 3])]"
+    assert prepared.run(f"%%distributed\n{again}\nall_reduce(rank, group=pairs[rank // 2])").lines == [
+        "[0-1] 1",
+        "[2-3] 5",
+    ]
+    prepared.run(f"%%distributed\n{HELD}")
+    assert prepared.run(GOOD).text == RIGHT
+
+
 def test_meshes_are_as_ever(prepared: Notebook) -> None:
     mesh = "from torch.distributed.device_mesh import init_device_mesh\nmesh = init_device_mesh('cpu', (2, 2))\n"
     code = f"{INIT}\n{mesh}assert mesh.get_group(0).size() == 2\n{DESTROY}\nmesh = init_device_mesh('cpu', (4,))"

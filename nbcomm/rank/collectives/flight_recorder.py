@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
@@ -83,7 +84,7 @@ class FlightRecorder:
         self.journal = Journal(scope)
         self.main = threading.main_thread().ident
         self._logs: dict[str, Log] = {}
-        self._formed: dict[str, int] = {}
+        self._formed: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self.live: dict[int, tuple[Any, RecordedCall]] = {}
         self._enough = _MANY
         self.waiting: list[tuple[Any, bool]] = []
@@ -106,13 +107,16 @@ class FlightRecorder:
 
     def begin_group(self, name: str, members: list[int], timeout: timedelta | None = None) -> Log:
         """Begin to count the calls of a group that is formed or re-formed, from 1."""
-        self._formed[name] = self.formed(name) + 1
+        self._formed[name, tuple(members)] += 1
         log = self._logs[name] = Log(name, members, timeout)
         return log
 
-    def formed(self, name: str) -> int:
-        """Return how often a group of this name has been formed in this generation."""
-        return self._formed.get(name, 0)
+    def formed(self, name: str, members: list[int]) -> int:
+        """Return how often a group of this name and these members has been formed in this generation.
+
+        Names begin anew when a cell has destroyed the world: on some of the members a group of others had this one.
+        """
+        return self._formed[name, tuple(members)]
 
     def logs(self) -> list[Log]:
         """Return the calls of each group that exists."""

@@ -93,7 +93,8 @@ class RankGroup(Identity):
         self._log = hub.record.begin_group(self.called, self.members, None if self._may_block else self._timeout)
         # A rank that destroys a group and makes it again in one generation must not meet its own old words. Ranks that
         # are each alone in a group may have given these the same name, and still share nothing.
-        life = f"{hub.generation}:{hub.record.formed(self.called)}:{self.called}:{fold(self.members)}"
+        times = hub.record.formed(self.called, self.members)
+        life = f"{hub.generation}:{times}:{self.called}:{fold(self.members)}"
         self._store = self._comparison.store = hub.meeting_place(life)
         self._inner = process_groups.new_inner(
             self._backend,
