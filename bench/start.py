@@ -141,7 +141,7 @@ def measure(rounds: int, *, full: bool) -> list[Row]:
 
 
 def _memory(mark: str) -> Row:
-    notebook = _Notebook(2, f"{mark} memory", pause=15.0)  # while a person reads, the seed imports what training needs
+    notebook = _Notebook(2, f"{mark} memory", pause=20.0)  # while a person reads, the seed imports what training needs
     used, alone = notebook.memory()
     notebook.close()
     figures = f"{used:.0f} MB PSS with the seed, which alone has {alone:.0f} MB"

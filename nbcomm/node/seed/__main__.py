@@ -56,8 +56,9 @@ _SPARE_TIME = (
 )
 """Modules that every rank would import at its first optimizer, in steps, so that no question waits for all."""
 
-_IDLE, _TICK = 1.0, 0.01
-"""Seconds without a question after which these are imported, and seconds between two of them."""
+_IDLE, _TICK = 5.0, 0.01
+"""Seconds without a question after which these are imported, for a world that has just started needs the processors
+itself; and seconds between two of them."""
 
 _LONGEST_SLEEP = 3600.0
 
