@@ -20,7 +20,7 @@ from . import autopsy, kinds, laws, order  # noqa: F401 - laws registers the pro
 
 _GONE_SECONDS = 10
 
-_STAY = "5m"
+_STAY = "3m"
 """How long a seed stays for the next test that wants it: an import of torch takes seconds of a processor."""
 
 _SHARED = "NBCOMM_TESTS"
@@ -80,14 +80,14 @@ def _is_only_read(item: pytest.Item) -> bool:
 
 @pytest.fixture(autouse=True)
 def _environment_is_kept() -> Iterator[None]:
-    """A variable that a test leaves behind reaches every process that later tests start; torch sets some of its own."""
-    before = dict(os.environ)
+    """A variable of ours that a test leaves behind reaches every process that later tests start."""
+    before = _own_variables()
     yield
-    after = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "TORCH"))}
-    changed = {name: value for name, value in after.items() if before.get(name) != value}
-    lost = [name for name in before if name not in os.environ and not name.startswith("PYTEST_")]
-    assert not changed, f"The test has left variables: {changed}"
-    assert not lost, f"The test has removed variables: {lost}"
+    assert _own_variables() == before, "The test has left other variables than it has found."
+
+
+def _own_variables() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("NBCOMM_")}
 
 
 @pytest.fixture

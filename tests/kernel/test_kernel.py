@@ -19,6 +19,8 @@ from .conftest import RANKS
 
 Open = Callable[..., Notebook]
 
+pytestmark = pytest.mark.story  # its first cell starts the ranks
+
 ALL = f"[0-{RANKS - 1}]"
 PIDS = "import os\nprint(all_gather(os.getpid())) if rank == 0 else all_gather(os.getpid()) and None"
 

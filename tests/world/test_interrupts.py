@@ -32,9 +32,13 @@ CASES = {
 @pytest.fixture(scope="module")
 def prepared(four: Notebook) -> Notebook:
     """A world whose ranks hold a DDP model."""
-    four.run("%%distributed\nimport time\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))")
-    four.run("%%distributed\nkept = rank\nmodel(torch.ones(1, 4)).sum().backward()")
+    _prepare(four)
     return four
+
+
+def _prepare(notebook: Notebook) -> None:
+    notebook.run("%%distributed\nimport time\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))")
+    notebook.run("%%distributed\nkept = rank\nmodel(torch.ones(1, 4)).sum().backward()")
 
 
 @pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
@@ -347,3 +351,4 @@ def test_c_code_that_holds_the_gil_is_told_of_and_can_be_replaced(prepared: Note
         "[0,2-3] (4, True)",
         "[1] (4, False)",
     ]
+    _prepare(prepared)

@@ -11,6 +11,8 @@ import pytest
 from .notebook import Notebook
 from .processes import of_notebook
 
+pytestmark = pytest.mark.story  # two worlds come and go
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:

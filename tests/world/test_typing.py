@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from .notebook import Notebook
+
+pytestmark = pytest.mark.story  # it ends with a world that is gone
 
 DEADLINE = 30.0
 BESIDE = """
