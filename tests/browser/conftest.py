@@ -237,7 +237,7 @@ OPEN = """async path => {
   void jupyterapp.commands.execute('docmanager:open', { path });
 }"""
 # What is not saved would be asked about. A dialog keeps the keyboard until it is answered. The place where a panel
-# speaks to screen readers stays until its kernel ends.
+# speaks to screen readers stays until its kernel ends, and what a search has marked until the next one.
 CLOSE = """() => {
   for (const no of document.querySelectorAll(".jp-Dialog-footer button:first-of-type")) no.click();
   for (const widget of [...jupyterapp.shell.widgets("main")]) {
@@ -245,6 +245,7 @@ CLOSE = """() => {
     widget.dispose();
   }
   for (const place of document.querySelectorAll(".nbcomm-spoken[aria-live]")) place.remove();
+  CSS.highlights.clear();
 }"""
 # Where all is closed JupyterLab opens its launcher, a little later; it would come before the next notebook.
 NOTHING_LEFT = """() => document.querySelector(".jp-Launcher") && !document.querySelector(

@@ -6,6 +6,8 @@ import pytest
 
 from .notebook import Notebook
 
+pytestmark = pytest.mark.story  # a hint speaks of what the notebook has, and comes once
+
 FIRST_LINE = "put %%distributed on the first line of this cell."
 
 
