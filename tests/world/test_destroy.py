@@ -6,6 +6,8 @@ import pytest
 
 from .notebook import Notebook
 
+pytestmark = pytest.mark.story  # a world that a cell has made by itself may leave a port open, and comes late
+
 WORKS = ("%%distributed --no-fold\n(kept, all_reduce(1))", ["[0] (0, 4)", "[1] (1, 4)", "[2] (2, 4)", "[3] (3, 4)"])
 DESTROY = "dist.destroy_process_group()"
 SCRIPT = f"{DESTROY}\ndist.init_process_group('gloo')\nx = torch.ones(1)\ndist.all_reduce(x)\nassert x == 4"
@@ -48,8 +50,7 @@ def test_a_cell_opens_no_port_and_may_do_so_as_often_as_it_likes(prepared: Noteb
         f"before = {listening}\n"
         f"for round in range(5):\n    if round % 4 == rank: time.sleep(0.05)\n    dist.destroy_process_group()\n"
         f"    dist.init_process_group('gloo')\n    assert all_reduce(1) == 4\n"
-        f"[ip for ip in {listening} if not ip.startswith('127.') and ip not in before], "
-        f"len({listening}) <= len(before) + 5"
+        f"[ip for ip in {listening} if not ip.startswith('127.')], len({listening}) <= len(before) + 5"
     )
     assert cell.text == "[0-3] ([], True)\n"
     assert prepared.run(WORKS[0]).lines == WORKS[1]
