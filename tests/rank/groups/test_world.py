@@ -128,7 +128,6 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
 )
 def test_fifty_rounds_of_hang_abort_and_forming_again_leak_nothing(worlds, size, rounds):
     world = worlds[size]
-    world.run(lambda _: None)
     kinds = KINDS if size < 8 else ("all_reduce", "recv", "async", "anyone", "new_group")
     for held, seen, shared in world.run(_rounds, world.folder, kinds, rounds, deadline=360.0):
         assert seen <= {"HangError", "RuntimeError"}  # nobody is there to tell the reason to a rank that was cut off
@@ -200,7 +199,6 @@ def test_a_forming_that_waits_for_what_is_under_way_holds_nobody_who_aborts(worl
         return noted, comm.all_reduce(1)
 
     world = worlds[2]
-    world.run(lambda _: None)
     assert world.run(check, world.folder) == [([(False, True)], 2)] * 2
 
 
@@ -270,7 +268,6 @@ def test_an_abort_touches_no_socket_of_the_users(worlds):
         return heard, store.get("key"), comm.all_reduce(1)
 
     world = worlds[3]
-    world.run(lambda _: None)
     assert world.run(check, world.folder) == [(b"xxxyyy", b"value", 3)] * 3
 
 
@@ -324,7 +321,6 @@ def test_what_forming_again_asks_of_the_store_grows_with_the_ranks_and_not_with_
         return comm.all_reduce(1), len(asked)
 
     world = worlds[size]
-    world.run(lambda _: None)
     found = world.run(check, world.folder)
     assert [total for total, _ in found] == [size] * size
     # Twice each, to say and to hear: which groups there are, who is here, and where gloo listens.
@@ -355,7 +351,6 @@ def test_a_call_that_gloo_has_forgotten_is_left_behind(worlds):
         return told, time.monotonic() - began, comm.all_reduce(1)
 
     world = worlds[2]
-    world.run(lambda _: None)
     (told, seconds, total), (_, _, other) = world.run(check, world.folder)
     assert told == "HangError: stuck"
     assert seconds < 30
@@ -392,7 +387,6 @@ def test_groups_of_torchs_own_are_aborted_and_made_again():
         return told, comm.all_reduce(1), here.stale
 
     try:
-        world.run(lambda _: None)
         for some in (False, True):
             assert world.run(check, world.folder, some) == [("HangError", 2)] * 2
         for anew in (False, True):
@@ -474,7 +468,6 @@ def test_what_was_under_way_at_a_fork_is_the_parents_and_the_child_waits_for_non
         return told, (comm.all_reduce(1), comm.all_reduce(2))
 
     world = worlds[2]
-    world.run(lambda _: None)
     (told, sums), (_, others) = world.run(check, world.folder)
     assert sums == others == (2, 4)
     assert [line.partition(": ")[0] for line in told] == ["under way", "queued", "ended", "now", "anew"]
