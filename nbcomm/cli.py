@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _CELL_SECONDS = 600
 _WORLD_ENDS_SECONDS = 10
-_TOKEN = "NBCOMM_DEMO"  # noqa: S105 - the name of an environment variable, and no secret is in it
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LEVEL_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -264,8 +263,10 @@ async def _play(path: Path, page: _Page) -> None:
     from nbclient import NotebookClient
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
+    from .node.seed.inheritance import PLAYED_VARIABLE
+
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    token = secrets.token_hex(8)
+    mark = secrets.token_hex(8)
     # With no directory to search, only this Python's own kernel is left: an installed "python3" may be another Python.
     specs = KernelSpecManager(kernel_dirs=[])
     kernel = AsyncKernelManager(kernel_name=NATIVE_KERNEL_NAME, kernel_spec_manager=specs)
@@ -275,7 +276,7 @@ async def _play(path: Path, page: _Page) -> None:
     client = NotebookClient(notebook, km=kernel, timeout=_CELL_SECONDS)
     client.reset_execution_trackers()
     try:
-        await client.async_start_new_kernel(env={**os.environ, _TOKEN: token})
+        await client.async_start_new_kernel(env={**os.environ, PLAYED_VARIABLE: mark})
         await client.async_start_new_kernel_client()
         for index, cell in enumerate(notebook.cells):
             page.show_source(cell, client.code_cells_executed + 1)
@@ -293,7 +294,7 @@ async def _play(path: Path, page: _Page) -> None:
             finally:
                 page.show_outputs(cell)
     finally:
-        await _end(kernel, client, token)
+        await _end(kernel, client, mark)
 
 
 async def _interrupt(kernel: AsyncKernelManager, connection: Any) -> None:
@@ -303,10 +304,15 @@ async def _interrupt(kernel: AsyncKernelManager, connection: Any) -> None:
         await connection.wait_for_ready(timeout=_WORLD_ENDS_SECONDS)
 
 
-async def _end(kernel: AsyncKernelManager, client: NotebookClient, token: str) -> None:
-    """End the kernel, which ends its world, then its remaining processes (the kernel may have been killed)."""
+async def _end(kernel: AsyncKernelManager, client: NotebookClient, mark: str) -> None:
+    """End the kernel, which ends its world, then what is left of both (the kernel may have been killed)."""
     import psutil
 
+    from .node.fence import fence
+    from .node.seed.inheritance import PLAYED_VARIABLE
+    from .world_dir import WorldDir
+
+    pid = getattr(kernel.provisioner, "pid", None)
     if kernel.has_kernel:
         # Not shutdown_kernel, which interrupts first: an idle kernel may then lose the request that follows.
         await kernel.request_shutdown()
@@ -314,9 +320,14 @@ async def _end(kernel: AsyncKernelManager, client: NotebookClient, token: str) -
         await kernel.cleanup_resources()
     if client.kc is not None:
         client.kc.stop_channels()
-    # Found by the token that all inherit: when a parent dies, its children are no longer its descendants.
+    for home in WorldDir.all():
+        if pid and home.holder() == pid:
+            fence(home)
+    # Found by the mark that all inherit: when a parent dies, its children are no longer its descendants.
     left = [
-        process for process in psutil.process_iter(["environ"]) if (process.info["environ"] or {}).get(_TOKEN) == token
+        process
+        for process in psutil.process_iter(["environ"])
+        if (process.info["environ"] or {}).get(PLAYED_VARIABLE) == mark
     ]
     _, left = psutil.wait_procs(left, timeout=2)
     for end in (psutil.Process.terminate, psutil.Process.kill):

@@ -240,6 +240,29 @@ def test_a_dead_kernel_takes_its_processes_along(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.world
 @pytest.mark.usefixtures("no_processes_left")
+def test_a_dead_kernel_takes_its_world_along_and_leaves_the_seed_to_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    on_ranks = (
+        "%%distributed\nimport os, pathlib, subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
+        f"pathlib.Path({str(tmp_path)!r}, f'pids{{rank}}').write_text(f'{{os.getpid()}} {{child.pid}}')"
+    )
+    kill = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    cells = ["%load_ext nbcomm", "%distributed start -n 2", on_ranks, kill]
+    assert cli.play(written(tmp_path / "dead.ipynb", *cells)) == 1
+    assert capsys.readouterr().err.startswith("dead.ipynb stopped: its kernel died.")
+    pids = [int(pid) for file in tmp_path.glob("pids?") for pid in file.read_text().split()]
+    assert len(pids) == 4
+    assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    again = "%load_ext nbcomm\n%distributed start -n 2\n%distributed"
+    page = io.StringIO()
+    assert cli.play(written(tmp_path / "next.ipynb", again), page) == 0
+    assert "Warm start: torch was imported before." in page.getvalue()
+
+
+@pytest.mark.world
+@pytest.mark.usefixtures("no_processes_left")
 def test_a_cell_that_does_not_end_is_ended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,8 +36,11 @@ from ...world_dir import HOME_VARIABLE
 WARM_VARIABLE = "NBCOMM_WARM"
 """The environment variable that says how long a seed stays when nobody needs it."""
 
+PLAYED_VARIABLE = "NBCOMM_PLAYED"
+"""The environment variable that marks the processes of a notebook which ``nbcomm demo`` plays; a seed has no mark."""
+
 _HARMLESS = frozenset({
-    *(HOME_VARIABLE, WARM_VARIABLE),
+    *(HOME_VARIABLE, WARM_VARIABLE, PLAYED_VARIABLE),
     *("PWD", "OLDPWD", "SHLVL", "_"),
     *("TERM", "COLORTERM", "COLUMNS", "LINES", "STY", "TMUX", "TMUX_PANE", "WINDOWID"),
     *("INVOCATION_ID", "JOURNAL_STREAM", "XDG_SESSION_ID", "KERNEL_ID", "IPYTHONDIR"),
