@@ -127,6 +127,7 @@ def test_where_all_names_are_others_the_panel_lives_and_there_are_no_views(noteb
     assert book.errors == []
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(150)
 def test_where_one_name_is_another_nothing_is_hidden_that_is_shown_nowhere(notebook: Make, browser: Any) -> None:
     book = notebook("one-name.ipynb", LOAD, START, ASKING)

@@ -273,7 +273,9 @@ def columns(it: Explored) -> dict[str, list[str]]:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("name", ["all_reduce", "barrier", pytest.param("broadcast", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    "name", ["all_reduce", *(pytest.param(name, marks=pytest.mark.nightly) for name in ("barrier", "broadcast"))]
+)
 def test_no_column_is_empty_and_nothing_is_far_apart(notebook: Make, name: str) -> None:
     it = opened(notebook, f"columns-{name}.ipynb", f"{name!r}, n=4", viewport={"width": 1200, "height": 900})
     it.root.get_by_role("button", name="Next").click()

@@ -478,7 +478,7 @@ def expect_ladder(book: Notebook) -> None:
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
 def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
     server.choose_theme(theme)
     book = notebook(f"axe-{theme}.ipynb", ACTIONS, HANG, MANY + IN_JOBS, own_page=True)  # its style is changed

@@ -267,9 +267,8 @@ def heard(book: Notebook, cell: int) -> set[int]:
     ("app", "first"),
     [
         ("lab", "short"),
-        ("lab", "long"),
         ("notebook", "long"),
-        pytest.param("notebook", "short", marks=pytest.mark.nightly),
+        *(pytest.param(*other, marks=pytest.mark.nightly) for other in [("lab", "long"), ("notebook", "short")]),
     ],
 )
 def test_nothing_moves_when_the_views_come(notebook: Make, server: Server, app: str, first: str) -> None:
@@ -311,7 +310,8 @@ PARTS = """host => [...host.querySelectorAll("figure")].map(figure => {
 
 @pytest.mark.timeout(250)
 @pytest.mark.parametrize(
-    ("ranks", "theme"), [(4, "light"), pytest.param(8, "dark", marks=pytest.mark.nightly), (16, "light")]
+    ("ranks", "theme"),
+    [*(pytest.param(*other, marks=pytest.mark.nightly) for other in [(4, "light"), (8, "dark")]), (16, "light")],
 )
 def test_what_a_rank_displays_stands_under_its_label(notebook: Make, server: Server, ranks: int, theme: str) -> None:
     server.choose_theme(theme)
@@ -565,7 +565,7 @@ def test_figures_side_by_side(notebook: Make, server: Server) -> None:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("theme", [pytest.param("light", marks=pytest.mark.nightly), "dark"])
 def test_nobody_is_left_out(notebook: Make, server: Server, theme: str) -> None:
     server.choose_theme(theme)
     book = begin(notebook, f"axe-{theme}", FIGURE, TEXT)

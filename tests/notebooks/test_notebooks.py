@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,23 @@ import nbformat
 import pytest
 import torch
 
-from nbcomm import cli
-
 from .playing import NOTEBOOKS, SHOWN, played
+
+RIGHT = {"02_collectives": "[0] Right, on every rank.", "03_deadlocks": "[0-1] Right."}
+WRONG = {
+    "02_collectives": "[0] Not yet; the ranks on which it is wrong: 0, 1, 2, 3.",
+    "03_deadlocks": "[0-1] Not yet: it is not what the other has.",
+}
 
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("no_processes_left")
-@pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    # Those with exercises are played below, with answers.
+    [pytest.param(path, marks=[pytest.mark.nightly] * (path.stem in RIGHT)) for path in NOTEBOOKS],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_and_shows_what_it_says(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     played(path, capsys)
 
@@ -36,14 +44,8 @@ def test_every_notebook_that_has_expectations_is_there() -> None:
     assert SHOWN.keys() <= {path.stem for path in NOTEBOOKS}
 
 
-RIGHT = {"02_collectives": "[0] Right, on every rank.", "03_deadlocks": "[0-1] Right."}
-WRONG = {
-    "02_collectives": "[0] Not yet; the ranks on which it is wrong: 0, 1, 2, 3.",
-    "03_deadlocks": "[0-1] Not yet: it is not what the other has.",
-}
-
-
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("no_processes_left")
 @pytest.mark.parametrize("name", RIGHT)
 def test_the_answers_to_the_exercises_are_right_and_others_are_told(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -60,12 +62,12 @@ def test_the_answers_to_the_exercises_are_right_and_others_are_told(
         assert dots.search(cell.source), exercise
         assert found[1] not in cell.source
         wrong = nbformat.v4.new_code_cell(dots.sub("answer = (-1, rank)", cell.source))
-        cell.source = dots.sub(lambda _, answer=found[1]: answer, cell.source)
-        notebook.cells.insert(notebook.cells.index(cell), wrong)
-    page, path = io.StringIO(), tmp_path / "answered.ipynb"
+        right = nbformat.v4.new_code_cell(dots.sub(lambda _, answer=found[1]: answer, cell.source))
+        here = notebook.cells.index(cell) + 1
+        notebook.cells[here:here] = [wrong, right]
+    path = tmp_path / f"{name}.ipynb"
     nbformat.write(notebook, path)
-    assert cli.play(path, page) == 0, page.getvalue() + capsys.readouterr().err
-    lines = page.getvalue().splitlines()
+    lines = played(path, capsys).splitlines()
     assert lines.count(RIGHT[name]) == len(exercises)
     assert lines.count(WRONG[name]) == len(exercises)
 

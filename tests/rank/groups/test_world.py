@@ -124,7 +124,7 @@ def _rounds(comm, folder, kinds, rounds):  # noqa: C901, PLR0915 - one story, to
 
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize(
-    ("size", "rounds"), [(4, 50), *(pytest.param(size, 50, marks=pytest.mark.nightly) for size in (2, 8))]
+    ("size", "rounds"), [(2, 50), *(pytest.param(size, 50, marks=pytest.mark.nightly) for size in (4, 8))]
 )
 def test_fifty_rounds_of_hang_abort_and_forming_again_leak_nothing(worlds, size, rounds):
     world = worlds[size]
