@@ -85,7 +85,7 @@ class Controller:
         return security / "ipcontroller-client.json", security / "ipcontroller-engine.json"
 
     def await_ready(self) -> str:
-        """Return what it has written for engines; start it if it was never started.
+        """Return what it has written for engines; start it if it does not exist, and else only wait for it.
 
         Raises:
             StateError: it has ended.
@@ -100,7 +100,8 @@ class Controller:
                 )
             return connection
         try:
-            self.begin()
+            if not self.exists:
+                self.begin()
             return self._await_files()
         except BaseException:  # also ■: half of it would be taken for the whole
             self._node.abandon(KEY)

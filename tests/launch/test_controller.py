@@ -107,6 +107,16 @@ def test_one_that_ends_while_it_starts_is_named_and_can_be_asked_for_again(node:
     assert asked.await_ready() == '{"a": 1}'
 
 
+def test_one_that_was_begun_and_has_ended_is_named_and_not_begun_again(node: Node, asked: Controller) -> None:
+    asked.begin()
+    node.end(3)
+    with pytest.raises(StartError, match=r"^ipyparallel's controller ended with exit code 3\."):
+        asked.await_ready()
+    assert len(node.started) == 1
+    asked.begin()  # the next time that somebody asks
+    assert len(node.started) == 2
+
+
 def test_one_that_takes_too_long_is_ended(node: Node, asked: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(controller, "_PATIENCE", 0.05)
     with pytest.raises(StartError, match=r"^ipyparallel's controller did not start within 0\.05 s\."):
