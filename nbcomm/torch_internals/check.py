@@ -9,14 +9,19 @@ from typing import Any
 import torch
 
 from .c10d import _C, c10d, dist, put
+from .gloo_sockets import GlooSockets
 from .process_groups import give_default
 
 _NEEDED_FROM_CPP = ("allgather", "allreduce", "broadcast")
 """The methods that C++ (DDP's reducer, functional collectives) calls on a group written in Python."""
 
 
-def self_check() -> str:
-    """Return why this torch cannot hand out our groups; an empty text if it can."""
+def self_check(gloo: GlooSockets) -> str:
+    """Return why this torch cannot hand out our groups; an empty text if it can.
+
+    Args:
+        gloo: what the groups will have.
+    """
     if not dist.is_available() or not dist.is_gloo_available():
         return "this torch has no gloo"
     missing = [
@@ -36,7 +41,7 @@ def self_check() -> str:
     ]
     if missing:
         return f"torch {torch.__version__} has no {', '.join(missing)}"
-    return _try_to_watch() or _try_a_group()
+    return _try_to_watch() or _try_a_group(gloo)
 
 
 class _SeenError(Exception):
@@ -81,10 +86,10 @@ class _Probe(torch.distributed.ProcessGroup):
 
     called = False
 
-    def __init__(self) -> None:
+    def __init__(self, gloo: GlooSockets) -> None:
         rank, size = _PLACE
         super().__init__(rank, size)  # type: ignore[call-arg]
-        give_default(self)
+        give_default(self, gloo)
 
     def getBackendName(self) -> str:  # noqa: N802 - torch's C++ names
         return "gloo"
@@ -105,9 +110,9 @@ class _Probe(torch.distributed.ProcessGroup):
         return _C._create_work_from_future(future)
 
 
-def _try_a_group() -> str:
+def _try_a_group(gloo: GlooSockets) -> str:
     """Call a collective of a group written in Python from C++, and read its rank, size and name."""
-    probe, how = _Probe(), f"torch {torch.__version__} does not call process groups written in Python"
+    probe, how = _Probe(gloo), f"torch {torch.__version__} does not call process groups written in Python"
     try:
         _C._register_process_group(_NAME, probe)
         functional = torch.ops._c10d_functional

@@ -11,6 +11,7 @@ appears when a device is made; the ranks tell each other theirs in the store whe
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import stat
@@ -64,6 +65,14 @@ class GlooSockets:
     def address(self) -> str:
         """Return where our groups listen, for `meet` on the other ranks; empty if that is not known."""
         return _told([self._device(hostname=self.host)[1]])
+
+    @functools.cached_property
+    def alone(self) -> Any:
+        """A gloo backend without other members.
+
+        It has the device of our groups: each device has a thread that wakes up a hundred times a second.
+        """
+        return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, self.options(dist.distributed_c10d.default_pg_timeout))
 
     @staticmethod
     def _options(timeout: timedelta, devices: list[Any]) -> Any:

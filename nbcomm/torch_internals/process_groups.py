@@ -23,7 +23,7 @@ from urllib.parse import parse_qsl, urlparse
 import torch
 
 from .c10d import PLUGIN, Undo, c10d, dist, put
-from .gloo_sockets import LOOPBACK, THREADS, GlooSockets
+from .gloo_sockets import GlooSockets
 
 _CONNECT = 10.0
 """Seconds that gloo's connections may take to form, after all members have arrived; they take hundredths."""
@@ -38,16 +38,7 @@ _OURS = ("gloo", "nccl")
 """Backends that our groups can hold."""
 
 
-@functools.cache
-def _gloo_alone() -> Any:
-    """Return a gloo backend without other members."""
-    options = dist.ProcessGroupGloo._Options()
-    options._devices = [dist.ProcessGroupGloo.create_device(hostname=LOOPBACK)]
-    options._threads = THREADS
-    return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, options)
-
-
-def give_default(group: torch.distributed.ProcessGroup) -> None:
+def give_default(group: torch.distributed.ProcessGroup, gloo: GlooSockets) -> None:
     """Give a group of ours the default backend that C++ asks for gloo's own attributes, as DDP's logger does.
 
     It has no other members, and no data ever goes through it, because it serves no device with data. All groups share
@@ -56,7 +47,7 @@ def give_default(group: torch.distributed.ProcessGroup) -> None:
     """
     kind = dist.ProcessGroup.BackendType
     group._set_default_backend(kind.GLOO)
-    group._register_backend(torch.device("meta"), kind.GLOO, _gloo_alone())
+    group._register_backend(torch.device("meta"), kind.GLOO, gloo.alone)
 
 
 def devices_of(backend: str) -> dict[str, str]:

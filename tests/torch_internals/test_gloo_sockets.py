@@ -151,6 +151,19 @@ def test_a_device_is_found_where_one_can_connect_to_it(folder: str, monkeypatch:
         assert sockets.shut_connections() == 1
 
 
+def test_the_backend_without_members_adds_no_thread_that_wakes_up() -> None:
+    def loops() -> int:
+        return sum("gloo_tcp_loop" in name.read_text() for name in Path("/proc/self/task").glob("*/comm"))
+
+    before, sockets = loops(), [GlooSockets(), GlooSockets()]
+    groups = made(sockets)
+    assert loops() == before + 2
+    assert [one.alone.size() for one in sockets] == [1, 1]
+    assert loops() == before + 2
+    assert sums(groups) == [2.0] * 2
+    assert sockets[0].alone is sockets[0].alone
+
+
 def test_devices_that_are_made_at_the_same_time_are_not_mistaken_for_each_other() -> None:
     together = threading.Barrier(8)
     several = [GlooSockets() for _ in range(4)]

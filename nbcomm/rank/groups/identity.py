@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch.distributed as dist
 
 from ...torch_internals import process_groups
+from ...torch_internals.gloo_sockets import GlooSockets
 
 
 class Identity(dist.ProcessGroup):
@@ -17,16 +18,17 @@ class Identity(dist.ProcessGroup):
         rank: this rank's number in the group.
         members: the global ranks, in group order.
         name: torch's name of the group.
+        gloo: has the default backend.
     """
 
-    def __init__(self, rank: int, members: list[int], name: str) -> None:
+    def __init__(self, rank: int, members: list[int], name: str, gloo: GlooSockets) -> None:
         # Without a store: torch up to 2.13 makes no group of a class written in Python with one.
         super().__init__(rank, len(members))  # type: ignore[call-arg]  # the stubs lack it
         self.members = members
         self.called = name
         self._place = rank, len(members)
         self._description = "undefined"
-        process_groups.give_default(self)
+        process_groups.give_default(self, gloo)
 
     def getRank(self) -> int:  # noqa: N802 - torch's C++ name
         """Return this rank's number in the group."""

@@ -56,7 +56,7 @@ class RankGroup(Identity):
         name: str,
         members: list[int],
     ) -> None:
-        super().__init__(rank, members, name)
+        super().__init__(rank, members, name, hub.gloo)
         self.lost: str = ""
         """Why it cannot be formed: which of its members are dead."""
         self._hub = hub

@@ -116,7 +116,7 @@ class World(Generation):
         self._inits = 0
         self.place, self.rank, self.generation = place, place.rank, order.generation
         self.plain = order.plain
-        if not self.plain and (why := self_check()):
+        if not self.plain and (why := self_check(self.gloo)):
             raise errors.SelfTestError(why)
         self._store = UnixStore(self._store_socket(order.generation), order.timeout)
         self.board = FingerprintBoard(self._board_folder, place.rank, MirrorEnd(self._mirror))
