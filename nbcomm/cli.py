@@ -264,9 +264,10 @@ async def _play(path: Path, page: _Page) -> None:
     from nbclient.exceptions import CellTimeoutError, DeadKernelError
 
     from .node.seed.inheritance import PLAYED_VARIABLE
+    from .world_dir import WorldDir
 
     notebook = nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
-    mark = secrets.token_hex(8)
+    mark, others = secrets.token_hex(8), {home.id for home in WorldDir.all()}
     # With no directory to search, only this Python's own kernel is left: an installed "python3" may be another Python.
     specs = KernelSpecManager(kernel_dirs=[])
     kernel = AsyncKernelManager(kernel_name=NATIVE_KERNEL_NAME, kernel_spec_manager=specs)
@@ -294,7 +295,7 @@ async def _play(path: Path, page: _Page) -> None:
             finally:
                 page.show_outputs(cell)
     finally:
-        await _end(kernel, client, mark)
+        await _end(kernel, client, mark, others)
 
 
 async def _interrupt(kernel: AsyncKernelManager, connection: Any) -> None:
@@ -304,8 +305,11 @@ async def _interrupt(kernel: AsyncKernelManager, connection: Any) -> None:
         await connection.wait_for_ready(timeout=_WORLD_ENDS_SECONDS)
 
 
-async def _end(kernel: AsyncKernelManager, client: NotebookClient, mark: str) -> None:
-    """End the kernel, which ends its world, then what is left of both (the kernel may have been killed)."""
+async def _end(kernel: AsyncKernelManager, client: NotebookClient, mark: str, others: set[str]) -> None:
+    """End the kernel, which ends its world, then what is left of both (the kernel may have been killed).
+
+    The ``others`` are the worlds that were there before: one may have been left by a kernel of the same pid.
+    """
     import psutil
 
     from .node.fence import fence
@@ -321,7 +325,7 @@ async def _end(kernel: AsyncKernelManager, client: NotebookClient, mark: str) ->
     if client.kc is not None:
         client.kc.stop_channels()
     for home in WorldDir.all():
-        if pid and home.holder() == pid:
+        if home.id not in others and pid and home.holder() == pid:
             fence(home)
     # Found by the mark that all inherit: when a parent dies, its children are no longer its descendants.
     left = [
