@@ -72,7 +72,7 @@ class GlooSockets:
 
         It has the device of our groups: each device has a thread that wakes up a hundred times a second.
         """
-        return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, self.options(dist.distributed_c10d.default_pg_timeout))
+        return dist.ProcessGroupGloo(dist.HashStore(), 0, 1, self.options(c10d.default_pg_timeout))
 
     @staticmethod
     def _options(timeout: timedelta, devices: list[Any]) -> Any:
