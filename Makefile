@@ -58,7 +58,7 @@ quick: $(VENV)/ready-to-develop
 
 test: lint system-packages
 	$(SAY) 'Running the tests, but those that are told elsewhere, too; the slowest are named at the end.'
-	@$(PYTEST) -n $(WORKERS) --durations=25 -m 'not nightly'
+	@$(PYTEST) -n $(WORKERS) --durations=25 -m 'not nightly' --hypothesis-profile=day
 
 test-all: lint system-packages
 	$(SAY) 'Running all tests; the slowest are named at the end.'

@@ -26,7 +26,7 @@ _STAY = "3m"
 _SHARED = "NBCOMM_TESTS"
 """The variable that tells the processes of a run where to have directories of their own."""
 
-# `make quick` asks for another profile by --hypothesis-profile; tests/laws.py has both.
+# `make quick` and `make test` ask for others by --hypothesis-profile; tests/laws.py has all.
 hypothesis.settings.load_profile("nbcomm")
 
 pytest_addoption = order.add_option  # it is asked for before plugins are registered here

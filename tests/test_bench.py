@@ -32,7 +32,9 @@ ENDLESS = {
 
 
 @pytest.mark.usefixtures("no_processes_left")
-@pytest.mark.parametrize(("subject", "seconds"), [("values", 0.5), ("cells", 12)])
+@pytest.mark.parametrize(
+    ("subject", "seconds"), [("values", 0.5), pytest.param("cells", 12, marks=pytest.mark.nightly)]
+)
 def test_what_never_ends_is_ended_with_a_sentence(subject: str, seconds: float) -> None:
     program = f"import threading\nfrom bench import cells, values\n{ENDLESS[subject]}\n"
     program += "from bench.__main__ import main\nmain()"

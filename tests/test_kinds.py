@@ -81,6 +81,8 @@ def test_laws_are_tried_with_fewer_examples_in_a_hurry() -> None:
     try:
         settings.load_profile("nbcomm")
         assert laws.examples(200).max_examples == 200
+        settings.load_profile("day")
+        assert laws.examples(200).max_examples == 80
         settings.load_profile("quick")
         assert laws.examples(200).max_examples == 10
         assert laws.examples(1).max_examples == 1

@@ -301,6 +301,7 @@ class Lab:
                 self.page.evaluate(CLOSE)
                 self.page.wait_for_function(NOTHING_LEFT)
                 self.page.emulate_media(media="null", color_scheme="null", reduced_motion="null", forced_colors="null")
+                self.page.context.clear_permissions()
         except Exception:  # noqa: BLE001 - a page that a test has left in any state; Playwright's errors are of many kinds
             self.close()
         self._server.stop_kernels()

@@ -49,9 +49,8 @@ def disabled(server: Server, extension: str) -> Iterator[None]:
 
 
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize(
-    "extension", ["anywidget", pytest.param("@jupyter-widgets/jupyterlab-manager", marks=pytest.mark.nightly)]
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("extension", ["anywidget", "@jupyter-widgets/jupyterlab-manager"])
 def test_without_an_extension_the_panel_is_its_table(notebook: Make, server: Server, extension: str) -> None:
     name = extension.rpartition("/")[2]
     book = notebook(f"without-{name}.ipynb", LOAD, START, MIXED, SLIDER, FAILING, STOP)

@@ -191,6 +191,7 @@ def test_a_busy_kernel_is_said_and_answers_later(notebook: Make, server: Server)
     assert it.book.errors == []
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_reloaded_it_is_as_it_was_and_mailed_it_is_a_table(notebook: Make, server: Server) -> None:
     it = opened(notebook, "mail.ipynb", "'scatter', n=5")
@@ -222,6 +223,7 @@ def test_reloaded_it_is_as_it_was_and_mailed_it_is_a_table(notebook: Make, serve
     assert reader.errors == []
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("dark")
 def test_in_notebook_7_dark_narrow_and_still(notebook: Make) -> None:
@@ -299,6 +301,7 @@ SIZES = """root => [...root.querySelectorAll("*")]
   .map((el) => [el.className, parseFloat(getComputedStyle(el).fontSize)])"""
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_its_digits_are_large_and_nothing_is_small(notebook: Make) -> None:
     it = opened(notebook, "large.ipynb", "'all_reduce', n=4", viewport={"width": 1200, "height": 900})

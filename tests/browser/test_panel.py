@@ -124,6 +124,7 @@ def test_it_is_live_while_a_cell_blocks_and_never_bare(notebook: Make, server: S
     assert book.errors == []
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_saved_and_reopened_without_a_kernel_it_is_a_table(notebook: Make, server: Server) -> None:
     book = notebook("saved.ipynb", WORLD, FAIL)
@@ -153,6 +154,7 @@ def test_saved_and_reopened_without_a_kernel_it_is_a_table(notebook: Make, serve
     assert reader.errors == []
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_a_reloaded_page_goes_live_again(notebook: Make, server: Server) -> None:
     book = notebook("reload.ipynb", WORLD, """panel.update(world("running"))""", blocking("go-reload", "failed"))

@@ -66,12 +66,10 @@ def seen(picture: Any) -> tuple[tuple[int, ...], dict[str, float]]:
 
 
 @pytest.mark.timeout(180)
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("app", "theme"),
-    [
-        ("lab", "dark"),
-        *(pytest.param(*other, marks=pytest.mark.nightly) for other in [("notebook", "dark"), ("lab", "light")]),
-    ],
+    [("lab", "dark"), ("notebook", "dark"), ("lab", "light")],
     indirect=["theme"],
 )
 def test_a_picture_has_the_theme_of_the_notebook_whatever_the_browser_prefers(
@@ -171,7 +169,7 @@ def test_no_text_of_the_gallery_is_small_or_lies_over_another(page: Any) -> None
 
 
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("width", [320, pytest.param(640, marks=pytest.mark.nightly), 1200])
+@pytest.mark.parametrize("width", [320, *(pytest.param(wide, marks=pytest.mark.nightly) for wide in (640, 1200))])
 def test_a_narrow_notebook_scrolls_a_picture_before_it_is_too_small_to_be_read(page: Any, width: int) -> None:
     page.set_viewport_size({"width": width, "height": 600})
     lab = "<style>img { max-width: 100%; height: auto; }</style>"  # as JupyterLab has it

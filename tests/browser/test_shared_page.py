@@ -29,6 +29,7 @@ def opened(lab: Lab, server: Server, name: str, *cells: str) -> Notebook:
     return book
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_nothing_is_left_of_a_test_and_the_next_needs_no_other_page(own: Lab, server: Server) -> None:
     one = opened(own, server, "one.ipynb", ACTIONS, "1 / 0")

@@ -267,8 +267,10 @@ def heard(book: Notebook, cell: int) -> set[int]:
     ("app", "first"),
     [
         ("lab", "short"),
-        ("notebook", "long"),
-        *(pytest.param(*other, marks=pytest.mark.nightly) for other in [("lab", "long"), ("notebook", "short")]),
+        *(
+            pytest.param(*other, marks=pytest.mark.nightly)
+            for other in [("lab", "long"), ("notebook", "short"), ("notebook", "long")]
+        ),
     ],
 )
 def test_nothing_moves_when_the_views_come(notebook: Make, server: Server, app: str, first: str) -> None:
@@ -361,8 +363,8 @@ def test_what_a_rank_displays_stands_under_its_label(notebook: Make, server: Ser
 @pytest.mark.parametrize("app", ["lab", pytest.param("notebook", marks=pytest.mark.nightly)])
 def test_what_is_shown_can_be_copied(notebook: Make, server: Server, app: str) -> None:
     server.choose_theme("light")
-    allowed = ["clipboard-read", "clipboard-write"]
-    book = begin(notebook, f"copy-{app}", PAIRS, app=app, viewport={"width": 1200, "height": 900}, permissions=allowed)
+    book = begin(notebook, f"copy-{app}", PAIRS, app=app, viewport={"width": 1200, "height": 900})
+    book.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     book.run(2)
     button = book.cell(2).get_by_role("button", name="copy")
     said = book.cell(2).locator(".said")
@@ -489,6 +491,7 @@ def test_what_is_shown_can_be_searched(notebook: Make, server: Server, app: str,
     assert book.errors == []
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(200)
 def test_a_long_output_is_searched_at_once_and_what_is_found_comes_into_sight(notebook: Make, server: Server) -> None:
     server.choose_theme("light")
@@ -608,8 +611,9 @@ def test_a_failed_cell_and_cells_without_views(notebook: Make, server: Server) -
     assert book.errors == []
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("app", ["lab", pytest.param("notebook", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("app", ["lab", "notebook"])
 def test_a_running_cell_and_a_reload(notebook: Make, server: Server, app: str) -> None:
     server.choose_theme("dark" if app == "notebook" else "light")
     go = f"go-views-{app}"
@@ -639,6 +643,7 @@ def test_a_running_cell_and_a_reload(notebook: Make, server: Server, app: str) -
     assert book.errors == []
 
 
+@pytest.mark.nightly
 @pytest.mark.timeout(150)
 def test_figures_of_ranks_that_come_in_another_order_stand_in_the_order_of_the_ranks(
     notebook: Make, server: Server

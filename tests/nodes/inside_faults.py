@@ -6,29 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from ..world.faults import CUT, ELSEWHERE, FAULTS, prepare, run
+from ..world.faults import ELSEWHERE, FAULTS, prepare, run
 from ..world.notebook import Notebook
 from .node_homes import node_homes
 
 pytestmark = [pytest.mark.story, pytest.mark.timeout(240)]
-
-ON_ANOTHER_NODE = {
-    ("a rank skips it", "collective"),
-    ("kill -9 of a rank", "collective"),
-    ("kill -9 of the kernel", "Python"),
-    ("kill -9 of the fork server", "idle"),
-    ("kill -9 of the node's agent", "backward"),
-    ("kill -9 of the agent and the fork server", "collective"),
-    (f"the network is cut for {CUT} s", "collective"),
-    (f"the network is cut for {CUT} s", "idle"),
-}
-"""What is another way in the code than on this machine, one of each; `make test-all` does all of them."""
-
-
-def left_to_the_night(number: int) -> list[pytest.MarkDecorator]:
-    """The mark of a fault that is left to `make test-all`."""
-    fault = FAULTS[number]
-    return [] if (fault.what, fault.where) in ON_ANOTHER_NODE else [pytest.mark.nightly]
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +24,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         notebook.close()
 
 
-@pytest.mark.parametrize("number", [pytest.param(n, marks=left_to_the_night(n)) for n in range(len(FAULTS))])
+@pytest.mark.parametrize("number", range(len(FAULTS)))
 def test_a_fault_on_another_node_is_told_mended_and_survived(world: Notebook, number: int) -> None:
     outcome = run(world, FAULTS[number])
     assert outcome.until_told < 60

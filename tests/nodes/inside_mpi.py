@@ -76,6 +76,7 @@ def test_the_next_kernel_attaches(hosts: Notebook) -> None:
     assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-2] (3, True)\n"
 
 
+@pytest.mark.nightly
 def test_a_restart_starts_all_again(hosts: Notebook) -> None:
     hosts.run("%distributed restart", 150)
     assert hosts.run(WORKS).text == "[0-2] 3\n"

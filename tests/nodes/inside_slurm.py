@@ -128,6 +128,7 @@ def test_the_queue_is_shown_and_can_be_left(hosts: Notebook) -> None:
     assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 
+@pytest.mark.nightly
 def test_a_dead_rank_is_replaced_in_the_job(hosts: Notebook) -> None:
     error = hosts.run(DIES, fails=True).error_text
     assert "Rank 3 was killed by SIGKILL" in error

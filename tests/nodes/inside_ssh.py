@@ -167,6 +167,7 @@ def test_the_notebooks_own_machine_may_have_ranks_too(hosts: Notebook) -> None:
     hosts.run("%distributed stop --world alone")
 
 
+@pytest.mark.nightly
 def test_the_doctor_looks_at_the_whole_way(hosts: Notebook) -> None:
     command = [sys.executable, "-m", "nbcomm", "doctor", "--engines", "ssh"]
     tried = subprocess.run([*command, "--hosts", "a:1,b:1"], capture_output=True, text=True, check=True, timeout=120)
@@ -183,6 +184,7 @@ def test_the_doctor_looks_at_the_whole_way(hosts: Notebook) -> None:
     assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 
+@pytest.mark.nightly
 def test_times_of_a_machine_whose_clock_is_wrong_are_told_by_the_notebooks_clock(
     hosts: Notebook, tmp_path: Path
 ) -> None:
@@ -208,6 +210,7 @@ def test_times_of_a_machine_whose_clock_is_wrong_are_told_by_the_notebooks_clock
     hosts.run("%distributed stop --world late")
 
 
+@pytest.mark.nightly
 def test_another_command_may_take_the_place_of_ssh(hosts: Notebook) -> None:
     hosts.run(
         "%distributed start --world via --engines ssh --hosts a:1,b:1 --via 'ip netns exec {host}' "
@@ -219,6 +222,7 @@ def test_another_command_may_take_the_place_of_ssh(hosts: Notebook) -> None:
     hosts.run("%distributed stop --world via")
 
 
+@pytest.mark.nightly
 def test_the_first_notebook_runs_unchanged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -78,6 +78,7 @@ def test_an_ssh_that_ends_is_replaced_and_nothing_is_lost(hosts: Notebook) -> No
     assert not {process.pid for process in before} & {process.pid for process in tunnels()}
 
 
+@pytest.mark.nightly
 def test_a_dead_rank_is_replaced(hosts: Notebook) -> None:
     error = hosts.run("%%distributed\nimport os\nif rank == 3: os.kill(os.getpid(), 9)\nbarrier()", fails=True)
     assert "Rank 3 was killed by SIGKILL" in error.error_text

@@ -8,16 +8,13 @@ import pytest
 
 from ..world.faults import FAULTS, Fault
 from . import inside
-from .inside_faults import left_to_the_night
 
-pytestmark = inside.WHILE_INSIDE
+pytestmark = [inside.WHILE_INSIDE, pytest.mark.nightly]
 OF_A_FAULT, *OTHERS = inside.names_in(inside.HERE / "inside_faults.py")
 told = inside.told_in("inside_faults.py")
 
 
-@pytest.mark.parametrize(
-    "fault", [pytest.param(fault, marks=left_to_the_night(n), id=str(fault)) for n, fault in enumerate(FAULTS)]
-)
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
 def test_on_another_node(told: dict[str, ET.Element], fault: Fault) -> None:
     inside.tell(told, f"{OF_A_FAULT}[{FAULTS.index(fault)}]")
 

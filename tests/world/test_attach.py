@@ -244,7 +244,9 @@ def _id(notebook: Notebook) -> str:
 START = "%distributed start -n 1 --grace 60"
 
 
-@pytest.mark.parametrize("named", [True, False], ids=["Jupyter names it", "a kernel alone"])
+@pytest.mark.parametrize(
+    "named", [True, pytest.param(False, marks=pytest.mark.nightly)], ids=["Jupyter names it", "a kernel alone"]
+)
 def test_of_several_worlds_a_notebook_finds_its_own(open_notebook: Open, elsewhere: str, *, named: bool) -> None:
     jupyter = [{"JPY_SESSION_NAME": f"/books/{name}.ipynb" if named else ""} for name in "ab"]
     first, second = (open_notebook(START, "%%distributed\nkept = 1", TMPDIR=elsewhere, **these) for these in jupyter)

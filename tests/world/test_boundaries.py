@@ -170,7 +170,17 @@ gc.collect(); ctypes.CDLL(None).malloc_trim(0); print(psutil.Process().memory_in
 """
 
 
-@pytest.mark.parametrize("row", HUGE, ids=lambda row: row.what)
+LATE = {
+    "a traceback: a deep recursion, in long lines",
+    "the line of a collective, in 600 of them",
+    "displays that could change, of many cells",
+}
+"""What takes longest, and has a test of less elsewhere: `make test-all` does it."""
+
+
+@pytest.mark.parametrize(
+    "row", [pytest.param(row, marks=[pytest.mark.nightly] * (row.what in LATE), id=row.what) for row in HUGE]
+)
 def test_what_is_huge_costs_what_the_table_says(world: Notebook, row: Huge) -> None:
     world.run("%%distributed\nfrom IPython.display import display, HTML, JSON")
     world.run(GOOD)

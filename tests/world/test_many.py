@@ -8,6 +8,8 @@ import signal
 import tempfile
 from collections.abc import Callable
 
+import pytest
+
 from .notebook import Notebook
 
 RANKS = 64
@@ -28,6 +30,7 @@ for number in range(80): print(number, flush=True); time.sleep(0.1)
 """
 
 
+@pytest.mark.nightly
 def test_64_ranks_run_cells_lose_two_are_healed_and_attached_to(open_notebook: Callable[..., Notebook]) -> None:
     with tempfile.TemporaryDirectory(prefix="nb", dir="/tmp", ignore_cleanup_errors=True) as elsewhere:
         notebook = open_notebook(TMPDIR=elsewhere)

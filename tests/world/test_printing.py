@@ -126,6 +126,7 @@ def test_a_forked_child_of_a_rank_prints_through_it(four: Notebook) -> None:
     assert _run(four, code, "-r 0") == ["[0] worker"]
 
 
+@pytest.mark.nightly
 def test_eight_ranks_of_20000_lines_lose_none(open_notebook) -> None:  # type: ignore[no-untyped-def]
     notebook = open_notebook("%distributed start -n 8")
     for tag in ("'all'", "rank"):

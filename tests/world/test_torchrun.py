@@ -20,6 +20,7 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.nightly
 def test_init_under_torchrun(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)
