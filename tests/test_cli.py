@@ -13,6 +13,7 @@ import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 
 from nbcomm import __version__, cli, doctor
+from nbcomm.world_dir import WorldDir
 
 
 def written(path: Path, *cells: str, may_fail: bool = False) -> Path:
@@ -240,21 +241,25 @@ def test_a_dead_kernel_takes_its_processes_along(tmp_path: Path, capsys: pytest.
 
 @pytest.mark.world
 @pytest.mark.usefixtures("no_processes_left")
-def test_a_dead_kernel_takes_its_world_along_and_leaves_the_seed_to_others(
+def test_a_dead_kernel_takes_its_world_along_and_leaves_the_seed_and_older_worlds_to_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    older = WorldDir.create()
     on_ranks = (
         "%%distributed\nimport os, pathlib, subprocess, sys\n"
         "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'], start_new_session=True)\n"
         f"pathlib.Path({str(tmp_path)!r}, f'pids{{rank}}').write_text(f'{{os.getpid()}} {{child.pid}}')"
     )
-    kill = "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)"
-    cells = ["%load_ext nbcomm", "%distributed start -n 2", on_ranks, kill]
+    same_pid = f"import os, pathlib\n_ = pathlib.Path({str(older.path)!r}, 'holder').write_text(str(os.getpid()))"
+    kill = "import signal\nos.kill(os.getpid(), signal.SIGKILL)"
+    cells = ["%load_ext nbcomm", "%distributed start -n 2", on_ranks, same_pid, kill]
     assert cli.play(written(tmp_path / "dead.ipynb", *cells)) == 1
     assert capsys.readouterr().err.startswith("dead.ipynb stopped: its kernel died.")
     pids = [int(pid) for file in tmp_path.glob("pids?") for pid in file.read_text().split()]
     assert len(pids) == 4
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
+    assert older.path.exists()
+    older.remove()
     again = "%load_ext nbcomm\n%distributed start -n 2\n%distributed"
     page = io.StringIO()
     assert cli.play(written(tmp_path / "next.ipynb", again), page) == 0
