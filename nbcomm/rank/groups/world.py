@@ -153,14 +153,13 @@ class World(Generation):
         if order.absent:  # what needs all ranks cannot be tried
             return
         world = dist.group.WORLD
+        # Before the sums, which need this rank: behind them others may have formed anew, and shut what they had.
+        connected = place.world_size == 1 or "gloo" not in place.backend or self.gloo.has_connections()
         with self._by_everyone(), world.tried_out() if isinstance(world, RankGroup) else nullcontext():
             selftest.reduce_world(place.rank, place.world_size, torch.device(place.device))
         self.record.journal.begin()
         if not self.plain:
-            selftest.compare_hold(
-                handed_out=isinstance(world, RankGroup),
-                connected=place.world_size == 1 or "gloo" not in place.backend or self.gloo.has_connections(),
-            )
+            selftest.compare_hold(handed_out=isinstance(world, RankGroup), connected=connected)
 
     def _join(self, order: FormGroups) -> None:
         place = order.place

@@ -16,6 +16,8 @@ import torch
 import torch.distributed as dist
 
 from nbcomm.errors import HangError
+from nbcomm.protocol import FormGroups
+from nbcomm.rank.groups import selftest
 
 from ... import worlds as ranks
 from ...worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
@@ -300,6 +302,26 @@ def test_a_message_and_a_group_may_come_later_than_connections(worlds):
 
     world = worlds[2]
     assert world.run(check) == [1.0, 1.0]
+    world.close()
+
+
+def test_a_rank_that_is_slow_to_look_at_its_new_groups_is_not_misled_by_others_that_form_anew(worlds):
+    def check(comm):
+        here, reduce_world = ranks.here, selftest.reduce_world
+
+        def and_all_others_form_anew(*args):
+            reduce_world(*args)
+            here.gloo.shut_connections()
+            while here.gloo.has_connections():  # gloo closes them
+                time.sleep(0.001)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(selftest, "reduce_world", and_all_others_form_anew)
+            here._test(FormGroups(0, here.place, here.generation, "127.0.0.1", 1, 60.0))
+        return "good"
+
+    world = worlds[2]
+    assert world.run(check) == ["good", "good"]
     world.close()
 
 
