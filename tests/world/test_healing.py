@@ -319,13 +319,13 @@ def three(plan: Path, open_notebook: Callable[..., Notebook]) -> Notebook:
     ("forks", "dead", "sentence"),
     [
         ("x", [1], r"Rank 1 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks kept"),
-        *(
-            pytest.param(*other, marks=pytest.mark.nightly)
-            for other in [
-                (".x", [1, 2], r"Rank 2 could not be started: [Errno 11] Resource temporarily unavailable. The other"),
-                ("e", [1], "Rank 1 ended with exit code 3 while it started."),
-            ]
+        pytest.param(
+            ".x",
+            [1, 2],
+            r"Rank 2 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks",
+            marks=pytest.mark.nightly,
         ),
+        pytest.param("e", [1], "Rank 1 ended with exit code 3 while it started.", marks=pytest.mark.nightly),
     ],
     ids=["fork", "second-fork", "start"],
 )
