@@ -12,6 +12,7 @@ import shutil
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -371,15 +372,18 @@ class _Page:
 
     def show_outputs(self, cell: Any) -> None:
         """Show a cell's outputs after its end: the last state of displays and progress bars."""
-        for output in cell.get("outputs", []):
-            if output.output_type == "stream":
-                text = output.text.removesuffix("\n")
+        for stream, outputs in groupby(cell.get("outputs", []), lambda output: output.get("name")):
+            if stream is not None:
+                # What is printed at once may come in several messages, cut anywhere.
+                text = "".join(output.text for output in outputs).removesuffix("\n")
                 # A bar returns to the start of its line with \r: a reader sees what it wrote last.
                 self.write("\n".join(line.rstrip("\r").rpartition("\r")[2] for line in text.split("\n")))
-            elif output.output_type == "error":
-                self.write("\n".join(output.traceback))
-            elif "text/plain" in output.data:
-                self.write(output.data["text/plain"])
+                continue
+            for output in outputs:
+                if output.output_type == "error":
+                    self.write("\n".join(output.traceback))
+                elif "text/plain" in output.data:
+                    self.write(output.data["text/plain"])
 
     def _highlighted(self, source: str) -> str:
         if not self._colours:

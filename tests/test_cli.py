@@ -183,7 +183,7 @@ def test_play_prints_what_a_reader_sees(tmp_path: Path, capfd: pytest.CaptureFix
         "x = 1\nprint('printed')\nx + 1",
         "",
         "handle = display('first', display_id=True)\nhandle.update('last')",
-        "print('10%\\r50%\\r100%')",
+        "for text in ('10%\\r5', '0%', '\\r100%', '\\n', 'do', 'ne'): print(text, end='', flush=True)",
         "1 / 0",
         "import sys\nsys.executable",
         may_fail=True,
@@ -202,8 +202,8 @@ def test_play_prints_what_a_reader_sees(tmp_path: Path, capfd: pytest.CaptureFix
         "\nIn [2]: handle = display('first', display_id=True)\n"
         "   ...: handle.update('last')\n"
         "'last'\n"
-        "\nIn [3]: print('10%\\r50%\\r100%')\n"
-        "100%\n"
+        "\nIn [3]: for text in ('10%\\r5', '0%', '\\r100%', '\\n', 'do', 'ne'): print(text, end='', flush=True)\n"
+        "100%\ndone\n"
         "\nIn [4]: 1 / 0\n"
     )
     assert "Traceback (most recent call last)" in text
