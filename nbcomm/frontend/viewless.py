@@ -8,9 +8,12 @@ from __future__ import annotations
 import functools
 import logging
 import re
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from .quietly import quietly
 
 _log = logging.getLogger(__name__)
 
@@ -57,12 +60,21 @@ def open_widget(main: Path, read: Callable[[], dict[str, Any]] = dict) -> Any:
     Returns:
         The widget; if it cannot be opened, one that does nothing, and the plain table stays visible.
     """
+    key = uuid.uuid4().hex
     try:
-        return _widget_class(main)(snapshot=_Current(read))
+        widget = _widget_class(main)(snapshot=_Current(read), key=key, model_id=key)
+        widget.on_msg(functools.partial(_send_again, read))
     except Exception as error:  # noqa: BLE001  # it depends on other packages, and on a kernel that may have no comms
         _tell(f"{type(error).__name__}: {error}")
         _log.debug("The widget of %s could not be opened.", main.name, exc_info=True)
         return _Nothing()
+    return widget
+
+
+def _send_again(read: Callable[[], dict[str, Any]], widget: Any, message: object, _buffers: object) -> None:
+    """Answer a page that says that it has missed messages; ignore all else."""
+    if message == {"kind": "missed"}:
+        quietly(widget.send, read())
 
 
 @functools.cache
@@ -113,6 +125,7 @@ def _widget_class(main: Path) -> type[Any]:
     class Viewless(anywidget.AnyWidget):
         _esm = module(main)
         _css = main.with_suffix(".css").read_text(encoding="utf-8")
+        key = traitlets.Unicode().tag(sync=True)  # the model's own, by which the page finds it
         snapshot = traitlets.Instance(_Current).tag(sync=True, to_json=lambda current, _widget: current.read())
 
     # A page keeps styles by the name of the class: under one name, each widget's styles would replace the others'.

@@ -71,6 +71,7 @@ FLAGS = [
 THEIR_OWN = [
     "Cannot read properties of undefined (reading 'schema')",
     "Command 'filebrowser:open-path' not registered.",
+    "[anywidget] Failed to initialize model.",  # the page was busy for 2 s; page.js hears the kernel all the same
 ]
 
 # What JupyterLab asks its server every ten seconds; where kernels end just then, the answer is an error.

@@ -154,6 +154,33 @@ def test_saved_and_reopened_without_a_kernel_it_is_a_table(notebook: Make, serve
     assert reader.errors == []
 
 
+BUSY_PAGE = """() => {
+  const timeout = AbortSignal.timeout;
+  AbortSignal.timeout = function (ms) {
+    const signal = timeout.call(AbortSignal, ms);
+    for (const begun = performance.now(); performance.now() < begun + ms + 300; );
+    return signal;
+  };
+}"""
+"""The page is busy just when anywidget begins to load a module, for longer than anywidget waits."""
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(180)
+def test_a_page_that_is_busy_when_the_panel_comes_misses_nothing(notebook: Make) -> None:
+    at_once = "panel.update(world('running')); panel.settle()"
+    book = notebook("late.ipynb", f"{ACTIONS}\n{at_once}", FAIL, own_page=True)
+    book.open()
+    book.page.evaluate(BUSY_PAGE)
+    book.run(0)
+    expect_cards(book, "running", 4)
+    book.run(1)
+    expect_cards(book, "failed", 4)
+    press(book, "interrupt")
+    expect_said(book, "no cell is running", SENT)
+    assert book.errors == []
+
+
 @pytest.mark.nightly
 @pytest.mark.timeout(180)
 def test_a_reloaded_page_goes_live_again(notebook: Make, server: Server) -> None:

@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import test from "node:test";
 import { Spelling } from "../../nbcomm/explorer/js/explorer_spelling.js";
-import { REFUSED, toClipboard } from "../../nbcomm/frontend/js/page.js";
+import { REFUSED, toClipboard, withoutView } from "../../nbcomm/frontend/js/page.js";
 import { Live } from "../../nbcomm/panel/js/panel.js";
 import { PATIENCE } from "../../nbcomm/panel/js/panel_words.js";
 
@@ -71,4 +71,36 @@ test("an interrupt goes to a kernel that the page knows to be busy, and else to 
   context.mock.timers.tick(PATIENCE * 1000);
   assert.deepEqual([interrupts, unknown.live.pressed.stage], [1, "lost"]);
   assert.match(region.textContent, /\.$/);
+});
+
+test("a model that anywidget has given up hears the kernel at the link, and asks for what it has missed", async () => {
+  for (const givenUp of [false, true]) {
+    const [heard, sent] = [[], []];
+    class OfIpywidgets {
+      comm = { on_msg: (hear) => (this.hears = hear) };
+      async _handle_comm_msg(message) {
+        heard.push([this, message.content.data.method]);
+      }
+    }
+    class OfAnywidget extends OfIpywidgets {
+      async _handle_comm_msg(message) {
+        if (givenUp) throw new Error("[anywidget] Failed to initialize model.");
+        return super._handle_comm_msg(message);
+      }
+    }
+    const itself = new OfAnywidget();
+    const widget_manager = { get_model: async (key) => (key === "its key" ? itself : undefined) };
+    const model = { get: (name) => ({ key: "its key" })[name], send: (message) => sent.push(message), widget_manager };
+    withoutView(() => ({ close() {} })).initialize({ model });
+    await new Promise(setImmediate);
+    assert.deepEqual(sent, givenUp ? [{ kind: "missed" }] : []);
+    await itself.hears?.({ content: { data: { method: "custom" } } });
+    assert.deepEqual(heard, [[itself, givenUp ? "custom" : ""]]);
+  }
+});
+
+test("a front end that makes models otherwise is left alone", async () => {
+  for (const widget_manager of [undefined, {}, { get_model: async () => ({}) }])
+    withoutView(() => ({ close() {} })).initialize({ model: { get: () => undefined, widget_manager } });
+  await new Promise(setImmediate);
 });

@@ -51,6 +51,21 @@ def test_each_widget_has_its_own_styles_in_the_page() -> None:
             viewless.close_widget(widget)
 
 
+def test_a_page_that_has_missed_messages_gets_the_present_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    state = {"version": 1}
+    widget = viewless.open_widget(PANEL / "panel.js", lambda: state)
+    sent: list[object] = []
+    try:
+        assert widget.get_state()["key"] == widget.model_id, "the page finds the model by it"
+        monkeypatch.setattr(widget, "send", sent.append)
+        state = {"version": 2}
+        for message in ({"kind": "press"}, "missed", None, {"kind": "missed"}):
+            widget._handle_custom_msg(message, [])
+        assert sent == [{"version": 2}]
+    finally:
+        viewless.close_widget(widget)
+
+
 def test_where_a_widget_cannot_be_opened_one_that_does_nothing_stands_for_it(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

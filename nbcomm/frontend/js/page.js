@@ -106,6 +106,7 @@ export function withoutView(begin) {
     /** @param {{model: any}} context */
     initialize({ model }) {
       life = begin(model);
+      hearWhenLate(model).catch(() => {}); // another front end's models are made otherwise
       return () => life?.close();
     },
     /** For a front end that shows widgets, but not the elements beside them. @param {{el: HTMLElement}} context */
@@ -114,4 +115,25 @@ export function withoutView(begin) {
       return life?.hydrate(el);
     },
   };
+}
+
+/** A message that says nothing. */
+const NOTHING = { content: { data: { method: "" } } };
+
+/**
+ * Hear the kernel also where the module came late: on a page that is busy for 2 s, as one that loads a long notebook,
+ * anywidget (0.11) gives a model up, and no message ever reaches it. Then take messages from the link, past anywidget,
+ * and ask for what was missed.
+ *
+ * @param {any} model  what anywidget lends to a module, which is not the model itself
+ */
+async function hearWhenLate(model) {
+  const itself = await model.widget_manager.get_model(model.get("key"));
+  try {
+    await itself._handle_comm_msg(NOTHING);
+  } catch {
+    const ofIpywidgets = Object.getPrototypeOf(Object.getPrototypeOf(itself));
+    itself.comm.on_msg(ofIpywidgets._handle_comm_msg.bind(itself));
+    model.send({ kind: "missed" });
+  }
 }
