@@ -55,6 +55,7 @@ class Member:
         self._device = device
         self._wires: dict[Any, GroupChannel] = {}
         self.lanes = AsyncLanes(device)
+        self._left = ""
         self._coming: list[Any] = []  # receives that may be under way
         self.cell_ranks = None if cell_ranks is None else list(cell_ranks)
         self.at_barrier: str | None = None
@@ -146,6 +147,17 @@ class Member:
         if asked not in members:
             raise CollectiveError(f"Rank {asked} is not a member of this group: its members are {named(members)}.")
         return members.index(asked)
+
+    def leave_behind(self, reason: str) -> None:
+        """Refuse all calls in the child of a fork, before torch sees one of their tensors.
+
+        A thread that is no more may have held a lock of torch's own: even `torch.cat` has one at its first use.
+
+        Args:
+            reason: what they raise, and the handles that were under way.
+        """
+        self._left, self._wires = reason, {}
+        self.lanes.leave_behind(reason)
 
     # ---- around the collectives
 
@@ -247,6 +259,8 @@ class Member:
     def _wire_of(self, process_group: dist.ProcessGroup | None) -> GroupChannel:
         channel = self._wires.get(process_group)
         if channel is None:
+            if self._left:
+                raise CollectiveError(self._left)
             self._wires = {group: it for group, it in self._wires.items() if process_groups.is_known(group)}
             members = list(range(self.world_size)) if process_group is None else members_of(process_group)
             channel = self._wires[process_group] = GroupChannel(

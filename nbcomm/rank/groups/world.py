@@ -366,7 +366,7 @@ class World(Generation):
             'method "spawn".'
         )
         if self.comm is not None:
-            self.comm.lanes.leave_behind(str(self._broken))
+            self.comm.leave_behind(str(self._broken))
         self.alert = True
         self.board = None
         self._patches.close()

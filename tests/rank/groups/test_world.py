@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbcomm.errors import HangError
 from nbcomm.protocol import FormGroups
@@ -466,6 +467,35 @@ def test_a_child_that_is_forked_while_another_thread_has_the_lanes_lock_is_refus
     for rank, ((told,), total) in enumerate(worlds[2].run(check)):
         assert told.startswith(f"async: {FORKED.format(rank)}")
         assert total == 2
+
+
+def test_a_child_is_refused_before_torch_makes_a_tensor_for_it_whose_locks_nobody_may_let_go(worlds):
+    def check(comm):
+        class Dispatched(TorchDispatchMode):
+            def __torch_dispatch__(self, *_):
+                os._exit(1)  # as good as a hang: nothing more is said
+
+        def watched(call):
+            def do():
+                with Dispatched():
+                    return call()
+
+            return do
+
+        group = dist.new_group([0, 1])
+        comm.all_reduce(1), comm.all_reduce(1, group=group)
+        calls = {
+            "world": lambda: comm.all_reduce([1]),
+            "group": lambda: comm.all_reduce([1], group=group),
+            "async": lambda: comm.broadcast("x", async_op=True),
+            "send": lambda: comm.send("x", 1 - comm.rank),
+            "barrier": comm.barrier,
+        }
+        return _in_child({name: watched(call) for name, call in calls.items()})
+
+    for rank, told in enumerate(worlds[2].run(check)):
+        assert [line.partition(": ")[0] for line in told] == ["world", "group", "async", "send", "barrier"]
+        assert all(line.partition(": ")[2].startswith(FORKED.format(rank)) for line in told), told
 
 
 def test_what_was_under_way_at_a_fork_is_the_parents_and_the_child_waits_for_none_of_it(worlds):
