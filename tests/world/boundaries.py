@@ -588,13 +588,13 @@ HUGE = (
     ),
     Huge(
         "what is completed",
-        "assert session._inquiries.ask(2, 'complete', 'wide', 4).result(timeout=30) is not None",
+        "answered(2, 'complete', 'wide', 4);",
         before=f"{_ON_2}globals().update({{f'wide{{n}}': n for n in range(9999)}})\nglobals()['wide' * 10 ** 6] = 1",
         after=f"{_ON_2}[globals().pop(name) for name in [*globals()] if name.startswith('wide')];",
     ),
     Huge(
         "what is told of a name",
-        "told = session._inquiries.ask(2, 'inspect', 'documented', 3).result(timeout=30)\n"
+        "told = answered(2, 'inspect', 'documented', 3)\n"
         "assert len(str(told)) < 300_000 and 'ddd' in str(told); del told",
         _MIDDLE,
         before=f"{_ON_2}def documented(): pass\ndocumented.__doc__ = 'd' * (20 << 20)",
