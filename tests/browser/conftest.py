@@ -248,6 +248,9 @@ CLOSE = """() => {
   for (const place of document.querySelectorAll(".nbcomm-spoken[aria-live]")) place.remove();
   CSS.highlights.clear();
 }"""
+# A page that a test has loaded again may open the notebook of its address once more, when all is closed.
+OPENED = "() => { window.nbcommOpened = true; }"
+WAS_OPENED = "() => window.nbcommOpened === true"
 # Where all is closed JupyterLab opens its launcher, a little later; it would come before the next notebook.
 NOTHING_LEFT = """() => document.querySelector(".jp-Launcher") && !document.querySelector(
   ".jp-Dialog, .jp-Notebook, .jp-Cell, [class^=nbcomm-], [class*=' nbcomm-']"
@@ -297,7 +300,9 @@ class Lab:
         """Close what the test has opened, and end its kernels."""
         self.is_free, book, self._book = True, self._book, None
         try:
-            if book is not None:
+            if book is not None and not self.page.evaluate(WAS_OPENED):
+                self.close()
+            elif book is not None:
                 self.page.set_default_timeout(10_000)
                 self.page.evaluate(CLOSE)
                 self.page.wait_for_function(NOTHING_LEFT)
@@ -357,6 +362,7 @@ class Notebook:
             path = f"/lab/tree/{self.name}?reset&" if app == "lab" else f"/notebooks/{self.name}?"
             self.page.goto(f"{self.server.url}{path}token={TOKEN}")
         self.page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
+        self.page.evaluate(OPENED)
         if kernel:
             self.idle()
 

@@ -64,9 +64,16 @@ def test_nothing_is_left_of_a_test_and_the_next_needs_no_other_page(own: Lab, se
 
 @pytest.mark.nightly
 @pytest.mark.timeout(180)
-def test_a_page_that_cannot_be_brought_back_is_loaded_again_and_takes_any_theme(own: Lab, server: Server) -> None:
-    opened(own, server, "lost.ipynb", "1")
-    own.page.goto("about:blank")
+@pytest.mark.parametrize("lost", ["load another", "load it again"])
+def test_a_page_that_cannot_be_brought_back_is_loaded_again_and_takes_any_theme(
+    own: Lab, server: Server, lost: str
+) -> None:
+    book = opened(own, server, "lost.ipynb", "1")
+    if lost == "load another":
+        book.page.goto("about:blank")
+    else:
+        book.page.reload()
+        book.idle()
     own.give_back()
     assert own.page is None
     try:

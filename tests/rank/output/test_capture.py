@@ -45,9 +45,10 @@ def in_child(body: Callable[[Capture], Any]) -> Any:
         os._exit(0)
     os.close(writing)
     with os.fdopen(reading, "rb") as pipe:
-        answer = pickle.loads(pipe.read())
-    os.waitpid(pid, 0)
-    return answer
+        answer = pipe.read()
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0, "the child has ended otherwise"
+    return pickle.loads(answer)
 
 
 def texts(capture: Capture, run: int = 1, *, end: bool = True) -> list[tuple[str, str, bool]]:
