@@ -17,7 +17,7 @@ import pickle
 import secrets
 import stat
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -114,15 +114,20 @@ def pack(value: Any, bulk: Path | None = None) -> tuple[Payload, list[Any]]:
     return Payload(stream.getvalue(), sizes), buffers
 
 
-def unpack(blob: Payload, frames: Sequence[Any]) -> Any:
+def unpack(blob: Payload, frames: Sequence[Any], load: Callable[..., Any] = pickle.loads) -> Any:
     """Rebuild a value; frames are the message's buffers (bytes, memoryviews or ZMQ frames).
+
+    Args:
+        blob: from `pack`.
+        frames: see above.
+        load: takes what `pickle.loads` takes, and does it.
 
     Raises:
         TransferError: the value cannot be rebuilt here (for example, a module is missing).
     """
     buffers: list[Any] = _map(blob) if blob.path else [bytearray(memoryview(frame)) for frame in frames]
     try:
-        return pickle.loads(blob.pickled, buffers=buffers)  # noqa: S301 - only from an authenticated peer
+        return load(blob.pickled, buffers=buffers)  # only from an authenticated peer
     except Exception as error:
         raise TransferError(f"A value cannot be rebuilt here: {type(error).__name__}: {error}") from error
 

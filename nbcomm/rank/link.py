@@ -51,7 +51,7 @@ from .cells import debugger, script_runner
 from .cells.completer import Insight
 from .cells.completion_thread import CompletionThread
 from .cells.notebook_magics import refuse_steering
-from .cells.pager import find_names, show_pages
+from .cells.pager import show_pages
 from .cells.runner import CellRunner, handle_interrupts
 from .cells.stdin import InputPrompter
 from .groups.environment import device_memory
@@ -141,7 +141,6 @@ class RankLink:
         follow_threads()
         route_displays(shell.display_pub, self.capture)
         show_pages(shell, self.capture)
-        find_names(shell)
         refuse_steering(shell)
         self._shell = shell
         runner = CellRunner(shell, self.capture, self.world.explain)

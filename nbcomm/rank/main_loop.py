@@ -7,6 +7,7 @@ variables. Between them run the callbacks of widgets, which have no answer.
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import threading
 import time
@@ -47,7 +48,7 @@ from .collectives import call_site
 from .groups.world import World
 from .output.capture import Capture
 from .output.widget_comms import Comms
-from .variables import answers
+from .variables import answers, pushed
 
 CALLBACK = -1
 """The run of a widget's callback: it is no request, and has no id."""
@@ -262,7 +263,8 @@ class MainLoop:
                 self._form(message)
                 return Done(message.id), []
             if isinstance(message, Push):
-                self._shell.user_ns.update(unpack(message.blob, frames))
+                own = self._shell.user_ns
+                own.update(unpack(message.blob, frames, functools.partial(pushed.load, namespace=own)))
                 return Done(message.id), []
             if isinstance(message, Pull):
                 blob, buffers = self._pull(message.names)
@@ -320,8 +322,7 @@ class MainLoop:
             # A function typed in a notebook brings the globals that it uses; what it does not bring, it finds here.
             scope = getattr(function, "__globals__", {})
             if scope.get("__name__") == "__main__":
-                user = self._shell.user_ns
-                for name, value in {**user["__builtins__"], **user}.items():
+                for name, value in self._shell.user_ns.items():
                     scope.setdefault(name, value)
             return pack(function(*arguments, **keywords), self._bulk)
 
@@ -331,7 +332,7 @@ class MainLoop:
         comm = self._parts.world.comm
         if comm is None:
             raise RuntimeError("A cell arrived before the process group had formed.")
-        namespace.install(self._shell.user_ns, namespace.cell_names(comm))
+        namespace.install(self._shell, namespace.cell_names(comm))
         self._parts.begin_cell(message.id, message.ranks)
         self._parts.world.begin(message.id, [*rank_lists.read(message.ranks)])
         self.main_thread.set("running", message.id)
@@ -342,14 +343,13 @@ class MainLoop:
         first = self._parts.world.comm is None
         with self.runner.interruptible():
             comm = torchrun.current = self._parts.world.form(order)  # nbcomm.init() in a cell returns this one
-        given = namespace.cell_names(comm)
-        namespace.install(self._shell.user_ns, given)
+        namespace.install(self._shell, namespace.cell_names(comm))
         if first:
-            compiling.follow_compile(given.values())
+            compiling.follow_compile()
         self._parts.capture.claim_descriptors()
 
     def _pull(self, wanted: list[str]) -> tuple[Payload, list[Any]]:
-        scope = {**self._shell.user_ns.get("__builtins__", {}), **self._shell.user_ns}
+        scope = self._shell.user_ns
         missing = [name for name in wanted if name not in scope]
         if missing:
             raise TransferError(f"{', '.join(missing)} is not defined.")

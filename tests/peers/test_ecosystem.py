@@ -235,7 +235,6 @@ def test_a_compiled_model_is_as_good_behind_a_hang(notebook: Notebook) -> None:
 def test_compiled_functions_may_use_the_names_that_cells_have(notebook: Notebook) -> None:
     code = """\
         %%distributed
-        for name in ("torch", "dist"): globals().pop(name, None)
         @torch.compile(backend="eager")
         def compiled(x):
             dist.all_reduce(x)

@@ -21,7 +21,6 @@ from IPython.core.completer import IPCompleter, completions_sorting_key, not_fou
 from IPython.utils.tokenutil import token_at_cursor
 
 from ...short_repr import clipped
-from .pager import behind, places_of
 
 TYPES = "_jupyter_types_experimental"
 """Where a front end looks for the kinds of completions; its type and its place are ipykernel's."""
@@ -67,14 +66,13 @@ class Insight:
     def complete(self, code: str, cursor: int) -> dict[str, Any]:
         """Return the completions at a position, as in Jupyter's ``complete_reply``."""
         own = dict(self._shell.user_ns)
-        others = behind(own)
         cursor = min(max(cursor, 0), len(code))
-        found = self._completer.find(code, cursor, own, others)
+        found = self._completer.find(code, cursor, own)
         start = min((cursor - len(fragment) for fragment, _, _ in found), default=cursor)
         types_of: dict[str, str] = {}
         for fragment, text, kind in found:  # those that begin later get the text before them
             whole = code[start : cursor - len(fragment)] + text
-            types_of.setdefault(whole, _kind(text, own, others) or kind if kind in ("variable", _UNKNOWN) else kind)
+            types_of.setdefault(whole, _kind(text, own) or kind if kind in ("variable", _UNKNOWN) else kind)
         return {
             "status": "ok",
             "matches": list(types_of),
@@ -98,7 +96,8 @@ class Insight:
     def _look_up(self, name: str, detail: int) -> dict[str, Any] | None:
         shell, own = self._shell, dict(self._shell.user_ns)
         # The public method enters IPython's trap for built-in names, which is the main thread's.
-        info = shell._ofind(name, places_of(own, behind(own))) if name else None  # noqa: SLF001
+        places = [("Interactive", own), ("Python builtin", vars(builtins))]
+        info = shell._ofind(name, places) if name else None  # noqa: SLF001
         if info is None or not info.found:
             return None
         data = dict(shell.inspector._get_info(info.obj, name, info=info, detail_level=detail))  # noqa: SLF001
@@ -116,9 +115,9 @@ class _Completer(IPCompleter):
         self.custom_completers = shell.strdispatchers.get("complete_command")
         self._enough = False
 
-    def find(self, code: str, cursor: int, own: dict[str, Any], others: dict[str, Any]) -> list[tuple[str, str, str]]:
+    def find(self, code: str, cursor: int, own: dict[str, Any]) -> list[tuple[str, str, str]]:
         """Return all completions: what is already typed of each, its text, and its kind."""
-        self.namespace, self.global_namespace = own, others
+        self.namespace = own
         self._enough = False
         before = code[:cursor]
         line, column = before.count("\n"), len(before) - (before.rfind("\n") + 1)
@@ -126,7 +125,7 @@ class _Completer(IPCompleter):
         try:
             results = self._complete(full_text=code, cursor_line=line, cursor_pos=column)
         finally:
-            self.namespace, self.global_namespace = {}, {}  # otherwise what a user deletes would stay alive here
+            self.namespace = {}  # otherwise what a user deletes would stay alive here
         if self._enough:
             raise Enough
         in_order: list[tuple[str, str, str]] = []
@@ -185,11 +184,11 @@ def trust_modules() -> None:
         policy.allowed_getitem_external.update(_LOOKS_UP_ITEMS)
 
 
-def _kind(name: str, *scopes: dict[str, Any]) -> str:
+def _kind(name: str, own: dict[str, Any]) -> str:
     """Return what kind a name is of; empty if it is undefined."""
     if keyword.iskeyword(name):
         return "keyword"
-    for scope in (*scopes, vars(builtins)):
+    for scope in (own, vars(builtins)):
         if name in scope:
             return next((kind for kind, classes in _KINDS if issubclass(type(scope[name]), classes)), "instance")
     return ""

@@ -1,13 +1,12 @@
 """What a cell sees without importing it.
 
-The names are put behind the user's namespace, where Python looks for built-in functions: a variable of the user's own
-with the same name wins, and after ``del`` nbcomm's is visible again. Only code whose globals are the user's sees them;
-imported modules keep the true builtins.
+The names are in the user's namespace, where all that reads globals finds them: functions typed before, ``eval``,
+queries of pandas, cloudpickle. ``%who`` does not list them. A variable of the user's own with the same name wins until
+it is deleted.
 """
 
 from __future__ import annotations
 
-import builtins
 import functools
 from typing import Any
 
@@ -35,6 +34,9 @@ def _fabric_of(comm: Communicator) -> Any:
     return Fabric(comm)
 
 
-def install(namespace: dict[str, Any], names: dict[str, Any]) -> None:
-    """Put names behind a namespace. Repeat it before each cell: builtins may have been added since."""
-    namespace["__builtins__"] = {**vars(builtins), **names}
+def install(shell: Any, names: dict[str, Any]) -> None:
+    """Put names into the shell's namespace. Repeat it before each cell: the last one may have deleted some."""
+    own, hidden = shell.user_ns, shell.user_ns_hidden
+    for name, value in names.items():
+        if name not in own or (name in hidden and own[name] is hidden[name]):
+            own[name] = hidden[name] = value

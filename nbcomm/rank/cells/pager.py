@@ -1,14 +1,12 @@
 """``x?``, ``%psource``, ``%page`` and the like on a rank: what a notebook shows in its pager is the cell's output.
 
 It is written as text, so that it is folded line by line: equal help is shown once, and differences between ranks (the
-value of ``x``, an address) are visible. Names that nbcomm has put behind the namespace are found, too.
+value of ``x``, an address) are visible.
 """
 
 from __future__ import annotations
 
-import builtins
 import re
-from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...protocol import Display
@@ -49,46 +47,3 @@ def _show(capture: Capture, run: int, data: dict[str, Any]) -> None:
         capture.write(run, "stdout", text if text.endswith("\n") else text + "\n")
     else:
         capture.show(run, Display(data, late=capture.is_late(run)))
-
-
-def find_names(shell: Any) -> None:
-    """Let ``all_reduce?`` and ``*reduce*?`` find the names behind the namespace."""
-    find = type(shell)._ofind  # noqa: SLF001 - the public ways all lead here
-
-    def ofind(name: str, places: Any = None) -> Any:
-        return find(shell, name, places or places_of(shell.user_ns, behind(shell.user_ns)))
-
-    shell._ofind = ofind  # noqa: SLF001
-    shell.ns_table["builtin"] = _Builtins(shell)
-
-
-def behind(namespace: dict[str, Any]) -> dict[str, Any]:
-    """Return what nbcomm has put behind a namespace; see `nbcomm.rank.cells.namespace`."""
-    found = namespace.get("__builtins__")
-    if not isinstance(found, dict):  # before the first cell
-        return {}
-    return {name: value for name, value in found.items() if name not in vars(builtins)}
-
-
-def places_of(own: dict[str, Any], others: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]:
-    """Return the namespaces in which IPython looks for a name, in Python's order."""
-    return [("Interactive", own), ("nbcomm", others), ("Python builtin", vars(builtins))]
-
-
-class _Builtins(Mapping[str, Any]):
-    """Python's built-in names and nbcomm's, as they are at each access."""
-
-    def __init__(self, shell: Any) -> None:
-        self._shell = shell
-
-    def _all(self) -> dict[str, Any]:
-        return {**vars(builtins), **behind(self._shell.user_ns)}
-
-    def __getitem__(self, name: str) -> Any:
-        return self._all()[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._all())
-
-    def __len__(self) -> int:
-        return len(self._all())

@@ -34,8 +34,8 @@ def make(ipython: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> Make:
     shell = ipython
 
     def made(**namespace: Any) -> Insight:
-        behind = {**vars(builtins), "all_reduce": all_reduce, "rank": 3, "comm": types.SimpleNamespace(size=4)}
-        monkeypatch.setattr(shell, "user_ns", {"__builtins__": behind, **namespace})
+        given = {"all_reduce": all_reduce, "rank": 3, "comm": types.SimpleNamespace(size=4)}
+        monkeypatch.setattr(shell, "user_ns", {"__builtins__": builtins, **given, **namespace})
         return Insight(shell)
 
     return made

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from IPython.core.interactiveshell import InteractiveShell
 
 from nbcomm.protocol import Display, Text
-from nbcomm.rank.cells.pager import find_names, show_pages
+from nbcomm.rank.cells.pager import show_pages
 from nbcomm.rank.output.capture import Capture
 
 HELP = "\x1b[31mType:\x1b[39m int\n\x1b[38;5;28;01mdef\x1b[39;00m f"
@@ -62,28 +59,3 @@ def test_what_belongs_to_no_cell_of_ours_goes_where_it_went(capture: Capture, wr
     written[0](payload)
     assert written[1] == [payload]
     assert capture.take(end=True) == []
-
-
-@pytest.fixture
-def ipython() -> Iterator[InteractiveShell]:
-    """A shell, which is gone afterwards: other tests are about a Python without one."""
-    yield InteractiveShell.instance()
-    InteractiveShell.clear_instance()
-
-
-def test_names_behind_the_namespace_are_found(ipython: InteractiveShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    shell: Any = ipython
-    monkeypatch.setattr(shell, "_ofind", shell._ofind)  # put back afterwards
-    monkeypatch.setitem(shell.ns_table, "builtin", shell.ns_table["builtin"])
-    namespace: dict[str, Any] = {"__builtins__": builtins}
-    monkeypatch.setattr(shell, "user_ns", namespace)
-    find_names(shell)
-    assert not shell._ofind("all_reduce").found
-    assert shell._ofind("print").found
-    namespace["__builtins__"] = {**vars(builtins), "all_reduce": len}
-    assert shell._ofind("all_reduce").obj is len
-    assert "all_reduce" in shell.ns_table["builtin"]
-    assert shell.ns_table["builtin"]["print"] is print
-    assert len(shell.ns_table["builtin"]) == len(vars(builtins)) + 1
-    namespace["all_reduce"] = 5
-    assert shell._ofind("all_reduce").obj == 5

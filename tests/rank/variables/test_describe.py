@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import pickle
 import sys
 import threading
@@ -116,7 +117,14 @@ def exit_now() -> None:
     sys.exit(3)
 
 
-SCOPE = {"x": [1, {"a": 2}], "n": 1, "odd name!": 7, "__builtins__": {"rank": 3, "len": len, "exit_now": exit_now}}
+SCOPE: dict[str, object] = {
+    "__builtins__": builtins,
+    "x": [1, {"a": 2}],
+    "n": 1,
+    "odd name!": 7,
+    "rank": 3,
+    "exit_now": exit_now,
+}
 
 
 @pytest.mark.parametrize(
