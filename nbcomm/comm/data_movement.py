@@ -110,7 +110,8 @@ class DataMovement(RankOrder):
         copy = packet.open(self.device, sent=True) if refused is None else None  # made while the parts are being sent
         wait(posted)
         if refused is not None:
-            raise CollectiveError(f"Nothing was moved: rank {src} failed: {refused}") from refused
+            cause = refused.__cause__ if isinstance(refused, CollectiveError) else refused
+            raise CollectiveError(f"Nothing was moved: rank {src} failed: {refused}") from cause
         return copy
 
     @collective

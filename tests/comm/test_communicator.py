@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 import time
 from collections import namedtuple
 from dataclasses import dataclass
@@ -339,6 +340,34 @@ def test_scatter_of_another_number_of_items_fails_on_every_rank(worlds, items):
     for result in worlds[3].run(lambda comm: comm.scatter(items if comm.rank == 0 else None), fails=True):
         assert result.kind is CollectiveError
         assert "3 items" in result.text
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda comm: comm.scatter([1, 2] if comm.rank == 0 else None),
+        lambda comm: comm.all_to_all([1]),
+        lambda comm: comm.reduce_scatter([1, 2]),
+        lambda comm: comm.all_reduce(["no number"]),
+        lambda comm: comm.scatter([threading.Lock()] * 3 if comm.rank == 0 else None),
+        lambda comm: comm.broadcast(threading.Lock()),
+    ],
+    ids=["scatter", "all_to_all", "reduce_scatter", "all_reduce", "cannot travel", "from one"],
+)
+def test_a_refusal_is_shown_once(worlds, call):
+    def shown(comm):
+        """The texts that IPython shows, one below the other: it looks for no circle."""
+        try:
+            call(comm)
+        except CollectiveError as error:
+            texts, found = [], error
+            while found is not None and len(texts) < 5:
+                texts.append(str(found))
+                found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+            return texts
+
+    for texts in worlds[3].run(shown):
+        assert len(texts) == len(set(texts)) <= 2, texts
 
 
 @pytest.mark.parametrize("size", SIZES)

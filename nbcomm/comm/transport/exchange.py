@@ -317,7 +317,9 @@ def own_error(met: Exception | None) -> Iterator[None]:
     try:
         yield
     except CollectiveError as error:
-        raise (met if isinstance(met, CollectiveError) else error) from met
+        if isinstance(met, CollectiveError):
+            raise met from met.__cause__  # else a traceback would show it once more, as its own cause
+        raise error from met
 
 
 def _empty_head() -> torch.Tensor:
