@@ -185,13 +185,16 @@ def _keep(undo: list[Callable[[], None]]) -> None:
 
 
 def _keep_builtins(undo: list[Callable[[], None]]) -> None:
-    """Make ``exit()`` end the script: that of `site` would close the rank's stdin as well."""
-    there: dict[str, Any] = {name: vars(builtins)[name] for name in ("exit", "quit") if name in vars(builtins)}
+    """Let a script change builtins, as those that print on one rank do; its second run must not change them twice.
+
+    Its ``exit()`` ends the script: that of `site` would close the rank's stdin as well.
+    """
+    there = dict(vars(builtins))
 
     def back() -> None:
-        for name in ("exit", "quit"):
-            vars(builtins).pop(name, None)
         vars(builtins).update(there)
+        for name in vars(builtins).keys() - there.keys():
+            del vars(builtins)[name]
 
     undo.append(back)
     vars(builtins).update(exit=sys.exit, quit=sys.exit)

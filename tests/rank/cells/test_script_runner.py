@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import inspect
 import signal
 import sys
@@ -87,6 +88,38 @@ def test_what_a_script_changes_is_put_back(user: dict[str, Any]) -> None:
     shown = "\n".join(caught.value._render_traceback_())  # type: ignore[attr-defined]
     assert "script.py" in shown
     assert "program.py" not in shown
+
+
+PRINTS_ON_ONE_RANK = """\
+import builtins
+plain = builtins.print
+def once(*words):
+    wrapped.append(plain is true_print)
+    plain("once:", *words)
+builtins.print, builtins.added = once, 1
+del builtins.oct
+wrapped = []
+print("hello")
+"""
+"""As every example of DDP does."""
+
+
+def test_a_script_that_changes_builtins_changes_them_for_itself_and_each_time_alike(
+    user: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = dict(vars(builtins))
+    for end in ("", "", "1 / 0"):
+        code = f"true_print = print\n{PRINTS_ON_ONE_RANK}{end}"
+        if end:
+            with pytest.raises(ZeroDivisionError):
+                run(code)
+        else:
+            run(code)
+        assert user["wrapped"] == [True]
+        assert capsys.readouterr().out == "once: hello\n"
+        assert vars(builtins) == before
+    user["once"]("later")
+    assert capsys.readouterr().out == "once: later\n"
 
 
 def test_modules_beside_it_are_as_they_are_now(user: dict[str, Any]) -> None:
