@@ -6,7 +6,7 @@
     ├── SteeringError           a request in the notebook cannot be done; one sentence
     │   ├── SpecError           a rank SPEC is malformed or out of range  (also ValueError)
     │   ├── StateError          start twice, stop with nothing running, …
-    │   ├── CellSyntaxError     a cell cannot be compiled, so no rank has seen it
+    │   ├── CellSyntaxError     a cell cannot be compiled, so no rank has run anything of it
     │   ├── StartError          the world did not start; carries the engine's log
     │   ├── TransferError       a value cannot travel between notebook and ranks
     │   ├── ScriptError         a script cannot be written, or found
@@ -26,7 +26,6 @@ A message is a full sentence: what happened, on which ranks, and what to do.
 
 from __future__ import annotations
 
-import traceback
 from collections.abc import Callable
 
 __all__ = [
@@ -77,11 +76,19 @@ class StateError(SteeringError, RuntimeError):
 
 
 class CellSyntaxError(SteeringError):
-    """A cell cannot be compiled. The notebook shows the error once; no rank has seen the cell."""
+    """A cell or a script cannot be compiled, so that nothing of it has run. The notebook shows the error once.
+
+    Args:
+        message: what is wrong.
+        rendered: what is shown, as IPython does it.
+    """
+
+    def __init__(self, message: str, rendered: str) -> None:
+        super().__init__(message)
+        self._rendered = rendered
 
     def _render_traceback_(self) -> list[str]:
-        cause = self.__cause__
-        return "".join(traceback.format_exception_only(cause)).splitlines() if cause else [str(self)]
+        return self._rendered.splitlines()
 
 
 class StartError(SteeringError, RuntimeError):

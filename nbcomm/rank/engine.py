@@ -24,6 +24,7 @@ from jupyter_client.session import Session
 from traitlets.config import Config
 
 from ..world_dir import HOME_VARIABLE, WorldDir
+from .cells.shell import RankShell
 from .link import RankLink
 from .output import progress_bars
 
@@ -93,7 +94,7 @@ def _make_shell(home: WorldDir) -> Any:
     app.load_config_file()
     with _without_modules():
         app.kernel = IPythonKernel.instance(
-            parent=app, session=_NoSession(), profile_dir=app.profile_dir, user_ns={}, log=log
+            parent=app, session=_NoSession(), profile_dir=app.profile_dir, user_ns={}, log=log, shell_class=RankShell
         )
     app.init_shell()
     app.init_gui_pylab()

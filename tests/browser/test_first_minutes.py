@@ -18,7 +18,7 @@ MISTAKES = [
     ("%distributed restrat", ["did you mean restart"]),
     ("lr = 0.1", []),
     ("%%distributed\nlr * rank", ["copy it to them with %distributed push lr."]),
-    ("%%distributed\nprint(rank", ["SyntaxError: '(' was never closed"]),
+    ("%%distributed\nprint(rank", ["SyntaxError: incomplete input"]),
     (
         "%%distributed\nif rank == 0:\n    all_reduce(torch.ones(2))",
         ["can never complete: rank 0 waits in it", "Let ranks 1-3 call it, too; or make a group of those that do"],

@@ -18,7 +18,8 @@ from ...errors import Interrupted, StateError
 from ...faults import Faults
 from ...protocol import Call, Done, Output, Run, rank_lists
 from ..cluster.pending import PendingRequest
-from ..output.cell_output import CellOutput, cell_error
+from ..output.cell_output import CellOutput
+from ..output.failures import cell_error, syntax_error
 from ..output.last_cell import CellRun
 from ..output.past_cells import PastOutputs
 from .interrupts import InterruptCounter
@@ -139,6 +140,7 @@ class CellExecutor:
 
         Raises:
             CellError: it failed on some rank.
+            CellSyntaxError: it could be compiled on none.
             Interrupted: ■ was pressed.
         """
         with self._run.ending():
@@ -177,7 +179,7 @@ class CellExecutor:
                 _print(self._told.popleft())
         if failures:
             interrupted = [rank for rank, done in answers.items() if done.interrupted]
-            error = cell_error(failures, range(self._size()))
+            error = syntax_error(failures, request.ranks) or cell_error(failures, range(self._size()))
             if len(interrupted) == len(failures) and request.interrupted:
                 raise Interrupted(f"the cell was interrupted on {rank_specs.named(interrupted)}.")
             raise error

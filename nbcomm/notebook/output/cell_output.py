@@ -28,7 +28,6 @@ from ..widgets.rows import CellWidgets, as_view
 from .cell_displays import CellDisplays
 from .cell_options import CellOptions
 from .execute_result import ResultScreen, Values, cell_area
-from .failures import cell_error
 from .folding import WINDOW, Merger, Order, RankLane
 from .last_cell import KeptArea
 from .late import LateOutput, is_late
@@ -36,8 +35,6 @@ from .unfolded import PIECES, waiting
 
 if TYPE_CHECKING:
     from ..widgets.mirrors import Mirrors
-
-__all__ = ["CellOutput", "cell_error"]
 
 _QUICK = 0.25
 """Seconds: a cell that ends sooner shows nothing live, and leaves plain outputs only."""
@@ -175,7 +172,7 @@ class CellOutput:
         """Show everything fed so far; the cell has ended on all ranks.
 
         Args:
-            failures: what the ranks raised. It is not shown here: the caller raises `cell_error`.
+            failures: what the ranks raised. It is not shown here: the caller raises `failures.cell_error`.
         """
         with _uninterrupted(), self._lock:
             for rank in self._readers:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from ...analysis.verdict import plural
-from ...errors import CellError, RankDiedError
+from ...errors import CellError, CellSyntaxError, RankDiedError
 from ...protocol import Failure
 from ...rank_spec import capital, named, together
 from ...short_repr import shortened
@@ -84,6 +84,22 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
     # The displayed traceback has the messages above its last line; the exception has them in its text.
     summary = failed + "; ".join(kinds + more)
     return CellError(failed + "; ".join(named + more), tracebacks, "\n".join(rendered), summary)
+
+
+def syntax_error(failures: Mapping[int, Failure], ran: Sequence[int]) -> CellSyntaxError | None:
+    """Return the exception for a cell that could be compiled on none of its ranks, if that is why it has failed.
+
+    Only a rank can tell: IPython takes ``pip list``, and a user may have given it a syntax of his own.
+
+    Args:
+        failures: what each failed rank raised.
+        ran: the ranks to which the cell was sent.
+    """
+    told = {failures.get(rank) for rank in ran}
+    failure = told.pop() if len(told) == 1 else None
+    if failure is None or failure.name != CellSyntaxError.__name__:
+        return None
+    return CellSyntaxError(failure.message, failure.traceback)
 
 
 def first_line(failure: Failure) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import traceback
 import warnings
 from collections.abc import Iterable
 from pathlib import Path
@@ -61,7 +62,8 @@ def check_program(file: Path, content: bytes) -> None:
             warnings.simplefilter("ignore")  # the ranks give warnings
             compile(content, str(file), "exec", dont_inherit=True)
     except SyntaxError as error:
-        raise CellSyntaxError(f"{error.msg} ({file}, line {error.lineno})") from error
+        rendered = "".join(traceback.format_exception_only(error))
+        raise CellSyntaxError(f"{error.msg} ({file}, line {error.lineno})", rendered) from error
     except ValueError as error:  # null bytes, on older Pythons
         raise ScriptError(f"The script {str(file)!r} is not valid Python: {error}. Nothing was run.") from error
 

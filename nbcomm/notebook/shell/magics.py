@@ -3,24 +3,21 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import difflib
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import fields
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
 from IPython.display import display
 
 from ...console import write
-from ...errors import CellSyntaxError, Interrupted, NbcommError, StateError, TransferError
+from ...errors import Interrupted, NbcommError, StateError, TransferError
 from ...faults import Faults
 from ...rank_spec import checked
 from ..output.cell_options import CellOptions
@@ -92,7 +89,6 @@ class DistributedMagics(Magics):
             )
         if not cell.strip():
             raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
-        check_syntax(cell)
         self._perform(options, lambda session: partial(session.run, cell))
 
     def _run_file(self, options: argparse.Namespace, cell: str) -> None:
@@ -377,22 +373,6 @@ def _number_of_running_cell(shell: InteractiveShell) -> int:
     running cell.
     """
     return len(shell.history_manager.input_hist_parsed) - 1 if shell.history_manager else shell.execution_count
-
-
-def check_syntax(cell: str) -> None:
-    """Refuse a cell that cannot be compiled here, once, rather than on every rank.
-
-    Raises:
-        CellSyntaxError: with the SyntaxError as its cause.
-    """
-    try:
-        source = TransformerManager().transform_cell(cell)
-        # As IPython compiles cells: with await at the top. The ranks give warnings.
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            compile(source, "<cell>", "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
-    except SyntaxError as error:
-        raise CellSyntaxError(f"{error.msg} (line {error.lineno})") from error
 
 
 def _check_shape(spec: str) -> None:

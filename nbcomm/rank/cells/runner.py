@@ -13,15 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
 
 from IPython.core.compilerop import CachingCompiler
-from IPython.core.displayhook import DisplayHook
 
-from ...errors import CollectiveError, again
+from ...errors import CellSyntaxError, CollectiveError, again
 from ...faults import told
 from ...protocol import Done, Failure, Result, Run
 from ..output.capture import Capture
@@ -59,16 +58,15 @@ class CellRunner:
         self._insist = False
         self._shell = shell
         self._capture = capture
-        self._hook = _ResultHook(shell=shell, parent=shell, capture=capture)
+        self._run: int | None = None  # the cell that runs
+        self._is_callback = False
         self._tracebacks: list[tuple[str, str, str]] = []
         self._result: Any = None  # of the last cell that failed
         self._interruptible = False
         self._request, self._interrupts = 0, 0
         self._task: asyncio.Task[Any] | None = None
         self._handler: Callable[[int, FrameType | None], None] | None = None
-        shell.ask_exit = self._refuse_exit
-        # IPython keeps what each cell prints, for %notebook, as long as the process lives. The notebook already has it.
-        shell._tee = lambda channel: nullcontext()  # noqa: ARG005, SLF001 - by keyword
+        shell.cells = self
         # ipykernel puts its process id into a cell's file name: the same warning would differ between ranks.
         shell.compile.get_code_name = partial(CachingCompiler.get_code_name, shell.compile)
 
@@ -117,33 +115,15 @@ class CellRunner:
 
     async def _run_cell(self, code: str) -> Any:
         shell = self._shell
-        try:
+        transformed = None
+        with suppress(Exception):  # IPython meets it again, and reports it in its own words
             transformed = shell.transform_cell(code)
-        except SyntaxError:  # IPython reports it in its own words
+        if transformed is None:
             return shell.run_cell(code, store_history=True)
         if shell.should_run_async(code, transformed_cell=transformed):
             return await self._run_async(code, transformed)
-        with self._known(transform_cell=transformed, should_run_async=False):
+        with shell.transformed(code, transformed):
             return shell.run_cell(code, store_history=True)
-
-    @contextmanager
-    def _known(self, **answers: Any) -> Iterator[None]:
-        """Answer what IPython asks itself first in the block, by the names of its methods; once each.
-
-        It would transform and compile each cell a second time, which is a sixth of a small cell's work.
-        """
-        methods = vars(self._shell)
-
-        def answer_once(name: str, answer: Any, *_args: Any, **_keywords: Any) -> Any:
-            methods.pop(name, None)
-            return answer
-
-        methods.update({name: partial(answer_once, name, answer) for name, answer in answers.items()})
-        try:
-            yield
-        finally:
-            for name in answers:
-                methods.pop(name, None)
 
     async def _run_async(self, code: str, transformed: str) -> Any:
         shell = self._shell
@@ -256,49 +236,65 @@ class CellRunner:
 
     @contextmanager
     def _showing_here(self, run: int) -> Iterator[None]:
-        shell, hook = self._shell, self._hook
-        before = shell.displayhook, shell.display_trap.hook, shell._showtraceback  # noqa: SLF001 - IPython's own hook
-        shell.showtraceback = self._beyond_interrupts
-        hook.run = run
-        shell.displayhook = shell.display_trap.hook = hook
-        shell._showtraceback = self._keep_traceback  # noqa: SLF001
-        shell._format_exception_for_storage = self._as_shown  # noqa: SLF001
+        self._run = run
         try:
             yield
         finally:
-            shell.displayhook, shell.display_trap.hook, shell._showtraceback = before  # noqa: SLF001
-            del shell.showtraceback, shell._format_exception_for_storage  # noqa: SLF001
+            self._run = None
             for kept in ("outputs", "exceptions"):  # for %notebook, too; only newer versions have them
-                getattr(shell.history_manager, kept, {}).clear()
+                getattr(self._shell.history_manager, kept, {}).clear()
 
     @contextmanager
     def callback(self) -> Iterator[None]:
         """Print what a widget's callback raises in the block, and let ■ end it."""
-        shell = self._shell
-        before = shell._showtraceback  # noqa: SLF001 - IPython's own hook
-
-        def show(kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
-            if not self._capture.fail(kind.__name__, str(value), lines):
-                sys.stderr.write("\n".join(lines) + "\n")
-
-        shell._showtraceback = show  # noqa: SLF001
+        self._is_callback = True
         try:
             with self.interruptible():
                 yield
         finally:
-            shell._showtraceback = before  # noqa: SLF001
+            self._is_callback = False
 
-    def _beyond_interrupts(self, *args: Any, **kwargs: Any) -> None:
+    # ── what the shell is about to show, see `shell.Cells` ──────────────────────────────────────────
+
+    def take_interrupt(self, error: BaseException | None) -> bool:
+        """Take the error with which the code of a cell has ended, if that is ■."""
+        if self._run is None:
+            return False
         # The cell's code has ended: an interrupt would now only spoil the report.
-        if kwargs.get("running_compiled_code"):
-            self._interruptible = False
-            if self.interrupted and self._is_interruption(sys.exc_info()[1]):
-                # The notebook reports it once for all ranks. To read torch's sources for a traceback takes half a
-                # second.
-                self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
-                return
-            end_at_caller(sys.exc_info()[1])
-        type(self._shell).showtraceback(self._shell, *args, **kwargs)
+        self._interruptible = False
+        if self.interrupted and self._is_interruption(error):
+            # The notebook reports it once for all ranks. To read torch's sources for a traceback takes half a second.
+            self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
+            return True
+        end_at_caller(error)
+        return False
+
+    def take_error(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> bool:
+        """Keep an error of the cell, or print that of a callback."""
+        if self._run is None and not self._is_callback:
+            return False
+        if self._capture.fail(kind.__name__, str(value), lines):
+            pass  # inside an Output widget, which catches what is raised in it
+        elif self._is_callback:
+            sys.stderr.write("\n".join(lines) + "\n")
+        else:
+            # A cell may show several (a failing %run, a post_execute hook); the last one is the cell's own.
+            self._print_tracebacks()
+            self._tracebacks.append((kind.__name__, str(value), "\n".join(lines)))
+        return True
+
+    def take_result(self, result: Result) -> bool:
+        """Show the value of the cell's last expression."""
+        if self._run is None:
+            return False
+        self._capture.show(self._run, result)
+        return True
+
+    def error_text(self) -> str | None:
+        """Return the cell's last error; None if none runs."""
+        if self._run is None:
+            return None
+        return self._tracebacks[-1][2] if self._tracebacks else ""
 
     def _is_interruption(self, error: BaseException | None) -> bool:
         """Return whether a cell that was interrupted has ended by that.
@@ -310,21 +306,9 @@ class CellRunner:
             return True
         return type(error).__module__.startswith("pexpect") and isinstance(_first(error), KeyboardInterrupt)
 
-    def _keep_traceback(self, kind: type[BaseException], value: BaseException, lines: list[str]) -> None:
-        if self._capture.fail(kind.__name__, str(value), lines):
-            return  # inside an Output widget, which catches what is raised in it
-        # A cell may show several (a failing %run, a post_execute hook); the last one is the cell's own.
-        self._print_tracebacks()
-        self._tracebacks.append((kind.__name__, str(value), "\n".join(lines)))
-
-    def _as_shown(self, error: BaseException, *_args: Any, **_kwargs: Any) -> dict[str, Any]:
-        """Return what IPython keeps of an error for ``%notebook``: it would make the same traceback a second time."""
-        text = self._tracebacks[-1][2] if self._tracebacks else ""
-        return {"ename": type(error).__name__, "evalue": str(error), "traceback": text.splitlines()}
-
     def _print_tracebacks(self) -> None:
         for _, _, text in self._tracebacks:
-            self._capture.write(self._hook.run, "stderr", text + "\n")
+            self._capture.write(self._run or 0, "stderr", text + "\n")
         self._tracebacks.clear()
 
     def _failure(self, result: Any) -> Failure | None:
@@ -334,6 +318,9 @@ class CellRunner:
             return None
         name, message, text = self._tracebacks.pop() if self._tracebacks else (type(error).__name__, str(error), "")
         self._tracebacks.clear()
+        if isinstance(result.error_before_exec, SyntaxError):
+            broken = result.error_before_exec  # nothing of the cell has run
+            name, message = CellSyntaxError.__name__, f"{broken.msg} (line {broken.lineno})"
         reason = error.reason if isinstance(error, _Insisting) else self._explain(error)
         if reason is not error:  # C++ met it, and knows less than nbcomm does
             name, message = type(reason).__name__, str(reason)
@@ -344,36 +331,6 @@ class CellRunner:
         # An awaiting cell ends by the cancellation of its task, any other by the KeyboardInterrupt itself.
         interrupted = self.interrupted and failure is not None and failure.name in _INTERRUPTIONS
         return Done(run, time.perf_counter() - began, failure, interrupted)
-
-    def _refuse_exit(self) -> None:
-        self._capture.write(
-            self._hook.run,
-            "stderr",
-            "exit and quit do not end a rank; type %distributed stop in a cell of its own.\n",
-        )
-
-
-class _ResultHook(DisplayHook):
-    """The display hook that hands the value of a cell's last expression to the capture."""
-
-    run = 0
-
-    def __init__(self, *, capture: Capture, **kwargs: Any) -> None:
-        super().__init__(**kwargs)  # type: ignore[no-untyped-call]
-        self._capture = capture
-
-    def write_output_prompt(self) -> None:
-        """Write no Out[n]: the notebook has its own."""
-
-    def write_format_data(self, format_dict: dict[str, Any], md_dict: dict[str, Any] | None = None) -> None:
-        """Capture the result in all its formats."""
-        self._capture.show(self.run, Result(format_dict, md_dict or {}))
-
-    def finish_displayhook(self) -> None:
-        """Flush nothing: nothing is buffered."""
-
-    def set_parent(self, parent: dict[str, Any]) -> None:
-        """Ignore which message this answers: an Output widget tells the shell once more."""
 
 
 def signal_main() -> None:

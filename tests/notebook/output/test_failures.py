@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nbcomm.notebook.output.failures import cell_error, death_of, with_deaths_together
+from nbcomm.notebook.output.failures import cell_error, death_of, syntax_error, with_deaths_together
 from nbcomm.protocol import Failure
 
 
@@ -19,6 +19,17 @@ def test_identical_tracebacks_are_shown_once_the_odd_one_first():
     assert shown.count("rank 2 has failed") == 0  # it stands in the tracebacks
     assert shown.endswith("\nCellError: 4 of 4 ranks failed: [2] ZeroDivisionError; [0-1,3] CollectiveError")
     assert error.ranks == [0, 1, 2, 3]
+
+
+def test_a_cell_that_no_rank_could_compile_is_told_as_in_any_kernel():
+    wrong = Failure("CellSyntaxError", "invalid syntax", "  Cell In[1], line 1\nSyntaxError: invalid syntax")
+    error = syntax_error({0: wrong, 2: wrong}, [0, 2])
+    assert str(error) == "invalid syntax"
+    assert error._render_traceback_() == ["  Cell In[1], line 1", "SyntaxError: invalid syntax"]
+    assert syntax_error({0: wrong}, [0, 2]) is None, "it is correct on rank 2, which has a syntax of its own"
+    assert syntax_error({0: wrong, 2: Failure("SyntaxError", "", "")}, [0, 2]) is None
+    assert syntax_error(dict.fromkeys((0, 2), Failure("SyntaxError", "in an eval", "")), [0, 2]) is None
+    assert syntax_error({}, []) is None
 
 
 def test_many_different_failures_stay_readable():

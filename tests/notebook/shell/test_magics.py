@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from nbcomm.errors import CellSyntaxError, SpecError, StartError, StateError, TransferError
+from nbcomm.errors import SpecError, StartError, StateError, TransferError
 from nbcomm.notebook.shell.hints import Hints
-from nbcomm.notebook.shell.magics import DistributedMagics, UsageError, check_syntax
+from nbcomm.notebook.shell.magics import DistributedMagics, UsageError
 from nbcomm.notebook.shell.routing import Auto
 
 
@@ -19,33 +19,6 @@ def magics() -> Iterator[DistributedMagics]:
     shell = InteractiveShell.instance()
     yield DistributedMagics(shell, Auto(shell), Hints(shell, Auto(shell)))
     InteractiveShell.clear_instance()  # or this process would be taken for IPython by the tests behind it
-
-
-@pytest.mark.parametrize(
-    "cell",
-    [
-        "x = 1",
-        "await something()",
-        "async with a as b:\n    await b",
-        "!ls -l $HOME",
-        "%timeit 1",
-        "%%time\nsum(range(10))",
-        "files = !ls",
-        "x?",
-        "'\\d'",
-        "",
-    ],
-)
-def test_what_ipython_takes_is_let_through(cell: str) -> None:
-    check_syntax(cell)
-
-
-@pytest.mark.parametrize("cell", ["x = = 1", "def f(:", "for", "  x = 1\n y = 2", "return 1", "print('unfinished"])
-def test_a_syntax_error_is_told_as_python_tells_it(cell: str) -> None:
-    with pytest.raises(CellSyntaxError) as caught:
-        check_syntax(cell)
-    assert any("Error: " in line for line in caught.value._render_traceback_())
-    assert isinstance(caught.value.__cause__, SyntaxError)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +51,7 @@ def test_a_line_that_cannot_be(magics: DistributedMagics, line: str, error: type
 
 @pytest.mark.parametrize(
     ("line", "cell", "error"),
-    [("", " \n", UsageError), ("--ranks", "1", UsageError), ("", "= 1", CellSyntaxError), ("-r 1,,2", "1", SpecError)],
+    [("", " \n", UsageError), ("--ranks", "1", UsageError), ("-r 1,,2", "1", SpecError)],
 )
 def test_a_cell_that_cannot_be_starts_no_world(
     magics: DistributedMagics, line: str, cell: str, error: type[Exception]

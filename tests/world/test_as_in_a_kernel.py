@@ -1,0 +1,136 @@
+"""What IPython does with a cell, ranks do: each case runs in the notebook's own kernel and on a rank, side by side."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from .notebook import Cell, Notebook
+
+SAME = {
+    "one-line magics without %": ["pwd", "env X_OF_A_TEST=5", "import os; os.environ.pop('X_OF_A_TEST')", "ls -d /usr"],
+    "their own help": ["alias_magic spelled pwd", "spelled"],
+    "autocall": [",print a b", ";print a b", "/print 1"],
+    "a user's syntax": [
+        (
+            "def swap(lines): return [line.replace('<<<', '=') for line in lines]\n"
+            "get_ipython().input_transformers_cleanup.append(swap)"
+        ),
+        "x <<< 5\ny <<< 6\nx, y",
+        "get_ipython().input_transformers_cleanup.remove(swap)",
+        "x <<< 5",
+    ],
+    "a user's syntax for the tree": [
+        (
+            "import ast\nclass Doubled(ast.NodeTransformer):\n"
+            "    def visit_Constant(self, node): return ast.Constant(node.value * 2)\n"
+            "doubled = Doubled()\nget_ipython().ast_transformers.append(doubled)"
+        ),
+        "21",
+        "get_ipython().ast_transformers.remove(doubled)",
+    ],
+    "no syntax": ["x = = 1", "def f(:", "for", "  x = 1\n y = 2", "return 1", "print('unfinished", "'\\d'"],
+    "another showtraceback": [
+        "def mine(*_, **__): print('mine')\nget_ipython().showtraceback = mine",
+        "1 / 0",
+        "del get_ipython().showtraceback",
+        "1 / 0",
+    ],
+    "as rich does it": [
+        (
+            "ip = get_ipython()\nplain = ip.showtraceback\n"
+            "ip.showtraceback = lambda *args, **more: (print('rich'), plain(*args, **more))"
+        ),
+        "1 / 0",
+        "[][1]",
+        "del ip.showtraceback\n1 / 0",
+    ],
+    "a user's exceptions": [
+        (
+            "def handle(self, kind, value, tb, tb_offset=None): print('handled', value)\n"
+            "get_ipython().set_custom_exc((ZeroDivisionError,), handle)"
+        ),
+        "1 / 0",
+        "get_ipython().set_custom_exc((), None)",
+        "1 / 0",
+    ],
+    "another display hook": [
+        "trap = get_ipython().display_trap\nbefore, trap.hook = trap.hook, lambda value: print('hook', value)\nNone;",
+        "5",
+        "6",
+        "trap.hook = before",
+        "7",
+    ],
+    "another sys.displayhook": ["import sys\nsys.displayhook = lambda value: print('for one cell', value)\n8", "9"],
+    "cells in a cell": [
+        "get_ipython().run_cell('1 + 1').success",
+        "1 + 1",
+    ],
+    "how errors are told": ["%xmode Minimal", "1 / 0", "%xmode Context"],
+}
+"""Cells one after the other; the last leaves IPython as it was."""
+
+RANKS = "%%distributed\n"
+
+FAILING = re.compile(r"\n*CellError: 4 of 4 ranks failed.*", re.DOTALL)
+
+
+def told(cell: Cell) -> tuple[list[str], list[str]]:
+    """What a cell shows and what it says of its error, without who says it, and which cell it is."""
+    error = FAILING.sub("", cell.error_text.replace("[0-3]\n", "")) if cell.error else ""
+    shown = [line.removeprefix("[0-3] ") for line in cell.text.splitlines()]
+    return [_without_numbers(line) for line in shown], [_without_numbers(line) for line in error.strip().splitlines()]
+
+
+def _without_numbers(line: str) -> str:
+    line = re.sub(r"\x1b\[[0-9;]*m", "", line).rstrip()
+    return re.sub(r"In\[\d+\]|<ipython-input-\S+>|\(\d+\.py", "In[n]", line)
+
+
+@pytest.mark.parametrize("what", SAME)
+def test_it_is_as_in_the_notebooks_own_kernel(four: Notebook, what: str) -> None:
+    here, there = ([told(four.finish(four.submit(f"{magic}{cell}"))) for cell in SAME[what]] for magic in ("", RANKS))
+    for cell, shown, expected in zip(SAME[what], there, here, strict=True):
+        assert shown[0] == expected[0], cell
+        assert shown[1] == expected[1] or (not expected[1] and len(shown[1]) == 1), cell  # shown by the user's own code
+
+
+def test_a_syntax_that_one_rank_alone_has_is_no_syntax_error_of_all(four: Notebook) -> None:
+    four.run(
+        "%%distributed -r 1\ndef swap(lines): return [line.replace('<<<', '=') for line in lines]\n"
+        "get_ipython().input_transformers_cleanup.append(swap)"
+    )
+    cell = four.run("%%distributed\nmade <<< 5", fails=True)
+    assert "3 of 4 ranks failed: [0,2-3] CellSyntaxError" in cell.error_text
+    assert four.run("%%distributed -r 1\nmade\n").text == "[1] 5\n"
+    four.run("%%distributed -r 1\nget_ipython().input_transformers_cleanup.remove(swap)")
+
+
+def test_a_transformer_that_fails_is_the_cells_error(four: Notebook) -> None:
+    four.run(
+        "%%distributed\ndef fails(lines):\n    if 'bad' in lines[0]: raise ValueError('not this')\n    return lines\n"
+        "get_ipython().input_transformers_post.append(fails)"
+    )
+    cell = four.run("%%distributed\nbad = 1", fails=True)
+    assert "4 of 4 ranks failed: [0-3] ValueError" in cell.error_text
+    assert "in fails(lines)" in cell.error_text
+    assert "InternalError" not in cell.error_text
+    assert four.run("%%distributed\nget_ipython().input_transformers_post.remove(fails)\n5").text == "[0-3] 5\n"
+
+
+def test_what_a_users_showtraceback_shows_is_shown_below_the_error_of_all(four: Notebook) -> None:
+    four.run(
+        "%%distributed\nget_ipython()._showtraceback = lambda kind, value, lines: print('mine:', kind.__name__, value)"
+    )
+    cell = four.run("%%distributed\n1 / 0", fails=True)
+    assert cell.text == "[0-3] mine: ZeroDivisionError division by zero\n"
+    assert "4 of 4 ranks failed: [0-3] ZeroDivisionError" in cell.error_text
+    four.run("%%distributed\ndel get_ipython()._showtraceback")
+
+
+def test_del_of_what_was_never_set_is_pythons_own_error(four: Notebook) -> None:
+    error = four.run("%%distributed\ndel get_ipython().showtraceback", fails=True).error_text
+    assert "has no attribute 'showtraceback'" in error
+    assert "In[" in error, "its own line is shown"
+    assert four.run("%%distributed\n1").text == "[0-3] 1\n"
