@@ -1,5 +1,10 @@
 """The names that a cell has without an import: on a rank (`rank.cells.namespace`) and in a saved script (`scripts`)."""
 
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
 PROPERTIES = ("rank", "global_rank", "world_size", "local_rank", "node_rank", "is_global_zero", "device")
 """The attributes of the Communicator that a cell sees by their bare names."""
 
@@ -35,3 +40,21 @@ METHODS = (
     "gather_for_metrics",
 )
 """The methods of the Communicator that a cell sees by their bare names."""
+
+OBJECTS = ("torch", "dist", "comm", "fabric")
+"""The modules and objects that a cell sees."""
+
+ALL = frozenset({*PROPERTIES, *METHODS, *OBJECTS})
+
+
+def hides(name: str, namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> bool:
+    """Return whether a variable of the user's own is where a name of nbcomm's would be.
+
+    Args:
+        name: any name.
+        namespace: the user's.
+        hidden: what nbcomm and the shell put there.
+    """
+    nobody = object()
+    mine = namespace.get(name, nobody)
+    return name in ALL and mine is not nobody and mine is not hidden.get(name, mine)

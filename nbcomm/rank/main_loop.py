@@ -143,6 +143,7 @@ class MainLoop:
         self._faults = parts.faults
         parts.world.record.journal.use(parts.faults)
         self._bulk = parts.home.shared
+        self._hiding = namespace.HidingVariables()
         self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -291,6 +292,10 @@ class MainLoop:
             broken = world.stale or (done.failure is not None and world.in_the_middle())
             done = msgspec.structs.replace(done, broken=broken, doing=doing)
             notes += self._remarks(message)
+        if isinstance(message, Run) and message.script is None:
+            with self._faults.beside("the names that hide others are not known", notes.append):
+                error = done.failure.traceback if done.failure is not None and not done.interrupted else ""
+                notes += self._hiding.explain(self._shell, message.code, error, talks=bool(done.steps))
         return done
 
     def _remarks(self, message: MainLoopRequest) -> list[str]:

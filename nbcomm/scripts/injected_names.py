@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..cell_names import METHODS, PROPERTIES
+from ..cell_names import ALL, METHODS, PROPERTIES
 
 MODULES = {"torch": "import torch", "dist": "import torch.distributed as dist"}
 
-CELL_NAMES = frozenset({*PROPERTIES, *METHODS, *MODULES, "comm", "fabric"})
-"""All names that nbcomm gives a cell; `display` is IPython's own."""
-
-OWN = CELL_NAMES | {"display"}
+OWN = ALL | {"display"}
+"""All names that a cell has: `display` is IPython's own."""
 
 _SILENT = frozenset({"print", "display", "rank_print", "barrier"})
 """Functions that return None, so their results are not shown."""

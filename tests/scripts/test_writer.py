@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from nbcomm.cell_names import ALL
 from nbcomm.rank.cells.namespace import cell_names
 from nbcomm.scripts import Called, Entry, Pushed, Ran, RanFile, Replaced
-from nbcomm.scripts import injected_names as script_names
 from nbcomm.scripts.history import literal, pushed
 from nbcomm.scripts.source import compiles
 from nbcomm.scripts.writer import write
@@ -185,7 +185,7 @@ def test_the_names_are_those_of_a_cell() -> None:
         def __getattr__(self, name: str) -> Any:
             return name
 
-    assert set(cell_names(Anything())) == script_names.CELL_NAMES  # type: ignore[arg-type]
+    assert set(cell_names(Anything())) == ALL  # type: ignore[arg-type]
 
 
 # ── what is in it ───────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from .notebook import Notebook
@@ -92,3 +94,59 @@ net = Net()""")
     assert four.run("%%distributed\nnet(torch.ones(1, 2)).item(), Net()(torch.ones(1, 2)).item()").lines == [
         f"[{rank}] ({rank}.0, {rank}.0)" for rank in range(4)
     ]
+
+
+def test_a_variable_that_hides_a_name_is_marked_and_told_of_once(four: Notebook) -> None:
+    told = "nbcomm: on ranks 0-3 rank is a variable of yours (5) that hides nbcomm's; del rank ends that.\n"
+    assert four.run("%%distributed\nrank = 5").text == ""
+    assert (
+        "\nrank hides that of nbcomm, which the next cell has again after: del rank\n"
+        in four.run("%distributed who").text
+    )
+    assert four.run("%%distributed\nrank + all_ranks(True)").text == f"[0-3] 6\n{told}"
+    assert four.run("%%distributed\nrank + all_ranks(True)").text == "[0-3] 6\n", "told once"
+    four.run("%%distributed\ndel rank")
+    assert four.run("%%distributed\nall_reduce(rank)").text == "[0-3] 6\n"
+    four.run("%%distributed\nrank = 5")
+    failed = four.run("%%distributed\ndef third(): return [1, 2][rank]\nthird()", fails=True)
+    assert failed.text == told, "it is another one"
+    four.run("%%distributed\ndel rank, third")
+
+
+@pytest.mark.parametrize(
+    "code", ["world_size = 4", "rank = dist.get_rank()", "import torch", "device = torch.device('cpu')"]
+)
+def test_a_variable_of_the_same_value_hides_nothing(four: Notebook, code: str) -> None:
+    four.run(f"%%distributed\n{code}")
+    shown = four.run("%%distributed\nall_ranks(bool(torch) and rank < world_size, device is device)", fails=True).text
+    assert "hides" not in shown
+    four.run("%reset -f")
+
+
+def test_what_a_function_of_the_users_own_hides_is_told_of_where_it_fails(four: Notebook) -> None:
+    four.run("%%distributed\ndef gather(x, y): return x + y")
+    assert four.run("%%distributed\ngather(1, 2), all_reduce(1)").text == "[0-3] (3, 4)\n"
+    shown = four.run("%%distributed\ngather(1)", fails=True).text
+    assert (
+        shown
+        == "nbcomm: on ranks 0-3 gather is a variable of yours (function) that hides nbcomm's; del gather ends that.\n"
+    )
+    four.run("%%distributed\ndel gather")
+
+
+def test_a_name_that_other_ranks_have_is_told_of_and_completed(four: Notebook) -> None:
+    four.run("%%distributed -r 1,3\nonly_there = 1")
+    error = four.run("%%distributed -r 0\nonly_there", fails=True).error_text
+    assert error.endswith(
+        "Only ranks 1,3 have a variable only_there: set it on all ranks, or send it to them by "
+        "only_there = broadcast(only_there if rank == 1 else None, 1)."
+    )
+    deadline = time.monotonic() + 30
+    while "only_there" not in _matches(four, "%%distributed\nonly_th"):
+        assert time.monotonic() < deadline
+    assert "only_there" not in _matches(four, "%%distributed -r 0,2\nonly_th")
+
+
+def _matches(notebook: Notebook, code: str) -> list[str]:
+    reply = notebook.client.complete(code, len(code), reply=True, timeout=30)["content"]
+    return [str(match) for match in reply["matches"]]

@@ -102,7 +102,8 @@ def test_names_of_ranks(four: Notebook, tmp_path: Path) -> None:
         ("%distributed diff there_is[0].wei", "%distributed diff there_is[0].weight"),
     ):
         await_completion(four, code, completed)
-    assert whole(four, "%%distributed\nthere_only") == []
+    await_completion(four, "%%distributed\nthere_only", "%%distributed\nthere_only_on_two")
+    assert whole(four, "%%distributed -r 0-1\nthere_only") == []
     assert whole(four, "%%distributed -r 2 --by") == ["%%distributed -r 2 --by-rank"]
     four.run("open('local_script.py', 'w').close()")
     for line in ("%distributed run ", "%distributed save ", "%%distributed --file "):
@@ -173,8 +174,9 @@ def test_a_rank_that_cannot_answer_leaves_it_to_the_notebook(four: Notebook, tmp
     four.run(BESIDE.format(code=holding))
     with gate.open("wb") as freeing:  # it opens when rank 0 has come so far, and holds Python's lock in a moment
         deadline = time.monotonic() + DEADLINE
-        while (here := whole(four, "%%distributed\nthere_")) != ["%%distributed\nthere_here"]:
+        while (here := whole(four, "%%distributed -r 0\nthere_")) != ["%%distributed -r 0\nthere_here"]:
             assert time.monotonic() < deadline, here
+        await_completion(four, "%%distributed\nthere_a", "%%distributed\nthere_are")  # the others know it
         assert whole(four, "%%distributed -r 1\nthere_a") == ["%%distributed -r 1\nthere_are"]
         freeing.write(b"x")
     four.run("beside.join(30); assert not beside.is_alive()")

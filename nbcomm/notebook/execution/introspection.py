@@ -1,4 +1,4 @@
-"""Questions to one rank while a user types, and their answers.
+"""Questions to ranks while a user types, and their answers.
 
 They bypass the `Dispatcher`: a rank answers them while it runs a cell, and nothing waits long for them.
 """
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PATIENCE = 0.5
 """Seconds to wait for an answer: a user who types waits no longer."""
 
-_KEPT = 100
+_KEPT = 1000
 """The most open questions; older ones get no answer."""
 
 Answer = Future[dict[str, Any] | None]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 from ... import rank_spec as rank_specs
@@ -18,7 +19,7 @@ from ..cluster.roster import ends_of
 from ..display.area import current_area
 from ..execution.after_cell import Aftermath
 from ..execution.dispatcher import UNSENT
-from ..execution.introspection import Answer, Introspections
+from ..execution.introspection import PATIENCE, Answer, Introspections
 from ..execution.transfers import Transfers
 from ..output.cell_options import CellOptions
 from ..output.cell_output import CellOutput
@@ -238,12 +239,20 @@ class Commands:
 
     def inquire(
         self, kind: str, code: str, cursor: int, detail: int = 0, ranks: str | Iterable[int] | None = None
-    ) -> Answer | None:
-        """Ask the first living one of some ranks for completions or help; return None if none of them lives."""
+    ) -> list[Answer]:
+        """Ask those of some ranks that live for completions or help; return what they will have answered."""
         self._check_running()
-        chosen = self._resolve(ranks)
-        rank = next((rank for rank in chosen if rank not in self._roster.dead), None)
-        return None if rank is None else self._inquiries.ask(rank, kind, code, cursor, detail)
+        return [self._inquiries.ask(rank, kind, code, cursor, detail) for rank in self._living(ranks)]
+
+    def _living(self, ranks: str | Iterable[int] | None) -> list[int]:
+        return [rank for rank in self._resolve(ranks) if rank not in self._roster.dead]
+
+    def holders(self, name: str) -> list[int]:
+        """Return the ranks that have a variable of this name, and say so within half a second."""
+        asked = {rank: self._inquiries.ask(rank, "complete", name, len(name)) for rank in self._living(None)}
+        futures.wait(asked.values(), PATIENCE)
+        told = {rank: answer.result() for rank, answer in asked.items() if answer.done()}
+        return [rank for rank, content in told.items() if content is not None and name in content["matches"]]
 
     def who(self, names: str | Iterable[str] = (), ranks: str | Iterable[int] | None = None) -> list[Variable]:
         """Describe the ranks' variables, and which are equal on all of them; see `Variable`.

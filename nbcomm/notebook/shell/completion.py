@@ -1,8 +1,8 @@
-"""Completion and help while a user types a cell for ranks: a rank is asked, where the cell's names are.
+"""Completion and help while a user types a cell for ranks: these are asked, for the cell's names are there.
 
-Two methods of the kernel are wrapped, as `kernel_restart` wraps its end. A question without an answer within half a
-second, or not for a rank, is answered as before. In a terminal, which has no kernel, IPython's completer gets one more
-matcher.
+The first rank's answer comes first, and what only others have is added. Two methods of the kernel are wrapped, as
+`kernel_restart` wraps its end. A question that no rank has answered within half a second, or that is not for ranks, is
+answered as before. In a terminal, which has no kernel, IPython's completer gets one more matcher.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import builtins
 import inspect
 import keyword
 from collections.abc import Callable, Sequence
+from concurrent import futures
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -33,10 +34,15 @@ Reply = dict[str, Any]
 
 
 class _Asked(NamedTuple):
-    """A question that is under way, and the function that makes a reply of its answer."""
+    """A question that is under way to some ranks, and the function that makes a reply of what they answer."""
 
-    answer: Answer
+    answers: Sequence[Answer]
     reply: Callable[[Reply], Reply]
+
+    def content(self) -> Reply | None:
+        """Return what has been answered so far; None if nothing has."""
+        told = [answer.result() for answer in self.answers if answer.done()]
+        return together([content for content in told if content is not None])
 
 
 class Assist:
@@ -123,7 +129,8 @@ class Assist:
         with suppress(NbcommError, TimeoutError):
             asked = self._ask_completion(code, cursor)
             if isinstance(asked, _Asked):
-                content = asked.answer.result(PATIENCE)
+                futures.wait(asked.answers, PATIENCE)
+                content = asked.content()
                 asked = asked.reply(content) if content is not None else None
             reply = asked
         if reply is None:
@@ -146,12 +153,10 @@ class Assist:
             return None
         start = cursor - len(line.token)
         if choice.names == "on ranks":
-            answer = registry.current(choice.world).inquire("complete", line.token, len(line.token))
-            if answer is None:
-                return None
+            answers = registry.current(choice.world).inquire("complete", line.token, len(line.token))
             if "." in line.token:  # inside a variable
-                return _Asked(answer, lambda content: _moved(content, start))
-            return _Asked(answer, lambda content: _completions(_names_in(content), start, cursor, "instance"))
+                return _Asked(answers, lambda content: _moved(content, start))
+            return _Asked(answers, lambda content: _completions(_names_in(content), start, cursor, "instance"))
         texts = choice.texts
         if choice.names == "here":
             hidden = self._shell.user_ns_hidden
@@ -165,20 +170,40 @@ class Assist:
         part = part_for_ranks(code, plain=self._routing.on)
         if part is None or cursor < part.offset:
             return None
-        answer = registry.current(part.world).inquire(kind, part.code, cursor - part.offset, detail, part.ranks)
-        return None if answer is None else _Asked(answer, lambda content: _moved(content, part.offset))
+        answers = registry.current(part.world).inquire(kind, part.code, cursor - part.offset, detail, part.ranks)
+        return _Asked(answers, lambda content: _moved(content, part.offset))
 
 
 async def _await(asked: _Asked, locally: Callable[[], Any]) -> Reply:
-    """Wait for a rank, without blocking the kernel's loop."""
-    content = None
-    with suppress(asyncio.TimeoutError):
-        content = await asyncio.wait_for(asyncio.wrap_future(asked.answer), PATIENCE)
+    """Wait for the ranks, without blocking the kernel's loop."""
+    if asked.answers:
+        await asyncio.wait([asyncio.wrap_future(answer) for answer in asked.answers], timeout=PATIENCE)
+    content = asked.content()
     if content is not None:
         return asked.reply(content)
     here = locally()
     reply: Reply = await here if inspect.isawaitable(here) else here
     return reply
+
+
+def together(contents: Sequence[Reply]) -> Reply | None:
+    """Return the first rank's answer, with what only others have; None if nobody has answered.
+
+    Args:
+        contents: the ranks' answers, in their order.
+    """
+    useful = [content for content in contents if content.get("matches") or content.get("found")]
+    if not useful:
+        return contents[0] if contents else None
+    first, *others = useful
+    if "matches" not in first:
+        return first
+    matches, kinds = dict.fromkeys(first["matches"]), list(first["metadata"].get(_TYPES, ()))
+    for content in others:
+        if content["cursor_start"] == first["cursor_start"]:
+            kinds += [each for each in content["metadata"].get(_TYPES, ()) if each["text"] not in matches]
+            matches.update(dict.fromkeys(content["matches"]))
+    return {**first, "matches": list(matches), "metadata": {**first["metadata"], _TYPES: kinds}}
 
 
 def _moved(content: Reply, offset: int) -> Reply:

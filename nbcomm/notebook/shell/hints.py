@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
@@ -17,14 +17,17 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from ...cell_names import METHODS, PROPERTIES
+from ...cell_names import ALL
 from ...errors import CellError
 from ...faults import Faults
+from ...rank_spec import named
 from ...short_repr import shortened
 from .routing import Auto
 
-_THERE = {*PROPERTIES, *METHODS, "comm", "fabric"}
+_THERE = ALL - {"torch", "dist"}
 _OURS = ("distributed", "local")
+_THEIRS = {"nbcomm", "rank", "ranks", "dist", "world"}
+"""What is typed in place of ``%%distributed``: the name of the package, and what other extensions say."""
 _MAGIC = re.compile(r"\s*(%%?)(\w+)")
 _MISPLACED = re.compile(r"\s*%%(distributed|local)\b")
 _UNKNOWN = re.compile(r"NameError: name '(\w+)' is not defined")
@@ -71,21 +74,32 @@ def _misspelt(code: str) -> str:
     found = _MAGIC.match(code)
     if found is None or found[2] in _OURS:
         return ""
-    near = difflib.get_close_matches(found[2].lower(), _OURS, 1, 0.75)
+    word = found[2].lower()
+    near = ["distributed"] if word in _THEIRS else difflib.get_close_matches(word, _OURS, 1, 0.75)
     return f"Did you mean {found[1]}{near[0]}?" if near else ""
 
 
-def for_ranks(error: CellError, here: Mapping[str, Any]) -> str:
-    """Return what to do about a cell that failed on ranks for lack of a name that the notebook has; otherwise empty.
+def for_ranks(error: CellError, here: Mapping[str, Any], holders: Callable[[str], list[int]]) -> str:
+    """Return what to do about a cell that failed on ranks for lack of a name that others have; otherwise empty.
 
     Args:
         error: how it failed.
         here: the notebook's variables.
+        holders: says which ranks have a variable of a name.
     """
     found = _UNKNOWN.search(str(error))
-    if found is None or found[1].startswith("_") or found[1] not in here:
+    if found is None or found[1].startswith("_"):
         return ""
     name = found[1]
+    ranks = holders(name)
+    if ranks:
+        only = f"Only {named(ranks)} {'has' if len(ranks) == 1 else 'have'} a variable {name}"
+        sent = f"{name} = broadcast({name} if rank == {ranks[0]} else None, {ranks[0]})"
+        return f"{only}: set it on all ranks, or send it to them by {sent}."
+    if name in ALL:
+        return f"The next cell has nbcomm's {name} again."  # it was deleted in this one
+    if name not in here:
+        return ""
     if isinstance(here[name], ModuleType):
         return f"The notebook has imported {name}, but the ranks have not: import it in a %%distributed cell."
     return f"The notebook has a variable {name}, but the ranks do not: copy it to them with %distributed push {name}."
@@ -114,13 +128,17 @@ class Hints:
             self._shell.events.unregister("post_run_cell", self._look)
 
     @contextmanager
-    def suggesting(self) -> Iterator[None]:
-        """Let the error of a cell that ranks run end with what to do about it."""
+    def suggesting(self, holders: Callable[[str], list[int]] = lambda _: []) -> Iterator[None]:
+        """Let the error of a cell that ranks run end with what to do about it.
+
+        Args:
+            holders: says which ranks have a variable of a name.
+        """
         try:
             yield
         except CellError as error:
             with self._faults.beside("a hint could not be shown"):
-                error.suggest(for_ranks(error, self._shell.user_ns))
+                error.suggest(for_ranks(error, self._shell.user_ns, holders))
             raise
 
     def _look(self, result: Any) -> None:

@@ -110,7 +110,11 @@ class DistributedMagics(Magics):
         self._perform(options, run)
 
     def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
-        with _addressed_to(options.world), self._hints.suggesting(), self._interruptible():
+        with (
+            _addressed_to(options.world),
+            self._hints.suggesting(partial(_holders, options.world)),
+            self._interruptible(),
+        ):
             session, number = self._session_for(options.ranks, options.world), _number_of_running_cell(self._shell)
             try:
                 what(session)(
@@ -359,6 +363,11 @@ def _addressed_to(name: str) -> Iterator[None]:
     except NbcommError as error:
         error.reword(lambda text: addressed(text, name))
         raise
+
+
+def _holders(world: str, name: str) -> list[int]:
+    """Return which ranks of a world have a variable of this name, as far as they say so at once."""
+    return registry.current(world).holders(name)
 
 
 def _show_panel(session: Session) -> None:

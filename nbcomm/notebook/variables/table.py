@@ -43,6 +43,7 @@ class Seen:
         shard: of which tensor this rank's part is, in words.
         digest: a hash of its bytes.
         note: why it cannot be compared.
+        hides: it has the name of something that nbcomm gives to cells, which they do not see.
     """
 
     type: str
@@ -56,6 +57,7 @@ class Seen:
     shard: str = ""
     digest: bytes | None = None
     note: str = ""
+    hides: bool = False
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,17 @@ def _sentences(variables: Sequence[Variable]) -> list[str]:
         said.append("; ".join([many, *equal, *apart]))
     if len(rows) > _ROWS:
         said.append(f"The first {_ROWS:,} are shown. Name those that you want to see: %distributed who NAME …")
-    return [*said, *map(absence, nowhere)]
+    return [*said, *_hiding(rows), *map(absence, nowhere)]
+
+
+def _hiding(variables: Sequence[Variable]) -> list[str]:
+    """Return which variables have names of nbcomm's."""
+    names = [variable.name for variable in variables if any(one.hides for one in variable.seen.values())]
+    if not names:
+        return []
+    that = "that of nbcomm" if len(names) == 1 else "those of nbcomm"
+    hide = "hides" if len(names) == 1 else "hide"
+    return [f"{', '.join(names)} {hide} {that}, which the next cell has again after: del {', '.join(names)}"]
 
 
 def absence(variable: Variable) -> str:

@@ -8,11 +8,13 @@ it is deleted.
 from __future__ import annotations
 
 import functools
+import re
 from typing import Any
 
-from ...cell_names import METHODS, PROPERTIES
+from ...cell_names import ALL, METHODS, PROPERTIES, hides
 from ...comm import Communicator
 from ...fabric import Fabric
+from ...short_repr import sketch
 
 
 def cell_names(comm: Communicator) -> dict[str, Any]:
@@ -40,3 +42,40 @@ def install(shell: Any, names: dict[str, Any]) -> None:
     for name, value in names.items():
         if name not in own or (name in hidden and own[name] is hidden[name]):
             own[name] = hidden[name] = value
+
+
+class HidingVariables:
+    """The user's variables that hide nbcomm's names: said once, where that may explain what a cell has done."""
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def explain(self, shell: Any, code: str, error: str, *, talks: bool) -> list[str]:
+        """Return what to say of a cell that has ended.
+
+        Args:
+            shell: the rank's.
+            code: the cell.
+            error: its traceback; empty if there is none.
+            talks: whether it has called a collective: what that computes, or who takes part, may depend on ``rank``.
+        """
+        own, hidden = shell.user_ns, shell.user_ns_hidden
+        there = {name for name in ALL if hides(name, own, hidden)}
+        self._told &= there
+        suspects = there if error else {*there}.intersection(PROPERTIES) if talks else set()
+        said = []
+        for name in sorted(suspects - self._told):
+            if re.search(rf"\b{name}\b", code + error) and not _alike(own[name], hidden[name]):
+                self._told.add(name)
+                what = f"a variable of yours ({_told(own[name])}) that hides nbcomm's"
+                said.append(f"{name} is {what}; del {name} ends that.")
+        return said
+
+
+def _told(value: Any) -> str:
+    return sketch(value) if isinstance(value, bool | int | float | str) else type(value).__name__
+
+
+def _alike(one: Any, other: Any) -> bool:
+    """Return whether two values are equal, so that it does not matter which one is seen; no user's code is run."""
+    return type(one) is type(other) and type(one).__module__ in ("builtins", "torch") and bool(one == other)

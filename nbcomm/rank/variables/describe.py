@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from ...cell_names import hides
 from ...errors import SubsetError, TransferError
 from ...short_repr import sketch
 from .digest import digest
@@ -79,6 +80,8 @@ def survey(
             found[name] = {"absent": str(error)}
         else:
             found[name] = describe(value, hashes=hashes)
+            if hides(name, namespace, hidden):
+                found[name]["hides"] = True
     return found
 
 

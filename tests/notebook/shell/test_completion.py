@@ -51,15 +51,15 @@ class World:
 
     def inquire(self, *question: Any) -> Any:
         self.asked.append(question)
-        answer: Future[Any] = Future()
-        if self.answers:
-            given = self.answers.pop(0)
-            if isinstance(given, Exception):
-                raise given
-            if given == "dead":
-                return None
-            answer.set_result(given)
-        return answer
+        given = self.answers.pop(0) if self.answers else Ellipsis
+        if isinstance(given, Exception):
+            raise given
+        answers: list[Future[Any]] = []
+        for each in [] if given == "dead" else given if isinstance(given, list) else [given]:
+            answers.append(Future())
+            if each is not Ellipsis:
+                answers[-1].set_result(each)
+        return answers
 
 
 def followed(shell: Any) -> completion.Assist:
@@ -160,10 +160,27 @@ def test_other_cells_are_the_notebooks(shell: Any, monkeypatch: pytest.MonkeyPat
     assert world.asked == []
 
 
+def test_what_only_other_ranks_have_comes_after_what_the_first_has(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(completion, "PATIENCE", 0.05)
+    nothing, never = told(1, 1), Ellipsis
+    use(monkeypatch, World([nothing, told(0, 1, "xb", "xa"), never, told(0, 1, "xa", "xc"), told(1, 1, "of_x"), None]))
+    reply = completed(shell.kernel, "%%distributed\nx")
+    assert (reply["matches"], reply["cursor_start"], reply["cursor_end"]) == (["xb", "xa", "xc"], 14, 15)
+    assert [(each["text"], each["start"]) for each in reply["metadata"][TYPES]] == [("xb", 14), ("xa", 14), ("xc", 14)]
+    use(monkeypatch, World([nothing, told(1, 1)]))
+    assert completed(shell.kernel, "%%distributed\nx")["matches"] == [], "the ranks have answered"
+
+
+def test_help_is_that_of_the_first_rank_that_has_the_name(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing, found = ({"status": "ok", "found": bool(text), "data": text, "metadata": {}} for text in ({}, {"a": "b"}))
+    use(monkeypatch, World([nothing, found, nothing]))
+    assert settled(shell.kernel.do_inspect("%%distributed\nx", 15)) == found
+
+
 def test_the_kernels_loop_goes_on_meanwhile(shell: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(completion, "PATIENCE", 5.0)
     answer: Future[Any] = Future()
-    use(monkeypatch, SimpleNamespace(inquire=lambda *_: answer))  # type: ignore[arg-type]
+    use(monkeypatch, SimpleNamespace(inquire=lambda *_: [answer]))  # type: ignore[arg-type]
 
     async def both() -> Any:
         reply = asyncio.ensure_future(shell.kernel.do_complete("%%distributed\nx", 15))

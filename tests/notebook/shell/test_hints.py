@@ -34,6 +34,8 @@ def unknown(name: str) -> NameError:
         ("%%distribute\nrank", NOT_FOUND, "Did you mean %%distributed?"),
         ("%%Distributed\nrank", NOT_FOUND, "Did you mean %%distributed?"),
         ("%distribted status", NOT_FOUND, "Did you mean %distributed?"),
+        ("%%nbcomm\nrank", NOT_FOUND, "Did you mean %%distributed?"),
+        ("%%rank [0]\nx", NOT_FOUND, "Did you mean %%distributed?"),
     ],
 )
 def test_a_first_mistake_gets_its_hint(code: str, error: BaseException, said: str) -> None:
@@ -77,6 +79,30 @@ def test_a_name_that_the_notebook_has_is_told_of(here: dict[str, Any], said: str
     last = error._render_traceback_()[-1]
     assert last.endswith(said)
     assert last.startswith("The notebook has" if said else "CellError: ")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "here", "said"),
+    [
+        ([0], {}, "Only rank 0 has a variable lr: set it on all ranks, or send it to them by lr = broadcast("),
+        ([1, 3], {"lr": 3}, "Only ranks 1,3 have a variable lr: set it on all ranks, or send it to them by "),
+        ([1, 3], {}, "lr = broadcast(lr if rank == 1 else None, 1)."),
+    ],
+)
+def test_a_name_that_other_ranks_have_is_told_of(ranks: list[int], here: dict[str, Any], said: str) -> None:
+    error = CellError("2 of 4 ranks failed: [0,2] NameError: name 'lr' is not defined", {0: "…"}, "…")
+    shell: Any = SimpleNamespace(user_ns=here)
+    with (
+        pytest.raises(CellError),
+        hints.Hints(shell, Auto(shell)).suggesting(lambda name: ranks if name == "lr" else []),
+    ):
+        raise error
+    assert said in error._render_traceback_()[-1]
+
+
+def test_a_name_of_nbcomms_that_was_deleted_comes_back() -> None:
+    error = CellError("1 of 1 rank failed: [0] NameError: name 'rank' is not defined", {0: "…"}, "…")
+    assert hints.for_ranks(error, {"rank": 1}, lambda _: []) == "The next cell has nbcomm's rank again."
 
 
 def test_a_hint_that_cannot_be_given_costs_nothing(

@@ -132,3 +132,11 @@ def test_absence_names_the_ranks_once() -> None:
 def test_sizes() -> None:
     sizes = [0, 1023, 1024, 10**6, 1 << 20, (1 << 30) - 1, 1 << 30, 3 << 59]
     assert list(map(amount, sizes)) == ["0 B", "1023 B", "1 KiB", "976.6 KiB", "1 MiB", "1 GiB", "1 GiB", "1536 PiB"]
+
+
+def test_what_hides_a_name_of_nbcomms_is_told_above_the_table() -> None:
+    shown = table_text([variable("1", "2"), Variable("rank", {0: seen(hides=True), 1: seen()})])
+    assert shown.splitlines()[1] == "rank hides that of nbcomm, which the next cell has again after: del rank"
+    two = [Variable(name, {0: seen(hides=True)}) for name in ("rank", "send")]
+    assert "rank, send hide those of nbcomm, which the next cell has again after: del rank, send" in table_text(two)
+    assert "hide" not in table_text([variable("1", "2")])

@@ -163,3 +163,10 @@ def test_what_is_not_there_is_said_and_nothing_changes(name: str, why: str) -> N
 def test_a_survey_names_what_is_absent() -> None:
     found = survey(dict(SCOPE), {}, ["n", "nothere"], hashes=False)
     assert found == {"n": {"type": "int", "nbytes": 8, "value": "1"}, "nothere": {"absent": "nothere is not defined"}}
+
+
+def test_a_survey_marks_what_hides_a_name_of_nbcomms() -> None:
+    ours = object()
+    there = {"rank": 5, "send": ours, "mine": 1, "exit": 2}
+    found = survey(there, {"rank": 0, "send": ours, "exit": 3}, [*there], hashes=False)
+    assert [name for name, said in found.items() if said.get("hides")] == ["rank"]
