@@ -290,6 +290,10 @@ class MainLoop:
         with self._faults.beside("its unfinished calls are not known", notes.append):
             doing = world.stuck.state()
             broken = world.stale or (done.failure is not None and world.in_the_middle())
+            # Who was interrupted in a collective has perhaps taken its place in the order, and not begun it.
+            broken = broken or (
+                done.interrupted and (bool(done.steps or done.dropped) or world.record.is_out_of_step())
+            )
             done = msgspec.structs.replace(done, broken=broken, doing=doing)
             notes += self._remarks(message)
         if isinstance(message, Run) and message.script is None:

@@ -207,3 +207,39 @@ def test_for_a_rank_that_does_not_come_nobody_waits_long(four: Notebook) -> None
     assert time.monotonic() - began < 50  # that rank sleeps for longer
     assert "rank 0 called all_reduce(float32 (1,), sum), line 3" in sentence
     assert "rank 3" not in sentence
+
+
+# What torch refuses before anything moves: on all ranks, the lists are of wrong shapes; or on rank 0 alone.
+REFUSED = """\
+lists = [torch.empty(2), torch.empty(3 if {where} else 2), torch.empty(2), torch.empty(2)]
+try: dist.all_gather(lists, torch.ones(2))
+except RuntimeError as error: print(type(error).__name__)
+"""
+
+
+def test_a_call_that_torch_refuses_on_all_ranks_is_as_if_it_had_not_been(four: Notebook) -> None:
+    for _ in range(8):
+        assert four.run(f"%%distributed\n{REFUSED.format(where='True')}all_reduce(1)").lines == [
+            "[0-3] RuntimeError",
+            "[0-3] 4",
+        ]
+        assert four.run(f"%%distributed\n{REFUSED.format(where='True')}").text == "[0-3] RuntimeError\n"
+        assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n", "in a later cell"
+
+
+def test_where_torch_refuses_one_rank_alone_that_goes_on_the_difference_is_told(four: Notebook) -> None:
+    late = f"import time\nif rank == 0: time.sleep(0.5)\n{REFUSED.format(where='rank == 0')}"  # the others wait in it
+    error = four.run(f"%%distributed\n{late}all_reduce(1)", fails=True).error_text
+    assert "rank 0 called all_reduce of an int, line 6; ranks 1-3 called all_gather(float32 (2,)), line 4." in error
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+    assert four.run(f"%%distributed\n{late}").lines == ["[0] RuntimeError", "[1-3] HangError"]
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_after_an_interrupt_anywhere_in_a_collective_all_ranks_count_alike(four: Notebook) -> None:
+    for moment in range(12):
+        cell = four.submit("%%distributed\nwhile True: all_reduce(1)")
+        time.sleep(0.1 + moment * 0.007)
+        four.interrupt()
+        four.finish(cell)
+        assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

@@ -230,6 +230,26 @@ class FingerprintBoard:
             return ()
         return different or ()
 
+    def withdraw(self, ring: int, group: int, position: int) -> None:
+        """Remove what this rank was about to do, and where: it does not do it. A later call there stays."""
+        tag = (group + position * _SPREAD) & _MASK
+        at = ring * _RING + (group + position) % SLOTS * _WORDS
+        place = (PLACES_AT + (group + position) % PLACES * PLACE) // 8
+        for start, is_its in ((at, self._words[at] >> 32 == tag), (place, self._words[place] == tag)):
+            if is_its:
+                self._words[start] = 0
+                if self._far_nodes and self._mirror is not None:
+                    self._mirror.show(self._far_nodes, start * 8, 0, b"", wait=False)
+
+    def number(self, peer: int, ring: int, group: int, position: int) -> int | None:
+        """Return the number of what a peer does at a position; None if it does nothing there."""
+        page = self._peers.get(peer)
+        at = ring * _RING + (group + position) % SLOTS * _WORDS
+        with suppress(ValueError):  # the pages were closed meanwhile
+            if page is not None and page[at] >> 32 == (group + position * _SPREAD) & _MASK:
+                return page[at] & _MASK
+        return None
+
     def text(self, peer: int, ring: int, group: int, position: int) -> str:
         """Return what a peer wrote of a call; empty if it has not arrived there, or is far ahead."""
         page = self._peers.get(peer)

@@ -122,6 +122,10 @@ class FlightRecorder:
         """Return the calls of each group that exists."""
         return list(self._logs.values())
 
+    def is_out_of_step(self) -> bool:
+        """Return whether an interrupt has ended a call between the number that it took and its beginning."""
+        return any(log.is_out_of_step() for log in self.logs())
+
     def issued(self) -> dict[str, int]:
         """Return the number of collectives issued in each group; if groups were made, also their number."""
         issued = {log.name: log.issued for log in self.logs()}

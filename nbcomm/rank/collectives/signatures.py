@@ -47,8 +47,8 @@ def describe(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Finger
     """Return the fingerprint of a call, from a cache: the same call is made over and over."""
     try:
         key = name, _KEYS[name](*args, **kwargs)
-    except (KeyError, IndexError, AttributeError, TypeError):
-        key = name, ()  # unusual arguments: torch will say what is wrong with them
+    except Exception:  # noqa: BLE001 - unusual arguments: torch will say what is wrong with them
+        key = name, ()
     try:
         return _cache[key]
     except KeyError:
@@ -65,10 +65,13 @@ def message(kind: str, tensors: Sequence[Any]) -> Fingerprint:
 
 def splits_of(name: str, args: tuple[Any, ...], size: int) -> tuple[list[int], list[int]]:
     """Return how many elements an all-to-all receives from, and sends to, each of ``size`` ranks."""
-    if name == "alltoall":
-        return [tensor.numel() for tensor in args[0]], [tensor.numel() for tensor in args[1]]
-    output, given, received, sent = args[:4]
-    return _split(output, received, size), _split(given, sent, size)
+    try:
+        if name == "alltoall":
+            return [tensor.numel() for tensor in args[0]], [tensor.numel() for tensor in args[1]]
+        output, given, received, sent = args[:4]
+        return _split(output, received, size), _split(given, sent, size)
+    except Exception:  # noqa: BLE001 - unusual arguments: torch will say what is wrong with them
+        return [], []
 
 
 def _split(tensor: Any, rows: Sequence[int], size: int) -> list[int]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import builtins
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +14,12 @@ from .hub import Hub
 
 if TYPE_CHECKING:
     from ..collectives.fingerprints import Fingerprint, FingerprintBoard
+    from ..collectives.recorded_call import RecordedCall
+
+
+_PATIENCE, _MOMENT, _LOOK = 3.0, 0.3, 0.001
+"""Seconds to wait for ranks whose call torch will refuse, as it has refused this rank's; for those whose call it may
+refuse, for all that is known here; and between two looks."""
 
 
 class CallComparison:
@@ -34,6 +42,7 @@ class CallComparison:
         self.life = 0
         self.store: Any = None
         self.pages = Pages()
+        self._refused = (0, 0, 0)  # what torch has refused of this rank last: where, its position, its number
 
     def look_at(self, board: FingerprintBoard | None) -> None:
         """Compare from now on with those members whose pages can be seen; with nobody if there is no board."""
@@ -49,6 +58,62 @@ class CallComparison:
         told = {peer: (_words(text), where) for peer, (text, where) in heard.items() if text or peer in different}
         return hub.mismatch(self._members, seq, {hub.rank: (_words(said.words), words_of(block) or ""), **told})
 
+    # ── calls that torch refuses ────────────────────────────────────────────────────────────────────
+
+    def refuse(self, call: RecordedCall, error: Exception) -> None:
+        """Take back what this rank was about to do: torch has refused it. Those who come there later are told why.
+
+        Such a call has no place in the order of calls: the next one of this rank is at its position.
+        """
+        board, said = self._hub.board, call.said
+        if said is None:
+            return
+        ring, key = 0, self.life
+        if call.kind != "collective":
+            ring, key = 1, self._lane_of(call.kind, call.peer, call.tag)
+        self._refused = key, call.seq, said.number
+        if board is not None:
+            told = entry(said.number, getattr(error, "told", f"{type(error).__name__}: {error}"))
+            board.compare(1, _refusals(key), call.seq, told, Pages())
+            board.withdraw(ring, key, call.seq)
+        if call.kind == "send" and (board is None or not board.is_shown_to(call.peer or 0)):
+            self.store.delete_key(_announced(key, call.seq))
+
+    def settle(self, seq: int, said: Fingerprint, different: Sequence[int], key: int | None = None) -> Sequence[int]:
+        """Look again at members that seem to do something else: torch may refuse, or have refused, what they do.
+
+        Args:
+            seq: the position.
+            said: what this rank is about to do there.
+            different: those who have written something else.
+            key: of a message, its lane; of a collective None.
+
+        Returns:
+            Those who do something else.
+
+        Raises:
+            Exception: torch's, where it has refused this very call on another rank, which has gone on.
+        """
+        board: FingerprintBoard = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
+        ring, key = (0, self.life) if key is None else (1, key)
+        began = time.monotonic()
+        doing = {peer: board.number(peer, ring, key, seq) for peer in different}
+        alike = [peer for peer, number in doing.items() if number == said.number]
+        if alike:
+            return alike  # the same call, with splits that do not fit
+        while True:
+            others = {peer: number for peer, number in doing.items() if number not in (None, said.number)}
+            if not others:
+                return ()
+            for peer in others:
+                if board.number(peer, 1, _refusals(key), seq) == said.number:
+                    raise _again(board.text(peer, 1, _refusals(key), seq), peer)
+            slower = all((key, seq, number) == self._refused for number in others.values())
+            if self._hub.ended() or time.monotonic() > began + (_PATIENCE if slower else _MOMENT):
+                return [*others]
+            time.sleep(_LOOK)
+            doing = {peer: board.number(peer, ring, key, seq) for peer in different}
+
     # ── an all-to-all, whose parts differ from rank to rank ─────────────────────────────────────────
 
     def compare_uneven(
@@ -58,10 +123,11 @@ class CallComparison:
         board: FingerprintBoard = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
         splits = signatures.splits_of(method, args, len(self._members))
         said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
-        return said, board.compare(0, self.life, seq, said, self.pages) or self._not_fitting(board, seq, splits)
+        return said, board.compare(0, self.life, seq, said, self.pages) or self.not_fitting(seq, splits)
 
-    def _not_fitting(self, board: FingerprintBoard, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
+    def not_fitting(self, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
         """Return which ranks' splits of an all-to-all do not match this rank's."""
+        board: FingerprintBoard = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
         size, me = len(self._members), self._members.index(self._hub.rank)
         wrong = []
         for place, member in enumerate(self._members):
@@ -91,7 +157,7 @@ class CallComparison:
         """
         board, me = self._hub.board, self._hub.rank
         other, tag = to
-        lane = self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
+        lane = self._lane_of(kind, other, tag)
         where = where or call_site.here(self._hub.record.scope())
         if kind == "send" and (board is None or not board.is_shown_to(other)):  # for who receives from anyone
             self.store.set(_announced(lane, seq), said.words)
@@ -99,10 +165,15 @@ class CallComparison:
             return where
         board.put_place(lane, seq, where.block)
         seen = self.pages.of(other, board.node_of(other))
-        if board.compare(1, lane, seq, said, seen):
+        if board.compare(1, lane, seq, said, seen) and self.settle(seq, said, [other], lane):
             heard = board.hear(1, lane, seq, [other], self._hub.ended)
             raise self._hub.mismatch(self._members, seq, {me: (said.words, words_of(where.block) or ""), **heard})
         return where
+
+    def take_back_message(self, member: int, tag: int, seq: int) -> None:
+        """Take back what this rank was about to receive."""
+        if self._hub.board is not None:
+            self._hub.board.withdraw(1, self._lane(member, self._hub.rank, tag), seq)
 
     def has_announced(self, member: int, tag: int, seq: int) -> bool:
         """Return whether a member has announced a message, on its page or where all see it."""
@@ -114,12 +185,31 @@ class CallComparison:
                 return False  # else it may know that its page is not copied to here any more
         return bool(self.store.check([_announced(lane, seq)]))
 
-    def _lane(self, src: int, dst: int, tag: int) -> int:
+    def _lane_of(self, kind: str, other: int | None, tag: int) -> int:
+        me = self._hub.rank
+        return self._lane(me, other, tag) if kind == "send" else self._lane(other, me, tag)
+
+    def _lane(self, src: int | None, dst: int | None, tag: int) -> int:
         return hash_of(f"{self.life}:{src}:{dst}:{tag}")
 
 
 def _numbers(values: list[int]) -> str:
     return ",".join(map(str, values))
+
+
+def _again(told: str, rank: int) -> Exception:
+    """Return the error with which torch has refused a call on another rank."""
+    name, _, text = told.partition(": ")
+    kind = getattr(builtins, name, RuntimeError)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        kind = RuntimeError
+    error = kind(f"{text} (Rank {rank} was refused the same call, and has gone on.)")
+    error.told = told  # type: ignore[attr-defined]  # for who is refused it because of this rank
+    return error
+
+
+def _refusals(key: int) -> int:
+    return hash_of(f"{key}:refused")
 
 
 def _announced(lane: int, seq: int) -> str:

@@ -150,11 +150,13 @@ class RankGroup(Identity):
         counts = self._log.sent if kind == "send" else self._log.received
         with self._log.lock:
             seq = counts[other, tag] = counts.get((other, tag), 0) + 1
-        said, where = signatures.message(kind, args[0]), None
-        if kind == "send" or other in self._comparison.pages:  # who is not seen may see us
-            where = self._comparison.compare_message(kind, (other, tag), seq, said)
+        said = signatures.message(kind, args[0])
         call = RecordedCall(kind, kind, self._log, seq, said, other, tag)
-        call.where = where
+        if kind == "send" or other in self._comparison.pages:  # who is not seen may see us
+            try:
+                call.where = self._comparison.compare_message(kind, (other, tag), seq, said)
+            except Exception as error:  # noqa: BLE001 - whatever torch has said of it elsewhere
+                raise self._refused(error, call) from None
         drawn = hub.record.journal.look_at(kind, args, self.members, hub.rank)
         work = self._pass_on(kind, args, {}, call)
         hub.record.journal.complete(call.entry, drawn, args, None)
@@ -185,7 +187,26 @@ class RankGroup(Identity):
         failed = told is not error or isinstance(error, dist.DistError) or self._hub.ended()
         if not failed and not call.limited:
             call.log.take_back(call)
+            self._comparison.refuse(call, error)
         return told
+
+    def _judge(self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint, different: Sequence[int]) -> None:
+        """Raise where other members do something else than this rank; they may only seem to."""
+        try:
+            different = self._comparison.settle(seq, said, different)
+        except Exception as error:  # noqa: BLE001 - whatever torch has said of it elsewhere
+            name = signatures.NAMES.get(method, method)
+            raise self._refuse(error, RecordedCall("collective", name, self._log, seq, said)) from None
+        if not different and method in signatures.UNEVEN:  # those that were slower have come now
+            different = self._comparison.not_fitting(seq, signatures.splits_of(method, args, len(self.members)))
+        if different:
+            self._note_refused(method, args, seq, said)
+            raise self._comparison.mismatch(seq, said, different)
+
+    def _refuse(self, error: Exception, call: RecordedCall) -> BaseException:
+        """Return what to raise for a collective that has not begun; it is recorded as one that has failed."""
+        self._hub.record.follow(None, call, failed=True)
+        return self._refused(error, call)
 
     def _object(self, method: str, peer: int | None) -> None:
         self._hub.object(signatures.NAMES.get(method, method), self.members, peer)
@@ -336,6 +357,13 @@ class RankGroup(Identity):
             self._comparison.compare_message(
                 "recv", (member, tag), seq, call.said or signatures.message("recv", tensors), call.where
             )
+            if not self._comparison.has_announced(member, tag, seq):  # torch has refused it there
+                self._comparison.take_back_message(member, tag, seq)
+                with log.lock:
+                    log.received[member, tag] = seq - 1
+                    log.received[None, tag] += 1
+                    call.peer, call.seq = None, log.received[None, tag]
+                continue
             try:
                 return place, inner.recv(tensors, place, tag)
             except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
@@ -382,8 +410,7 @@ def _passing(method: str) -> Callable[..., Any]:
         else:
             different = hub.board.compare(0, self._comparison.life, seq, said, pages)  # type: ignore[union-attr]
         if different:
-            self._note_refused(method, args, seq, said)
-            raise self._comparison.mismatch(seq, said, different)
+            self._judge(method, args, seq, said, different)
         log.issued = seq
         curious = journal.curious
         drawn = journal.look_at(method, args, self.members, hub.rank) if curious else None
@@ -397,9 +424,7 @@ def _passing(method: str) -> Callable[..., Any]:
         try:
             work = getattr(self._inner, method)(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
-            refused = RecordedCall("collective", name, log, seq, said)
-            hub.record.follow(None, refused, failed=True)
-            raise self._refused(error, refused) from None
+            raise self._refuse(error, RecordedCall("collective", name, log, seq, said)) from None
         made = RecordedCall("collective", name, log, seq, said)
         hub.record.follow(work, made)
         if curious or rooted or returns_at_once(args, kwargs):  # else there is time while it is waited for
