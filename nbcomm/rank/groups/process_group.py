@@ -8,7 +8,6 @@ since Python and C++ alike can only go through here, here is where a call is ref
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,26 +15,23 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
-from torch.profiler import record_function
 
 from ...errors import CollectiveError
 from ...rank_spec import fold, named
 from ...torch_internals import process_groups
 from ...torch_internals.c10d import PASSED_ON, hash_of
-from ..collectives import call_site, signatures
-from ..collectives.any_source import AnyoneReceive
+from ..collectives import signatures
 from ..collectives.fingerprints import Pages
-from ..collectives.recorded_call import Log, RecordedCall
+from ..collectives.recorded_call import RecordedCall
 from . import selftest
-from .comparison import CallComparison
+from .calls import Calls
 from .hub import Hub
-from .identity import Identity
 
 if TYPE_CHECKING:
     from ..collectives.fingerprints import Fingerprint
 
 
-class RankGroup(Identity):
+class RankGroup(Calls):
     """A process group whose inside can be replaced.
 
     Args:
@@ -56,15 +52,9 @@ class RankGroup(Identity):
         name: str,
         members: list[int],
     ) -> None:
-        super().__init__(rank, members, name, hub.gloo)
-        self.lost: str = ""
-        """Why it cannot be formed: which of its members are dead."""
-        self._hub = hub
+        super().__init__(hub, rank, name, members)
         self._backend = backend
         self._timeout = timeout
-        self._inner: dist.ProcessGroup | None = None
-        self._comparison = CallComparison(hub, members)
-        self._log = Log(name, members)
         self._may_block = "nccl" in backend
         """Whether a collective's method may wait for other ranks before it returns its handle."""
         self._store: Any = None
@@ -143,53 +133,6 @@ class RankGroup(Identity):
 
     # ── every call ──────────────────────────────────────────────────────────────────────────────────
 
-    def _message(self, kind: str, args: tuple[Any, ...], peer: int, tag: int) -> Any:
-        hub, other = self._hub, self.members[peer]
-        if hub.alert or self._inner is None:
-            self._object(kind, other)
-        counts = self._log.sent if kind == "send" else self._log.received
-        with self._log.lock:
-            seq = counts[other, tag] = counts.get((other, tag), 0) + 1
-        said = signatures.message(kind, args[0])
-        call = RecordedCall(kind, kind, self._log, seq, said, other, tag)
-        if kind == "send" or other in self._comparison.pages:  # who is not seen may see us
-            try:
-                call.where = self._comparison.compare_message(kind, (other, tag), seq, said)
-            except Exception as error:  # noqa: BLE001 - whatever torch has said of it elsewhere
-                raise self._refused(error, call) from None
-        drawn = hub.record.journal.look_at(kind, args, self.members, hub.rank)
-        work = self._pass_on(kind, args, {}, call)
-        hub.record.journal.complete(call.entry, drawn, args, None)
-        return work
-
-    def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: RecordedCall) -> Any:
-        record = self._hub.record
-        outer = threading.get_ident() == record.main  # what another thread is in says nothing of the main one
-        if outer:
-            before, record.inside = record.inside, call  # `within`, at a tenth of its cost
-        try:
-            work = getattr(self._inner, method)(*args, **kwargs)
-        except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
-            raise self._refused(error, call) from None
-        finally:
-            if outer:
-                record.inside = before
-        record.follow(work, call)
-        return work
-
-    def _refused(self, error: Exception, call: RecordedCall) -> BaseException:
-        """Return what to raise in place of torch's error for a call that has not begun.
-
-        Where torch has refused the call itself (a wrong size, for instance), this rank has not come there. Not so where
-        the backend or a connection has failed: nobody knows how far the call has come.
-        """
-        told = self._hub.explain(error)
-        failed = told is not error or isinstance(error, dist.DistError) or self._hub.ended()
-        if not failed and not call.limited:
-            call.log.take_back(call)
-            self._comparison.refuse(call, error)
-        return told
-
     def _judge(self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint, different: Sequence[int]) -> None:
         """Raise where other members do something else than this rank; they may only seem to."""
         try:
@@ -207,11 +150,6 @@ class RankGroup(Identity):
         """Return what to raise for a collective that has not begun; it is recorded as one that has failed."""
         self._hub.record.follow(None, call, failed=True)
         return self._refused(error, call)
-
-    def _object(self, method: str, peer: int | None) -> None:
-        self._hub.object(signatures.NAMES.get(method, method), self.members, peer)
-        if self._inner is None:
-            raise CollectiveError(self.lost or "This process group is not formed.")
 
     def _object_to_collective(self, method: str, args: tuple[Any, ...]) -> None:
         try:
@@ -306,70 +244,6 @@ class RankGroup(Identity):
             self._log.timeout = timeout
         self._formed().set_timeout(timeout)
 
-    # ── messages: their peers are group ranks ───────────────────────────────────────────────────────
-
-    def send(self, tensors: list[torch.Tensor], dst: int, tag: int) -> Any:
-        """Send to a member."""
-        return self._message("send", (tensors, dst, tag), dst, tag)
-
-    def recv(self, tensors: list[torch.Tensor], src: int, tag: int) -> Any:
-        """Receive from a member."""
-        return self._message("recv", (tensors, src, tag), src, tag)
-
-    def recv_anysource(self, tensors: list[torch.Tensor], tag: int) -> Any:
-        """Receive from the rank that sends first."""
-        if self._hub.alert or self._inner is None:
-            self._object("recv", None)
-        received = self._log.received
-        with self._log.lock:
-            seq = received[None, tag] = received.get((None, tag), 0) + 1
-        call = RecordedCall("recv", "recv", self._log, seq, signatures.message("recv", tensors), None, tag)
-        call.where = call_site.here(self._hub.record.scope())
-        generation, journal = self._hub.generation, self._hub.record.journal
-        drawn = journal.look_at("recv_anysource", (tensors,), self.members, self._hub.rank)
-        with record_function("c10d::recv_any_source_"):  # what torch's own says to a profiler
-            work = AnyoneReceive(lambda: self._find_sender(tensors, call, generation), self._hub.record.wait)
-        self._hub.record.follow(work, call)
-        journal.complete(call.entry, drawn, (tensors,), None)
-        return work
-
-    def _find_sender(self, tensors: list[torch.Tensor], call: RecordedCall, generation: int) -> tuple[int, Any] | None:
-        """Begin to receive from a member that has announced a message with this tag; None if there is none."""
-        hub, log, tag = self._hub, call.log, call.tag
-        inner = self._inner
-        if hub.alert:
-            hub.object("recv", self.members, None)
-        if generation != hub.generation or inner is None:
-            raise RuntimeError("This receive belongs to process groups that no longer exist.")
-        for place, member in enumerate(self.members):
-            if member == hub.rank:
-                continue
-            with log.lock:
-                seq = log.received.get((member, tag), 0) + 1
-            if not self._comparison.has_announced(member, tag, seq):
-                continue
-            with log.lock:
-                if log.received.get((member, tag), 0) + 1 != seq:  # another receive has taken it meanwhile
-                    continue
-                log.received[None, tag] -= 1
-                log.received[member, tag] = seq
-                call.peer, call.seq = member, seq  # from now on it is a receive by name
-            self._comparison.compare_message(
-                "recv", (member, tag), seq, call.said or signatures.message("recv", tensors), call.where
-            )
-            if not self._comparison.has_announced(member, tag, seq):  # torch has refused it there
-                self._comparison.take_back_message(member, tag, seq)
-                with log.lock:
-                    log.received[member, tag] = seq - 1
-                    log.received[None, tag] += 1
-                    call.peer, call.seq = None, log.received[None, tag]
-                continue
-            try:
-                return place, inner.recv(tensors, place, tag)
-            except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
-                raise self._refused(error, call) from None
-        return None
-
 
 _stuck: list[Any] = []
 """What must live as long as the process, for its end would never end."""
@@ -437,5 +311,5 @@ def _passing(method: str) -> Callable[..., Any]:
 
 
 for _method in PASSED_ON:
-    if _method not in vars(RankGroup) and hasattr(dist.ProcessGroup, _method):
+    if _method not in {*vars(RankGroup), *vars(Calls)} and hasattr(dist.ProcessGroup, _method):
         setattr(RankGroup, _method, _passing(_method))
