@@ -20,7 +20,7 @@ import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
 from ..errors import CollectiveError
-from ..torch_internals import gloo_threads, process_groups
+from ..torch_internals import dtensor, gloo_threads, process_groups
 
 _PATIENCE = 2.0
 """Seconds that the end of a script waits for gloo's threads."""
@@ -79,6 +79,7 @@ class _Loan:
         for group, name, *_ in process_groups.known_groups():
             if name not in self.before and process_groups.is_known(group):
                 _destroy(group)
+        dtensor.forget_meshes()
 
 
 def _never() -> bool:
@@ -168,6 +169,7 @@ def destroy_process_group(group: Any = None) -> None:
         loan.give_back()
     else:
         _destroy(group)
+        dtensor.forget_meshes()
 
 
 def _names() -> set[str]:

@@ -18,8 +18,10 @@ Read in torch 2.13.0, 2.14.1 and 2.15.0; with each new version, look again for a
   way: a handler cannot be replaced.
 * DDP's ``_ddp_init_helper``, ``reducer``: a module is reset after an abort. No public way;
   FSDP2 has one, which is used.
-* ``torch.compile``, replaced, and Dynamo's ``trace_rules.add`` and ``_builtin_constant_ids``: compiled code
-  may use our groups and the names of cells. No public way: `torch.compiler.disable` imports Dynamo, which is slow.
+* ``torch.compile``, replaced, and Dynamo's ``trace_rules.add``: compiled code may use our groups. No public way:
+  `torch.compiler.disable` imports Dynamo, which is slow.
+* The caches in ``torch.distributed.tensor``, cleared: they answer for a mesh with an equal one whose groups were
+  destroyed. No public way.
 
 C++ calls a group written in Python by its methods (``allreduce``, ``getSize``, …), which `check` tries. Since 2.14 a
 backend may be able to ``reconfigure`` itself, an experiment of torch that may replace much of this later.

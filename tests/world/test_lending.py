@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from .notebook import Notebook
@@ -154,3 +156,28 @@ def test_meshes_are_as_ever(prepared: Notebook) -> None:
     code = f"{INIT}\n{mesh}assert mesh.get_group(0).size() == 2\n{DESTROY}\nmesh = init_device_mesh('cpu', (4,))"
     prepared.run(f"%%distributed\n{code}")
     assert prepared.run("%%distributed\nall_reduce(1, group=mesh)").text == RIGHT
+
+
+TENSOR_PARALLEL = """\
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, Replicate, distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
+net = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+torch.nn.init.ones_(net[0].weight), torch.nn.init.ones_(net[2].weight)
+parallelize_module(net, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+net(torch.ones(2, 4)).sum().backward()
+part = distribute_tensor(torch.arange(16.).reshape(4, 4), mesh, [Shard(0), Shard(1)])
+print((part @ part).full_tensor().sum().item(), part.redistribute(mesh, [Replicate(), Shard(0)]).to_local().shape)
+dist.destroy_process_group()
+"""
+
+
+def test_meshes_and_dtensors_work_again_after_their_groups_were_destroyed(four: Notebook, tmp_path: Path) -> None:
+    script = tmp_path / "tensor_parallel.py"
+    script.write_text(TENSOR_PARALLEL)
+    for _ in range(2):
+        for cell in (f"%distributed run {script}", f"%%distributed\n{TENSOR_PARALLEL}"):
+            assert four.run(cell).lines[-1] == "[0-3] 3920.0 torch.Size([2, 4])", cell
