@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
@@ -90,6 +91,8 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     (Gloo's timeout here is also its limit for messages, but not for collectives: see `FlightRecorder.wait`.)
     """
     kinds = devices_of(backend)
+    if "nccl" in kinds.values() and not dist.is_nccl_available():
+        raise RuntimeError("Distributed package doesn't have NCCL built in")  # as torch says it
     store.set(f"here/{rank}", gloo.address() if "gloo" in kinds.values() else "")
     everyone = [f"here/{other}" for other in range(size)]
     if _patience(store) != timeout:  # else `multi_get` alone waits as long
@@ -228,7 +231,9 @@ def hand_out(
     @functools.wraps(plain)
     def helper(size: Any, rank: Any, members: Any, backend: Any, *args: Any, **kwargs: Any) -> Any:
         backend = usual if str(backend) == "undefined" else backend
-        kinds = set(c10d.BackendConfig(c10d.Backend(backend)).get_device_backend_map().values())
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torch gives them, too
+            kinds = set(c10d.BackendConfig(c10d.Backend(backend)).get_device_backend_map().values())
         if not kinds <= set(_OURS) or not ours((rank, size) if not members else None):
             with around():
                 group, store = plain(size, rank, members, backend, *args, **kwargs)

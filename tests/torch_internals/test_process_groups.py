@@ -101,3 +101,12 @@ def test_a_connection_that_fails_keeps_nothing_that_it_was_made_from() -> None:
             time.sleep(0.001)
     finally:
         gc.enable()
+
+
+@pytest.mark.skipif(dist.is_nccl_available(), reason="this torch has NCCL")
+def test_a_torch_without_nccl_says_so_in_torchs_words() -> None:
+    store, unused = dist.HashStore(), object()
+    for backend in ("nccl", "cpu:gloo,cuda:nccl"):
+        with pytest.raises(RuntimeError, match=r"^Distributed package doesn't have NCCL built in$"):
+            process_groups.new_inner(backend, store, 0, 1, timedelta(seconds=5), unused, "g", [0])  # type: ignore[arg-type]
+        assert store.num_keys() == 0, "nobody was told that this rank has come"
