@@ -25,6 +25,7 @@ from typing import Any
 import cloudpickle
 
 from ..errors import TransferError
+from . import stays
 from .common import Payload
 
 FILE_FROM = 1 << 20
@@ -36,13 +37,32 @@ _ALIGN = 64
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
     """A pickler that takes functions and classes typed in a notebook by value, and tensors by their raw bytes."""
 
+    parts = 0
+    """How many sharded tensors it has met, of which this rank's own parts travel."""
+
     def reducer_override(self, obj: Any) -> Any:
         torch = sys.modules.get("torch")
         if torch is not None and type(obj) in (torch.Tensor, torch.nn.Parameter):
             reduced = _reduce_tensor(torch, obj)
             if reduced is not None:
                 return reduced
+        elif torch is not None and isinstance(obj, torch.Tensor) and hasattr(obj, "to_local"):
+            self.parts += 1
+            return _itself, (_own_part(obj),)
+        elif stays.remedy(obj) is not None:  # where it arrives, its class would say something else
+            raise TypeError(f"cannot pickle {type(obj).__name__!r} object")
         return super().reducer_override(obj)
+
+
+def _itself(value: Any) -> Any:
+    return value
+
+
+def _own_part(sharded: Any) -> Any:
+    """Return this rank's part of a DTensor: a mesh is worth nothing where its ranks are not."""
+    own = sharded.detach().to_local()
+    own = own.wait() if hasattr(own, "wait") else own
+    return own.requires_grad_(sharded.requires_grad) if own.is_floating_point() else own
 
 
 def _reduce_tensor(torch: Any, tensor: Any) -> Any:
@@ -83,28 +103,32 @@ def _rebuild_tensor(
     return tensor.requires_grad_(requires_grad)
 
 
-def pack(value: Any, bulk: Path | None = None) -> tuple[Payload, list[Any]]:
+def pack(value: Any, bulk: Path | None = None, notes: list[str] | None = None) -> tuple[Payload, list[Any]]:
     """Pickle a value.
 
     Args:
         value: anything that cloudpickle accepts; CUDA tensors arrive on the CPU.
         bulk: a directory that the receiver can read too; large buffers go to a file there.
+        notes: gets what the receiver should know.
+
+    Of a sharded tensor this rank's own part travels, as a plain tensor.
 
     Returns:
         The blob, and the raw buffers that must follow its message as frames.
 
     Raises:
-        TransferError: the value cannot be pickled; the message says why.
+        TransferError: the value cannot be pickled; the message says what in it, why, and what to do.
     """
     raw: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
     try:
-        _Pickler(stream, protocol=5, buffer_callback=raw.append).dump(value)
+        pickler = _Pickler(stream, protocol=5, buffer_callback=raw.append)
+        pickler.dump(value)
     except Exception as error:
-        raise TransferError(
-            f"A value of type {type(value).__name__} cannot travel between the notebook and the ranks: "
-            f"{type(error).__name__}: {error}"
-        ) from error
+        raise TransferError(stays.told(value, error, _travels)) from error
+    if pickler.parts and notes is not None:
+        what = "a sharded tensor" if pickler.parts == 1 else f"{pickler.parts} sharded tensors"
+        notes.append(f"the own part of {what} was sent; full_tensor(), called by all in a cell, gathers a whole one.")
     buffers = [buffer.raw() for buffer in raw]
     sizes = [buffer.nbytes for buffer in buffers]
     if bulk is not None and sum(sizes) >= FILE_FROM:
@@ -112,6 +136,15 @@ def pack(value: Any, bulk: Path | None = None) -> tuple[Payload, list[Any]]:
         if path is not None:
             return Payload(stream.getvalue(), sizes, str(path)), []
     return Payload(stream.getvalue(), sizes), buffers
+
+
+def _travels(value: Any) -> bool:
+    """Return whether a value can be pickled; its large buffers are not copied."""
+    try:
+        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
+    except Exception:  # noqa: BLE001 - whatever a user's own class raises
+        return False
+    return True
 
 
 def unpack(blob: Payload, frames: Sequence[Any], load: Callable[..., Any] = pickle.loads) -> Any:

@@ -242,7 +242,7 @@ class MainLoop:
         done, buffers = await self._outcome(message, frames)
         if os.getpid() != self._pid:
             os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
-        notes: list[str] = []
+        notes: list[str] = [*done.notes]
         with self.main_thread.closing:
             healed = isinstance(message, FormGroups) and bool(message.newcomers)
             if isinstance(message, Run | Call) or fresh or healed:
@@ -256,7 +256,7 @@ class MainLoop:
 
     async def _outcome(self, message: MainLoopRequest, frames: Sequence[Any]) -> tuple[Done, list[Any]]:
         """Do what is asked; also what it raises is an answer. The buffers go with it."""
-        began = time.perf_counter()
+        began, notes = time.perf_counter(), list[str]()
         try:
             if isinstance(message, Run):
                 return await self._run(message), []
@@ -268,12 +268,12 @@ class MainLoop:
                 own.update(unpack(message.blob, frames, functools.partial(pushed.load, namespace=own)))
                 return Done(message.id), []
             if isinstance(message, Pull):
-                blob, buffers = self._pull(message.names)
+                blob, buffers = self._pull(message.names, notes)
             elif isinstance(message, Call):
-                blob, buffers = self._call(message, frames)
+                blob, buffers = self._call(message, frames, notes)
             else:
                 blob, buffers = self._look(message, frames)
-            return Done(message.id, time.perf_counter() - began, blob=blob), buffers
+            return Done(message.id, time.perf_counter() - began, blob=blob, notes=notes), buffers
         except KeyboardInterrupt as error:
             return Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True), []
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the notebook waits for an answer
@@ -323,7 +323,7 @@ class MainLoop:
         with self._working(message), instead:
             return await self.runner.run(message)
 
-    def _call(self, message: Call, frames: Sequence[Any]) -> tuple[Payload, list[Any]]:
+    def _call(self, message: Call, frames: Sequence[Any], notes: list[str]) -> tuple[Payload, list[Any]]:
         function, arguments, keywords = unpack(message.blob, frames)
         if message.local_rank and self._parts.world.comm is not None:
             arguments = (self._parts.world.comm.local_rank, *arguments)
@@ -333,7 +333,7 @@ class MainLoop:
             if scope.get("__name__") == "__main__":
                 for name, value in self._shell.user_ns.items():
                     scope.setdefault(name, value)
-            return pack(function(*arguments, **keywords), self._bulk)
+            return pack(function(*arguments, **keywords), self._bulk, notes)
 
     @contextmanager
     def _working(self, message: Run | Call) -> Iterator[None]:
@@ -357,12 +357,12 @@ class MainLoop:
             compiling.follow_compile()
         self._parts.capture.claim_descriptors()
 
-    def _pull(self, wanted: list[str]) -> tuple[Payload, list[Any]]:
+    def _pull(self, wanted: list[str], notes: list[str]) -> tuple[Payload, list[Any]]:
         scope = self._shell.user_ns
         missing = [name for name in wanted if name not in scope]
         if missing:
             raise TransferError(f"{', '.join(missing)} is not defined.")
-        return pack({name: scope[name] for name in wanted}, self._bulk)
+        return pack({name: scope[name] for name in wanted}, self._bulk, notes)
 
     def _look(
         self, message: DescribeVariables | SendVariable | CompareVariable, frames: Sequence[Any]

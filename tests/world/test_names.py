@@ -150,3 +150,23 @@ def test_a_name_that_other_ranks_have_is_told_of_and_completed(four: Notebook) -
 def _matches(notebook: Notebook, code: str) -> list[str]:
     reply = notebook.client.complete(code, len(code), reply=True, timeout=30)["content"]
     return [str(match) for match in reply["matches"]]
+
+
+def test_what_belongs_to_its_ranks_is_told_with_a_remedy_and_a_sharded_tensor_gives_its_part(four: Notebook) -> None:
+    four.run("""\
+%%distributed
+from torch.distributed.fsdp import fully_shard
+net = torch.nn.Linear(4, 4)
+ddp = torch.nn.parallel.DistributedDataParallel(net)
+sharded = torch.nn.Linear(4, 4)
+fully_shard(sharded)
+weight, state = sharded.weight, sharded.state_dict()""")
+    assert "send the module in it, ddp.module" in four.run("%distributed pull ddp", fails=True).error_text
+    assert "which sharded.state_dict() returns there" in four.run("%distributed pull sharded", fails=True).error_text
+    pulled = four.run("%distributed pull weight state").text
+    assert pulled.startswith(
+        "nbcomm: on ranks 0-3 the own part of 3 sharded tensors was sent; full_tensor(), called by"
+    )
+    shown = four.run("{(type(one).__name__, tuple(one.shape), one.requires_grad) for one in weight}").text
+    assert shown.rstrip() == "{('Tensor', (1, 4), True)}"
+    assert four.run("state[2]['bias'].shape").text.rstrip() == "torch.Size([1])"

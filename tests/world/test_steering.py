@@ -58,7 +58,7 @@ def test_an_unpicklable_value_is_refused_both_ways(four: Notebook) -> None:
     four.run("import threading\nlock = threading.Lock()")
     assert "lock" in four.run("%distributed push lock", fails=True).error_text
     four.run("%%distributed\nimport threading\nlock = threading.Lock()")
-    assert "cannot travel" in four.run("%distributed pull lock", fails=True).error_text
+    assert "lock (lock) cannot travel" in four.run("%distributed pull lock", fails=True).error_text
     assert four.run("lock").text.startswith("<unlocked"), "a failed pull binds nothing"
 
 

@@ -174,7 +174,7 @@ class CellExecutor:
                     self._generations.renew(interrupts.again if interrupts.pressed else lambda: interrupts.pressed)
             with self._faults.beside("its pictures or its trace could not be made", _print):
                 aftermath(answers)
-            _tell_notes(answers)
+            tell_notes(answers)
             while self._told:
                 _print(self._told.popleft())
         if failures:
@@ -219,8 +219,8 @@ def _print(note: str) -> None:
     sys.stderr.write(f"nbcomm: {note}\n")
 
 
-def _tell_notes(answers: Mapping[int, Done]) -> None:
-    """Print what the ranks could not do beside the cell."""
+def tell_notes(answers: Mapping[int, Done]) -> None:
+    """Print what the ranks say beside their answers."""
     told = [(rank, note) for rank, done in sorted(answers.items()) for note in done.notes]
     alike = rank_specs.together([rank for rank, _ in told], [note for _, note in told])
     for note, those in alike.items():

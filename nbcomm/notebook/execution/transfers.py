@@ -11,6 +11,7 @@ from ...errors import Interrupted, TransferError
 from ...protocol import Call, Done, Pull, Push, rank_lists
 from ...protocol.payload import pack, release, unpack
 from ..output.cell_output import CellOutput
+from .cell_run import tell_notes
 from .dispatcher import UNSENT
 from .interrupts import InterruptCounter
 
@@ -73,6 +74,7 @@ class Transfers:
             transfer(self._dispatcher, request, Pull(request.id, list(names)))
             try:
                 values = [unpack_answer(request, rank) for rank in ranks]
+                tell_notes(request.answers())
             finally:
                 _let_go(request.answers())
             return {name: [value[name] for value in values] for name in names}
