@@ -189,7 +189,11 @@ class Register(Message):
 
 
 class Stop(Message):
-    """End the process."""
+    """End the process, as Python ends a program."""
+
+
+NOT_ENDING = "It does not end: it is in "
+"""What a rank that was to end writes into its log, and then where it is, after more than a second."""
 
 
 MainLoopRequest = FormGroups | Run | Push | Pull | Call | DescribeVariables | SendVariable | CompareVariable

@@ -54,6 +54,7 @@ from .cells.notebook_magics import refuse_steering
 from .cells.pager import show_pages
 from .cells.runner import CellRunner, handle_interrupts
 from .cells.stdin import InputPrompter
+from .ending import Ending
 from .groups.environment import device_memory
 from .groups.world import World
 from .letters import Letters
@@ -114,6 +115,7 @@ class RankLink:
         self._registration: Registration | None = None
         self._termination: Termination | None = None
         self._footprint = Footprint()
+        self._ending = Ending(lambda what: home.add_to_log(rank, what))
         self._parent = os.getppid()
         self._heard_at_once: dict[type, Callable[[Any], None]] = {
             StatusRequest: self._hear_probe,
@@ -122,7 +124,7 @@ class RankLink:
             Interrupt: self._interrupt,
             Abort: self._abort,
             Register: self._register,
-            Stop: lambda _: os._exit(0),
+            Stop: self._end,
         }
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
@@ -225,6 +227,8 @@ class RankLink:
                 os._exit(0)
             with self._faults.beside("an interrupt could not be passed on"):
                 self._terminate()
+            with self._faults.beside("it could not be told what does not end"):
+                self._ending.look()
             if self._assistant is not None:
                 with self._faults.beside("an answer to what was typed could not be ended"):
                     self._assistant.look()
@@ -299,6 +303,16 @@ class RankLink:
         elif isinstance(message, MainLoopRequest):
             # The shell is not ready yet; the notebook waits until a Hello says that it is, so this is a safeguard.
             self._waiting.append((message, frames))
+
+    def _end(self, _: Stop) -> None:
+        """Let the main thread end the process as Python ends one; what it runs is interrupted."""
+        if self._main_loop is None:
+            os._exit(0)
+        running = self._main_thread.running
+        if running is not None:
+            self._termination = Termination(running, self.world.generation)
+        self._ending.begin()
+        self._main_loop.end()
 
     def _hear_probe(self, message: StatusRequest) -> None:
         self._letters.tell(self._snapshot(message.question))

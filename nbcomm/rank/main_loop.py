@@ -36,11 +36,13 @@ from ..protocol import (
     Push,
     Run,
     SendVariable,
+    Stop,
     rank_lists,
 )
 from ..protocol.payload import pack, unpack
 from ..torch_internals import compiling
 from ..world_dir import WorldDir
+from . import ending
 from .cells import namespace, script_runner
 from .cells.runner import CellRunner
 from .clock import clock
@@ -117,7 +119,7 @@ class Parts:
     faults: Faults
 
 
-_Order = tuple[MainLoopRequest | CommToRank | None, Sequence[Any]]
+_Order = tuple[MainLoopRequest | CommToRank | Stop | None, Sequence[Any]]
 
 
 class MainLoop:
@@ -166,6 +168,10 @@ class MainLoop:
         """Make the widgets known to another notebook; link's thread."""
         self._hand_over((None, ()))
 
+    def end(self) -> None:
+        """End the process, after all earlier messages; link's thread."""
+        self._hand_over((Stop(), ()))
+
     def _hand_over(self, order: _Order) -> None:
         self._loop.call_soon_threadsafe(self._inbox.put_nowait, order)
 
@@ -181,12 +187,14 @@ class MainLoop:
                     await self._do(message, frames)
                 except Exception as error:  # noqa: BLE001 - this loop must not end, and a request must be answered
                     self._faults.log("a duty failed", error)
-                    if not isinstance(message, CommToRank | None):
+                    if not isinstance(message, CommToRank | Stop | None):
                         self._answer(Done(message.id, failure=failure(self._parts.rank, error), broken=True))
 
-    async def _do(self, message: MainLoopRequest | CommToRank | None, frames: Sequence[Any]) -> None:
+    async def _do(self, message: MainLoopRequest | CommToRank | Stop | None, frames: Sequence[Any]) -> None:
         if isinstance(message, CommToRank):
             self._call_back()
+        elif isinstance(message, Stop):
+            ending.end(self._shell)
         elif message is None:
             self._tell_again()
         else:

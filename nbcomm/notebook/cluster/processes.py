@@ -13,6 +13,7 @@ from ...launch.controller import Controller
 from ...launch.node_client import start_all
 from ...protocol import Register
 from ...protocol.nodes import key_of, rank_of
+from ...protocol.requests import NOT_ENDING
 from ...rank_spec import capital, fold, named, together
 from ...world_info import WorldInfo
 from .readiness import await_ranks
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 
 _PATIENCE = 60.0
 """Seconds that a new process has to come up; from a warm fork server it takes tenths."""
+
+_END, _SOON = 2.5, 0.005
+"""Seconds that ranks have to end by themselves, as Python ends a program; and between two looks."""
 
 _TICK = 0.05
 
@@ -270,10 +274,38 @@ class Processes:
         self.nodes.wait_for_ends(_MOMENT)
         return sorted(self._roster.dead)
 
-    def shutdown(self) -> None:
-        """End all processes."""
+    def shutdown(self, given_up: Callable[[], bool] = lambda: False) -> list[str]:
+        """End all processes; those of ranks, which were told to end, have a moment to do it themselves.
+
+        Args:
+            given_up: whether they have had time enough.
+
+        Returns:
+            What did not end by itself, in sentences.
+        """
         self._quiet()
-        self.nodes.shutdown()
+        late: list[str] = []
+        try:
+            ranks = self._await_ends(given_up)
+            late = [self._what_hangs(rank) for rank in ranks if not given_up()]
+        finally:
+            self.nodes.shutdown()
+        return late
+
+    def _await_ends(self, given_up: Callable[[], bool]) -> list[int]:
+        """Wait for the ends of the ranks' processes; return those that do not come."""
+        until = time.monotonic() + _END
+        while True:
+            there = [(rank_of(key), process.exited) for key, process in self.nodes.processes.items()]
+            living = [rank for rank, exited in there if rank is not None and exited is None]
+            if not living or given_up() or time.monotonic() > until or self.nodes.gone:
+                return sorted(living)
+            time.sleep(_SOON)
+
+    def _what_hangs(self, rank: int) -> str:
+        told = self.nodes.log_tail(key_of(rank), 1)
+        where = f": it was in {told.partition(NOT_ENDING)[2].strip()}" if NOT_ENDING in told else ""
+        return f"Rank {rank} did not end by itself, and was ended{where}."
 
     def release(self) -> None:
         """Release the processes."""

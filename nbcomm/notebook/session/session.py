@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
@@ -250,7 +251,7 @@ class Session(Commands):
 
     def stop(self) -> None:
         """End the world: its processes, sockets and files. Stopping twice is no error."""
-        self._part(Stop(), self._processes.shutdown)
+        self._part(Stop(), self._shut_down)
 
     def keep_job(self) -> Job | None:
         """Let the scheduler's job that the world is in outlive it, if it is in one; return the job."""
@@ -258,9 +259,13 @@ class Session(Commands):
 
     def release(self) -> None:
         """Let go of the world without ending it: `nbcomm.attach` takes it up again, until its grace is over."""
-        self._part(None, self._processes.release)
+        self._part(None, lambda _: self._processes.release())
 
-    def _part(self, last: Stop | None, leave: Callable[[], None]) -> None:
+    def _shut_down(self, interrupts: InterruptCounter) -> None:
+        for sentence in self._processes.shutdown(lambda: interrupts.pressed):
+            sys.stderr.write(f"nbcomm: {sentence}\n")
+
+    def _part(self, last: Stop | None, leave: Callable[[InterruptCounter], None]) -> None:
         """Hang up, and then leave the processes, whatever happens meanwhile."""
         if self._stopped:
             return
@@ -268,7 +273,7 @@ class Session(Commands):
             try:
                 self._hang_up(last)
             finally:
-                leave()
+                leave(interrupts)
         if interrupts.pressed:
             raise Interrupted
 
