@@ -80,13 +80,19 @@ class _NoSession(Session):
         """Send nothing."""
 
 
-def _make_shell(home: WorldDir) -> Any:
-    """Make the shell in its kernel, as ipyparallel's engines do: with the profile of the world, and no history file."""
+def _make_shell(home: WorldDir, rank: int) -> Any:
+    """Make the shell in its kernel, as ipyparallel's engines do, with no history file.
+
+    It has a profile of its own in the world's directory: what ``%store`` keeps there is the rank's.
+    """
     log = logging.getLogger("nbcomm.rank")
     log.addHandler(logging.StreamHandler(sys.stderr))
     log.propagate = False
     config = Config()
-    config.ProfileDir.location = str(home.profile)
+    profile = home.profile / f"rank{rank}"
+    for folder in (profile, profile / "log", profile / "startup"):  # IPython would make them with the umask's mode
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    config.ProfileDir.location = str(profile)
     config.HistoryManager.hist_file = ":memory:"
     app = IPKernelApp.instance(config=config, log=log)
     app.init_profile_dir()
@@ -120,7 +126,7 @@ def main(argv: list[str]) -> None:
     log = os.fdopen(os.dup(2), "w", buffering=1, errors="replace")
     for name in ("stdout", "stderr"):
         setattr(sys, name, link.capture.stream(name, log))
-    link.attach(_make_shell(home), loop)
+    link.attach(_make_shell(home, rank), loop)
     loop.run_forever()
 
 

@@ -134,3 +134,11 @@ def test_del_of_what_was_never_set_is_pythons_own_error(four: Notebook) -> None:
     assert "has no attribute 'showtraceback'" in error
     assert "In[" in error, "its own line is shown"
     assert four.run("%%distributed\n1").text == "[0-3] 1\n"
+
+
+def test_what_is_stored_is_each_ranks_own(four: Notebook) -> None:
+    for _ in range(3):
+        four.run("%%distributed\nstored = rank * 10\n%store stored")
+        four.run("%%distributed\ndel stored\n%store -r stored")
+        assert four.run("%%distributed\nstored").lines == [f"[{rank}] {rank * 10}" for rank in range(4)]
+        four.run("%%distributed\n%store -z")

@@ -14,7 +14,7 @@ from nbcomm.rank.groups.environment import seed_differently
 from nbcomm.world_dir import WorldDir
 before, home = set(sys.modules), WorldDir.create()
 try:
-    shell = engine._make_shell(home)
+    shell = engine._make_shell(home, 0)
     seed_differently()
     shell.run_cell("1 + 1", silent=True)
     print("imported:", sorted(set(sys.modules) - before))
