@@ -45,6 +45,7 @@ from ..world_dir import WorldDir
 from . import ending
 from .cells import namespace, script_runner
 from .cells.runner import CellRunner
+from .cells.unused_results import UnusedResults
 from .clock import clock
 from .collectives import call_site
 from .groups.world import World
@@ -145,7 +146,7 @@ class MainLoop:
         self._faults = parts.faults
         parts.world.record.journal.use(parts.faults)
         self._bulk = parts.home.shared
-        self._hiding = namespace.HidingVariables()
+        self._hiding, self._unused = namespace.HidingVariables(), UnusedResults()
         self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -305,9 +306,10 @@ class MainLoop:
             done = msgspec.structs.replace(done, broken=broken, doing=doing)
             notes += self._remarks(message)
         if isinstance(message, Run) and message.script is None:
-            with self._faults.beside("the names that hide others are not known", notes.append):
+            with self._faults.beside("what the cell may lack could not be told", notes.append):
                 error = done.failure.traceback if done.failure is not None and not done.interrupted else ""
                 notes += self._hiding.explain(self._shell, message.code, error, talks=bool(done.steps))
+                notes += self._unused.explain(self._shell, message.code) if done.failure is None else []
         return done
 
     def _remarks(self, message: MainLoopRequest) -> list[str]:

@@ -1,0 +1,65 @@
+"""Collectives of a cell whose results nobody has taken: they return a value, and change no argument."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from ...short_repr import shortened
+
+_RETURNING = (
+    "broadcast",
+    "scatter",
+    "gather",
+    "all_gather",
+    "reduce",
+    "all_reduce",
+    "reduce_scatter",
+    "all_to_all",
+    "scan",
+)
+_CALL = re.compile(rf"(?m)^\s*({'|'.join(_RETURNING)})\s*\(")
+_LONGEST = 40
+
+
+class UnusedResults:
+    """Says it once: whoever comes from torch expects the call to work in place."""
+
+    def __init__(self) -> None:
+        self._told = False
+
+    def explain(self, shell: Any, code: str) -> list[str]:
+        """Return what to say of a cell that has ended well.
+
+        Args:
+            shell: the rank's.
+            code: the cell.
+        """
+        if self._told or _CALL.search(code) is None:
+            return []
+        found = _unused(shell.input_transformer_manager.transform_cell(code))
+        name = found.func.id if found is not None else ""  # type: ignore[attr-defined]  # see `_unused`
+        if found is None or shell.user_ns.get(name) is not shell.user_ns_hidden.get(name):
+            return []
+        self._told = True
+        call = shortened(ast.unparse(found), _LONGEST)
+        remedy = f"write {found.args[0].id} = {call}"  # type: ignore[attr-defined]
+        torchs = f", or call torch's dist.{name}, which works in place" if name in ("broadcast", "all_reduce") else ""
+        return [f"nobody took the result of {call} in line {found.lineno}: {name} returns it; {remedy}{torchs}."]
+
+
+def _unused(source: str) -> ast.Call | None:
+    """Return the first call with a variable, which may be expected to change, whose result is not used or shown."""
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError):
+        return None
+    shown = tree.body[-1] if tree.body and not source.rstrip().endswith(";") else None
+    for node in ast.walk(tree):
+        match node:
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=[ast.Name(), *_]) as call):
+                into = any(keyword.arg == "out" for keyword in call.keywords)
+                if name in _RETURNING and node is not shown and not into:
+                    return call
+    return None
