@@ -352,3 +352,29 @@ def test_c_code_that_holds_the_gil_is_told_of_and_can_be_replaced(prepared: Note
         "[1] (4, False)",
     ]
     _prepare(prepared)
+
+
+IMPORTED = """\
+%%distributed
+import sys, time
+body = "import time\\nbegun.append(1)\\nfor _ in range(100): time.sleep(0.02)\\nwhole.append(1)"
+begun, whole, caught = [], [], []
+folder = sys.prefix if {installed} else "/home/somebody"
+code = compile(body, f"{{folder}}/slow.py", "exec")
+print("ready", flush=True)
+exec(code, {{"__name__": "slow", "begun": begun, "whole": whole}})
+time.sleep(1000)
+"""
+"""What the import of a slow module does: its body runs."""
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_an_interrupt_waits_until_a_library_has_been_imported(four: Notebook, installed: bool) -> None:
+    # Half of a library would be taken for the whole from then on: each later DDP failed after ■ in the first one.
+    cell = four.submit(IMPORTED.format(installed=installed))
+    four.until(lambda: "[0-3] ready" in cell.text, 30, "it did not begin", cell)
+    four.interrupt()
+    four.finish(cell)
+    assert "KeyboardInterrupt" in cell.error_text
+    assert four.run("%%distributed\nlen(whole)").text == f"[0-3] {int(installed)}\n"
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

@@ -29,6 +29,9 @@ from .tracebacks import end_at_caller
 _MOMENT = 0.02
 """Seconds after which an interrupt that came at a bad moment is repeated."""
 
+_LONGEST_IMPORT = 20.0
+"""Seconds for which an interrupt waits until a library has been imported."""
+
 _INTERRUPTIONS = ("KeyboardInterrupt", "CancelledError")
 
 
@@ -64,6 +67,7 @@ class CellRunner:
         self._result: Any = None  # of the last cell that failed
         self._interruptible = False
         self._request, self._interrupts = 0, 0
+        self._importing = 0.0  # since when an interrupt waits for the end of an import
         self._task: asyncio.Task[Any] | None = None
         self._handler: Callable[[int, FrameType | None], None] | None = None
         shell.cells = self
@@ -216,9 +220,10 @@ class CellRunner:
             return
         # Raised between a fork and its name, it would become an UnboundLocalError, and the child live on unnoticed.
         # Raised while an earlier one that Python has discarded is repeated, it would be discarded with that.
-        if _between_fork_and_name(frame) or _inside(frame, _swallowed.__code__):
+        if _between_fork_and_name(frame) or _inside(frame, _swallowed.__code__) or self._in_import(frame):
             _interrupt_soon()
             return
+        self._importing = 0.0
         self._interrupts += 1
         if self._task is None or _inside(frame, self._shell.run_code.__code__):
             raise self._reason_to_end() from None
@@ -227,6 +232,18 @@ class CellRunner:
         task.get_loop().call_soon_threadsafe(task.cancel)
         if self._interrupts > 1 and self._is_users(frame):  # a task beside the cell's, which lets no other one run
             raise asyncio.CancelledError from None
+
+    def _in_import(self, frame: FrameType | None) -> bool:
+        """Return whether a library is being imported: half of it would stay, and be taken for the whole from then on.
+
+        The first DDP imports Dynamo and SymPy for seconds. A library that never ends is interrupted at last.
+        """
+        if not _imports_library(frame, self._shell.user_ns):
+            return False
+        if not self._importing:
+            self._importing = time.monotonic()
+            self._interrupts += 1  # it was heard: nobody has to insist
+        return time.monotonic() - self._importing < _LONGEST_IMPORT
 
     def _is_users(self, frame: FrameType | None) -> bool:
         """Return whether a cell's code runs in the frame."""
@@ -343,6 +360,15 @@ def signal_main() -> None:
 def _inside(frame: FrameType | None, code: Any) -> bool:
     while frame is not None:
         if frame.f_code is code:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _imports_library(frame: FrameType | None, scope: dict[str, Any]) -> bool:
+    """Return whether code with this scope has caused the body of an installed module to run."""
+    while frame is not None and frame.f_globals is not scope:
+        if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith((sys.prefix, sys.base_prefix)):
             return True
         frame = frame.f_back
     return False
