@@ -51,6 +51,7 @@ from .collectives import call_site
 from .groups.world import World
 from .output.capture import Capture
 from .output.widget_comms import Comms
+from .reserve import Reserve
 from .variables import answers, pushed
 
 CALLBACK = -1
@@ -146,6 +147,7 @@ class MainLoop:
         self._faults = parts.faults
         parts.world.record.journal.use(parts.faults)
         self._bulk = parts.home.shared
+        self._reserve = Reserve()
         self._hiding, self._unused = namespace.HidingVariables(), UnusedResults()
         self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
 
@@ -360,7 +362,7 @@ class MainLoop:
     def _form(self, order: FormGroups) -> None:
         self.main_thread.set("running", order.id)
         first = self._parts.world.comm is None
-        with self.runner.interruptible():
+        with self.runner.interruptible(), self._reserve.lent():
             comm = torchrun.current = self._parts.world.form(order)  # nbcomm.init() in a cell returns this one
         namespace.install(self._shell, namespace.cell_names(comm))
         if first:

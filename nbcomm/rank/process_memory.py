@@ -7,8 +7,10 @@ But the system walks every page for PSS, which takes milliseconds where RSS take
 
 from __future__ import annotations
 
+import errno
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -49,15 +51,26 @@ class Footprint:
         self._read: tuple[int, int] | None = None  # PSS, and the RSS that belongs to it
         self._began = self._next = float("-inf")
         self._refused = False
+        self._last = 0, False
 
     def measure(self) -> tuple[int, bool]:
-        """Return the memory in bytes, and whether it is PSS."""
+        """Return the memory in bytes, and whether it is PSS.
+
+        To read it takes a descriptor. If a cell has used up all, it is what it was: a rank's state is told anyway.
+        """
+        with suppress(OSError, psutil.Error):
+            self._last = self._measure()
+        return self._last
+
+    def _measure(self) -> tuple[int, bool]:
         rss = self._rss()
         if self._due(rss):
             self._began = self._clock()
             try:
                 self._read = self._pss(), rss
-            except OSError:
+            except OSError as error:
+                if error.errno in (errno.EMFILE, errno.ENFILE):
+                    raise
                 self._refused = True
             ended = self._clock()
             self._next = ended + _COST * (ended - self._began)

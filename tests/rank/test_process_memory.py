@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 
 import pytest
@@ -79,3 +80,20 @@ def test_the_systems_own_figure_is_no_more_than_what_is_resident() -> None:
 
 def _refuse() -> int:
     raise PermissionError
+
+
+def test_without_a_descriptor_it_is_what_it_was() -> None:
+    full = False
+
+    def read(value: int) -> int:
+        if full:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return value
+
+    now = 0.0
+    footprint = Footprint(lambda: read(100), lambda: read(60), lambda: now)
+    assert footprint.measure() == (60, True)
+    full = True
+    assert footprint.measure() == (60, True)
+    full, now = False, 1000.0
+    assert footprint.measure() == (60, True), "it is read again, and PSS is not given up"

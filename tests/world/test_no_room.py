@@ -106,3 +106,25 @@ def test_a_world_goes_on_where_no_file_can_grow_any_more(four: Notebook) -> None
     finally:
         four.run(FREE)
         four.run("%%distributed\n" + FREE)
+
+
+DESCRIPTORS = """\
+%%distributed
+import os, resource
+before = resource.getrlimit(resource.RLIMIT_NOFILE)
+resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
+held = []
+try:
+    while True: held.append(os.open(os.devnull, os.O_RDONLY))
+except OSError as error: print(error.strerror)
+if rank: barrier()"""
+
+
+def test_where_a_cell_has_used_up_all_descriptors_a_hang_is_told_and_no_rank_is_lost(four: Notebook) -> None:
+    cell = four.run(DESCRIPTORS, fails=True)
+    assert "Too many open files" in cell.text
+    assert "ranks 1-3 wait in it, but rank 0 has finished the cell" in cell.error_text
+    assert four.run("%%distributed\nlen(held) > 100").text == "[0-3] True\n", "groups have been formed since"
+    freeing = "for each in held: os.close(each)\nresource.setrlimit(resource.RLIMIT_NOFILE, before)"
+    four.run(f"%%distributed\n{freeing}")
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

@@ -1,0 +1,36 @@
+"""What is kept in reserve is there when it is needed, and kept again after that."""
+
+from __future__ import annotations
+
+import os
+import resource
+from contextlib import suppress
+
+import pytest
+
+from nbcomm.rank.reserve import Reserve
+
+
+def test_it_is_lent_where_a_process_may_open_no_more() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    reserve, held = Reserve(), []
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (512, before[1]))
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        with reserve.lent():
+            some = [os.open(os.devnull, os.O_RDONLY) for _ in range(40)]
+            for descriptor in some[:30]:
+                os.close(descriptor)
+        with pytest.raises(OSError, match="Too many open files"):
+            os.open(os.devnull, os.O_RDONLY)
+        with reserve.lent():
+            for descriptor in some[30:]:
+                os.close(descriptor)
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        while reserve._kept:
+            os.close(reserve._kept.pop())
