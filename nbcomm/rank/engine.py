@@ -27,6 +27,7 @@ from ..world_dir import HOME_VARIABLE, WorldDir
 from .cells.shell import RankShell
 from .link import RankLink
 from .output import progress_bars
+from .output.streams import stand_in
 
 
 def _leave_debugger_out() -> None:
@@ -125,7 +126,7 @@ def main(argv: list[str]) -> None:
     # What belongs to no cell goes to the log, also when the capture has descriptors 1 and 2.
     log = os.fdopen(os.dup(2), "w", buffering=1, errors="replace")
     for name in ("stdout", "stderr"):
-        setattr(sys, name, link.capture.stream(name, log))
+        stand_in(name, link.capture.stream(name, log))
     link.attach(_make_shell(home, rank), loop)
     loop.run_forever()
 

@@ -50,6 +50,7 @@ from .clock import clock
 from .collectives import call_site
 from .groups.world import World
 from .output.capture import Capture
+from .output.streams import flush_all
 from .output.widget_comms import Comms
 from .reserve import Reserve
 from .variables import answers, pushed
@@ -345,7 +346,9 @@ class MainLoop:
             if scope.get("__name__") == "__main__":
                 for name, value in self._shell.user_ns.items():
                     scope.setdefault(name, value)
-            return pack(function(*arguments, **keywords), self._bulk, notes)
+            answer = pack(function(*arguments, **keywords), self._bulk, notes)
+            flush_all()
+            return answer
 
     @contextmanager
     def _working(self, message: Run | Call) -> Iterator[None]:

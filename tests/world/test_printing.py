@@ -38,6 +38,27 @@ def test_c_buffers_are_flushed_when_the_cell_ends(four: Notebook) -> None:
     assert _run(four, code) == ["[0-3] from printf"]
 
 
+def test_a_cell_may_do_what_it_likes_with_its_streams_and_the_next_ones_print(four: Notebook) -> None:
+    for code, shown in (
+        ("sys.stdout.buffer.write(b'bytes\\n');", "[0-3] bytes\n"),
+        *2 * [("sys.stdout = io.TextIOWrapper(sys.stdout.buffer)\nprint('wrapped')", "[0-3] wrapped\n")],  # run twice
+        ("sys.stdout = sys.__stdout__\nprint('put back')", "[0-3] put back\n"),
+        ("sys.stdout = os.fdopen(1, 'w')\nprint('of its own')", "[0-3] of its own\n"),
+        ("sys.stdout = sys.__stdout__  # the file is collected, and closes descriptor 1", ""),
+        ("os.write(1, b'descriptor\\n');", "[0-3] descriptor\n"),
+        ("sys.stdout.close(); sys.stderr.close(); os.close(1); os.close(2)", ""),
+        ("print('open', sys.stdout.closed)\nos.write(2, b'descriptor\\n');", "[0-3] open False\n[0-3] descriptor\n"),
+    ):
+        assert four.run(f"%%distributed\nimport io, os, sys\n{code}").text == shown, code
+    # IPython itself looks at them behind the code: a kernel hangs from here on.
+    four.finish(four.submit("%%distributed\ndel sys.stdout, sys.stderr, sys.stdin"))
+    assert _run(four, "print('out')\nprint('err', file=sys.stderr)\nsys.stdin.closed") == [
+        "[0-3] out",
+        "[0-3] err",
+        "[0-3] False",
+    ]
+
+
 def test_stderr_stays_stderr_and_200_kb_of_it_arrive(four: Notebook) -> None:
     cell = four.run("%%distributed -r 1\nimport sys\nfor i in range(2000): print('e' * 95, i, file=sys.stderr)")
     lines = cell.stream("stderr").splitlines()

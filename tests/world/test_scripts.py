@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickle
 import subprocess
@@ -399,6 +400,85 @@ def test_a_fresh_run_waits_for_no_cell_and_ends_none(notebook: Notebook, folder:
     notebook.run("thread.join()")
     assert "This world is running another cell" in refused
     assert notebook.run("%%distributed\nall_reduce(stays)").text == "[0-3] 6\n"
+
+
+TELL = """
+def tell(*facts):
+    with open("told", "a") as file:
+        print(*facts, file=file)
+
+"""
+
+EACH = """
+import json, os, pathlib, subprocess, sys
+
+answers, told = {}, pathlib.Path("told")
+for name, code in json.loads(pathlib.Path("cases.json").read_text()).items():
+    told.unlink(missing_ok=True)
+    done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
+    answers[name] = [done.stdout.decode().splitlines(), told.read_text() if told.exists() else ""]
+print(json.dumps(answers))
+"""
+
+STREAMS = {
+    "facts": """
+        for out in (sys.stdout, sys.stderr):
+            tell(out.encoding, out.errors, out.closed, out.mode, out.name, out.newlines, out.fileno(), out.isatty())
+            tell(out.writable(), out.readable(), out.seekable(), out.buffer.mode, out.buffer.name, out.write_through)
+        tell(sys.stdout is sys.__stdout__, sys.stderr is sys.__stderr__, sys.stdin is sys.__stdin__)
+        tell(*[isinstance(s, io.TextIOWrapper) for s in (sys.stdin, sys.stdout, sys.stderr)], sys.stdin.mode)
+        tell(hasattr(sys.stdin, "buffer"), sys.stdin.buffer.readable(), sys.stderr.line_buffering)""",
+    "bytes": """
+        sys.stdout.buffer.write(b"bytes\\n")
+        sys.stdout.flush()
+        sys.stdout.buffer.raw.write(memoryview(b"raw\\n"))""",
+    "reconfigured": "sys.stdout.reconfigure(errors='replace')\ntell(sys.stdout.errors)\nprint('ü')",
+    "wrapped": "sys.stdout = io.TextIOWrapper(sys.stdout.buffer, encoding='utf-8')\nprint('wräpped')",
+    "detached": "sys.stdout = io.TextIOWrapper(sys.stdout.detach(), encoding='utf-8')\nprint('detached')",
+    "of codecs": "import codecs\nsys.stdout = codecs.getwriter('utf-8')(sys.stdout.detach())\nprint('cödec')",
+    "a file of its own": "sys.stdout = os.fdopen(sys.stdout.fileno(), 'w', 1)\nprint('own')",
+    "deleted": "del sys.stdout, sys.stderr, sys.stdin\ntry: print('no')\nexcept RuntimeError as error: tell(error)",
+    "none": "sys.stdout = None\nprint('no')\ntell('yes')",
+    "closed": "sys.stdout.close()\ntell(sys.stdout.closed)\ntry: print('no')\nexcept ValueError as error: tell(error)",
+    "its descriptor closed": "os.close(1)\ntry: os.write(1, b'no')\nexcept OSError as error: tell(error)",
+    "its descriptor led elsewhere": "os.dup2(os.open(os.devnull, os.O_WRONLY), 1)\nos.write(1, b'no')",
+    "put back": "sys.stdout = io.StringIO()\nprint('no')\nsys.stdout = sys.__stdout__\nprint('back')",
+    "a tee": """
+        class Tee:
+            def __init__(self, *outs): self.outs = outs
+            def write(self, text): return [out.write(text) for out in self.outs][0]
+            def flush(self): [out.flush() for out in self.outs]
+        sys.stdout = Tee(sys.stdout, io.StringIO())
+        print('tee', file=sys.stdout, flush=True)""",
+    "children": """
+        import subprocess
+        subprocess.run([sys.executable, '-c', 'print(1)'], stdout=sys.stdout, check=True)
+        subprocess.run(['sh', '-c', 'echo 2 >&2'], stderr=sys.stdout.buffer, check=True)""",
+    "logging": "import logging\nlogging.basicConfig(stream=sys.stdout)\nlogging.warning('logged')",
+    "faulthandler": "import faulthandler\nfaulthandler.enable()\ntell(faulthandler.is_enabled())",
+}
+"""What scripts do with their streams."""
+
+
+@pytest.mark.timeout(240)
+def test_streams_are_those_that_torchrun_gives_and_the_next_script_finds_them_new(
+    notebook: Notebook, folder: Path
+) -> None:
+    # One process for each case, started by a worker of the real torchrun as that was started by it.
+    cases = {name: f"import io, os, sys\n{TELL}{textwrap.dedent(code).strip()}\n" for name, code in STREAMS.items()}
+    (folder / "cases.json").write_text(json.dumps(cases))
+    (folder / "each.py").write_text(EACH)
+    there = json.loads(torchrun(folder / "each.py", 1, PYTHONIOENCODING="utf-8:strict", PYTHONUNBUFFERED="")[0])
+    here = {}
+    for name, code in cases.items():
+        (folder / "streams.py").write_text(code)
+        (folder / "told").unlink(missing_ok=True)
+        cell = notebook.run("%distributed run -r 0 streams.py")
+        shown = [line.removeprefix("[0] ") for line in cell.stream("stdout").splitlines()]
+        here[name] = [shown, (folder / "told").read_text() if (folder / "told").exists() else ""]
+        after = "import os, sys\nprint('out', file=sys.stdout)\nprint('err', file=sys.stderr)\nos.write(1, b'fd\\n');"
+        assert notebook.run(f"%%distributed -r 0\n{after}").text == "[0] out\n[0] err\n[0] fd\n", name
+    assert here == there
 
 
 @pytest.mark.usefixtures("singleton")

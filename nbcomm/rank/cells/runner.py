@@ -24,6 +24,7 @@ from ...errors import CellSyntaxError, CollectiveError, again
 from ...faults import told
 from ...protocol import Done, Failure, Result, Run
 from ..output.capture import Capture
+from ..output.streams import flush_all
 from .tracebacks import end_at_caller
 
 _MOMENT = 0.02
@@ -80,12 +81,13 @@ class CellRunner:
         began = time.perf_counter()
         self._forget_error()
         shell.execution_count = message.number
-        # An Output widget takes what is printed in answer to a message, so there is one; the kernel tells the shell.
-        shell.kernel.set_parent([], {"header": {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}})
         with self._capture.of_run(message.id), self._showing_here(message.id):
+            # An Output widget takes what is printed in answer to a message, so there is one; the kernel tells of it.
+            shell.kernel.set_parent([], {"header": {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}})
             try:
                 with self.interruptible():
                     result = await self._run_cell(message.code)
+                    flush_all()
                     self._end_forked_child(result)
                     self._result = None if result.success else result  # a good one may keep much data alive
             except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell

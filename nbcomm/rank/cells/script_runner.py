@@ -28,6 +28,7 @@ from IPython.core.getipython import get_ipython
 
 from ...comm import lending
 from ...errors import ExitError, ScriptError
+from ..output.streams import Side, flush_all
 
 scope: dict[str, Any] | None = None
 """The variables of the running script; None between scripts. A frame whose globals they are belongs to it."""
@@ -138,6 +139,7 @@ def _like_a_process(module: ModuleType, file: str, argv: list[str]) -> Iterator[
     """Give a script the conditions of a process of its own, and restore the rank's afterwards."""
     undo: list[Callable[[], None]] = []
     try:
+        _keep_descriptors(undo)  # restored last: a stream that a script has made closes them when it is collected
         _keep(undo)
         sys.argv, sys.path[0:0] = argv, [str(Path(file).resolve().parent)]
         sys.modules["__main__"] = module
@@ -172,9 +174,12 @@ def _keep(undo: list[Callable[[], None]]) -> None:
         folder = None
 
     def back() -> None:
+        flush_all()
         sys.argv, sys.path[:], sys.modules["__main__"] = argv, path, main
         for name, stream in streams.items():
             setattr(sys, name, stream)
+            if isinstance(stream, Side):
+                stream.open_again()
         for number, handler in handlers.items():
             signal.signal(number, handler)
         if folder is not None:
@@ -182,6 +187,21 @@ def _keep(undo: list[Callable[[], None]]) -> None:
                 os.chdir(folder)
 
     undo.append(back)
+
+
+def _keep_descriptors(undo: list[Callable[[], None]]) -> None:
+    """Let a script close or redirect the descriptors of its streams."""
+    copies: dict[int, int] = {}
+
+    def back() -> None:
+        for number in [*copies]:
+            os.dup2(copies[number], number)
+            os.close(copies.pop(number))
+
+    undo.append(back)
+    for number in (0, 1, 2):
+        with suppress(OSError):  # a cell before has closed it
+            copies[number] = os.dup(number)
 
 
 def _keep_builtins(undo: list[Callable[[], None]]) -> None:

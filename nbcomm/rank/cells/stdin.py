@@ -24,7 +24,8 @@ from IPython.core.error import StdinNotImplementedError
 
 from ...protocol import InputCancelled, InputReply, InputRequest
 from ..collectives.flight_recorder import FlightRecorder
-from ..output.capture import Capture, Side
+from ..output.capture import Capture
+from ..output.streams import Bytes, Side, stand_in
 
 _LOOK = 0.1
 """Seconds between two checks whether the answer is no longer needed; the answer itself is noticed at once."""
@@ -81,7 +82,7 @@ class InputPrompter:
         ask.__name__ = ask.__qualname__ = "input"
         ask_hidden.__name__ = ask_hidden.__qualname__ = "getpass"
         builtins.input, getpass.getpass = ask, ask_hidden
-        sys.stdin = _Stdin(self, self._capture, sys.stdin)
+        stand_in("stdin", _Stdin(self, self._capture, sys.stdin))
 
     # ── the thread that asks ────────────────────────────────────────────────────────────────────────────
 
@@ -161,7 +162,7 @@ class _Stdin(Side):
     """Python's side of stdin: every line is a question."""
 
     def __init__(self, asker: InputPrompter, capture: Capture, otherwise: TextIO) -> None:
-        super().__init__(capture, "stdin", otherwise)
+        super().__init__(capture, "stdin", otherwise, _StdinBytes(self.readline, otherwise.fileno))
         self._asker = asker
         self._rest = ""
 
@@ -200,5 +201,29 @@ class _Stdin(Side):
     def close(self) -> None:
         """Keep stdin open: the next cell may ask, too."""
 
-    def readable(self) -> bool:
-        return True
+
+class _StdinBytes(Bytes):
+    """The bytes below stdin: a line that was asked for, after another."""
+
+    def __init__(self, readline: Callable[[], str], number: Callable[[], int]) -> None:
+        super().__init__("stdin", "rb", number)
+        self._readline = readline
+        self._rest = b""
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        lacks = float("inf") if size is None or size < 0 else size
+        while len(self._rest) < lacks and (line := self._readline()):
+            self._rest += line.encode()
+        return self._take(len(self._rest) if lacks > len(self._rest) else int(lacks))
+
+    def read1(self, size: int = -1, /) -> bytes:
+        """Return at most a line: who wraps this one does not wait for more than is there."""
+        self._rest = self._rest or self._readline().encode()
+        return self._take(len(self._rest) if size < 0 else size)
+
+    def _take(self, size: int) -> bytes:
+        data, self._rest = self._rest[:size], self._rest[size:]
+        return data
+
+    def close(self) -> None:
+        """Keep stdin open: the next cell may ask, too."""

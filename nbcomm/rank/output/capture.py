@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextvars
 import ctypes
-import io
 import os
 import threading
 import time
@@ -31,6 +30,7 @@ from ...protocol import Clear, CommFromRank, Display, Item, Text
 from . import output_widget
 from .captured_file import CapturedFile
 from .carriage_returns import settle_returns
+from .streams import OutSide, Side, restore_missing
 
 _run: contextvars.ContextVar[int | None] = contextvars.ContextVar("nbcomm_run", default=None)
 
@@ -85,16 +85,21 @@ class Capture:
         for file in self._files:
             file.claim()
 
-    def stream(self, name: str, otherwise: TextIO) -> TextIO:
+    def stream(self, name: str, otherwise: TextIO) -> Side:
         """Make a text stream that captures what belongs to a cell and passes the rest to another stream."""
-        self.streams[name] = stream = _Stream(self, name, otherwise)
+        self.streams[name] = stream = OutSide(self, name, otherwise)
         return stream
 
     @contextmanager
     def of_run(self, run: int) -> Iterator[None]:
         """Attribute what this context shows in the block to that cell run."""
+        restore_missing()
         with self.lock:
             self._take_descriptors()  # earlier text belongs to the cell before
+            for file in self._files:
+                file.heal()
+            for stream in self.streams.values():
+                stream.open_again()
             self._running = self._last = run
         with self.on_behalf_of(run):
             yield
@@ -120,6 +125,10 @@ class Capture:
     def is_late(self, run: int) -> bool:
         """Return whether a cell run has ended."""
         return run != self._running
+
+    def is_apart(self, run: int) -> bool:
+        """Return whether what this context shows does not go where the running cell's output goes."""
+        return self.is_late(run) or output_widget.current() is not None
 
     def write(self, run: int, stream: str, text: str) -> None:
         """Add text that a cell printed."""
@@ -255,74 +264,6 @@ def unheard() -> Iterator[None]:
         yield
     finally:
         _run.reset(token)
-
-
-class Side(io.TextIOBase, TextIO):
-    """Python's side of one of a rank's streams; it has no terminal.
-
-    Args:
-        capture: knows whose code uses it.
-        name: "stdin", "stdout" or "stderr".
-        otherwise: the stream for what belongs to no cell of nbcomm.
-    """
-
-    def __init__(self, capture: Capture, name: str, otherwise: TextIO) -> None:
-        self._capture = capture
-        self._name = name
-        self._otherwise = otherwise
-
-    def lead_to(self, otherwise: TextIO) -> None:
-        """Pass what belongs to no cell of nbcomm to another stream from now on."""
-        self._otherwise = otherwise
-
-    def __getattr__(self, name: str) -> Any:
-        # ipykernel tells its own streams which message they answer, and asks them for more; they stay reachable.
-        return getattr(self._otherwise, name)
-
-    def isatty(self) -> bool:
-        """Return False: there is no terminal."""
-        return False
-
-    @property
-    def encoding(self) -> str:  # type: ignore[override]
-        """The encoding of a cell's text, for code that needs one."""
-        return "utf-8"
-
-    @property
-    def errors(self) -> str:  # type: ignore[override]
-        """How invalid characters are handled."""
-        return "replace"
-
-    @property
-    def name(self) -> str:
-        """The name, as in Python's own streams."""
-        return f"<{self._name}>"
-
-
-class _Stream(Side):
-    """Python's side of stdout or stderr."""
-
-    def write(self, text: str) -> int:
-        if not isinstance(text, str):
-            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        capture = self._capture
-        if capture.in_child:
-            return os.write(self.fileno(), text.encode(errors="replace"))
-        run = capture.attribution()
-        if run is None:
-            return self._otherwise.write(text)
-        capture.write(run, self._name, text)
-        return len(text)
-
-    def flush(self) -> None:
-        if not self._capture.in_child and self._capture.attribution() is None:
-            self._otherwise.flush()
-
-    def fileno(self) -> int:
-        return 1 if self._name == "stdout" else 2
-
-    def writable(self) -> bool:
-        return True
 
 
 def follow_threads() -> None:

@@ -31,6 +31,15 @@ class CapturedFile:
         self._read = self._punched = self.size()  # an earlier process of this rank has written the rest
         os.dup2(self._file, self.descriptor)
 
+    def heal(self) -> None:
+        """Let the descriptor write to the file again if it was closed: else the next file that is opened takes it."""
+        if self._file < 0:
+            return
+        try:
+            os.fstat(self.descriptor)
+        except OSError:
+            os.dup2(self._file, self.descriptor)
+
     def size(self) -> int:
         """Return how many bytes have been written in all."""
         return os.fstat(self._file).st_size if self._file >= 0 else 0

@@ -13,6 +13,7 @@ import time
 from cmd import Cmd
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from IPython.core.error import StdinNotImplementedError
@@ -62,7 +63,8 @@ class Person:
 def person(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
     for owner, name in ((builtins, "input"), (getpass, "getpass"), (sys, "stdin"), (threading.Thread, "start")):
         monkeypatch.setattr(owner, name, getattr(owner, name))
-    monkeypatch.setattr(sys, "stdin", io.StringIO("elsewhere\nmore\n"))
+    monkeypatch.setattr(sys, "__stdin__", sys.__stdin__)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"elsewhere\nmore\n")))
     made = Person(tmp_path)
     follow_threads()
     made.asker.install()
@@ -225,3 +227,28 @@ def test_a_forked_child_finds_the_end_of_the_input(person: Person) -> None:
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     assert person.said == []
+
+
+def test_bytes_below_it_come_line_by_line(person: Person) -> None:
+    person.answers = ["ü1", "2", "3", "4"]
+    stdin: Any = sys.stdin
+    assert stdin.buffer.readline() == "ü1\n".encode()
+    assert io.TextIOWrapper(stdin.buffer, encoding="utf-8").readline() == "2\n"
+    assert stdin.buffer.read(1) == b"3"
+    assert stdin.buffer.read(3) == b"\n4\n"
+    assert not stdin.buffer.closed  # the wrapper was collected
+    stdin.reconfigure(errors="ignore")
+    assert sys.stdin is sys.__stdin__
+
+
+def test_bytes_end_where_the_input_ends(person: Person) -> None:
+    def one_line_and_the_end() -> bytes:
+        person.answers = ["all", InputReply(RUN, len(person.said) + 2, "", "EOFError")]
+        return bytes(sys.stdin.buffer.read())
+
+    assert one_line_and_the_end() == b"all\n"
+
+
+def test_bytes_of_who_belongs_to_no_cell_are_those_of_the_process(person: Person) -> None:
+    with person.capture.on_behalf_of(None):  # type: ignore[arg-type]
+        assert sys.stdin.buffer.readline() == b"elsewhere\n"
