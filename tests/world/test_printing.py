@@ -38,6 +38,21 @@ def test_c_buffers_are_flushed_when_the_cell_ends(four: Notebook) -> None:
     assert _run(four, code) == ["[0-3] from printf"]
 
 
+def test_a_thread_in_c_that_reads_does_not_keep_the_cell_that_started_it(four: Notebook) -> None:
+    code = """\
+        import ctypes, os, threading
+        libc = ctypes.CDLL(None)
+        libc.fdopen.restype = ctypes.c_void_p
+        reading, writing = os.pipe()
+        stream, got = ctypes.c_void_p(libc.fdopen(reading, b"r")), ctypes.create_string_buffer(9)
+        reader = threading.Thread(target=libc.fread, args=(got, 1, 3, stream), daemon=True)
+        reader.start()
+        while not libc.ftrylockfile(stream): libc.funlockfile(stream)
+        libc.printf(b"from printf\\n");"""
+    assert _run(four, code) == ["[0-3] from printf"]
+    assert _run(four, "os.write(writing, b'abc')\nreader.join()\ngot.value") == ["[0-3] b'abc'"]
+
+
 def test_a_cell_may_do_what_it_likes_with_its_streams_and_the_next_ones_print(four: Notebook) -> None:
     for code, shown in (
         ("sys.stdout.buffer.write(b'bytes\\n');", "[0-3] bytes\n"),

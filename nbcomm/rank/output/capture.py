@@ -15,7 +15,6 @@ nbcomm goes elsewhere.
 from __future__ import annotations
 
 import contextvars
-import ctypes
 import os
 import threading
 import time
@@ -71,7 +70,6 @@ class Capture:
         self._running: int | None = None
         self._last: int | None = None
         self._files = [CapturedFile(number, name, files[name]) for number, name in ((1, "stdout"), (2, "stderr"))]
-        self._libc = ctypes.CDLL(None)
         self.in_child = False
         """True in a process that a cell forked: it has no link, and writes to the descriptors."""
         os.register_at_fork(before=self.lock.acquire, after_in_parent=self.lock.release, after_in_child=self._forked)
@@ -192,7 +190,8 @@ class Capture:
             for follower in [*self.followers]:
                 follower()
             if end:
-                self._libc.fflush(None)
+                for file in self._files:
+                    file.flush_c()
             self._take_descriptors(final=end)
             self._close_text()
             self._let_begun_lines_go()

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ctypes
 import os
+from contextlib import suppress
 from pathlib import Path
 
 _CHUNK = 1 << 20
 _PUNCH_AFTER = 64 << 20
+_libc = ctypes.CDLL(None)
+
 _PUNCH_HOLE_KEEP_SIZE = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
 
 
@@ -33,12 +36,28 @@ class CapturedFile:
 
     def heal(self) -> None:
         """Let the descriptor write to the file again if it was closed: else the next file that is opened takes it."""
-        if self._file < 0:
-            return
-        try:
-            os.fstat(self.descriptor)
-        except OSError:
+        if self._file >= 0 and self._leads_here() is None:
             os.dup2(self._file, self.descriptor)
+
+    def _leads_here(self) -> bool | None:
+        """Return whether the descriptor writes to the file; None if it is closed."""
+        try:
+            return os.path.sameopenfile(self._file, self.descriptor)
+        except OSError:
+            return None
+
+    def flush_c(self) -> None:
+        """Write out what C code holds in its own buffer for the descriptor, unless that could take long.
+
+        ``fflush(NULL)`` would wait for each C thread that reads or writes a stream of its own, for as long as it likes.
+        """
+        here = self._file >= 0 and self._leads_here()  # elsewhere it may be a pipe that is full
+        stream = _c_stream(self.name) if here else None
+        if stream is not None and _libc.ftrylockfile(stream) == 0:
+            try:
+                _libc.fflush(stream)
+            finally:
+                _libc.funlockfile(stream)
 
     def size(self) -> int:
         """Return how many bytes have been written in all."""
@@ -63,11 +82,18 @@ class CapturedFile:
 
     def _free(self) -> None:
         # The file keeps its length, as its writers expect, but the space of what was read is released.
-        fallocate = getattr(ctypes.CDLL(None), "fallocate", None)
+        fallocate = getattr(_libc, "fallocate", None)
         if fallocate is not None:
             fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
             fallocate(self._file, _PUNCH_HOLE_KEEP_SIZE, 0, self._read)
         self._punched = self._read
+
+
+def _c_stream(name: str) -> ctypes.c_void_p | None:
+    for symbol in (name, f"__{name}p"):  # as macOS calls it
+        with suppress(ValueError):
+            return ctypes.c_void_p.in_dll(_libc, symbol)
+    return None
 
 
 def whole_characters(data: bytes) -> tuple[bytes, bytes]:

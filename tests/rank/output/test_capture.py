@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import io
 import os
 import pickle
@@ -25,6 +26,10 @@ from nbcomm.rank.output.capture import Capture, follow_threads
 from ..descriptors import descriptors
 
 pytestmark = pytest.mark.ranks
+
+LIBC = ctypes.CDLL(None)
+LIBC.fdopen.restype = ctypes.c_void_p
+BUFFER = ctypes.create_string_buffer(4096)
 
 
 def in_child(body: Callable[[Capture], Any]) -> Any:
@@ -228,6 +233,89 @@ def test_the_streams_are_what_programs_expect() -> None:
         return out.fileno(), sys.stderr.fileno(), out.isatty(), out.writable(), out.encoding, out.getvalue()  # type: ignore[attr-defined]
 
     assert in_child(body) == (1, 2, False, True, "utf-8", "")
+
+
+def _locked(stream: ctypes.c_void_p) -> bool:
+    """Whether another thread has locked a stream of C."""
+    if LIBC.ftrylockfile(stream) != 0:
+        return True
+    LIBC.funlockfile(stream)
+    return False
+
+
+def _buffered_stdout() -> ctypes.c_void_p:
+    """C's own stdout, which Python leaves without a buffer where PYTHONUNBUFFERED is set."""
+    stream = ctypes.c_void_p.in_dll(LIBC, "stdout")
+    assert LIBC.setvbuf(stream, BUFFER, 0, len(BUFFER)) == 0  # _IOFBF
+    return stream
+
+
+def _ended(capture: Capture) -> list[tuple[str, str, bool]] | None:
+    """What the end of a cell finds, if it comes to it."""
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(texts(capture)), daemon=True)
+    thread.start()
+    thread.join(30)
+    return found[0] if found else None
+
+
+def test_a_thread_in_c_that_waits_for_a_pipe_does_not_keep_the_cell() -> None:
+    def body(capture: Capture) -> Any:
+        reading, _ = os.pipe()
+        stream = ctypes.c_void_p(LIBC.fdopen(reading, b"r"))
+        read = threading.Thread(target=LIBC.fread, args=(ctypes.create_string_buffer(9), 1, 1, stream), daemon=True)
+        with capture.of_run(1):
+            read.start()
+            while not _locked(stream):
+                assert read.is_alive()
+            LIBC.printf(b"from C\n")
+        return _ended(capture)
+
+    assert in_child(body) == [("stdout", "from C\n", False)]
+
+
+def test_what_a_thread_in_c_still_writes_comes_with_the_next_cell() -> None:
+    def body(capture: Capture) -> Any:
+        stream, gate = _buffered_stdout(), threading.Event()
+
+        def write() -> None:
+            LIBC.flockfile(stream)
+            LIBC.fputs(b"from C\n", stream)
+            gate.wait(30)
+            LIBC.funlockfile(stream)
+
+        with capture.of_run(1):
+            thread = threading.Thread(target=write)
+            thread.start()
+            while not _locked(stream):
+                assert thread.is_alive()
+            print("Python")
+        first = _ended(capture)
+        gate.set()
+        thread.join()
+        with capture.of_run(2):
+            pass
+        return first, texts(capture, 2)
+
+    assert in_child(body) == ([("stdout", "Python\n", False)], [("stdout", "from C\n", False)])
+
+
+def test_c_code_that_was_led_to_a_full_pipe_does_not_keep_the_cell() -> None:
+    def body(capture: Capture) -> Any:
+        stream = _buffered_stdout()
+        reading, writing = os.pipe()
+        os.set_blocking(writing, False)
+        with contextlib.suppress(BlockingIOError):
+            while True:
+                os.write(writing, b"x" * 65536)
+        os.set_blocking(writing, True)
+        with capture.of_run(1):
+            LIBC.fputs(b"it waits in the buffer of C\n", stream)
+            os.dup2(writing, 1)
+            print("Python")
+        return _ended(capture), os.read(reading, 1)
+
+    assert in_child(body) == ([("stdout", "Python\n", False)], b"x")
 
 
 def test_descriptors_are_claimed_once() -> None:
