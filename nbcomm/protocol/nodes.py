@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from .common import Message
+from .reports import Output
 
 Pid = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 """A valid process id; other numbers are refused."""
@@ -278,7 +279,7 @@ class Exited(Message):
 
     ``status`` is minus the signal, or the exit code; None if another process was its parent. ``oom`` tells
     whether the system has killed processes for lack of memory since this process was started. ``why`` is in words, if
-    they are known better.
+    they are known better. ``unsaid`` is what a rank has written, but could not say any more.
     """
 
     start: int
@@ -287,6 +288,7 @@ class Exited(Message):
     status: int | None
     oom: bool = False
     why: str = ""
+    unsaid: Output | None = None
 
 
 class Unwatched(Message):

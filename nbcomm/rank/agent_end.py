@@ -34,6 +34,11 @@ class AgentEnd:
         """Whether there is a connection, as far as is known."""
         return self._framed is not None
 
+    @property
+    def has_sent(self) -> bool:
+        """Whether all that was sent has left this process."""
+        return self._framed is not None and not self._framed.waits
+
     def connect(self) -> bool:
         """Connect if there is no connection; return whether a new one was made."""
         if self._framed is not None:

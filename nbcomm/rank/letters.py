@@ -71,6 +71,11 @@ class Letters:
         """No notebook needs the messages about cells up to this request any more."""
         return self._stream.settled
 
+    @property
+    def greeted(self) -> bool:
+        """Whether what was said leaves at once."""
+        return self._greeted
+
     def say(self, frames: Frames, run: int = 0, *, output: bool = False, asks: bool = False) -> None:
         """Send a message exactly once; the arguments are those of `Outgoing.add`."""
         self._out.add(frames, run, output=output, asks=asks)

@@ -126,6 +126,7 @@ class RankLink:
             Register: self._register,
             Stop: self._end,
         }
+        self._said: tuple[int, int] | None = None  # how much of the captured files is in letters
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
             end.setblocking(False)  # noqa: FBT003 - positional only
@@ -187,6 +188,7 @@ class RankLink:
             with self._faults.beside("some of its output is lost", notes.append):
                 for run, items in self.capture.take(end=end):
                     self._send(Output(run, items), run=max(run, 0))  # a callback's run is below 0
+                self._said = self.capture.taken
             for question in questions:
                 self._send(question)
             if then is not None:
@@ -235,8 +237,11 @@ class RankLink:
             if not self._sending.locked():  # otherwise the main thread is sending: it will send everything
                 with self._faults.beside("output could not be sent"):
                     self._send_output()
+            said = self._said  # before the letters are taken, which are those that say it
             for letter in self._letters.leaving(connected=end.connected):
                 end.send([encode(letter.header), *letter.frames], letter.kind)
+            if said is not None and self._letters.greeted and end.has_sent:
+                self.capture.note_said(said)
 
     def _hear(self, frames: Sequence[Any]) -> None:
         """Take a message, if it is the next one in the stream."""

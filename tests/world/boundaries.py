@@ -56,6 +56,7 @@ _ITSELF = "nbcomm itself failed on rank 2"
 _TRIED = "test_a_step_that_fails_is_tried_again_or_costs_one_message"
 _SENT_AGAIN = "test_a_letter_that_is_lost_in_the_agent_is_sent_again"
 _OPENED = "test_a_link_that_cannot_be_opened_again_is_tried_again"
+_END_TOLD = "test_an_end_is_told_also_where_it_cannot_be_read_what_the_rank_had_not_said"
 _PASSED_ON = "test_a_report_that_the_agent_does_not_understand_is_passed_on"
 
 TABLE = (
@@ -438,6 +439,7 @@ TABLE = (
                     ("what the fork server sent", "node_agent:NodeAgent._hear_fork_server", NOTHING, _TRIED),
                     ("a report of the fork server", "node_agent:NodeAgent._learn", NOTHING, _PASSED_ON),
                     ("what a rank sent", "node_agent:NodeAgent._attend", NOTHING, _TRIED),
+                    ("what a rank has not said", "node_agent:unsaid.read", REST, _END_TOLD),
                     ("a connection", "rank_ends:RankEnds.accept", NOTHING, _TRIED),
                     ("a look at the processes", "node_agent:NodeAgent._stand_in", NOTHING, _TRIED),
                 )

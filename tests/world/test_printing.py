@@ -53,6 +53,44 @@ def test_a_thread_in_c_that_reads_does_not_keep_the_cell_that_started_it(four: N
     assert _run(four, "os.write(writing, b'abc')\nreader.join()\ngot.value") == ["[0-3] b'abc'"]
 
 
+ENDS = {
+    "flushed": "print('last', flush=True)\nos._exit(3)",
+    "a descriptor": "os.write(1, b'last\\n')\nos.abort()",
+    "bytes": "sys.stdout.buffer.write(b'last\\n')\nos.kill(os.getpid(), signal.SIGKILL)",
+    "stderr": "print('last', file=sys.stderr)\nctypes.string_at(0)",
+    "logging": "logging.getLogger('of a test').error('last')\nos._exit(0)",
+    "C code": "libc = ctypes.CDLL(None)\nlibc.printf(b'last\\n')\nlibc.fflush(None)\nlibc._exit(3)",
+    "a child": "subprocess.run(['echo', 'last'], check=True)\nos.kill(os.getpid(), signal.SIGKILL)",
+    "a thread": "t = threading.Thread(target=print, args=['last'], kwargs={'flush': True})\n"
+    "t.start(); t.join()\nos._exit(3)",
+    "much": "for i in range(3000): print(i, flush=True)\nprint('last', flush=True)\nos._exit(3)",
+    "for a while": "for i in range(200): print(i, flush=True); time.sleep(0.001)\n"
+    "print('last', flush=True)\nos._exit(3)",
+}
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_what_was_flushed_is_shown_once_whatever_ends_the_process(four: Notebook, end: str) -> None:
+    names = "import ctypes, logging, os, signal, subprocess, sys, threading, time"
+    cell = four.run(f"%%distributed -r 2\n{names}\nprint('first')\nsys.stdout.flush()\n{ENDS[end]}", fails=True)
+    try:
+        assert "RankDiedError" in cell.error_text
+        numbers = range({"much": 3000, "for a while": 200}.get(end, 0))
+        assert cell.lines == [f"[2] {line}" for line in ("first", *numbers, "last")]
+    finally:
+        four.run("%distributed heal")
+
+
+def test_what_faulthandler_writes_of_a_crash_is_shown(four: Notebook) -> None:
+    code = "import ctypes, faulthandler\nfaulthandler.enable()\nctypes.string_at(0)"
+    try:
+        cell = four.run(f"%%distributed -r 2\n{code}", fails=True)
+        assert "[2] Fatal Python error: Segmentation fault" in cell.lines
+        assert "in string_at" in cell.text
+    finally:
+        four.run("%distributed heal")
+
+
 def test_a_cell_may_do_what_it_likes_with_its_streams_and_the_next_ones_print(four: Notebook) -> None:
     for code, shown in (
         ("sys.stdout.buffer.write(b'bytes\\n');", "[0-3] bytes\n"),

@@ -54,6 +54,7 @@ from ...protocol.framing import FramedSocket
 from ...protocol.nodes import rank_of
 from ...protocol.parcels import ITSELF, NO_HEADER, Letter
 from ...world_dir import WorldDir
+from .. import unsaid
 from ..processes import fork_signals, parenthood
 from ..processes.liveness import end, has_ended, kill_orphans, lives
 from . import facts
@@ -318,7 +319,7 @@ class NodeAgent:
         report = decode_report(frame)
         try:
             if isinstance(report, Exited):
-                self._note_end(report)
+                frame = encode(self._note_end(report))
         finally:
             self._say(frame)
         self._learn(report)
@@ -335,13 +336,17 @@ class NodeAgent:
             if rank is not None:
                 self._collect(self._ranks.know(rank, report.pid))
 
-    def _note_end(self, report: Exited) -> None:
+    def _note_end(self, report: Exited) -> Exited:
+        """Note an end; return its report, with what a rank has not said."""
         self._living.pop(report.start, None)
         self._collect(self._ranks.part(report.pid))  # its last words come before its end
         self._asked &= self._ranks.connected
         rank = rank_of(report.key)
         if rank is not None and rank not in self._ranks.connected:  # else another process is in its place
             self._polls.forget(rank)
+            with self._going_on("what a rank has not said"):
+                return msgspec.structs.replace(report, unsaid=unsaid.read(self._home, rank))
+        return report
 
     def _lose_fork_server(self) -> None:
         assert self._channel is not None  # noqa: S101 - for mypy
@@ -365,8 +370,7 @@ class NodeAgent:
             if has_ended(self._home, started.pid):
                 kill_orphans(self._home, started.pid)
                 ended = Exited(start, started.key, started.pid, None)
-                self._note_end(ended)
-                self._report(ended)
+                self._report(self._note_end(ended))
 
     def _end_world(self) -> None:
         fork_signals.ignore()

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ...launch.clients import Clients
     from ...launch.node_client import NodeClient
     from ...launch.nodes import Nodes
-    from ...protocol import Exited
+    from ...protocol import Exited, Output
 
 _PATIENCE = 60.0
 """Seconds that a new process has to come up; from a warm fork server it takes tenths."""
@@ -45,7 +45,8 @@ class Processes:
     Args:
         nodes: start them, and report their ends.
         roster: records which ranks are dead.
-        rank_ended: called when a rank has ended: which, and how; on another thread, and here for those that have ended.
+        rank_ended: called when a rank has ended: which, how, and what it had not said; on another thread, and here for
+            those that have ended.
         agent_replaced: called when a node has another agent; on another thread.
     """
 
@@ -53,7 +54,7 @@ class Processes:
         self,
         nodes: Nodes,
         roster: Roster,
-        rank_ended: Callable[[int, str], None],
+        rank_ended: Callable[[int, str, Output | None], None],
         agent_replaced: Callable[[], None],
     ) -> None:
         self.nodes = nodes
@@ -321,7 +322,8 @@ class Processes:
         """Note an end; mostly on the link's thread."""
         rank = rank_of(ended.key)
         if rank is not None:
-            self._rank_ended(rank, self._roster.note_death(rank, ended.status, oom=ended.oom, why=ended.why))
+            how = self._roster.note_death(rank, ended.status, oom=ended.oom, why=ended.why)
+            self._rank_ended(rank, how, ended.unsaid)
 
 
 def _of_unwatched(whys: Mapping[int, str]) -> list[str]:

@@ -79,13 +79,17 @@ class Receiver:
             self._generations.stale = True
         self._dispatcher.hear(rank, done, frames)
 
-    def process_ended(self, rank: int, cause: str) -> None:
-        """Note that a rank has died, and answers no more."""
+    def process_ended(self, rank: int, cause: str, unsaid: Output | None = None) -> None:
+        """Note that a rank has died, and answers no more; show what it had written, but could not say."""
         self._generations.stale = True  # groups without it can go on
-        self._link.lose(rank)
-        self._dispatcher.lose(rank, cause)
-        self._inquiries.lose(rank)
-        self._hurry()
+        try:
+            if unsaid is not None:
+                self.receive(rank, unsaid, ())
+        finally:  # somebody waits for it
+            self._link.lose(rank)
+            self._dispatcher.lose(rank, cause)
+            self._inquiries.lose(rank)
+            self._hurry()
 
     def _end(self, rank: int, done: Done, frames: Sequence[Any]) -> None:
         self._roster.note_doing(rank, self._generations.number, done)

@@ -25,6 +25,7 @@ from typing import Any, TextIO
 
 import msgspec
 
+from ...node import unsaid
 from ...protocol import Clear, CommFromRank, Display, Item, Text
 from . import output_widget
 from .captured_file import CapturedFile
@@ -70,6 +71,12 @@ class Capture:
         self._running: int | None = None
         self._last: int | None = None
         self._files = [CapturedFile(number, name, files[name]) for number, name in ((1, "stdout"), (2, "stderr"))]
+        self._unkept: dict[str, list[str]] = {name: [] for name in files}  # what is in no file yet
+        self._noted: tuple[int, tuple[int, int]] | None = None
+        self._note = -1
+        self._note_path = files["stdout"].with_suffix(".said")
+        self.taken: tuple[int, int] | None = None
+        """How much of the files was taken."""
         self.in_child = False
         """True in a process that a cell forked: it has no link, and writes to the descriptors."""
         os.register_at_fork(before=self.lock.acquire, after_in_parent=self.lock.release, after_in_child=self._forked)
@@ -82,6 +89,9 @@ class Capture:
         """Capture what is written to descriptors 1 and 2, from now on; repeated calls change nothing."""
         for file in self._files:
             file.claim()
+        if self._note < 0:
+            self._note = os.open(self._note_path, os.O_WRONLY | os.O_CREAT, 0o600)
+            self.note_said((self._files[0].taken, self._files[1].taken))
 
     def stream(self, name: str, otherwise: TextIO) -> Side:
         """Make a text stream that captures what belongs to a cell and passes the rest to another stream."""
@@ -99,6 +109,8 @@ class Capture:
             for stream in self.streams.values():
                 stream.open_again()
             self._running = self._last = run
+            if self._noted is not None:
+                self.note_said(self._noted[1])
         with self.on_behalf_of(run):
             yield
 
@@ -111,6 +123,21 @@ class Capture:
         finally:
             back()
             _run.reset(token)
+
+    def keep(self, stream: str) -> None:
+        """Write what was printed to the stream's file: from now on it is shown, whatever ends the process."""
+        with self.lock:
+            texts, self._unkept[stream] = self._unkept[stream], []
+            for file in self._files:
+                if texts and file.name == stream:
+                    file.keep("".join(texts))
+
+    def note_said(self, said: tuple[int, int]) -> None:
+        """Note down how much of the files is said: what is behind it is shown if the process ends now."""
+        with self.lock:
+            if self._note >= 0 and self._noted != (self._last or 0, said):
+                self._noted = self._last or 0, said
+                unsaid.note(self._note, *self._noted)
 
     def attribution(self) -> int | None:
         """Return the cell run that the current code belongs to; None if it is not nbcomm's."""
@@ -139,6 +166,8 @@ class Capture:
                 return
             self._take_descriptors()
             self._append_text(run, stream, text)
+            if run == self._last:
+                self._unkept[stream].append(text)
 
     def show(self, run: int, item: Item) -> None:
         """Add an item other than text."""
@@ -192,7 +221,10 @@ class Capture:
             if end:
                 for file in self._files:
                     file.flush_c()
+            for name in self._unkept:
+                self.keep(name)  # what is said is in the file, too: how much of that is said tells all
             self._take_descriptors(final=end)
+            self.taken = self._files[0].taken, self._files[1].taken
             self._close_text()
             self._let_begun_lines_go()
             if end:

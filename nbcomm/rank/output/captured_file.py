@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+from collections import deque
 from contextlib import suppress
 from pathlib import Path
 
@@ -25,12 +26,15 @@ class CapturedFile:
         self._read = 0
         self._punched = 0
         self._rest = b""
+        self._own = -1
+        self._skipped: deque[tuple[int, int]] = deque()  # from where to where it has what `keep` wrote
 
     def claim(self) -> None:
         """Let the descriptor write to the file from now on; repeated calls change nothing."""
         if self._file >= 0:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._own = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # it knows the place of what it has written
         self._read = self._punched = self.size()  # an earlier process of this rank has written the rest
         os.dup2(self._file, self.descriptor)
 
@@ -59,12 +63,34 @@ class CapturedFile:
             finally:
                 _libc.funlockfile(stream)
 
+    def keep(self, text: str) -> None:
+        """Write a text to the file that is shown anyhow: there it outlives the process. `read` leaves it out."""
+        data = text.encode(errors="replace") if self._file >= 0 else b""
+        with suppress(OSError):  # the disk is full
+            while data:
+                count = os.write(self._own, data)
+                end = os.lseek(self._own, 0, os.SEEK_CUR)
+                self._skipped.append((end - count, end))
+                data = data[count:]
+
+    @property
+    def taken(self) -> int:
+        """How many bytes of the file are read, or are left out."""
+        self._skip()
+        return self._read - len(self._rest)
+
+    def _skip(self) -> None:
+        while self._skipped and self._skipped[0][0] == self._read:
+            self._read = self._skipped.popleft()[1]
+
     def size(self) -> int:
         """Return how many bytes have been written in all."""
         return os.fstat(self._file).st_size if self._file >= 0 else 0
 
     def read(self, until: int, *, final: bool) -> str:
         """Return new text, up to a size and at most a chunk; an incomplete character waits unless final."""
+        self._skip()
+        until = min(until, self._skipped[0][0]) if self._skipped else until
         if until > self._read:
             new = os.pread(self._file, min(_CHUNK, until - self._read), self._read)
         elif self._rest and final:

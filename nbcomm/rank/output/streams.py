@@ -34,6 +34,9 @@ class Collector(Protocol):
     def write(self, run: int, stream: str, text: str) -> None:
         """Add text that a cell printed."""
 
+    def keep(self, stream: str) -> None:
+        """Write what was printed to the stream's file: from now on it is shown, whatever ends the process."""
+
 
 class Side(io.TextIOWrapper):
     """Python's side of one of a rank's streams; it has no terminal.
@@ -154,13 +157,19 @@ class OutSide(Side):
         if run is None:
             return self._otherwise.write(text)
         capture.write(run, self._stream, text)
+        if (self.line_buffering and "\n" in text) or self.write_through:
+            capture.keep(self._stream)
         return len(text)
 
     def flush(self) -> None:
-        """Let go on what belongs to no cell; the rest is on its way."""
+        """Write what was printed to where a death of the process does not take it."""
         self._check_open()
-        if not self._capture.in_child and self._capture.attribution() is None:
+        if self._capture.in_child:
+            return
+        if self._capture.attribution() is None:
             self._otherwise.flush()
+        else:
+            self._capture.keep(self._stream)
 
     def fileno(self) -> int:
         """Return the process' descriptor."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.protocol import ForkServerEnded, LogTail, NodeHello, Obeyed, Pull, ReadLog
+from nbcomm.protocol import Exited, ForkServerEnded, LogTail, NodeHello, Obeyed, Pull, ReadLog
 from nbcomm.protocol.framing import OTHER
 
 from ...world import lies
@@ -54,6 +54,7 @@ def lie(module):
     for name in ("get_monitor_socket", "connect"):
         failing(zmq.Socket, name)
     stumbling(module.RankEnds, "accept")
+    stumbling(module.unsaid, "read")
 """,
 )
 
@@ -175,6 +176,14 @@ def test_a_report_that_the_agent_does_not_understand_is_passed_on(node: Node, st
     node.tell(Obeyed(77))
     assert node.notebook.reported(Obeyed) == Obeyed(77)
     await_that(lambda: not (stumbles / "_learn").exists(), "the step was not done")  # it comes after the report
+
+
+def test_an_end_is_told_also_where_it_cannot_be_read_what_the_rank_had_not_said(node: Node, stumbles: Path) -> None:
+    ended = Exited(0, "rank 0", node.rank(0).pid, 1)
+    (stumbles / "read").touch()
+    node.tell(ended)
+    assert node.notebook.reported(Exited) == ended
+    assert not (stumbles / "read").exists()
 
 
 def test_a_letter_that_is_lost_in_the_agent_is_sent_again(node: Node, stumbles: Path) -> None:

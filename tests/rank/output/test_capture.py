@@ -330,3 +330,30 @@ def test_descriptors_are_claimed_once() -> None:
     said, (before, after) = in_child(body)
     assert said == [("stdout", "before after", False)]
     assert after == before
+
+
+def test_what_is_flushed_is_in_the_file_and_is_shown_once_in_its_order() -> None:
+    def body(capture: Capture) -> Any:
+        file = Path(f"/proc/self/fd/{1}")
+        with capture.of_run(1):
+            print("a")
+            before = file.read_text()
+            os.write(1, b"b\n")
+            print("c", flush=True)
+            after = file.read_text()
+            os.write(1, b"d\n")
+            print("e")
+            sys.stderr.write("line\nno end")
+            errors = Path("/proc/self/fd/2").read_text()
+            first = capture.take()
+            print("f", flush=True)
+            os.write(1, b"g\n")
+        shown = [(run, [(item.stream, item.text) for item in items]) for run, items in first]  # type: ignore[union-attr]
+        return before, after, errors, shown, texts(capture), (file.read_text(), capture.taken)
+
+    before, after, errors, shown, rest, (kept, taken) = in_child(body)
+    assert (before, after, errors) == ("", "b\na\nc\n", "line\nno end")
+    assert shown == [(1, [("stdout", "a\nb\nc\nd\ne\n"), ("stderr", "line\nno end")])]
+    assert rest == [("stdout", "f\ng\n", False)]
+    assert kept == "b\na\nc\nd\ne\nf\ng\n"  # all that was said is there
+    assert taken == (len(kept), len("line\nno end"))
