@@ -15,7 +15,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -163,13 +163,22 @@ class Link:
         """Send one message to some ranks, each of which does it once; a rank that has ended does nothing."""
         if isinstance(message, StatusRequest):
             self._words.extend((rank, message) for rank in ranks)
+            self._rouse()
         else:
-            frames, asks = [encode(message), *buffers], isinstance(message, MainLoopRequest)
-            with self._lock:
-                for rank in ranks:
-                    self._stream(rank).out.add(frames, asks=asks)
-                    self._due.add(rank)
-                    self._unheard.add(rank)
+            self.send_each(dict.fromkeys(ranks, message), buffers)
+
+    def send_each(self, messages: Mapping[int, ToRank], buffers: Sequence[Any] = ()) -> None:
+        """Send some ranks a message each, as `send` does; if it cannot be done, none of them gets any."""
+        encoded: dict[int, list[Any]] = {}  # one message mostly goes to all ranks, as the same object
+        for message in messages.values():
+            if id(message) not in encoded:
+                encoded[id(message)] = [encode(message), *buffers]
+        with self._lock:
+            streams = [self._stream(rank) for rank in messages]
+            for stream, message in zip(streams, messages.values(), strict=True):
+                stream.out.add(encoded[id(message)], asks=isinstance(message, MainLoopRequest))
+            self._due.update(messages)
+            self._unheard.update(messages)
         self._rouse()
 
     def order(self, order: Order, node: int = HEAD) -> None:

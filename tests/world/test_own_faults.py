@@ -49,12 +49,13 @@ dispatcher.Dispatcher.hear = deaf
 
 REQUEST = """
 from nbcomm.protocol import Run
-plain = session.link.send
-def dropping(ranks, message, buffers=()):
-    if isinstance(message, Run):
-        session.link.send, ranks = plain, [rank for rank in ranks if rank != 2]
-    plain(ranks, message, buffers)
-session.link.send = dropping
+plain = session.link.send_each
+def dropping(messages, buffers=()):
+    if isinstance(messages.get(2), Run):
+        session.link.send_each = plain
+        del messages[2]
+    plain(messages, buffers)
+session.link.send_each = dropping
 """
 
 
@@ -132,3 +133,57 @@ def test_nobody_waits_for_a_rank_that_could_not_make_a_group(four: Notebook) -> 
     cell = four.run("%%distributed\nimport torch.distributed as dist\ndist.new_group([0, 1]);", fails=True)
     assert "Too many open files" in cell.error_text
     assert "HangError" in cell.error_text
+
+
+BREAK = """
+import importlib, threading
+*path, kind, method = {step!r}.split(".")
+kind = getattr(importlib.import_module("nbcomm." + ".".join(path)), kind)
+plain, here, left = getattr(kind, method), threading.get_ident(), [{error}("on purpose")]
+def broken(*args, **kwargs):
+    if threading.get_ident() == here and left:
+        raise left.pop()
+    return plain(*args, **kwargs)
+session._generations.stale = {stale}
+setattr(kind, method, broken)
+"""
+
+CELL, PUSH, PULL, WHO = "%%distributed\nrank", "session.push(x=1)", "session.pull('rank')", "session.who('rank')"
+
+
+@pytest.mark.parametrize("error", ["ValueError", "KeyboardInterrupt"])
+@pytest.mark.parametrize(
+    ("code", "step", "stale"),
+    [
+        (CELL, "analysis.collective_log.CollectiveLog.begin", False),
+        (CELL, "notebook.execution.input_prompts.InputPrompts.begin", False),
+        (CELL, "notebook.output.past_cells.PastOutputs.add", False),
+        (CELL, "notebook.execution.hang_watch.HangWatch.hurry", False),
+        (CELL, "notebook.execution.dispatcher.Dispatcher.lose_dead", False),
+        (CELL, "launch.link.Link._stream", False),
+        (CELL, "launch.nodes.Nodes.compare_clocks", True),
+        (CELL, "notebook.cluster.generations.Generations._form", True),
+        (CELL, "notebook.execution.dispatcher.Dispatcher.lose_dead", True),
+        (CELL, "launch.link.Link._stream", True),
+        *((code, "notebook.execution.dispatcher.Dispatcher.lose_dead", False) for code in (PUSH, PULL, WHO)),
+        *((code, "notebook.execution.interrupts.InterruptCounter.__enter__", False) for code in (PUSH, PULL, WHO)),
+        *((code, "launch.link.Link._stream", False) for code in (PUSH, PULL, WHO)),
+    ],
+)
+def test_what_could_not_be_sent_keeps_no_rank_busy(
+    four: Notebook, code: str, step: str, error: str, *, stale: bool
+) -> None:
+    """Each step of a request, from its making to its sending, fails once, on the thread that asks."""
+    four.run(BREAK.format(step=step, error=error, stale=stale))
+    four.run(code, fails=True)
+    assert four.run("setattr(kind, method, plain)\nleft, session.busy").text == "([], False)\n"
+    assert four.run("%%distributed\nall_reduce(rank)").text == "[0-3] 6\n"
+
+
+def test_a_question_that_could_not_be_put_costs_no_answer(four: Notebook) -> None:
+    step = "notebook.execution.input_prompts.InputPrompts._due"
+    four.run(BREAK.format(step=step, error="ValueError", stale=False))
+    cell = four.submit("%%distributed -r 1\ninput('name? ')")
+    four.answer(cell, "[1] name? ", "one")
+    assert "'one'" in four.finish(cell).text
+    four.run("setattr(kind, method, plain)")

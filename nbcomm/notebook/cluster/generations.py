@@ -28,7 +28,7 @@ from ...protocol import (
     StatusReply,
     rank_lists,
 )
-from .pending import PendingRequest
+from .pending import UNSENT, PendingRequest
 from .roster import Roster
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Generations:
         roster: the places and states of the ranks.
         nodes: serve the stores.
         link: to send by.
-        expect: makes a request to some ranks, which collects their answers.
+        ask: sends each rank its request, and returns what collects their answers.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Generations:
         roster: Roster,
         nodes: Nodes,
         link: Link,
-        expect: Callable[[Iterable[int]], PendingRequest],
+        ask: Callable[[Mapping[int, FormGroups]], PendingRequest],
     ) -> None:
         self.number = 0
         self.port = 0
@@ -89,7 +89,7 @@ class Generations:
         self._roster = roster
         self._nodes = nodes
         self._link = link
-        self._expect = expect
+        self._ask = ask
 
     def take_up(self, snapshots: Iterable[StatusReply], port: int, plain: str = "") -> None:
         """Go on where another notebook has stopped."""
@@ -151,18 +151,15 @@ class Generations:
         living = [place for place in roster.places if place.rank not in roster.dead]
         if not living:
             raise StateError("All ranks have died; type %distributed heal, or %distributed restart.")
-        request = self._expect([place.rank for place in living])
-        form = self._form(request.id, living[0])
-        for place in living:
-            own = structs.replace(form, place=place, ahead=ahead.get(place.rank, 0.0))
-            self._link.send([place.rank], own)
-        request.note_sent(roster.question)
-        return request
+        form = self._form(living[0])
+        return self._ask(
+            {place.rank: structs.replace(form, place=place, ahead=ahead.get(place.rank, 0.0)) for place in living}
+        )
 
-    def _form(self, request: int, place: RankPlacement) -> FormGroups:
+    def _form(self, place: RankPlacement) -> FormGroups:
         """Return the order for one rank; the others' differ in the place only."""
         return FormGroups(
-            id=request,
+            id=UNSENT,
             place=place,
             generation=self.number,
             master_addr=self._roster.places[0].address,

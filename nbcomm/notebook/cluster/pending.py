@@ -8,6 +8,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ...protocol import Done, Failure, Payload
+from ...protocol.payload import release
+
+UNSENT = 0
+"""The id of a message until it is sent."""
 
 
 class PendingRequest:
@@ -29,6 +33,7 @@ class PendingRequest:
         self._asked = frozenset(self.ranks)
         self._waiting = set(self.ranks)
         self._failed = False
+        self._let_go = False
         self._answers: dict[int, Done] = {}
         self._frames: dict[int, Sequence[Any]] = {}
         self._changed = threading.Condition()
@@ -48,6 +53,8 @@ class PendingRequest:
                 self._failed |= first
                 if first or not self._waiting:  # who was woken by each answer would look at all of them each time
                     self._changed.notify_all()
+                if self._let_go and done.blob is not None:
+                    release(done.blob)
             return not self._waiting
 
     def wait(self, timeout: float) -> bool:
@@ -78,6 +85,14 @@ class PendingRequest:
     def failures(self) -> dict[int, Failure]:
         """Return the failures among the answers, by rank, ascending."""
         return {rank: done.failure for rank, done in sorted(self.answers().items()) if done.failure is not None}
+
+    def let_go(self) -> None:
+        """Remove the files of the values that the ranks have sent, and of those that they will: nobody uses them."""
+        with self._changed:
+            self._let_go = True
+            for done in self._answers.values():
+                if done.blob is not None:
+                    release(done.blob)
 
     def value(self, rank: int) -> tuple[Payload, Sequence[Any]]:
         """Return the blob that a rank sent, and the raw frames after it."""

@@ -10,8 +10,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
-
 from ... import rank_spec as rank_specs
 from ...analysis.collective_log import CollectiveLog
 from ...errors import Interrupted, StateError
@@ -110,47 +108,69 @@ class CellExecutor:
             if interrupts.pressed:
                 raise Interrupted
             # Ids are in the order of the requests, and the forming of groups has had one: see `HangWatch._find_lost`.
-            request = self._dispatcher.expect(rank_lists.read(message.ranks))
-            message = structs.replace(message, id=request.id)
-            self.begin(request, output, message.number if isinstance(message, Run) else None)
-            self._dispatcher.ask(request, message, buffers)
-            self.finish(request, output, interrupts, aftermath)
+            request = self._dispatcher.prepare(rank_lists.read(message.ranks))
+            send = partial(self._dispatcher.ask, request, message, buffers)
+            try:
+                self.conduct(
+                    request, output, interrupts, send, aftermath, message.number if isinstance(message, Run) else None
+                )
+            except BaseException:
+                request.let_go()  # what it has returned, or still will
+                raise
         return request
 
-    def begin(self, request: PendingRequest, output: CellOutput, number: int | None = 0) -> None:
-        """Prepare for messages about a request; a cell has a number, 0 if that is not known."""
-        self.collective_log.begin(number or 0, request.ranks)
-        self._run = CellRun(number or 0, request.ranks, output.area)
-        if number is not None:
-            self.last = self._run
-        self._dispatcher.questions.begin(request.id)
-        self.cell = request, output
-        output.widgets = self._widgets
-        self._outputs.add(request.id, output)
-        self._hurry()
-
-    def finish(
+    def conduct(  # noqa: PLR0913, PLR0917 - all that differs between a cell, a call, and another notebook's cell
         self,
         request: PendingRequest,
         output: CellOutput,
         interrupts: InterruptCounter,
+        send: Callable[[], object],
         aftermath: Aftermath = lambda _: None,
+        number: int | None = 0,
     ) -> None:
-        """Show the output until the request has ended on all ranks.
+        """Send a request, and show its output until it has ended on all ranks.
+
+        Args:
+            request: the request, which nobody knows of yet.
+            output: shows it.
+            interrupts: counts those meanwhile.
+            send: called when all is prepared for messages about it.
+            aftermath: see there.
+            number: that of the cell, 0 if it is not known; None if it is no cell.
 
         Raises:
             CellError: it failed on some rank.
             CellSyntaxError: it could be compiled on none.
             Interrupted: ■ was pressed.
         """
-        with self._run.ending():
-            self._finish(request, output, interrupts, aftermath)
+        run = CellRun(number or 0, request.ranks, output.area)
+        if number is not None:
+            self.last = run
+        with run.ending():
+            self._conduct(request, output, interrupts, send, aftermath, number or 0)
 
-    def _finish(
-        self, request: PendingRequest, output: CellOutput, interrupts: InterruptCounter, aftermath: Aftermath
+    def begin(self, request: PendingRequest, output: CellOutput, number: int = 0) -> None:
+        """Prepare for messages about a request."""
+        self.collective_log.begin(number, request.ranks)
+        self._dispatcher.questions.begin(request.id)
+        self.cell = request, output
+        output.widgets = self._widgets
+        self._outputs.add(request.id, output)
+        self._hurry()
+
+    def _conduct(  # noqa: PLR0913, PLR0917 - as above
+        self,
+        request: PendingRequest,
+        output: CellOutput,
+        interrupts: InterruptCounter,
+        send: Callable[[], object],
+        aftermath: Aftermath,
+        number: int,
     ) -> None:
         failures: dict[int, Failure] = {}
         try:
+            self.begin(request, output, number)
+            send()
             self._dispatcher.wait(
                 request, interrupts, partial(self._dispatcher.questions.tick, request, output, interrupts)
             )
@@ -172,8 +192,9 @@ class CellExecutor:
                 interrupts.again()  # those that were meant for the cell
                 with suppress(StateError, Interrupted):  # the next cell tries again, and reports it
                     self._generations.renew(interrupts.again if interrupts.pressed else lambda: interrupts.pressed)
-            with self._faults.beside("its pictures or its trace could not be made", _print):
-                aftermath(answers)
+            if request.sent is not None:
+                with self._faults.beside("its pictures or its trace could not be made", _print):
+                    aftermath(answers)
             tell_notes(answers)
             while self._told:
                 _print(self._told.popleft())

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted
@@ -37,9 +39,6 @@ _SILENCE = 1.5
 _IDS_APART = 1000
 """The distance between the first id of a notebook's requests and those of the notebook before it."""
 
-UNSENT = 0
-"""The id of a message until its request is registered."""
-
 
 class Dispatcher:
     """The requests of one world.
@@ -62,27 +61,39 @@ class Dispatcher:
 
     # ── asking ──────────────────────────────────────────────────────────────────────────────────────
 
-    def expect(self, ranks: Iterable[int], identity: int | None = None) -> PendingRequest:
-        """Register a request that the caller sends; with its id, one that another notebook has sent.
+    def prepare(self, ranks: Iterable[int]) -> PendingRequest:
+        """Make a request that nobody waits for until it is asked; until then its maker may drop it."""
+        return PendingRequest(next(self._ids), ranks)
 
-        Of the latter, ranks that have died may have answered before: see `lose_dead`.
-        """
-        request = PendingRequest(next(self._ids) if identity is None else identity, ranks)
-        self._open[request.id] = request
-        if identity is None:
-            self.lose_dead(request)
-        if self._left:
-            self.close(self._left)
+    def ask(self, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> None:
+        """Register a request, and send its message, which gets its id; if that fails, it is as if nobody had asked."""
+        self._ask(request, dict.fromkeys(request.ranks, structs.replace(message, id=request.id)), buffers)
+
+    def ask_each(self, messages: Mapping[int, Order]) -> PendingRequest:
+        """Ask some ranks, each with its own message, as `ask` does; return the request."""
+        request = self.prepare(messages)
+        self._ask(request, {rank: structs.replace(message, id=request.id) for rank, message in messages.items()})
         return request
 
-    def ask(self, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> PendingRequest:
-        """Send a request that is already registered."""
+    def _ask(self, request: PendingRequest, messages: Mapping[int, Order], buffers: Sequence[Any] = ()) -> None:
+        """Register a request and send it: the only place that does either, so that there is never one without both."""
         try:
-            self._link.send(request.waiting_for(), message, buffers)
+            self._open[request.id] = request  # first: it may be answered at once
+            self.lose_dead(request)
+            if self._left:
+                self.close(self._left)
+            self._link.send_each({rank: messages[rank] for rank in request.waiting_for()}, buffers)
         except BaseException:
             self._open.pop(request.id, None)  # no rank has received it, so none will answer
             raise
         request.note_sent(self._roster.question)
+
+    def take_over(self, ranks: Iterable[int], identity: int) -> PendingRequest:
+        """Wait for a request that another notebook has sent.
+
+        Ranks that have died may have answered before: see `lose_dead`.
+        """
+        request = self._open[identity] = PendingRequest(identity, ranks)
         return request
 
     def take_up(self, last: int) -> None:

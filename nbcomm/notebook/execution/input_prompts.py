@@ -127,6 +127,10 @@ class InputPrompts:
         """Show what is new; if a question is due, put it to the person, and wait for the answer."""
         with self._faults.beside("output could not be shown"):  # the ranks run on, and are waited for
             output.render()
+        with self._faults.beside("a question could not be put"):
+            self._put_due(request, output, interrupts)
+
+    def _put_due(self, request: PendingRequest, output: CellOutput, interrupts: InterruptCounter) -> None:
         while not interrupts.pressed and (question := self._due(request)) is not None:
             reply = self._put(question, request, output, interrupts)
             if reply is None:

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted, TransferError
-from ...protocol import Call, Done, Pull, Push, rank_lists
+from ...protocol import Call, Pull, Push, rank_lists
 from ...protocol.payload import pack, release, unpack
+from ..cluster.pending import UNSENT, PendingRequest
 from ..output.cell_output import CellOutput
 from .cell_run import tell_notes
-from .dispatcher import UNSENT
 from .interrupts import InterruptCounter
 
 if TYPE_CHECKING:
     from ...protocol import MainLoopRequest as Order
-    from ..cluster.pending import PendingRequest
     from .cell_run import CellExecutor
     from .dispatcher import Dispatcher
 
@@ -47,45 +47,46 @@ class Transfers:
     ) -> list[Any]:
         """Call a function on ranks; see `Session.call`."""
         blob, buffers = pack((function, args, kwargs), self._bulk())
-        answers: dict[int, Done] = {}
         try:
             with self._executor.alone():
                 order = Call(UNSENT, blob, rank_lists.written(ranks), local_rank)
-                request = self._executor.perform(order, CellOutput(ranks), answers.update, buffers)
-                return [unpack_answer(request, rank) for rank in ranks]
+                request = self._executor.perform(order, CellOutput(ranks), buffers=buffers)
+                try:
+                    return [unpack_answer(request, rank) for rank in ranks]
+                finally:
+                    request.let_go()
         finally:
             release(blob)
-            _let_go(answers)  # of the answers that are not used
 
     def push(self, variables: dict[str, Any], ranks: list[int]) -> None:
         """Bind variables on ranks; see `Session.push`."""
         blob, buffers = pack(variables, self._bulk())
         try:
-            with self._executor.alone():
-                request = self._dispatcher.expect(ranks)
-                transfer(self._dispatcher, request, Push(request.id, blob), buffers)
+            with self._executor.alone(), transferred(self._dispatcher, ranks, Push(UNSENT, blob), buffers):
+                pass
         finally:
             release(blob)
 
     def pull(self, names: Sequence[str], ranks: list[int]) -> dict[str, list[Any]]:
         """Fetch variables from ranks; see `Session.pull`."""
-        with self._executor.alone():
-            request = self._dispatcher.expect(ranks)
-            transfer(self._dispatcher, request, Pull(request.id, list(names)))
-            try:
-                values = [unpack_answer(request, rank) for rank in ranks]
-                tell_notes(request.answers())
-            finally:
-                _let_go(request.answers())
+        order = Pull(UNSENT, list(names))
+        with self._executor.alone(), transferred(self._dispatcher, ranks, order) as request:
+            values = [unpack_answer(request, rank) for rank in ranks]
+            tell_notes(request.answers())
             return {name: [value[name] for value in values] for name in names}
 
 
-def transfer(dispatcher: Dispatcher, request: PendingRequest, message: Order, buffers: Sequence[Any] = ()) -> None:
-    """Send a request, and wait until values have been transferred, to the ranks or from them.
+@contextmanager
+def transferred(
+    dispatcher: Dispatcher, ranks: Sequence[int], message: Order, buffers: Sequence[Any] = ()
+) -> Iterator[PendingRequest]:
+    """Send a request, and wait until values have been transferred, to the ranks or from them; for the block.
+
+    Whatever happens, nothing of what the ranks send is left after the block.
 
     Args:
         dispatcher: sends, and waits.
-        request: is already registered, and collects the answers.
+        ranks: those that are asked.
         message: the request's message.
         buffers: the raw frames after it.
 
@@ -93,28 +94,26 @@ def transfer(dispatcher: Dispatcher, request: PendingRequest, message: Order, bu
         TransferError: on some rank they could not be sent, or rebuilt.
         Interrupted: ■ was pressed.
     """
+    request = dispatcher.prepare(ranks)
+    try:
+        _transfer(dispatcher, request, message, buffers)
+        yield request
+    finally:
+        request.let_go()
+
+
+def _transfer(dispatcher: Dispatcher, request: PendingRequest, message: Order, buffers: Sequence[Any]) -> None:
     with InterruptCounter() as interrupts:
-        try:
-            dispatcher.wait(dispatcher.ask(request, message, buffers), interrupts)
-        except Interrupted:
-            _let_go(request.answers())
-            raise
+        dispatcher.ask(request, message, buffers)
+        dispatcher.wait(request, interrupts)
     failures = dispatcher.failures(request)
     if failures:
-        _let_go(request.answers())
         if interrupts.pressed:
             raise Interrupted
         said: dict[str, list[int]] = {}
         for rank, failure in failures.items():
             said.setdefault(failure.message.rstrip(".") or failure.name, []).append(rank)
         raise TransferError(" ".join(f"{message} ({rank_specs.named(ranks)})." for message, ranks in said.items()))
-
-
-def _let_go(answers: Mapping[int, Done]) -> None:
-    """Release what the ranks have sent, if it will not be used."""
-    for done in answers.values():
-        if done.blob is not None:
-            release(done.blob)
 
 
 def unpack_answer(request: PendingRequest, rank: int) -> Any:
@@ -124,7 +123,4 @@ def unpack_answer(request: PendingRequest, rank: int) -> Any:
         TransferError: it cannot be rebuilt here.
     """
     blob, frames = request.value(rank)
-    try:
-        return unpack(blob, frames)
-    finally:
-        release(blob)
+    return unpack(blob, frames)

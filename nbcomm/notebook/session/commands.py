@@ -15,10 +15,10 @@ from ... import rank_spec as rank_specs
 from ...errors import RankDiedError, StateError
 from ...panel.words import took
 from ...protocol import Run, rank_lists
+from ..cluster.pending import UNSENT
 from ..cluster.roster import ends_of
 from ..display.area import current_area
 from ..execution.after_cell import Aftermath
-from ..execution.dispatcher import UNSENT
 from ..execution.introspection import PATIENCE, Answer, Introspections
 from ..execution.transfers import Transfers
 from ..output.cell_options import CellOptions

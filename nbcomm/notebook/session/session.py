@@ -85,7 +85,7 @@ class Session(Commands):
         self._stopped = False
         self._folder = ""
         self._watch: HangWatch | None = None
-        self._generations = Generations(self._roster, nodes, self.link, self._dispatcher.expect)
+        self._generations = Generations(self._roster, nodes, self.link, self._dispatcher.ask_each)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._executor = CellExecutor(
             self._dispatcher, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
@@ -203,7 +203,7 @@ class Session(Commands):
         self._generations.take_up(snapshots, info.port, info.plain)
         self._dispatcher.take_up(max([resumption.run, *(snapshot.heard for snapshot in snapshots)]))
         if resumption.run:
-            resumption.request = self._dispatcher.expect(resumption.ranks, resumption.run)
+            resumption.request = self._dispatcher.take_over(resumption.ranks, resumption.run)
             resumption.repeat_answers(self._receiver.answer)
             self._dispatcher.lose_dead(resumption.request)
 
@@ -217,12 +217,16 @@ class Session(Commands):
             self._receiver.resumption = None
             return
         with self._executor.alone(), InterruptCounter() as interrupts:
-            request = resumption.request
-            output = CellOutput(resumption.ranks)
-            self._executor.begin(request, output)
+            try:
+                self._executor.conduct(resumption.request, CellOutput(resumption.ranks), interrupts, self._hand_over)
+            finally:
+                self._hand_over()  # if it did not come to that: or the rest would be held back for ever
+
+    def _hand_over(self) -> None:
+        """Show what was held back of another notebook's cell."""
+        resumption, self._receiver.resumption = self._receiver.resumption, None
+        if resumption is not None:
             resumption.hand_over(self._receiver.receive)
-            self._receiver.resumption = None
-            self._executor.finish(request, output, interrupts)
 
     def _leave_word(self) -> None:
         """Write down what another notebook would need to know."""

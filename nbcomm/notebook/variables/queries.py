@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ...errors import SteeringError, TransferError
 from ...protocol import CompareVariable, DescribeVariables, SendVariable
-from ...protocol.payload import release
-from ..execution.transfers import transfer, unpack_answer
+from ..cluster.pending import UNSENT
+from ..execution.transfers import transferred, unpack_answer
 
 if TYPE_CHECKING:
-    from ...protocol import MainLoopRequest as Order
-    from ..cluster.pending import PendingRequest
     from ..execution.cell_run import CellExecutor
     from ..execution.dispatcher import Dispatcher
     from .comparison import Comparison, Outcome
@@ -59,8 +57,8 @@ class VariableQueries:
         from .table import merge
 
         hashes = len(ranks) > 1 if hashes is None else hashes  # a single rank has nothing to be compared with
-        request = self._ask(ranks, lambda identity: DescribeVariables(identity, list(names), hashes))
-        return merge({rank: unpack_answer(request, rank) for rank in ranks}, names)
+        with transferred(self._dispatcher, ranks, DescribeVariables(UNSENT, list(names), hashes)) as request:
+            return merge({rank: unpack_answer(request, rank) for rank in ranks}, names)
 
     def _compare(self, name: str, first: int, apart: list[tuple[int, ...]], atol: float) -> list[Outcome]:
         """Let one rank of each group with another value find where it differs from the first rank's."""
@@ -68,17 +66,8 @@ class VariableQueries:
 
         if not apart:
             return []
-        offer = self._ask([first], lambda identity: SendVariable(identity, name))
-        blob, frames = offer.value(first)
-        try:
-            asked = [group[0] for group in apart]
-            request = self._ask(asked, lambda identity: CompareVariable(identity, name, blob, atol), frames)
-            return [Outcome(group, unpack_answer(request, group[0])) for group in apart]
-        finally:
-            release(blob)
-
-    def _ask(self, ranks: list[int], order: Any, buffers: Sequence[Any] = ()) -> PendingRequest:
-        request = self._dispatcher.expect(ranks)
-        message: Order = order(request.id)
-        transfer(self._dispatcher, request, message, buffers)
-        return request
+        with transferred(self._dispatcher, [first], SendVariable(UNSENT, name)) as offer:
+            blob, frames = offer.value(first)
+            asked, order = [group[0] for group in apart], CompareVariable(UNSENT, name, blob, atol)
+            with transferred(self._dispatcher, asked, order, frames) as request:
+                return [Outcome(group, unpack_answer(request, group[0])) for group in apart]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +38,11 @@ class Link:
 
     def send(self, ranks: Sequence[int], message: Any) -> None:
         self.sent.append((list(ranks), message))
-        if isinstance(message, FormGroups):
-            self.answer(ranks[0], message)
+
+    def send_each(self, messages: Mapping[int, Any], _buffers: Sequence[Any] = ()) -> None:
+        self.sent += (([rank], message) for rank, message in messages.items())
+        for rank, message in messages.items():
+            self.answer(rank, message)
 
 
 class Node:
@@ -86,7 +89,7 @@ class Played:
         self.roster.places = assign_places([NodeShare(3, cores=4)], "cpu", "gloo")
         self.link = Link()
         self.dispatcher = Dispatcher(self.link, self.roster)  # type: ignore[arg-type]
-        self.generations = Generations(self.roster, self.node, self.link, self.dispatcher.expect)  # type: ignore[arg-type]
+        self.generations = Generations(self.roster, self.node, self.link, self.dispatcher.ask_each)  # type: ignore[arg-type]
         self.link.answer = lambda rank, form: self.dispatcher.hear(rank, Done(form.id))
 
     def serve(self, number: int) -> None:
@@ -330,7 +333,7 @@ def test_nobody_forms_the_groups_of_a_world_that_is_left(played: Played) -> None
 
 
 def test_the_first_reason_is_the_one_that_all_are_told(played: Played) -> None:
-    request = played.dispatcher.expect([0, 1])
+    request = played.dispatcher.prepare([0, 1])
     played.generations.abort(request, "HangError", "first")
     played.generations.abort(request, "HangError", "second")
     assert played.link.sent == [([0, 1], Abort(request.id, 0, "HangError", "first"))]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,11 @@ import numpy as np
 import pytest
 
 from nbcomm.errors import Interrupted, TransferError
+from nbcomm.notebook.cluster.pending import UNSENT, PendingRequest
 from nbcomm.notebook.execution import dispatcher as module
 from nbcomm.notebook.execution.dispatcher import Dispatcher
 from nbcomm.notebook.execution.interrupts import InterruptCounter
-from nbcomm.notebook.execution.transfers import transfer, unpack_answer
+from nbcomm.notebook.execution.transfers import transferred, unpack_answer
 from nbcomm.protocol import Call, Done, Failure, Interrupt, Pull
 from nbcomm.protocol.payload import FILE_FROM, pack
 
@@ -28,6 +29,10 @@ class Link:
         self.settled = 0
         self.sent: list[tuple[list[int], Any]] = []
         self.answer: Any = lambda _ranks, _message: None
+
+    def send_each(self, messages: Mapping[int, Any], buffers: Sequence[Any] = ()) -> None:
+        if messages:
+            self.send([*messages], next(iter(messages.values())), buffers)
 
     def send(self, ranks: Sequence[int], message: Any, _buffers: Sequence[Any] = ()) -> None:
         self.sent.append((list(ranks), message))
@@ -69,8 +74,17 @@ def failed(identity: int, name: str = "KeyboardInterrupt") -> Done:
     return Done(identity, failure=Failure(name, "no", "no"), interrupted=name == "KeyboardInterrupt")
 
 
+def asked(dispatcher: Dispatcher, ranks: Sequence[int]) -> PendingRequest:
+    """A request that is under way; no test looks at its message."""
+    request = dispatcher.prepare(ranks)
+    dispatcher.ask(request, Pull(UNSENT, ["x"]))
+    link: Any = dispatcher._link
+    link.sent.clear()
+    return request
+
+
 def test_a_request_is_open_until_all_have_answered(dispatcher: Dispatcher, link: Link) -> None:
-    request = dispatcher.expect([0, 2])
+    request = asked(dispatcher, [0, 2])
     assert dispatcher.busy() == {0, 2}
     dispatcher.hear(0, Done(request.id))
     assert dispatcher.busy() == {2}
@@ -86,7 +100,7 @@ def test_an_answer_that_nobody_waits_for_is_no_error(dispatcher: Dispatcher, lin
 
 
 def test_what_has_been_heard_never_goes_back(dispatcher: Dispatcher, link: Link) -> None:
-    first, second = dispatcher.expect([0]), dispatcher.expect([0])
+    first, second = asked(dispatcher, [0]), asked(dispatcher, [0])
     dispatcher.hear(0, Done(second.id))
     dispatcher.hear(0, Done(first.id))
     assert link.settled == second.id
@@ -94,17 +108,17 @@ def test_what_has_been_heard_never_goes_back(dispatcher: Dispatcher, link: Link)
 
 def test_ids_begin_far_from_those_of_the_notebook_before(dispatcher: Dispatcher) -> None:
     dispatcher.take_up(41)
-    assert dispatcher.expect([0]).id > 541
+    assert asked(dispatcher, [0]).id > 541
 
 
 def test_a_request_of_another_notebook_keeps_its_id(dispatcher: Dispatcher) -> None:
-    assert dispatcher.expect([0, 1], 41).id == 41
+    assert dispatcher.take_over([0, 1], 41).id == 41
     dispatcher.hear(0, Done(41))
     assert dispatcher.busy() == {1}
 
 
 def test_a_dead_rank_answers_with_its_cause(dispatcher: Dispatcher) -> None:
-    with_it, without = dispatcher.expect([0, 1]), dispatcher.expect([0])
+    with_it, without = asked(dispatcher, [0, 1]), asked(dispatcher, [0])
     dispatcher.lose(1, "was killed by SIGKILL")
     assert "Rank 1 was killed by SIGKILL. Type %distributed heal" in with_it.failures()[1].message
     assert with_it.waiting_for() == without.waiting_for() == [0]
@@ -115,7 +129,8 @@ def test_a_rank_that_died_just_before_it_was_asked_answers_too(
 ) -> None:
     dispatcher.lose(1, "was killed by SIGKILL")  # nothing is open
     roster.dead[1] = "was killed by SIGKILL"
-    request = dispatcher.ask(dispatcher.expect([0, 1]), Pull(1, ["x"]))
+    request = dispatcher.prepare([0, 1])
+    dispatcher.ask(request, Pull(UNSENT, ["x"]))
     assert request.waiting_for() == [0]
     assert link.sent == [([0], Pull(1, ["x"]))], "the next process of rank 1 would do it"
     assert "Rank 1 was killed by SIGKILL" in request.failures()[1].message
@@ -125,7 +140,7 @@ def test_a_rank_that_died_just_before_it_was_asked_answers_too(
 
 def test_what_a_dead_rank_had_answered_to_another_notebook_counts(dispatcher: Dispatcher, roster: Roster) -> None:
     roster.dead = {0: "was killed by SIGKILL", 1: "was killed by SIGKILL"}
-    request = dispatcher.expect([0, 1, 2], 41)
+    request = dispatcher.take_over([0, 1, 2], 41)
     dispatcher.hear(1, Done(41))
     dispatcher.lose_dead(request)
     assert list(request.failures()) == [0]
@@ -133,14 +148,14 @@ def test_what_a_dead_rank_had_answered_to_another_notebook_counts(dispatcher: Di
 
 
 def test_a_world_that_is_left_answers_everything(dispatcher: Dispatcher) -> None:
-    request = dispatcher.expect([0, 1])
+    request = asked(dispatcher, [0, 1])
     dispatcher.close("was stopped")
     assert list(request.failures()) == [0, 1]
-    assert list(dispatcher.expect([0]).failures()) == [0], "another thread was about to ask"
+    assert list(asked(dispatcher, [0]).failures()) == [0], "another thread was about to ask"
 
 
 def test_one_that_ends_well_is_waited_for(dispatcher: Dispatcher) -> None:
-    request, ticks = dispatcher.expect([0]), []
+    request, ticks = asked(dispatcher, [0]), []
 
     def tick() -> None:
         ticks.append(1)
@@ -156,7 +171,7 @@ def press() -> None:
 
 
 def test_a_press_goes_to_those_who_have_not_answered(dispatcher: Dispatcher, link: Link) -> None:
-    request = dispatcher.expect([0, 1])
+    request = asked(dispatcher, [0, 1])
     dispatcher.hear(0, Done(request.id))
     link.answer = lambda _, message: dispatcher.hear(1, failed(message.run))
     with InterruptCounter() as interrupts:
@@ -167,7 +182,7 @@ def test_a_press_goes_to_those_who_have_not_answered(dispatcher: Dispatcher, lin
 
 
 def test_a_press_at_the_very_end_still_stops_the_notebook(dispatcher: Dispatcher, link: Link) -> None:
-    request = dispatcher.expect([0])
+    request = asked(dispatcher, [0])
     link.answer = lambda _, message: dispatcher.hear(0, Done(message.run))
     with InterruptCounter() as interrupts:
         press()
@@ -176,7 +191,7 @@ def test_a_press_at_the_very_end_still_stops_the_notebook(dispatcher: Dispatcher
 
 
 def test_a_second_press_is_sent_on(dispatcher: Dispatcher, link: Link) -> None:
-    request = dispatcher.expect([0])
+    request = asked(dispatcher, [0])
 
     def answer(_ranks: Sequence[int], message: Any) -> None:
         if len(link.sent) == 1:
@@ -203,7 +218,7 @@ def test_one_that_does_not_react_is_given_up_and_named(
     monkeypatch.setattr(module, "_INTERRUPT_PATIENCE", 0.3)
     monkeypatch.setattr(module, "_SILENCE", 0.1)
     roster.silent = silent
-    request = dispatcher.expect([0, 1])
+    request = asked(dispatcher, [0, 1])
     dispatcher.hear(0, failed(request.id))
     with InterruptCounter() as interrupts:
         press()
@@ -216,57 +231,96 @@ def test_one_that_does_not_react_is_given_up_and_named(
 
 
 def test_an_interrupt_from_elsewhere_goes_to_all_that_run(dispatcher: Dispatcher, link: Link) -> None:
-    first, second = dispatcher.expect([0, 1]), dispatcher.expect([2])
+    first, second = asked(dispatcher, [0, 1]), asked(dispatcher, [2])
     dispatcher.hear(1, Done(first.id))
     dispatcher.interrupt()
     assert link.sent == [([0], Interrupt(first.id)), ([2], Interrupt(second.id))]
 
 
-def test_a_request_is_sent_to_its_ranks(dispatcher: Dispatcher, link: Link) -> None:
-    request = dispatcher.expect([1, 3])
-    dispatcher.ask(request, Pull(request.id, ["x"]))
+def test_a_request_is_sent_to_its_ranks_with_its_id(dispatcher: Dispatcher, link: Link) -> None:
+    request = dispatcher.prepare([1, 3])
+    assert not dispatcher.open(), "nobody waits for what was not sent"
+    dispatcher.ask(request, Pull(UNSENT, ["x"]))
     assert link.sent == [([1, 3], Pull(request.id, ["x"]))]
     assert request.sent is not None
     assert request.sent[0] == Roster.question, "what is asked later comes behind it"
 
 
-def test_values_come_back_and_what_could_not_is_told_once(dispatcher: Dispatcher, tmp_path: Any) -> None:
-    request = dispatcher.expect([0, 1, 2])
-    blob, frames = pack({"x": 1}, tmp_path)
-    dispatcher.hear(0, Done(request.id, blob=blob), frames)
-    for rank in (1, 2):
-        dispatcher.hear(rank, Done(request.id, failure=Failure("TransferError", "x is not defined.", "…")))
-    with pytest.raises(TransferError, match=r"^x is not defined \(ranks 1-2\)\.$"):
-        transfer(dispatcher, request, Pull(request.id, ["x"]))
-    assert unpack_answer(request, 0) == {"x": 1}
-
-
-def test_what_came_of_an_interrupted_transfer_is_let_go(
-    dispatcher: Dispatcher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("fault", [OSError, KeyboardInterrupt])
+@pytest.mark.parametrize("at", ["send_each", "dead_among"])
+def test_one_that_could_not_be_sent_is_not_waited_for(
+    dispatcher: Dispatcher,
+    link: Link,
+    roster: Roster,
+    at: str,
+    fault: type[BaseException],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    request = dispatcher.expect([0, 1])
-    blob, frames = pack(np.zeros(FILE_FROM), tmp_path / "bulk")
-    assert Path(blob.path).exists()
-    dispatcher.hear(0, Done(request.id, blob=blob), frames)
-    monkeypatch.setattr(InterruptCounter, "pressed", True)
-    interrupted = Failure("KeyboardInterrupt", "", "…")
-    threading.Timer(0.05, dispatcher.hear, (1, Done(request.id, failure=interrupted, interrupted=True))).start()
-    with pytest.raises(Interrupted):
-        transfer(dispatcher, request, Pull(request.id, ["x"]))
-    assert not Path(blob.path).exists()
+    def fail(*_: object) -> None:
+        raise fault
 
-
-def test_an_answer_on_another_thread_ends_the_wait(dispatcher: Dispatcher) -> None:
-    request = dispatcher.expect([0])
-    thread = threading.Timer(0.05, dispatcher.hear, (0, Done(request.id)))
-    thread.start()
-    transfer(dispatcher, request, Pull(request.id, ["x"]))
-    thread.join()
+    monkeypatch.setattr(link if at == "send_each" else roster, at, fail)
+    with pytest.raises(fault):
+        dispatcher.ask(dispatcher.prepare([0, 1]), Pull(UNSENT, ["x"]))
+    with pytest.raises(fault):
+        dispatcher.ask_each({0: Pull(UNSENT, ["x"])})
     assert not dispatcher.open()
 
 
-def test_what_is_asked_is_what_ranks_know(dispatcher: Dispatcher, link: Link, tmp_path: Any) -> None:
+def test_values_come_back_and_what_could_not_is_told_once(dispatcher: Dispatcher, link: Link, tmp_path: Path) -> None:
+    blob, frames = pack({"x": 1}, tmp_path)
+
+    def answer(ranks: Sequence[int], message: Any) -> None:
+        for rank in ranks:
+            failure = Failure("TransferError", "x is not defined.", "…") if rank != broken else None
+            dispatcher.hear(rank, Done(message.id, blob=None if failure else blob, failure=failure), frames)
+
+    broken, link.answer = 0, answer
+    complaint = pytest.raises(TransferError, match=r"^x is not defined \(ranks 1-2\)\.$")
+    with complaint, transferred(dispatcher, [0, 1, 2], Pull(UNSENT, ["x"])):
+        pass
+    with transferred(dispatcher, [0], Pull(UNSENT, ["x"])) as request:
+        assert unpack_answer(request, 0) == {"x": 1}
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_what_came_of_an_interrupted_transfer_is_let_go(
+    dispatcher: Dispatcher, link: Link, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, late: bool
+) -> None:
+    monkeypatch.setattr(module, "_INTERRUPT_PATIENCE", 0.1)
+    monkeypatch.setattr(InterruptCounter, "pressed", True)
+    blob, frames = pack(np.zeros(FILE_FROM), tmp_path / "bulk")
+    assert Path(blob.path).exists()
+    asked: list[int] = []
+
+    def answer(_: Sequence[int], message: Any) -> None:
+        if isinstance(message, Pull):
+            asked.append(message.id)
+            if not late:
+                dispatcher.hear(0, Done(message.id, blob=blob), frames)
+
+    link.answer = answer
+    with pytest.raises(Interrupted), transferred(dispatcher, [0, 1], Pull(UNSENT, ["x"])):
+        pass
+    if late:
+        dispatcher.hear(0, Done(asked[0], blob=blob), frames)
+    assert not Path(blob.path).exists()
+
+
+def test_an_answer_on_another_thread_ends_the_wait(dispatcher: Dispatcher, link: Link) -> None:
+    threads: list[threading.Timer] = []
+
+    def answer(_: Sequence[int], message: Any) -> None:
+        threads.append(threading.Timer(0.05, dispatcher.hear, (0, Done(message.id))))
+        threads[0].start()
+
+    link.answer = answer
+    with transferred(dispatcher, [0], Pull(UNSENT, ["x"])):
+        assert not dispatcher.open()
+    threads[0].join()
+
+
+def test_what_is_asked_is_what_ranks_know(dispatcher: Dispatcher, link: Link, tmp_path: Path) -> None:
     blob, _ = pack(1, tmp_path)
-    request = dispatcher.expect([0])
-    dispatcher.ask(request, Call(request.id, blob, "0"))
+    dispatcher.ask(dispatcher.prepare([0]), Call(UNSENT, blob, "0"))
     assert isinstance(link.sent[0][1], Call)

@@ -140,7 +140,7 @@ class Notebook:
         self.roster.places = assign_places([NodeShare(size, cores=4)], "cpu", "gloo")
         self.dispatcher = Dispatcher(told, self.roster)
         executor = CellExecutor(self.dispatcher, told, lambda: size, told, told.settle, told.hurry)
-        self.request = self.dispatcher.expect(range(size))
+        self.request = self.dispatcher.take_over(range(size), 1)
         executor.begin(self.request, Cell(range(size)).output)
         self.receiver = Receiver(
             self.roster, self.dispatcher, executor, told, told, link=told, resumption=None, hurry=told.hurry
