@@ -17,8 +17,8 @@ import pickle
 import secrets
 import stat
 import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,9 @@ FILE_FROM = 1 << 20
 """Buffers of at least this many bytes together travel in a file, if both ends share a file system."""
 
 _ALIGN = 64
+
+_CHUNK = 16 << 20
+"""Bytes that are written at once: an interrupt waits for one write, and gigabytes would take seconds."""
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
@@ -132,9 +135,9 @@ def pack(value: Any, bulk: Path | None = None, notes: list[str] | None = None) -
     buffers = [buffer.raw() for buffer in raw]
     sizes = [buffer.nbytes for buffer in buffers]
     if bulk is not None and sum(sizes) >= FILE_FROM:
-        path = _write(bulk, buffers)
-        if path is not None:
-            return Payload(stream.getvalue(), sizes, str(path)), []
+        blob = Payload(stream.getvalue(), sizes, str(bulk / secrets.token_hex(8)))
+        if _write(Path(blob.path), buffers):
+            return blob, []
     return Payload(stream.getvalue(), sizes), buffers
 
 
@@ -145,6 +148,16 @@ def _travels(value: Any) -> bool:
     except Exception:  # noqa: BLE001 - whatever a user's own class raises
         return False
     return True
+
+
+@contextmanager
+def packed(value: Any, bulk: Path | None = None) -> Iterator[tuple[Payload, list[Any]]]:
+    """Pickle a value for the block, as `pack` does; its file is removed at the end, when all have mapped it."""
+    blob, buffers = pack(value, bulk)
+    try:
+        yield blob, buffers
+    finally:
+        release(blob)
 
 
 def unpack(blob: Payload, frames: Sequence[Any], load: Callable[..., Any] = pickle.loads) -> Any:
@@ -171,32 +184,39 @@ def release(blob: Payload) -> None:
         Path(blob.path).unlink(missing_ok=True)
 
 
-def _write(bulk: Path, buffers: list[memoryview]) -> Path | None:
-    """Write the buffers to one file, and return its path.
+def _write(path: Path, buffers: list[memoryview]) -> bool:
+    """Write the buffers to one new file.
 
-    Return None if the directory is not ours alone, or has no room for twice as much, or no file may be as large.
+    Return False if the directory is not ours alone, or has no room for twice as much, or no file may be as large. If
+    anything else interrupts it, no file is left.
     """
+    bulk = path.parent
     with suppress(FileExistsError):
         bulk.mkdir(mode=0o700)
     status = bulk.lstat()
     if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        return None  # all users can write to /dev/shm, and the name is in the list of processes
+        return False  # all users can write to /dev/shm, and the name is in the list of processes
     room = os.statvfs(bulk)
     if 2 * sum(buffer.nbytes for buffer in buffers) > room.f_bavail * room.f_frsize:
-        return None
-    path = bulk / secrets.token_hex(8)
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+        return False
     try:
-        with os.fdopen(descriptor, "wb", buffering=0) as file:
+        with open(path, "xb", buffering=0, opener=_private) as file:
             for buffer in buffers:
                 file.seek(-file.tell() % _ALIGN, os.SEEK_CUR)
                 sent = 0
-                while sent < buffer.nbytes:  # one write moves at most 2 GiB
-                    sent += file.write(buffer[sent:])
+                while sent < buffer.nbytes:
+                    sent += file.write(buffer[sent : sent + _CHUNK])
     except OSError:  # RLIMIT_FSIZE, or another process has taken the room
-        path.unlink()
-        return None
-    return path
+        path.unlink(missing_ok=True)
+        return False
+    except BaseException:  # ■
+        path.unlink(missing_ok=True)
+        raise
+    return True
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
 
 
 def _map(blob: Payload) -> list[memoryview]:

@@ -43,6 +43,7 @@ from ..protocol import (
 )
 from ..protocol.codec import decode_header, decode_to_rank, encode, to_frames
 from ..protocol.losses import begins_with, bytes_lost, request_lost
+from ..protocol.payload import release
 from ..protocol.streams import Frames, Header, Outgoing
 from ..threads import keep
 from ..world_dir import WorldDir
@@ -201,6 +202,8 @@ class RankLink:
             self._send(msgspec.structs.replace(done, notes=[*done.notes, *notes]), buffers, run)
         except Exception as error:  # noqa: BLE001 - what cannot be encoded may raise anything
             self._faults.log("an answer could not be sent", error)
+            if done.blob is not None:
+                release(done.blob)
             self._send(Done(done.id, done.seconds, failure(self.rank, error), broken=True), run=run)
 
     # ── the link's thread ───────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+import signal
 import stat
 import sys
 import threading
@@ -13,7 +16,8 @@ import pytest
 import torch
 
 from nbcomm.errors import TransferError
-from nbcomm.protocol.payload import FILE_FROM, pack, release, unpack
+from nbcomm.protocol import payload
+from nbcomm.protocol.payload import FILE_FROM, pack, packed, release, unpack
 
 
 def there(value: Any, bulk: Path | None = None) -> Any:
@@ -120,6 +124,28 @@ def test_large_buffers_go_through_a_private_file(tmp_path: Path) -> None:
     assert torch.equal(second[0], value[0])
     assert np.array_equal(first[1], value[1])
     assert first[2] == "text"
+
+
+@pytest.mark.parametrize("after", [1, 3, 4])
+def test_an_interrupted_write_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """■ is taken after the write that runs: at once, before the last one, and when all is written."""
+    written: list[int] = []
+
+    class Pressed(io.FileIO):
+        def write(self, data: Any) -> int:
+            written.append(super().write(data))
+            if len(written) == after:
+                os.kill(os.getpid(), signal.SIGINT)
+            return written[-1]
+
+    monkeypatch.setattr(
+        payload, "open", lambda path, mode, opener, **_: Pressed(path, mode, opener=opener), raising=False
+    )
+    value = np.zeros(4 * payload._CHUNK, dtype=np.uint8)
+    with pytest.raises(KeyboardInterrupt), packed(value, tmp_path / "bulk"):
+        pass
+    assert written == [payload._CHUNK] * after
+    assert list((tmp_path / "bulk").iterdir()) == []
 
 
 def test_a_directory_that_was_planted_is_not_used(tmp_path: Path) -> None:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import textwrap
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from .notebook import Notebook
+from nbcomm.protocol.payload import FILE_FROM
+
+from .notebook import SESSION, Notebook
 
 CASES = {
     "sleep": "time.sleep(60)",
@@ -378,3 +383,28 @@ def test_an_interrupt_waits_until_a_library_has_been_imported(four: Notebook, in
     assert "KeyboardInterrupt" in cell.error_text
     assert four.run("%%distributed\nlen(whole)").text == f"[0-3] {int(installed)}\n"
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_values_that_nobody_waits_for_are_not_left_behind(four: Notebook) -> None:
+    """A pull is given up, since a rank is stopped; then that one answers with ten megabytes, as the others have."""
+    four.run(SESSION)
+    four.run("%%distributed\nkept = torch.ones(10 << 20, dtype=torch.uint8)")
+    bulk, pid = four.run("print(session.home.bulk, session.status()[1].pid)").text.split()
+
+    def values() -> int:
+        with suppress(FileNotFoundError):  # one that goes meanwhile
+            return sum(path.stat().st_size > FILE_FROM for path in Path(bulk).glob("*"))
+        return -1
+
+    os.kill(int(pid), signal.SIGSTOP)
+    try:
+        cell = four.submit("value = session.pull('kept')")
+        four.until(lambda: values() == 3, 60, "the others did not answer", cell)
+        four.interrupt()
+        assert "KeyboardInterrupt" in four.finish(cell).error_text
+    finally:
+        os.kill(int(pid), signal.SIGCONT)
+    four.until(lambda: four.run("print(session.busy)").text == "False\n", 60, "rank 1 never answered")
+    four.until(lambda: values() == 0, 60, "values are left")
+    assert four.run("print(sum(map(len, session.pull('kept'))) >> 20)").text == "40\n"
+    assert values() == 0

@@ -17,6 +17,7 @@ from ... import rank_spec as rank_specs
 from ...errors import Interrupted
 from ...faults import failure
 from ...protocol import Done, Failure, Interrupt
+from ...protocol.payload import release
 from ..cluster.pending import PendingRequest
 from ..output.failures import dead, death_of, with_deaths_together
 from .input_prompts import InputPrompts
@@ -121,6 +122,8 @@ class Dispatcher:
         if request is not None and request.answer(rank, done, frames):
             self._open.pop(request.id, None)
             self._link.settled = max(self._link.settled, request.id)
+        if request is None and done.blob is not None:
+            release(done.blob)  # nobody waits for it any more
 
     def miss(self, rank: int, identity: int, what: str = "its answer") -> None:
         """Fail a rank's part of a request: the rank reports that it, or its answer, was lost or not understood."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted, TransferError
 from ...protocol import Call, Pull, Push, rank_lists
-from ...protocol.payload import pack, release, unpack
+from ...protocol.payload import packed, unpack
 from ..cluster.pending import UNSENT, PendingRequest
 from ..output.cell_output import CellOutput
 from .cell_run import tell_notes
@@ -46,26 +46,22 @@ class Transfers:
         local_rank: bool = False,
     ) -> list[Any]:
         """Call a function on ranks; see `Session.call`."""
-        blob, buffers = pack((function, args, kwargs), self._bulk())
-        try:
-            with self._executor.alone():
-                order = Call(UNSENT, blob, rank_lists.written(ranks), local_rank)
-                request = self._executor.perform(order, CellOutput(ranks), buffers=buffers)
-                try:
-                    return [unpack_answer(request, rank) for rank in ranks]
-                finally:
-                    request.let_go()
-        finally:
-            release(blob)
+        with packed((function, args, kwargs), self._bulk()) as (blob, buffers), self._executor.alone():
+            order = Call(UNSENT, blob, rank_lists.written(ranks), local_rank)
+            request = self._executor.perform(order, CellOutput(ranks), buffers=buffers)
+            try:
+                return [unpack_answer(request, rank) for rank in ranks]
+            finally:
+                request.let_go()
 
     def push(self, variables: dict[str, Any], ranks: list[int]) -> None:
         """Bind variables on ranks; see `Session.push`."""
-        blob, buffers = pack(variables, self._bulk())
-        try:
-            with self._executor.alone(), transferred(self._dispatcher, ranks, Push(UNSENT, blob), buffers):
-                pass
-        finally:
-            release(blob)
+        with (
+            packed(variables, self._bulk()) as (blob, buffers),
+            self._executor.alone(),
+            transferred(self._dispatcher, ranks, Push(UNSENT, blob), buffers),
+        ):
+            pass
 
     def pull(self, names: Sequence[str], ranks: list[int]) -> dict[str, list[Any]]:
         """Fetch variables from ranks; see `Session.pull`."""
