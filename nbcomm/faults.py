@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 
 from .protocol import Failure
 from .short_repr import clipped, shortened
@@ -27,6 +27,13 @@ def trace() -> str:
 
 def _print() -> None:
     sys.stderr.write(trace())
+
+
+def take_all(*steps: Callable[[], object]) -> None:
+    """Take every step, whatever those before it raise; raise that when all are taken."""
+    with ExitStack() as stack:
+        for step in reversed(steps):
+            stack.callback(step)
 
 
 class Faults:

@@ -50,3 +50,15 @@ def test_an_answer_in_place_of_another_says_whose_fault_it_was() -> None:
     assert failure.name == "InternalError"
     assert "nbcomm itself failed on rank 2 (OSError). This is a bug in nbcomm" in failure.message
     assert "%distributed log 2" in failure.message
+
+
+def test_every_step_is_taken_in_order_and_the_fault_is_told() -> None:
+    taken: list[int] = []
+
+    def fail() -> None:
+        taken.append(2)
+        raise OSError(errno.ENOSPC, "no room")
+
+    with pytest.raises(OSError, match="no room"):
+        faults.take_all(lambda: taken.append(1), fail, lambda: taken.append(3))
+    assert taken == [1, 2, 3]

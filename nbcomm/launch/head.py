@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from ..errors import StateError
+from ..faults import take_all
 from ..protocol.parcels import HEAD
 from ..world_dir import WorldDir
 from .link import Link
@@ -70,20 +71,13 @@ class Head(NodeClient):
 
     def release(self) -> None:
         """Release the world without ending it; its lease runs from now on."""
-        self.leave()
-        self.link.close()
-        self.home.let_go()
-        self.close()
+        take_all(self.leave, self.link.close, self.home.let_go, self.close)
 
     def shutdown(self, timeout: float = 10.0) -> None:
         """End every process of the world, and wait until its directory is removed."""
-        self.leave()
-        self.end(timeout)
-        self.finish()
+        take_all(self.leave, lambda: self.end(timeout), self.finish)
 
     def finish(self) -> None:
         """Close everything, now that the world has ended."""
-        self.link.close()
-        self.home.let_go()
-        self.close()
-        self.home.remove()  # the node did this, unless it was killed
+        # The node has removed the directory, unless it was killed.
+        take_all(self.link.close, self.home.let_go, self.close, self.home.remove)

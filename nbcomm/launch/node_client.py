@@ -382,15 +382,20 @@ class NodeClient:
 
     def end(self, timeout: float) -> None:
         """End every process of the world on the node, and wait until its directory is removed."""
+        with self._faults.beside("the node could not be told to end"):
+            if self.lost or self._is_told_to_end(timeout):
+                return
+        self._fence()  # neither can: they were killed, or do not react
+
+    def _is_told_to_end(self, timeout: float) -> bool:
+        """Let the fork server, or else the agent, end the node; return whether it has ended."""
         server = self._forkserver
-        if self.lost:
-            return
         if self.ready is None and server.is_ours and not self.processes:
             joins = not server.has_ended
             server.kill()  # it is importing and hears nothing; its agent ends with it
             if joins and server.is_far:  # what has ended is only the way to it
                 self._fence()
-            return
+            return True
         self._orders.give(Shutdown(self._orders.number()))
         # A fork server that has not answered a start will not answer within ten seconds, and an agent alone is quick.
         ended = self._has_ended(_MOMENT if self._is_deaf or self.gone else timeout)
@@ -398,8 +403,7 @@ class NodeClient:
             self._forkserver.kill()
             self._orders.give(Shutdown(self._orders.number()))  # the agent does it now
             ended = self._has_ended(_MOMENT)
-        if not ended:  # neither can: they were killed, or do not react
-            self._fence()
+        return ended
 
     def _fence(self) -> None:
         with self._faults.beside("what the node has left could not be ended"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import threading
 import time
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -15,6 +16,7 @@ import zmq
 from msgspec import structs
 
 from ..errors import StartError, StateError
+from ..faults import take_all
 from ..node.ticket import Ticket
 from ..protocol.common import LOOPBACK
 from ..protocol.nodes import key_of
@@ -412,25 +414,37 @@ class Nodes:
 
     def release(self) -> None:
         """Release the world without ending it; its lease runs from now on."""
-        for node in self._all[1:]:
-            node.leave()
-            node.close()
-        self._tunnels.close()
-        self.head.release()
+        joined = self._all[1:]
+        take_all(
+            *(node.leave for node in joined),
+            *(node.close for node in joined),
+            self._tunnels.close,
+            self.head.release,
+        )
 
     def shutdown(self) -> None:
         """End every process of the world on each node, and wait until that is done."""
-        for node in self._all:
-            node.leave()
-        ending = [keep("nbcomm-end", partial(node.end, _END), again=0) for node in self._all[1:]]
-        self.head.end(_END)
-        for thread in ending:
-            thread.join()
-        for node in self._all[1:]:
-            node.close()
-        self._tunnels.close()
+        joined, ending = self._all[1:], list[threading.Thread]()
+        take_all(
+            *(node.leave for node in self._all),
+            *(partial(self._begin_end, node, ending) for node in joined),
+            partial(self.head.end, _END),
+            lambda: take_all(*(thread.join for thread in ending)),
+            *(node.close for node in joined),
+            self._tunnels.close,
+            self._forget_programs,
+            self._cancel_job,
+            self.head.finish,
+        )
+
+    @staticmethod
+    def _begin_end(node: NodeClient, ending: list[threading.Thread]) -> None:
+        ending.append(keep("nbcomm-end", partial(node.end, _END), again=0))
+
+    def _forget_programs(self) -> None:
         if any(info.way.together for info in self._joined.values()):
             forget(self.home.id)  # where another notebook has started the programs, what they said is there
+
+    def _cancel_job(self) -> None:
         if self.job is not None:
             self.job.cancel()
-        self.head.finish()

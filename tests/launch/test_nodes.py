@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import queue
 import signal
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -163,6 +166,42 @@ def test_the_end_of_the_world_is_one_on_each_node(nodes: Nodes) -> None:
     nodes.shutdown()
     assert all(has_ended(process) for process in (*programs, *ranks))
     assert not home.path.exists()
+    assert not nodes.home.path.exists()
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "NodeClient.leave",
+        "NodeClient.end",
+        "NodeClient._is_told_to_end",
+        "NodeClient.close",
+        "ways.tunnel.Tunnels.close",
+        "link.Link.close",
+        "nodes.Nodes._forget_programs",
+    ],
+)
+def test_a_fault_in_one_step_of_the_end_leaves_no_process(
+    nodes: Nodes, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    programs = [program_of(node) for node in nodes]
+    ranks = [start(nodes, rank) for rank in range(4)]
+    *path, kind, method = ("node_client." * step.startswith("Node") + step).split(".")
+    its = getattr(importlib.import_module(".".join(["nbcomm.launch", *path])), kind)
+    plain = getattr(its, method)
+
+    def fail_first(*args: Any) -> Any:
+        monkeypatch.setattr(its, method, plain)
+        if method == "end":  # the thread of one node fails when all is done
+            plain(*args)
+        raise OSError("on purpose")
+
+    monkeypatch.setattr(its, method, fail_first)
+    with suppress(OSError):
+        nodes.shutdown()
+    assert getattr(its, method) is plain, "it did not come to that"
+    # A fence kills, and does not wait until the kernel has cleared away what it has killed.
+    await_that(lambda: all(has_ended(process) for process in (*programs, *ranks)), "some are left")
     assert not nodes.home.path.exists()
 
 

@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from ..autopsy import of_worlds
-from .notebook import Notebook
+from .notebook import SESSION, Notebook
 from .processes import FIND, of_notebook
 
 _WHERE = (
@@ -65,6 +65,27 @@ def notebook(open_notebook) -> Notebook:  # type: ignore[no-untyped-def]
 def test_stop(notebook: Notebook) -> None:
     traces = _Traces(notebook)
     assert "Stopped" in notebook.run("%distributed stop").text
+    assert traces.left() == []
+
+
+def test_two_threads_that_stop_in_mid_cell_both_return_when_all_has_ended(notebook: Notebook) -> None:
+    traces = _Traces(notebook)
+    notebook.run(SESSION)
+    cell = notebook.run(
+        """\
+import threading, psutil
+pids, lives = [view.pid for view in session.status()], []
+def stop():
+    while not session._executor.cell: pass
+    session.stop()
+    lives.append(sum(map(psutil.pid_exists, pids)))
+threads = [threading.Thread(target=stop) for _ in range(2)]
+for thread in threads: thread.start()
+session.run("import time\\ntime.sleep(60)")""",
+        fails=True,
+    )
+    assert "The world was stopped" in cell.error_text
+    assert notebook.run("for thread in threads: thread.join()\nprint(lives, session.busy)").text == "[0, 0] False\n"
     assert traces.left() == []
 
 

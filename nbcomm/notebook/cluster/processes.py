@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted, StartError, StateError
+from ...faults import take_all
 from ...launch.controller import Controller
 from ...launch.node_client import start_all
 from ...protocol import Register
@@ -284,13 +285,13 @@ class Processes:
         Returns:
             What did not end by itself, in sentences.
         """
-        self._quiet()
         late: list[str] = []
-        try:
+
+        def wait() -> None:
             ranks = self._await_ends(given_up)
-            late = [self._what_hangs(rank) for rank in ranks if not given_up()]
-        finally:
-            self.nodes.shutdown()
+            late.extend(self._what_hangs(rank) for rank in ranks if not given_up())
+
+        take_all(self._quiet, wait, self.nodes.shutdown)
         return late
 
     def _await_ends(self, given_up: Callable[[], bool]) -> list[int]:
@@ -310,8 +311,7 @@ class Processes:
 
     def release(self) -> None:
         """Release the processes."""
-        self._quiet()
-        self.nodes.release()
+        take_all(self._quiet, self.nodes.release)
 
     def _quiet(self) -> None:
         self.nodes.report_to(lambda _: None)

@@ -151,6 +151,7 @@ class Dispatcher:
         for request in self.open():
             for rank in request.waiting_for():
                 request.answer(rank, lost(request.id, cause))
+            self._open.pop(request.id, None)
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ...errors import Interrupted
+from ...faults import take_all
 from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
@@ -83,6 +84,7 @@ class Session(Commands):
         self._roster = Roster(nodes.log_tail)
         self._dispatcher = Dispatcher(self.link, self._roster, self.addressed)
         self._stopped = False
+        self._parting = threading.RLock()
         self._folder = ""
         self._watch: HangWatch | None = None
         self._generations = Generations(self._roster, nodes, self.link, self._dispatcher.ask_each)
@@ -270,30 +272,35 @@ class Session(Commands):
             sys.stderr.write(f"nbcomm: {sentence}\n")
 
     def _part(self, last: Stop | None, leave: Callable[[InterruptCounter], None]) -> None:
-        """Hang up, and then leave the processes, whatever happens meanwhile."""
-        if self._stopped:
-            return
-        with InterruptCounter() as interrupts:  # half of it would leave a world that nobody can reach
-            try:
-                self._hang_up(last)
-            finally:
-                leave(interrupts)
+        """Hang up, and then leave the processes, whatever happens meanwhile; or wait while another thread does it."""
+        with self._parting:
+            if self._stopped:
+                return
+            with InterruptCounter() as interrupts:  # half of it would leave a world that nobody can reach
+                take_all(lambda: self._hang_up(last), lambda: leave(interrupts))
         if interrupts.pressed:
             raise Interrupted
 
     def _hang_up(self, last: Stop | None) -> None:
         self._stopped = self._generations.over = True
-        atexit.unregister(self._leave_or_stop)
-        if self._watch is not None:
-            self._watch.close()
-        self._job.close()
+        take_all(
+            lambda: atexit.unregister(self._leave_or_stop),
+            self._watch.close if self._watch is not None else lambda: None,
+            self._job.close,
+            lambda: self._say_farewell(last),
+            lambda: self.link.deliver_to(None),
+            self._widgets.close,
+            lambda: self._dispatcher.close("was stopped" if last is not None else "was left"),
+            self._close_panel,
+        )
+
+    def _say_farewell(self, last: Stop | None) -> None:
         if last is not None:
             self.link.send(self._roster.hellos, last)
         else:
             self._ask(_FAREWELL)  # who has heard what was seen does not tell it to the next notebook once more
-        self.link.deliver_to(None)
-        self._widgets.close()
-        self._dispatcher.close("was stopped" if last is not None else "was left")
+
+    def _close_panel(self) -> None:
         if self.panel is not None:
             self.panel.close(tell_page=not kernel_restart.restarting())
 

@@ -152,6 +152,7 @@ def test_a_world_that_is_left_answers_everything(dispatcher: Dispatcher) -> None
     dispatcher.close("was stopped")
     assert list(request.failures()) == [0, 1]
     assert list(asked(dispatcher, [0]).failures()) == [0], "another thread was about to ask"
+    assert not dispatcher.busy()
 
 
 def test_one_that_ends_well_is_waited_for(dispatcher: Dispatcher) -> None:
