@@ -14,8 +14,10 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from ...errors import StartError
+from ...faults import take_all
 from ...node.start import last_words
 from ...protocol.common import LOOPBACK
 from ...threads import keep
@@ -24,6 +26,9 @@ from ...world_info import JoinedInfo
 _OPTIONS = ("-o", "ExitOnForwardFailure=yes")
 _PATIENCE = 30.0
 """Seconds in which the socket must be there."""
+
+_GRACE = 1.0
+"""Seconds that an ssh has to end by itself."""
 
 _TICK, _PAUSE, _LONGEST = 0.1, 0.5, 10.0
 """Seconds between two looks; between two tries, more and more, up to the last."""
@@ -83,18 +88,18 @@ class Tunnel:
                 raise StartError(f"The tunnel from {self._ssh[-1]} is not wanted any more.")
 
     def _there(self, *words: str) -> bool:
-        """Run a command on the host; return whether it went well."""
+        """Run a command on the host; return whether it went well. Whoever closes the tunnel does not wait for it."""
+        none = subprocess.DEVNULL
+        process = subprocess.Popen([*self._ssh, shlex.join(words)], stdin=none, stdout=none, stderr=none)  # noqa: S603
+        deadline = time.monotonic() + _PATIENCE
         try:
-            done = subprocess.run(  # noqa: S603 - our own words
-                [*self._ssh, shlex.join(words)],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                check=False,
-                timeout=_PATIENCE,
-            )
-        except subprocess.TimeoutExpired:
-            return False
-        return done.returncode == 0
+            while process.poll() is None and time.monotonic() < deadline and not self._closed.is_set():
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_TICK)
+            return process.returncode == 0
+        finally:
+            process.kill()
+            process.wait()
 
     def _keep(self) -> None:
         """Start one ssh after the other."""
@@ -114,12 +119,22 @@ class Tunnel:
             pause = _PAUSE if time.monotonic() - began > _LONGEST else min(_LONGEST, pause * 2)
             self._closed.wait(pause)
 
+    def end(self) -> None:
+        """Let it end, and do not wait for that."""
+        self._closed.set()
+        if self._process is not None:
+            self._process.terminate()
+
     def close(self) -> None:
         """Close it; what its socket has left there goes with the node's program."""
         self._closed.set()
+        began = time.monotonic()
         while self._keeper is not None and self._keeper.is_alive():
-            if self._process is not None:
-                self._process.terminate()  # or the next one, which may just have been started
+            if self._process is not None:  # or the next one, which may just have been started
+                if time.monotonic() - began < _GRACE:
+                    self._process.terminate()
+                else:
+                    self._process.kill()
             self._keeper.join(_TICK)
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
@@ -168,5 +183,5 @@ class Tunnels:
 
     def close(self) -> None:
         """Close them all."""
-        while self._all:
-            self._all.pop().close()
+        closing, self._all = self._all, []
+        take_all(*(tunnel.end for tunnel in closing), *(tunnel.close for tunnel in closing))
