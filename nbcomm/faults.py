@@ -10,8 +10,11 @@ from contextlib import AbstractContextManager, ExitStack, suppress
 from .protocol import Failure
 from .short_repr import clipped, shortened
 
-_REMEMBERED = 100
-"""How many kinds of faults are logged, each once: a fault may repeat ten times a second."""
+_TEXTS = 10
+"""How many texts of one kind of fault are logged, each once: it may repeat ten times a second, with a number in it."""
+
+_REMEMBERED = 1000
+"""How many kinds are told apart: code has no more of them, but a user's may make classes of errors without end."""
 
 _WORDS, _MESSAGE, _TRACEBACK = 300, 100_000, 1_000_000
 """Longest texts of an error, in characters: in a few words, as a cell's message, and as its traceback."""
@@ -37,7 +40,9 @@ def take_all(*steps: Callable[[], object]) -> None:
 
 
 class Faults:
-    """The faults of one process outside its main work; each kind is logged once.
+    """The faults of one process outside its main work; each is logged once.
+
+    A kind of fault is what failed, and the class of the error; one that has many texts does not silence the others.
 
     Args:
         log: writes the exception that is being handled to a log; by default its traceback to stderr.
@@ -45,7 +50,7 @@ class Faults:
 
     def __init__(self, log: Callable[[], object] = _print) -> None:
         self._log = log
-        self._known: set[tuple[str, str]] = set()
+        self._known: dict[tuple[str, type], set[str]] = {}
 
     def beside(self, what: str, say: Callable[[str], object] = lambda _: None) -> AbstractContextManager[None]:
         """Run a block that is not essential: if it raises, log the error and continue.
@@ -58,9 +63,12 @@ class Faults:
 
     def log(self, what: str, error: BaseException) -> None:
         """Log an exception if it is the first of its kind. Call this in its handler."""
-        kind = what, described(error)
-        if kind not in self._known and len(self._known) < _REMEMBERED:
-            self._known.add(kind)
+        kind, text = (what, type(error)), described(error)
+        if kind not in self._known and len(self._known) == _REMEMBERED:
+            return
+        texts = self._known.setdefault(kind, set())
+        if text not in texts and len(texts) < _TEXTS:
+            texts.add(text)
             with suppress(Exception):  # for example, the disk is full
                 self._log()
 

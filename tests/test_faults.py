@@ -26,13 +26,26 @@ def test_what_ends_a_process_is_no_fault() -> None:
         raise KeyboardInterrupt
 
 
-def test_a_log_has_an_end() -> None:
+def test_a_fault_with_a_new_text_each_time_neither_fills_the_log_nor_silences_another_one() -> None:
     logged: list[int] = []
     guard = faults.Faults(lambda: logged.append(1))
     for number in range(1000):
         with guard.beside("it"):
             raise ValueError(number)
-    assert len(logged) == 100
+    assert len(logged) == 10
+    for what, error in [("it", TypeError), ("another", ValueError), ("another", ValueError)]:
+        with guard.beside(what):
+            raise error
+    assert len(logged) == 12
+
+
+def test_a_log_has_an_end() -> None:
+    logged: list[int] = []
+    guard = faults.Faults(lambda: logged.append(1))
+    for number in range(2000):
+        with guard.beside("it"):
+            raise type(f"Error{number}", (Exception,), {})
+    assert len(logged) == 1000
 
 
 def test_a_log_that_cannot_be_written_costs_nothing_more() -> None:
