@@ -76,6 +76,9 @@ _FLUSH_BUSY = 50
 _FLUSH_IDLE = 250
 """The same between cells, when only background threads can print."""
 
+_NOTES = 8
+"""The most notes of lost output that wait for the end of a cell."""
+
 _MOST = 64 << 20
 """Bytes of a cell's output that are kept for another notebook."""
 
@@ -107,6 +110,7 @@ class RankLink:
         self._letters = Letters(secrets.randbits(62) + 1, out, self._hello, self._meet)
         self._cell: tuple[int, str] = (0, "")
         self._faults = Faults(lambda: home.add_to_log(rank, trace()))
+        self._untold: dict[str, None] = {}  # what was lost of output; the next cell's end tells it
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
         self._main_loop: MainLoop | None = None
         self._waiting: list[tuple[MainLoopRequest, Sequence[Any]]] = []
@@ -185,21 +189,27 @@ class RankLink:
     def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
         with self._sending:
             questions = self._asker.take() if self._asker is not None else []  # after what was shown before them
-            notes: list[str] = []
-            with self._faults.beside("some of its output is lost", notes.append):
+            with self._faults.beside("some of its output is lost", self._note_loss):
                 for run, items in self.capture.take(end=end):
                     self._send(Output(run, items), run=max(run, 0))  # a callback's run is below 0
                 self._said = self.capture.taken
             for question in questions:
                 self._send(question)
             if then is not None:
-                self._send_answer(*then, notes)
+                self._send_answer(*then)
 
-    def _send_answer(self, done: Done, buffers: Sequence[Any], notes: list[str]) -> None:
+    def _note_loss(self, note: str) -> None:
+        if len(self._untold) < _NOTES:
+            self._untold[note] = None
+
+    def _send_answer(self, done: Done, buffers: Sequence[Any]) -> None:
         """Send an answer that the notebook waits for; if it cannot be sent, send that the request failed."""
         run = done.id if done.id == self._cell[0] else 0
+        if run:  # what is lost between cells is told by the next one
+            untold, self._untold = self._untold, {}
+            done = msgspec.structs.replace(done, notes=[*done.notes, *untold])
         try:
-            self._send(msgspec.structs.replace(done, notes=[*done.notes, *notes]), buffers, run)
+            self._send(done, buffers, run)
         except Exception as error:  # noqa: BLE001 - what cannot be encoded may raise anything
             self._faults.log("an answer could not be sent", error)
             if done.blob is not None:

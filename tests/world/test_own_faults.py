@@ -187,3 +187,20 @@ def test_a_question_that_could_not_be_put_costs_no_answer(four: Notebook) -> Non
     four.answer(cell, "[1] name? ", "one")
     assert "'one'" in four.finish(cell).text
     four.run("setattr(kind, method, plain)")
+
+
+@pytest.mark.parametrize("thread", ["nbcomm-link", "MainThread"])
+def test_output_that_is_lost_is_told_whichever_thread_has_lost_it(four: Notebook, thread: str) -> None:
+    lossy = (
+        "import threading, time\nfrom nbcomm.rank.output.capture import Capture\n"
+        "plain, lost = Capture.take, threading.Event()\n"
+        "def take(self, **how):\n"
+        f"    if threading.current_thread().name != {thread!r}: return plain(self, **how)\n"
+        "    Capture.take = plain\n    lost.set()\n    raise OSError('on purpose')\n"
+        "Capture.take = take\n"
+    )
+    wait = "print('x', flush=True)\nspace['lost'].wait(50)" if thread == "nbcomm-link" else "1"
+    cell = four.run(f"%%distributed -r 1\nexec({lossy!r}, space := {{}})\n{wait};")
+    told = "on rank 1 some of its output is lost: OSError: on purpose."
+    assert cell.text.count(told) == 1
+    assert told not in four.run("%%distributed\n1").text
