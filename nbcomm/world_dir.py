@@ -84,7 +84,8 @@ class WorldDir:
             home = cls(own_parent() / (name or secrets.token_hex(4)))
             if len(os.fsencode(home.path)) + _LONGEST_SOCKET_NAME > _LONGEST_SOCKET_PATH:
                 raise StartError(
-                    f"{home.path} is too long for Unix sockets; set TMPDIR to a shorter path, such as /tmp."
+                    f"{home.path} is too long for Unix sockets; set TMPDIR to a shorter path, such as /tmp, before you "
+                    "start Jupyter: a kernel that runs keeps its own."
                 )
             # Another world that ends removes the parent if it is empty, perhaps at this moment.
             with suppress(FileNotFoundError):
@@ -347,7 +348,10 @@ def own_parent() -> Path:
     with suppress(FileNotFoundError):
         status = parent.lstat()
         if status.st_uid != os.getuid() or not stat.S_ISDIR(status.st_mode):
-            raise StartError(f"{parent} belongs to another user; remove it, or set TMPDIR to a directory of your own.")
+            raise StartError(
+                f"{parent} belongs to another user; remove it, or set TMPDIR to a directory of your own before you "
+                "start Jupyter."
+            )
         parent.chmod(0o700)
     return parent
 

@@ -241,3 +241,11 @@ def test_a_huge_log_is_read_from_its_end_and_a_huge_line_is_cut(tmp_path: Path) 
     cut, last = tail(log, 2).splitlines()
     assert (len(cut), last) == (4096, "last")
     assert tail(log, 1) == "last"
+
+
+def test_a_path_that_is_too_long_is_told_with_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python looks at TMPDIR once: to set it in a running kernel changes nothing."""
+    (long := tmp_path / ("x" * 100)).mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    with pytest.raises(StartError, match="set TMPDIR to a shorter path, such as /tmp, before you start Jupyter"):
+        WorldDir.create()
