@@ -227,6 +227,20 @@ TABLE = (
         thread="nbcomm-watch",
     ),
     Boundary(
+        "a question could not be put",
+        "notebook",
+        "nbcomm.notebook.execution.input_prompts:InputPrompts._due",
+        NOTHING,
+        elsewhere="tests/world/test_own_faults.py::test_a_question_that_could_not_be_put_costs_no_answer",
+    ),
+    Boundary(
+        "the node could not be told to end",
+        "notebook",
+        "nbcomm.launch.node_client:NodeClient._is_told_to_end",
+        NOTHING,
+        elsewhere="tests/launch/test_nodes.py::test_a_fault_in_one_step_of_the_end_leaves_no_process",
+    ),
+    Boundary(
         "a hang could not be judged", "notebook", "nbcomm.notebook.execution.hang_watch:judge", NOTHING, action="hang"
     ),
     Boundary(
