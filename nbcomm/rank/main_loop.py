@@ -43,7 +43,7 @@ from ..protocol.payload import pack, unpack
 from ..torch_internals import compiling
 from ..world_dir import WorldDir
 from . import ending
-from .cells import namespace, script_runner
+from .cells import forks, namespace, script_runner
 from .cells.runner import CellRunner
 from .cells.unused_results import UnusedResults
 from .clock import clock
@@ -289,6 +289,8 @@ class MainLoop:
         except KeyboardInterrupt as error:
             return Done(message.id, time.perf_counter() - began, _failure(error), interrupted=True), []
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the notebook waits for an answer
+            if isinstance(error, SystemExit) and os.getpid() != self._pid:
+                forks.end(error)
             return Done(message.id, time.perf_counter() - began, _failure(error)), []
 
     def _settled(self, message: MainLoopRequest, done: Done, notes: list[str]) -> Done:

@@ -25,6 +25,7 @@ from ...faults import told
 from ...protocol import Done, Failure, Result, Run
 from ..output.capture import Capture
 from ..output.streams import flush_all
+from . import forks
 from .tracebacks import end_at_caller
 
 _MOMENT = 0.02
@@ -106,13 +107,18 @@ class CellRunner:
         if self._result is not None:
             self._result.error_before_exec = self._result.error_in_exec = self._result = None
 
+    @property
+    def _in_child(self) -> bool:
+        """Whether this is a process that a cell has forked."""
+        return os.getpid() != self._pid
+
     def _end_forked_child(self, result: Any) -> None:
         """End the process if it is a child that the cell has forked: a second process must not go on as this rank.
 
         That happens to a child that leaves the cell instead of exiting, and to one that an interrupt hits before it has
         become another program. Its parent may wait for it, or for what it holds open.
         """
-        if os.getpid() == self._pid:
+        if not self._in_child:
             return
         failure = self._failure(result) if result is not None else None
         if failure is not None:
@@ -205,6 +211,12 @@ class CellRunner:
         self._handler = lambda _number, frame: self.interrupt(frame)
         signal.signal(signal.SIGINT, self._handler)
 
+    def give_signals_back(self) -> None:
+        """Leave SIGINT to Python in a process that a cell has forked, unless the cell has a handler of its own."""
+        handler, self._handler = self._handler, None
+        if signal.getsignal(signal.SIGINT) is handler:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+
     def _take_signals_back(self) -> None:
         """Take SIGINT back from a handler that user code has set, as trainers do: ■ would not work from then on."""
         if self._handler is not None and signal.getsignal(signal.SIGINT) is not self._handler:
@@ -281,7 +293,7 @@ class CellRunner:
             return False
         # The cell's code has ended: an interrupt would now only spoil the report.
         self._interruptible = False
-        if self.interrupted and self._is_interruption(error):
+        if (self.interrupted or self._in_child) and self._is_interruption(error):
             # The notebook reports it once for all ranks. To read torch's sources for a traceback takes half a second.
             self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
             return True
@@ -292,6 +304,8 @@ class CellRunner:
         """Keep an error of the cell, or print that of a callback."""
         if self._run is None and not self._is_callback:
             return False
+        if isinstance(value, SystemExit) and self._in_child:
+            forks.end(value)
         if self._capture.fail(kind.__name__, str(value), lines):
             pass  # inside an Output widget, which catches what is raised in it
         elif self._is_callback:
@@ -399,6 +413,7 @@ def _first(error: BaseException | None) -> BaseException | None:
 def handle_interrupts(runner: CellRunner) -> None:
     """Let SIGINT end the running cell; must be called on the main thread."""
     runner.take_signals()
+    forks.give_back(runner.give_signals_back)
     sys.unraisablehook = partial(_swallowed, sys.unraisablehook)
 
 

@@ -1,0 +1,211 @@
+"""The children of a cell are ordinary processes: they hear, end and print as those of a plain Python do."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .notebook import Notebook, with_ranks
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
+    """A notebook with two ranks on the CPU."""
+    with with_ranks(tmp_path_factory.mktemp("two"), 2) as notebook:
+        yield notebook
+
+
+BEGIN = """\
+import multiprocessing, os, signal, sys, time, warnings
+warnings.simplefilter("ignore", DeprecationWarning)  # Python 3.12 warns of each fork beside threads
+fork = multiprocessing.get_context("fork")
+status = lambda pid: os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+def signalled(number):
+    read, write = os.pipe()
+    process = fork.Process(target=lambda: (os.write(write, b"."), time.sleep(20)))
+    process.start()
+    os.read(read, 1)  # it has begun
+    os.kill(process.pid, number)
+    process.join()
+    return process.exitcode
+"""
+
+CHILDREN = {
+    "what it inherits": """
+        read, write = os.pipe()
+        if (pid := os.fork()) == 0:
+            catching = {number.name: signal.getsignal(number) for number in signal.Signals}
+            mine = {name: str(one) for name, one in catching.items() if one not in (signal.SIG_DFL, None)}
+            blocked = signal.pthread_sigmask(signal.SIG_BLOCK, ())
+            os.write(write, repr((mine, blocked, signal.set_wakeup_fd(-1))).encode())
+            os._exit(0)
+        print(status(pid), os.read(read, 4096).decode())""",
+    "signals": "print([*map(signalled, (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1))])",
+    "signals, forked by a thread": """
+        import threading
+        told = []
+        thread = threading.Thread(target=lambda: told.extend(map(signalled, (signal.SIGTERM, signal.SIGINT))))
+        thread.start()
+        thread.join()
+        print(told)""",
+    "a handler of the cell's own": """
+        before = signal.signal(signal.SIGINT, lambda *_: os._exit(9))
+        print(signalled(signal.SIGINT))
+        _ = signal.signal(signal.SIGINT, before)""",
+    "a mask of the cell's own": """
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGUSR1})
+        if (pid := os.fork()) == 0:
+            os._exit(len(signal.pthread_sigmask(signal.SIG_BLOCK, ())))
+        print(status(pid), signal.pthread_sigmask(signal.SIG_SETMASK, before))""",
+    "how it exits": """
+        for asked in (None, 0, 3, True, 260, "words"):
+            if (pid := os.fork()) == 0:
+                print("last words")
+                sys.exit(asked)
+            print(status(pid), flush=True)""",
+    "a pool, many times": """
+        for number in range(12):
+            with fork.Pool(2) as pool:
+                print(pool.map(abs, [-number, 2]))""",
+    "spawn and forkserver": """
+        for method in ("spawn", "forkserver"):
+            with multiprocessing.get_context(method).Pool(1) as pool:
+                print(pool.map(abs, [-1, 2]))""",
+    "an executor whose process is killed": """
+        import concurrent.futures
+        with concurrent.futures.ProcessPoolExecutor(1, mp_context=fork) as executor:
+            print(executor.submit(abs, -1).result())
+            future = executor.submit(time.sleep, 60)
+            for pid in list(executor._processes):
+                os.kill(pid, signal.SIGKILL)
+            print(type(future.exception()).__name__)""",
+    "a manager": """
+        with fork.Manager() as manager:
+            print(manager.dict(a=1))
+        print(multiprocessing.active_children())""",
+    "a program": """
+        import subprocess
+        for number in (signal.SIGTERM, signal.SIGINT):
+            program = subprocess.Popen(["sleep", "60"], preexec_fn=lambda: None)
+            program.send_signal(number)
+            print(program.wait())
+        ask = "import signal; print(signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, ()))"
+        print(subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True).stdout.strip())""",
+    "workers of a loader": """
+        from torch.utils.data import DataLoader
+        class Data(list):
+            def __getitem__(self, at):
+                return super().__getitem__(at)()
+        def load(*third, **keywords):
+            data = Data([int, int, *third])
+            try:
+                return [int(one) for one in DataLoader(data, num_workers=2, multiprocessing_context=fork, **keywords)]
+            except RuntimeError as error:
+                return str(error).partition("(")[0]
+        print(load(int))
+        print(load(lambda: os.kill(os.getpid(), signal.SIGKILL)))
+        print(load(lambda: time.sleep(60), timeout=1))""",
+    "torch ends what has not failed": """
+        import torch.multiprocessing
+        def work(number):
+            if number: raise ValueError("so it is")
+            time.sleep(60)
+        try:
+            torch.multiprocessing.start_processes(work, nprocs=2, start_method="fork")
+        except torch.multiprocessing.ProcessRaisedException as error:
+            print("so it is" in str(error), multiprocessing.active_children())""",
+}
+
+
+@pytest.mark.parametrize("code", CHILDREN.values(), ids=CHILDREN)
+def test_a_child_is_as_one_of_a_plain_python(two: Notebook, code: str) -> None:
+    code = BEGIN + textwrap.dedent(code)
+    command = [sys.executable, "-c", code]
+    plain = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=True)
+    cell = two.run(f"%%distributed -r 0\n{code}", timeout=60)
+    shown = [line.removeprefix("[0] ").rstrip() for line in cell.stream("stdout").splitlines()]
+    assert shown == [line.rstrip() for line in plain.stdout.splitlines()], cell.text
+    assert "nbcomm" not in cell.stream("stderr")
+
+
+def test_a_child_of_an_awaiting_cell_is_interrupted_itself_and_not_the_cell_in_its_place(two: Notebook) -> None:
+    awaiting = """
+import asyncio
+async def beside():
+    return signalled(signal.SIGINT)
+print(await asyncio.to_thread(signalled, signal.SIGINT), await asyncio.create_task(beside()))"""
+    assert two.run(f"%%distributed -r 0\n{BEGIN}{awaiting}").stream("stdout") == "[0] 1 1\n"
+
+
+def test_a_child_of_a_called_function_exits_with_its_status(two: Notebook) -> None:
+    two.run("import os, sys\nfrom nbcomm.notebook.session import registry")
+    two.run("def work():\n    return os.waitstatus_to_exitcode(os.wait()[1]) if os.fork() else sys.exit(3)")
+    assert two.run("registry.current().call(work)").text == "[3, 3]\n"
+
+
+def test_a_child_that_a_thread_forks_between_two_cells_is_interrupted(two: Notebook) -> None:
+    later = """
+import threading
+ended, told = threading.Event(), []
+def work():
+    ended.wait()
+    told.append(signalled(signal.SIGINT))
+thread = threading.Thread(target=work)
+thread.start()
+get_ipython().events.register("post_run_cell", lambda _: ended.set())"""
+    two.run(f"%%distributed -r 0\n{BEGIN}{later}")
+    time.sleep(0.5)  # no cell runs meanwhile; if the child was slower than that, it is as good
+    assert two.run("%%distributed -r 0\nthread.join()\nprint(told)").stream("stdout") == "[0] [1]\n"
+
+
+HUNTER = """
+import os, signal, sys
+children, known = f"/proc/{sys.argv[1]}/task/{sys.argv[1]}/children", {str(os.getpid())}
+print(flush=True)
+while os.getppid() == int(sys.argv[1]):
+    with open(children) as file:
+        for child in set(file.read().split()) - known:
+            known.add(child)
+            try: os.kill(int(child), signal.SIGINT)
+            except ProcessLookupError: pass
+"""
+"""Interrupts each child of a process as soon as there is one."""
+
+
+@pytest.mark.skipif(not Path(f"/proc/self/task/{os.getpid()}/children").exists(), reason="needs Linux's /proc")
+def test_no_interrupt_is_lost_because_a_child_is_just_being_forked(two: Notebook) -> None:
+    """Python forgets in a child what comes before it has cleaned up there: most of these."""
+    hunted = f"""
+import subprocess, threading
+hunter = subprocess.Popen([sys.executable, "-c", {HUNTER!r}, str(os.getpid())], stdout=subprocess.PIPE)
+hunter.stdout.readline()
+told = []
+for _ in range(30):
+    try:
+        if (pid := os.fork()) == 0:
+            time.sleep(30)
+            os._exit(7)
+    except KeyboardInterrupt:
+        os._exit(1)
+    told.append(status(pid))
+    if told[-1] != 1: break
+hunter.kill()
+_ = hunter.wait()
+print(set(told), signal.pthread_sigmask(signal.SIG_BLOCK, ()))"""
+    assert two.run(f"%%distributed -r 0\n{BEGIN}{hunted}", timeout=90).stream("stdout") == "[0] {1} set()\n"
+
+
+def test_a_rank_that_is_an_engine_of_ipyparallels_has_ordinary_children_too(two: Notebook) -> None:
+    two.run("from nbcomm.notebook.session import registry\nlen(registry.current().client)")
+    cell = two.run(f"%%distributed -r 0\n{BEGIN}\nprint([signalled(n) for n in (signal.SIGTERM, signal.SIGINT)])")
+    assert cell.stream("stdout") == "[0] [-15, 1]\n"
+    assert "received signal" not in cell.text
+    pools = f"{BEGIN}\nfor _ in range(8):\n    with fork.Pool(2) as pool: print(pool.map(abs, [-1, 2]))"
+    assert two.run(f"%%distributed -r 0\n{pools}").stream("stdout") == "[0] [1, 2]\n" * 8
