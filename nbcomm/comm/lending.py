@@ -4,6 +4,10 @@ A script, or a cell pasted from a tutorial, makes its process group, and destroy
 exists, and other cells hold objects that use it (DDP modules, subgroups) and must live on. So ``init_process_group``
 finds the world's group already made, and a later ``destroy_process_group`` destroys what was made since, and leaves the
 rest. A cell's loan lasts until it is returned, in any cell; a script's ends with the script.
+
+A process that such a process forks is no rank, and borrows nothing. It still sees the group, for a worker of a loader
+asks that for its rank; but ``init_process_group`` makes one of its own. What `torch.multiprocessing.start_processes`
+starts is to make one: it sees none, as code that looks whether there is one expects.
 """
 
 from __future__ import annotations
@@ -89,6 +93,8 @@ def _never() -> bool:
 _script: _Loan | None = None
 _cells: _Loan | None = None
 _ours: Callable[[], bool] = _never
+_inherited: Any = None
+"""In a child: the group of the process that was forked. Torch may have forgotten it since."""
 
 
 def lend(ours: Callable[[], bool], who: str) -> Callable[[], None]:
@@ -102,6 +108,8 @@ def lend(ours: Callable[[], bool], who: str) -> Callable[[], None]:
         A function that ends this: torch's own functions are restored.
     """
     global _ours, _cells
+    if dist.init_process_group is not init_process_group:
+        os.register_at_fork(after_in_child=_forked)
     for module in (dist, c10d):  # not undone: modules keep the functions that they have imported
         module.init_process_group = init_process_group  # type: ignore[attr-defined]
         module.destroy_process_group = destroy_process_group  # type: ignore[attr-defined]
@@ -112,6 +120,24 @@ def lend(ours: Callable[[], bool], who: str) -> Callable[[], None]:
 def _end() -> None:
     global _script, _cells  # noqa: PLW0603 - as above
     _script = _cells = None
+
+
+def _forked() -> None:
+    global _inherited  # noqa: PLW0603 - as above
+    _end()
+    if _inherited is None:  # else it is a child's child, and what it does not see is not there
+        _inherited = dist.group.WORLD
+    if _is_inherited() and process_groups.is_starting_processes():
+        _forget_inherited()
+
+
+def _is_inherited() -> bool:
+    return _inherited is not None and dist.group.WORLD is _inherited
+
+
+def _forget_inherited() -> None:
+    process_groups.keep_all()
+    _destroy()
 
 
 @contextmanager
@@ -153,6 +179,8 @@ def is_lent() -> bool:
 @functools.wraps(_init)
 def init_process_group(*args: Any, **kwargs: Any) -> None:
     """Initialize as torch does; an existing world group is lent instead."""
+    if _is_inherited():
+        _forget_inherited()
     loan = _script or _cells
     if loan is None or not dist.is_initialized() or not _ours() or (loan.strict and loan.taken):
         _init(*args, **kwargs)  # which refuses a second one
@@ -165,7 +193,9 @@ def destroy_process_group(group: Any = None) -> None:
     """Destroy as torch does; what was lent is returned instead."""
     loan = _script or _cells
     everything = group is None or group is dist.GroupMember.WORLD
-    if loan is not None and everything and dist.is_initialized() and _ours() and (loan.taken or loan is _script):
+    if everything and _is_inherited():
+        _forget_inherited()
+    elif loan is not None and everything and dist.is_initialized() and _ours() and (loan.taken or loan is _script):
         loan.give_back()
     else:
         _destroy(group)

@@ -18,10 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from functools import partial
+from types import FrameType
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
 
 import torch
+from torch.multiprocessing.spawn import start_processes
 
 from .c10d import PLUGIN, Undo, c10d, dist, put
 from .gloo_sockets import GlooSockets
@@ -291,6 +293,28 @@ def join_group(name: str, members: list[int], backend: str, timeout: timedelta) 
 def is_known(group: torch.distributed.ProcessGroup | None) -> bool:
     """Tell whether torch knows a group, or the world's for None; it does not know a destroyed one."""
     return bool(dist.is_initialized() if group is None else group in c10d._world.pg_map)
+
+
+def keep_all() -> None:
+    """Let torch end no group when it next forgets all, in a child of the process that has made them.
+
+    Their ends would wait for threads that are no more, or tell the other members of it.
+    """
+    _left.extend(c10d._world.pg_map)
+    c10d._world.pg_names.clear()  # torch shuts down those that have a name
+
+
+_left: list[torch.distributed.ProcessGroup] = []
+"""Groups of the parent of this process."""
+
+
+def is_starting_processes() -> bool:
+    """Return whether `torch.multiprocessing.start_processes` runs on this thread."""
+    code = start_processes.__code__
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code is not code:
+        frame = frame.f_back
+    return frame is not None
 
 
 def group_count() -> int:

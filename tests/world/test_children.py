@@ -121,6 +121,46 @@ CHILDREN = {
             torch.multiprocessing.start_processes(work, nprocs=2, start_method="fork")
         except torch.multiprocessing.ProcessRaisedException as error:
             print("so it is" in str(error), multiprocessing.active_children())""",
+    "a world of their own": """
+        import torch, torch.distributed as dist, torch.multiprocessing
+        from torch.nn.parallel import DistributedDataParallel
+        def work(number, size, address, seen=True):
+            seen = seen or dist.is_initialized()
+            dist.init_process_group("gloo", init_method=address, rank=number, world_size=size)
+            sums = [torch.tensor(number + 1.0) for _ in range(2)]
+            dist.all_reduce(sums[0])
+            dist.all_reduce(sums[1], group=dist.new_group([0, 1]))
+            model = DistributedDataParallel(torch.nn.Linear(2, 2))
+            model(torch.ones(1, 2)).sum().backward()
+            mesh = dist.device_mesh.init_device_mesh("cpu", (size,))
+            names = sorted(dist.distributed_c10d._world.pg_names.values())
+            told = [number, sums, mesh.size(), names, torch.isfinite(model.module.weight.grad).all()]
+            everyone = [None] * size
+            dist.all_gather_object(everyone, told)
+            if number == 0: print(everyone, seen, flush=True)
+            dist.barrier()
+            dist.destroy_process_group()
+            assert not dist.is_initialized()
+        import tempfile
+        with tempfile.TemporaryDirectory() as folder:
+            tutorial = [fork.Process(target=work, args=(number, 2, f"file://{folder}/a")) for number in range(2)]
+            for one in tutorial: one.start()
+            for one in tutorial: one.join()
+            print([one.exitcode for one in tutorial])
+            arguments = (2, f"file://{folder}/b", False)
+            torch.multiprocessing.start_processes(work, arguments, nprocs=2, start_method="fork")""",
+    "a world in a world's child": """
+        import torch.distributed as dist, torch.multiprocessing
+        def alone(number=0):
+            try:
+                dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            except ValueError as error:
+                print(error, flush=True)
+            if number == 0:
+                child = fork.Process(target=alone, args=(1,))
+                child.start()
+                child.join()
+        torch.multiprocessing.start_processes(alone, nprocs=1, start_method="fork")""",
 }
 
 
@@ -209,3 +249,51 @@ def test_a_rank_that_is_an_engine_of_ipyparallels_has_ordinary_children_too(two:
     assert "received signal" not in cell.text
     pools = f"{BEGIN}\nfor _ in range(8):\n    with fork.Pool(2) as pool: print(pool.map(abs, [-1, 2]))"
     assert two.run(f"%%distributed -r 0\n{pools}").stream("stdout") == "[0] [1, 2]\n" * 8
+
+
+def test_ignite_starts_its_processes_in_a_cell(two: Notebook) -> None:
+    pytest.importorskip("ignite.distributed")
+    code = """
+import ignite.distributed as idist
+def work(number):
+    total = idist.all_reduce(1.0)
+    if rank == 0: sys.stdout.write(f"{number} {idist.get_rank()} {idist.get_world_size()} {total}\\n")
+with socket.socket() as free:
+    free.bind(("127.0.0.1", 0))
+    port = free.getsockname()[1]
+with idist.Parallel(backend="gloo", nproc_per_node=2, start_method="fork", master_port=port) as parallel:
+    parallel.run(work)"""
+    cell = two.run(f"%%distributed\nimport socket, sys, warnings\nwarnings.simplefilter('ignore'){code}")
+    assert sorted(cell.stream("stdout").splitlines()) == ["[0] 0 0 2 2.0", "[0] 1 1 2 2.0"]
+
+
+def test_a_child_sees_the_world_of_its_rank_until_it_makes_its_own(two: Notebook) -> None:
+    """As under torchrun: a loader's worker that saw no world would have the data of rank 0, on each rank."""
+    data = """
+from torch.utils.data import DataLoader, IterableDataset
+class Shard(IterableDataset):
+    def __iter__(self):
+        yield (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else None
+print(list(DataLoader(Shard(), num_workers=1, batch_size=None, multiprocessing_context="fork")))"""
+    assert two.run(f"%%distributed{data}").text == "[0] [[0, 2]]\n[1] [[1, 2]]\n"
+    refused = """
+pair, held = dist.new_group([0, 1]), torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+def work():
+    def refuse(call):
+        try: call()
+        except Exception as error: print(type(error).__name__, str(error)[:35], flush=True)
+        else: print("done", flush=True)
+    refuse(lambda: dist.all_reduce(torch.ones(1)))
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    refuse(lambda: dist.all_reduce(torch.ones(1)))
+    for call in (lambda: held(torch.ones(1, 2)).sum().backward(), lambda: all_reduce(1), lambda: pair.barrier()):
+        refuse(call)
+if rank == 0:
+    child = fork.Process(target=work)
+    child.start()
+    child.join()
+held(torch.ones(1, 2)).sum().backward()
+all_reduce(1), all_reduce(1, group=pair)"""
+    left = "[0] CollectiveError This process was forked from rank 0"
+    shown = [left, "[0] done", left, left, left, "[0-1] (2, 2)"]
+    assert two.run(f"%%distributed\n{BEGIN}{refused}").text.splitlines() == shown

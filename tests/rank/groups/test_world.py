@@ -498,6 +498,29 @@ def test_a_child_is_refused_before_torch_makes_a_tensor_for_it_whose_locks_nobod
         assert all(line.partition(": ")[2].startswith(FORKED.format(rank)) for line in told), told
 
 
+def test_a_child_may_make_its_own_world_where_that_of_its_rank_is_of_torchs_own_groups():
+    world = ranks.World(2, plain="they are to be")
+
+    def check(comm):
+        def form():
+            dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+            total = torch.ones(1)
+            dist.all_reduce(total, group=dist.new_group([0]))
+            return total.item()
+
+        calls = {"before": dist.get_world_size, "own": form, "twice": form, "end": dist.destroy_process_group}
+        return _in_child(calls), comm.all_reduce(1)
+
+    try:
+        for told, total in world.run(check):
+            assert told[:2] == ["before: 2", "own: 1.0"]
+            assert "twice" in told[2].partition(": ")[2]
+            assert told[3:] == ["end: None"]
+            assert total == 2
+    finally:
+        world.close()
+
+
 def test_what_was_under_way_at_a_fork_is_the_parents_and_the_child_waits_for_none_of_it(worlds):
     def check(comm, folder):
         here, there = (Path(folder, f"forked-{rank}") for rank in (comm.rank, 1 - comm.rank))
