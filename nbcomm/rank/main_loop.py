@@ -291,7 +291,9 @@ class MainLoop:
         except (Exception, SystemExit, asyncio.CancelledError) as error:  # noqa: BLE001 - the notebook waits for an answer
             if isinstance(error, SystemExit) and os.getpid() != self._pid:
                 forks.end(error)
-            return Done(message.id, time.perf_counter() - began, _failure(error)), []
+            interrupted = self.runner.ended_by_interrupt(error)
+            failed = _failure(KeyboardInterrupt() if interrupted else error)
+            return Done(message.id, time.perf_counter() - began, failed, interrupted=interrupted), []
 
     def _settled(self, message: MainLoopRequest, done: Done, notes: list[str]) -> Done:
         """Add what the request has made and how it has left the world; `closing` is held. Faults go to the notes."""

@@ -107,6 +107,43 @@ def test_a_second_interrupt_in_the_moment_in_which_a_child_was_waited_for_is_one
     assert prepared.run("%%distributed\nos.waitpid is met, all_reduce(kept)").text == "[0-3] (False, 6)\n"
 
 
+WAIT = "try:\n    print('on', flush=True)\n    time.sleep(60)\n"
+TURNED = {
+    "exit": f"import sys\n{WAIT}except KeyboardInterrupt:\n    sys.exit(1)",
+    "exit in an awaiting cell": (
+        "import asyncio, sys\ntry:\n    print('on', flush=True)\n    await asyncio.sleep(60)\n"
+        "except asyncio.CancelledError:\n    sys.exit(1)"
+    ),
+    "exit from a collective": f"import sys\n{WAIT.replace('time', 'barrier() if rank else time')}except: sys.exit(1)",
+    "error": f"{WAIT}except KeyboardInterrupt as error:\n    raise ValueError('it stopped') from error",
+    "error that hides it": f"{WAIT}except KeyboardInterrupt:\n    raise ValueError('it stopped') from None",
+    "failing end": f"{WAIT}finally:\n    raise ValueError('it stopped')",
+}
+"""What a cell may make of ■: Lightning tidies up and calls `sys.exit`."""
+
+
+@pytest.mark.parametrize("code", TURNED.values(), ids=TURNED)
+def test_what_a_cell_raises_because_of_an_interrupt_is_one(prepared: Notebook, code: str) -> None:
+    cell = prepared.interrupted(f"%%distributed\n{code}", once="[0-3] on")
+    assert ("[0-3] ValueError: it stopped" in cell.text) == ("ValueError" in code)
+    assert prepared.run("%%distributed\nall_reduce(kept)").text == "[0-3] 6\n"
+
+
+def test_an_error_behind_an_interrupt_that_the_cell_has_caught_is_its_own(prepared: Notebook) -> None:
+    cell = prepared.submit(f"%%distributed\n{WAIT}except KeyboardInterrupt:\n    pass\nraise ValueError('later')")
+    prepared.until(lambda: "[0-3] on" in cell.text, 60, "the cell did not begin", cell)
+    prepared.interrupt()
+    prepared.finish(cell, 50)
+    assert cell.error is not None
+    assert cell.error["evalue"] == "4 of 4 ranks failed: [0-3] ValueError: later"
+
+
+def test_a_called_function_that_exits_because_of_an_interrupt_was_interrupted(prepared: Notebook) -> None:
+    prepared.run("import sys, time\nfrom nbcomm.notebook.session import registry")
+    prepared.run(f"def work():\n{textwrap.indent(WAIT, '    ')}    except KeyboardInterrupt: sys.exit(1)")
+    prepared.interrupted("registry.current().call(work)")
+
+
 def test_an_interrupt_that_python_swallows_comes_again(prepared: Notebook) -> None:
     last = "class Last:\n    def __del__(self):\n        print('on', flush=True)\n        time.sleep(60)\n"
     cell = prepared.interrupted(f"%%distributed\n{last}Last()\ntime.sleep(60)", once="[0-3] on")

@@ -26,7 +26,7 @@ from ...protocol import Done, Failure, Result, Run
 from ..output.capture import Capture
 from ..output.streams import flush_all
 from . import forks
-from .tracebacks import end_at_caller
+from .tracebacks import end_at_caller, reasons
 
 _MOMENT = 0.02
 """Seconds after which an interrupt that came at a bad moment is repeated."""
@@ -293,7 +293,10 @@ class CellRunner:
             return False
         # The cell's code has ended: an interrupt would now only spoil the report.
         self._interruptible = False
-        if (self.interrupted or self._in_child) and self._is_interruption(error):
+        if self.ended_by_interrupt(error) or (self._in_child and type(error) is KeyboardInterrupt):
+            expected = isinstance(error, KeyboardInterrupt | asyncio.CancelledError | SystemExit)
+            if not expected and not type(error).__module__.startswith("pexpect"):
+                self._capture.write(self._run, "stderr", f"{type(error).__name__}: {error}\n")  # not lost, and no more
             # The notebook reports it once for all ranks. To read torch's sources for a traceback takes half a second.
             self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
             return True
@@ -329,15 +332,17 @@ class CellRunner:
             return None
         return self._tracebacks[-1][2] if self._tracebacks else ""
 
-    def _is_interruption(self, error: BaseException | None) -> bool:
-        """Return whether a cell that was interrupted has ended by that.
+    def ended_by_interrupt(self, error: BaseException | None) -> bool:
+        """Return whether the request was interrupted, and this error is that, or was raised because of it.
 
-        An awaiting cell is cancelled. IPython runs ``!`` with pexpect: if a second interrupt comes just when that has
-        waited for its child, it believes that somebody else has done so.
+        An awaiting cell is cancelled. Libraries end what they do and raise an error of their own, as Lightning, which
+        calls ``sys.exit``; and a ``finally`` may fail. IPython runs ``!`` with pexpect: if a second one comes when
+        that has just waited for its child, it believes that somebody else has done so.
         """
-        if type(error) is KeyboardInterrupt or (type(error) is asyncio.CancelledError and self._reason is None):
-            return True
-        return type(error).__module__.startswith("pexpect") and isinstance(_first(error), KeyboardInterrupt)
+        return self.interrupted and any(map(self._is_interrupt, reasons(error)))
+
+    def _is_interrupt(self, error: BaseException) -> bool:
+        return type(error) is KeyboardInterrupt or (type(error) is asyncio.CancelledError and self._reason is None)
 
     def _print_tracebacks(self) -> None:
         for _, _, text in self._tracebacks:
@@ -401,13 +406,6 @@ def _between_fork_and_name(frame: FrameType | None) -> bool:
             return "child" not in frame.f_locals
         frame = frame.f_back
     return False
-
-
-def _first(error: BaseException | None) -> BaseException | None:
-    """Return the error in whose handling this one was raised, or the one before that, and so on."""
-    while error is not None and error.__context__ is not None:
-        error = error.__context__
-    return error
 
 
 def handle_interrupts(runner: CellRunner) -> None:

@@ -86,8 +86,9 @@ class RankShell(ZMQInteractiveShell):
 
     def showtraceback(self, *args: Any, **keywords: Any) -> None:
         """Show the error that was just raised, unless it is told elsewhere."""
-        ended = self.cells is not None and keywords.get("running_compiled_code")
-        if not ended or not self.cells.take_interrupt(sys.exc_info()[1]):  # type: ignore[union-attr]
+        error = sys.exc_info()[1]
+        ended = self.cells is not None and (keywords.get("running_compiled_code") or isinstance(error, SystemExit))
+        if not ended or not self.cells.take_interrupt(error):  # type: ignore[union-attr]
             super().showtraceback(*args, **keywords)
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:

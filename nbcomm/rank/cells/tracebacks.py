@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
 
 from ...errors import CollectiveError
@@ -29,3 +30,15 @@ def end_at_caller(error: BaseException | None) -> None:
 def _is_theirs(step: TracebackType) -> bool:
     name = step.tb_frame.f_globals.get("__name__")
     return isinstance(name, str) and name.partition(".")[0] in _THEIRS
+
+
+def reasons(error: BaseException | None) -> Iterator[BaseException]:
+    """Yield an error, those of which it is a group, those in whose handling it was raised, and so on."""
+    seen: set[int] = set()
+    left = [error]
+    while left:
+        error = left.pop()
+        if error is not None and id(error) not in seen:
+            seen.add(id(error))
+            yield error
+            left += [error.__context__, error.__cause__, *getattr(error, "exceptions", ())]
