@@ -68,6 +68,13 @@ TABLE = (
     Boundary("", "rank", "nbcomm.rank.cells.runner:CellRunner.run", CELL, thread="main", told="spoiled"),
     Boundary("its end could not be noted", "rank", "nbcomm.rank.groups.world:World.end", SENTENCE, thread="main"),
     Boundary(
+        "what the cell may lack could not be told",
+        "rank",
+        "nbcomm.rank.cells.namespace:HidingVariables.explain",
+        SENTENCE,
+        thread="main",
+    ),
+    Boundary(
         "its collectives could not be reported",
         "rank",
         "nbcomm.rank.collectives.journal:Journal.steps",
@@ -122,6 +129,7 @@ TABLE = (
         )
     ),
     # What its link's thread does.
+    Boundary("it could not be told what does not end", "rank", "nbcomm.rank.ending:Ending.look", NOTHING),
     Boundary("a {} failed", "rank", "nbcomm.rank.main_loop:MainLoop.put", CELL, of="Run", told=_ITSELF),
     Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._snapshot", NOTHING),
     Boundary("a {} failed", "rank", "nbcomm.rank.cells.completion_thread:CompletionThread.ask", NOTHING, action="ask"),
