@@ -387,8 +387,13 @@ def _inside(frame: FrameType | None, code: Any) -> bool:
 
 
 def _imports_library(frame: FrameType | None, scope: dict[str, Any]) -> bool:
-    """Return whether code with this scope has caused the body of an installed module to run."""
+    """Return whether code with this scope has caused the body of an installed module to run.
+
+    Below nbcomm's own frames is the program that this process was begun with, and that may be installed, too.
+    """
     while frame is not None and frame.f_globals is not scope:
+        if str(frame.f_globals.get("__name__")).startswith("nbcomm."):
+            return False
         if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith((sys.prefix, sys.base_prefix)):
             return True
         frame = frame.f_back
