@@ -429,5 +429,12 @@ def _swallowed(before: Callable[[sys.UnraisableHookArgs], object], what: sys.Unr
 
 
 def _interrupt_soon() -> None:
-    """Interrupt the main thread again a little later."""
-    threading.Timer(_MOMENT, signal_main).start()
+    """Interrupt the main thread again a little later, when nothing discards it any more."""
+    threading.Timer(_MOMENT, _interrupt_again, [threading.main_thread().ident]).start()
+
+
+def _interrupt_again(main: int) -> None:
+    # Where machines are busy, it may still wait for this very thread to start; a child has no handler that sees that.
+    while _inside(sys._current_frames().get(main), _swallowed.__code__):  # noqa: SLF001 - the only way
+        time.sleep(_MOMENT)
+    signal_main()
