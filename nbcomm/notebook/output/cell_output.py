@@ -31,6 +31,7 @@ from .execute_result import ResultScreen, Values, cell_area
 from .folding import WINDOW, Merger, Order, RankLane
 from .last_cell import KeptArea
 from .late import LateOutput, is_late
+from .long_output import LongOutput
 from .unfolded import PIECES, waiting
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class CellOutput:
         self._readers = {rank: Reader() for rank in sorted(ranks)}
         self._ended: set[int] = set()
         self._screen = ResultScreen(area if area is not None else KeptArea(cell_area()), clock)
+        self._lines = LongOutput(self._screen.write)
         self._values = Values(ranks)
         self._joinable: list[tuple[FoldedItem, ScreenPicture]] = []
         self._blocks = CellWidgets(self._screen)
@@ -155,6 +157,7 @@ class CellOutput:
             self._settle(self._merger.settle())
             if self._order != "by_rank":
                 self._settle(self._merger.force(lambda lane: lane.rank == rank, joinable=self._screen.area.updates))
+                self._lines.let_out()
                 self._displays.refresh()
                 self._screen.freeze()
                 self._screen.flush()
@@ -181,6 +184,7 @@ class CellOutput:
                 self._take(self._clock())
                 if not self._quiet:
                     self._settle(self._merger.settle())
+                    self._lines.let_out()
                     self._displays.refresh(final=True)
                     self._blocks.settle()
                     self._screen.close()
@@ -275,6 +279,7 @@ class CellOutput:
         self._merger = again
         kept = self._late.lines_of_others(ranks)
         empty = not kept and not any(len(lane) for lane in again.lanes)
+        self._lines.clear()
         self._screen.clear(wait=not empty or any(waits[rank] for rank in ranks))
         self._displays.clear()
         self._joinable.clear()
@@ -307,17 +312,19 @@ class CellOutput:
 
     def _settle(self, entries: list[FoldedItem]) -> None:
         """Settle entries on the screen, and show which ranks joined the shown ones."""
-        write, prefix, has_results = self._screen.write, self._prefix, self._screen.has_results
+        write, prefix, has_results = self._lines.write, self._prefix, self._screen.has_results
         for entry in entries:
             self._stale = True
             piece = entry.piece
             if isinstance(piece, Line):
                 text = prefixed(prefix(entry.ranks), piece.text)
                 if has_results and self._values.are_all(entry):
+                    self._lines.let_out()
                     self._screen.result(text_bundle(text.removesuffix("\n")), {})
                 else:
                     write(piece.stream, text)
             else:
+                self._lines.let_out()
                 self._show_rich(entry, piece)
         for entry in self._merger.joined:
             self._show_joined(entry)
@@ -373,7 +380,8 @@ class CellOutput:
         unfinished = {rank: self._readers[rank].unfinished for rank in self._unfinished_since}
         hidden, entries = self._merger.preview(unfinished, self._most)
         missing = [lane.rank for lane in self._merger.lanes if not lane.ended and not lane.rich]
-        return waiting(hidden, entries, self._prefix, missing) + [self._noticed + "\n"] * bool(self._noticed)
+        live = waiting(hidden, entries, self._prefix, missing)
+        return [*self._lines.glimpse(), *live, *[self._noticed + "\n"] * bool(self._noticed)]
 
 
 @contextmanager
