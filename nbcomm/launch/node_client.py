@@ -187,9 +187,8 @@ class NodeClient:
             self._orders.wait(lambda: (self.ready is not None and self._claimed) or self.gone, timeout, given_up)
             if self.ready is not None and self._claimed:
                 return self.ready
-        how = "ended" if self.gone else f"did not start within {timeout:g} s"
-        said = self._forkserver.last_words()
-        raise StartError(f"The process that starts the ranks{self.where} {how}. Its log ends:\n{said}")
+        how = "ended" if self.gone else f"did not start within {timeout:.3g} s"
+        raise StartError(f"The process that starts the ranks{self.where} {how}. {self._last_words()}")
 
     def wait_claimed(self, timeout: float) -> None:
         """Wait until the agent has reported all that is known of the processes, with or without a fork server.
@@ -255,7 +254,11 @@ class NodeClient:
             process = self._table.started(order.number, order.key)
             if process is not None and answer is not None:
                 return process
-        raise StartError(f"The fork server did not start {order.key}. Its log ends:\n{self._forkserver.last_words()}")
+        raise StartError(f"The fork server did not start {order.key}. {self._last_words()}")
+
+    def _last_words(self) -> str:
+        said = self._forkserver.last_words()
+        return f"Its log ends:\n{said}" if said else "It has written nothing."
 
     def end_start(self, order: Start, *, wanted: bool) -> None:
         """Wait no more for a process that was ordered; one that is not wanted is killed, also if it comes only now."""

@@ -445,3 +445,17 @@ def test_values_that_nobody_waits_for_are_not_left_behind(four: Notebook) -> Non
     four.until(lambda: values() == 0, 60, "values are left")
     assert four.run("print(sum(map(len, session.pull('kept'))) >> 20)").text == "40\n"
     assert values() == 0
+
+
+def test_a_rank_that_a_signal_has_stopped_is_told_of(four: Notebook) -> None:
+    pid = int(four.run("%%distributed -r 1\nimport os\nos.getpid()").text.removeprefix("[1] "))
+    cell = four.submit("%%distributed\nimport time\nprint('on', flush=True)\nwhile True: time.sleep(0.01)")
+    four.until(lambda: "[0-3] on" in cell.text, 60, "the cell did not begin", cell)
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        four.interrupt()
+        four.finish(cell, 50)
+        assert "Rank 1 does not react to the interrupt: a signal has stopped the process" in cell.text
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    four.until(lambda: four.finish(four.submit("%%distributed\nall_reduce(1)")).text == "[0-3] 4\n", 60, "it is lost")

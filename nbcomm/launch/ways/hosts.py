@@ -116,6 +116,8 @@ def address_on_the_route(name: str) -> str:
     """
     try:
         return on_the_route_to(name)
+    except socket.gaierror as error:
+        raise StartError(f"This machine knows no host {name} ({error.strerror}): is its name right?") from error
     except OSError as error:
         raise StartError(
             f"This machine finds no way to {name} ({error.strerror or error}), so it is not known at which address the "

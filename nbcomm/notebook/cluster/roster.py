@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
+import psutil
 from msgspec import structs
 
 from ...analysis.verdict import plural
@@ -16,6 +18,8 @@ from ...protocol import CollectiveState, Done, Failure, FromRank, Hello, RankPla
 from ...protocol.nodes import key_of
 from ...rank_spec import named, together
 from ..output.failures import first_line
+
+_STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
 
 
 class Question:
@@ -176,6 +180,16 @@ class Roster:
         """Return those of some living ranks that have sent nothing for ``seconds``, though constantly asked."""
         now = time.monotonic()
         return [rank for rank in ranks if rank not in self.dead and now - self._heard.get(rank, now) > seconds]
+
+    def stopped(self, ranks: Iterable[int]) -> list[int]:
+        """Return those of some ranks whose processes a signal has stopped; of other machines nothing is known."""
+        here, found = socket.gethostname(), []
+        for rank in ranks:
+            hello = self.hellos.get(rank)
+            with suppress(psutil.Error):
+                if hello is not None and hello.host == here and psutil.Process(hello.pid).status() in _STOPPED:
+                    found.append(rank)
+        return found
 
     def note_death(self, rank: int, status: int | None, *, oom: bool = False, why: str = "") -> str:
         """Record the end of a rank's process; return it in words, which are ``why`` where that is given."""

@@ -184,14 +184,21 @@ class Dispatcher:
             stuck, waited = request.waiting_for(), time.monotonic() - began
             deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
             if waited > _INTERRUPT_PATIENCE or (deaf and deaf == stuck):
-                print(self._addressed(_deaf(stuck, c_code=deaf == stuck)))
+                stopped = self._roster.stopped(stuck) if deaf == stuck else []
+                print(self._addressed(_deaf(stuck, c_code=deaf == stuck, stopped=stopped == stuck)))
                 raise Interrupted
 
 
-def _deaf(ranks: list[int], *, c_code: bool) -> str:
+def _deaf(ranks: list[int], *, c_code: bool, stopped: bool) -> str:
     who, where = rank_specs.capital(rank_specs.named(ranks)), rank_specs.fold(ranks)
     one = len(ranks) == 1
     why = "C code there holds the GIL" if c_code else f"{'its' if one else 'their'} code ignored the interrupt"
+    if stopped:
+        return (
+            f"{who} {'does' if one else 'do'} not react to the interrupt: a signal has stopped the process. SIGCONT "
+            f"lets it go on (kill -CONT). Type %distributed heal {where} to put a new one in its place (the variables "
+            "there are lost), or %distributed restart."
+        )
     if one:
         return (
             f"{who} does not react to the interrupt: {why}. It keeps running in the background, and cells cannot run "

@@ -83,14 +83,25 @@ def test_the_address_is_that_of_the_route_to_the_host_behind_the_alias(monkeypat
     assert asked == [["ssh", "-G", "gpu"]]
 
 
-def test_a_host_to_which_no_way_leads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_host_that_nobody_knows_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     answers(monkeypatch, "hostname nowhere.invalid\n")
 
     def fail(*_: Any, **__: Any) -> None:
         raise socket.gaierror(-2, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    with pytest.raises(StartError, match=r"finds no way to nowhere\.invalid \(Name or service not known\).*--address"):
+    with pytest.raises(StartError, match=r"knows no host nowhere\.invalid \(Name or service not known\): is its name"):
+        address_towards("gpu")
+
+
+def test_a_host_to_which_no_way_leads_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers(monkeypatch, "hostname nowhere.invalid\n")
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OSError(101, "Network is unreachable")
+
+    monkeypatch.setattr(socket, "getaddrinfo", fail)
+    with pytest.raises(StartError, match=r"finds no way to nowhere\.invalid \(Network is unreachable\).*--address"):
         address_towards("gpu")
 
 

@@ -46,10 +46,14 @@ class Roster:
 
     def __init__(self) -> None:
         self.silent: list[int] = []
+        self.halted: list[int] = []
         self.dead: dict[int, str] = {}
 
     def dead_among(self, ranks: Sequence[int]) -> list[int]:
         return [rank for rank in ranks if rank in self.dead]
+
+    def stopped(self, ranks: Sequence[int]) -> list[int]:
+        return [rank for rank in ranks if rank in self.halted]
 
     def silent_for(self, ranks: Sequence[int], _seconds: float) -> list[int]:
         return [rank for rank in ranks if rank in self.silent]
@@ -207,18 +211,22 @@ def test_a_second_press_is_sent_on(dispatcher: Dispatcher, link: Link) -> None:
     assert len(link.sent) == 2
 
 
-@pytest.mark.parametrize(("silent", "why"), [([1], "holds the GIL"), ([], "ignored the interrupt")])
+@pytest.mark.parametrize(
+    ("silent", "stopped", "why"),
+    [([1], [], "holds the GIL"), ([], [], "ignored the interrupt"), ([1], [1], "a signal has stopped the process")],
+)
 def test_one_that_does_not_react_is_given_up_and_named(
     dispatcher: Dispatcher,
     roster: Roster,
     silent: list[int],
+    stopped: list[int],
     why: str,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(module, "_INTERRUPT_PATIENCE", 0.3)
     monkeypatch.setattr(module, "_SILENCE", 0.1)
-    roster.silent = silent
+    roster.silent, roster.halted = silent, stopped
     request = asked(dispatcher, [0, 1])
     dispatcher.hear(0, failed(request.id))
     with InterruptCounter() as interrupts:
