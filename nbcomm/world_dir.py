@@ -100,18 +100,18 @@ class WorldDir:
     @classmethod
     def named(cls, name: str) -> WorldDir:
         """Return the directory of one of this user's worlds on this machine, by its name or its path."""
-        return cls(Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}" / name)
+        paths = [parent / name for parent in _parents()]
+        return cls(next((path for path in paths if path.exists()), paths[-1]))
 
     @classmethod
     def all(cls) -> list[WorldDir]:
         """Return the directories of all of this user's worlds on this machine; some may be about to end."""
-        parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
-        try:
-            if parent.lstat().st_uid != os.getuid():
-                return []
-            return [cls(path) for path in sorted(parent.iterdir()) if path.is_dir() and path.name != SEEDS]
-        except OSError:
-            return []
+        found: list[WorldDir] = []
+        for parent in _parents():
+            with suppress(OSError):
+                if parent.lstat().st_uid == os.getuid():
+                    found += [cls(path) for path in sorted(parent.iterdir()) if path.is_dir() and path.name != SEEDS]
+        return found
 
     def check_room(self) -> None:
         """Check that a world's files can be written; otherwise a world would fail later, or in part.
@@ -337,6 +337,15 @@ class WorldDir:
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
             self.path.parent.rmdir()
+
+
+def _parents() -> list[Path]:
+    """Return where this user's worlds are on this machine.
+
+    Python takes another directory for temporary files where the usual one is full: worlds are in that all the same.
+    """
+    usual = next((place for name in ("TMPDIR", "TEMP", "TMP") if (place := os.environ.get(name))), "/tmp")  # noqa: S108
+    return [Path(place) / f"nbcomm-{os.getuid()}" for place in dict.fromkeys([usual, tempfile.gettempdir()])]
 
 
 def own_parent() -> Path:

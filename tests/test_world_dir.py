@@ -249,3 +249,29 @@ def test_a_path_that_is_too_long_is_told_with_what_helps(tmp_path: Path, monkeyp
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     with pytest.raises(StartError, match="set TMPDIR to a shorter path, such as /tmp, before you start Jupyter"):
         WorldDir.create()
+
+
+@pytest.fixture
+def short() -> Iterator[Path]:
+    """A folder whose path leaves room for the names of sockets."""
+    with tempfile.TemporaryDirectory(prefix="nb", dir="/tmp") as folder:
+        yield Path(folder)
+
+
+def test_worlds_are_found_where_the_usual_directory_is_full(short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    usual, other = short / "usual", short / "other"
+    for place in (usual, other):
+        place.mkdir()
+    monkeypatch.setenv("TMPDIR", str(usual))
+    monkeypatch.setattr(tempfile, "tempdir", str(usual))
+    first = WorldDir.create("first")
+    monkeypatch.setattr(tempfile, "tempdir", str(other))  # as Python chooses it in a process that begins now
+    second = WorldDir.create("second")
+    try:
+        assert [home.path for home in WorldDir.all()] == [first.path, second.path]
+        assert WorldDir.named("first").path == first.path
+        assert WorldDir.named("second").path == second.path
+        assert WorldDir.named("none").path == other / first.path.parent.name / "none"
+    finally:
+        first.remove()
+        second.remove()
