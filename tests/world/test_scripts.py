@@ -95,8 +95,9 @@ NAMES = ("notes", "total", "late", "mine", "lines", "lent", "gathered", "setting
 def torchrun(script: Path, ranks: int, **environment: str) -> list[str]:
     """Run a script with the real torchrun; return what each rank has printed."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    own = script.with_suffix(".logs")  # another run's would be among those of a common one
     done = subprocess.run(
-        [*command, "--redirects", "1", "--log-dir", "logs", str(script)],
+        [*command, "--redirects", "1", "--log-dir", str(own), str(script)],
         capture_output=True,
         text=True,
         timeout=100,
@@ -105,7 +106,7 @@ def torchrun(script: Path, ranks: int, **environment: str) -> list[str]:
         env={**os.environ, **environment},
     )
     assert done.returncode == 0, done.stderr
-    logs = {int(path.parent.name): path.read_text() for path in (script.parent / "logs").glob("**/stdout.log")}
+    logs = {int(path.parent.name): path.read_text() for path in own.glob("**/stdout.log")}
     return [logs[rank] for rank in range(ranks)]
 
 
