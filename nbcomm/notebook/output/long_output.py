@@ -47,12 +47,12 @@ class LongOutput:
         self.forget()
 
     def forget(self) -> None:
-        """Drop what is kept: the cell has cleared its output."""
+        """Drop what is kept."""
         self._last.clear()
         self._dropped = 0
 
     def clear(self) -> None:
-        """Begin anew."""
+        """Begin anew: the cell has cleared its output."""
         self.forget()
         self._shown = 0
 

@@ -59,6 +59,8 @@ class HidingVariables:
             error: its traceback; empty if there is none.
             talks: whether it has called a collective: what that computes, or who takes part, may depend on ``rank``.
         """
+        if not (error or talks or self._told):
+            return []  # most cells
         own, hidden = shell.user_ns, shell.user_ns_hidden
         there = {name for name in ALL if hides(name, own, hidden)}
         self._told &= there
