@@ -28,6 +28,7 @@ from .cells.shell import RankShell
 from .link import RankLink
 from .output import progress_bars
 from .output.streams import stand_in
+from .own_places import keep_caches_apart, make_profile
 
 
 def _leave_debugger_out() -> None:
@@ -82,18 +83,12 @@ class _NoSession(Session):
 
 
 def _make_shell(home: WorldDir, rank: int) -> Any:
-    """Make the shell in its kernel, as ipyparallel's engines do, with no history file.
-
-    It has a profile of its own in the world's directory: what ``%store`` keeps there is the rank's.
-    """
+    """Make the shell in its kernel, as ipyparallel's engines do, with no history file."""
     log = logging.getLogger("nbcomm.rank")
     log.addHandler(logging.StreamHandler(sys.stderr))
     log.propagate = False
     config = Config()
-    profile = home.profile / f"rank{rank}"
-    for folder in (profile, profile / "log", profile / "startup"):  # IPython would make them with the umask's mode
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    config.ProfileDir.location = str(profile)
+    config.ProfileDir.location = str(make_profile(home, rank))
     config.HistoryManager.hist_file = ":memory:"
     app = IPKernelApp.instance(config=config, log=log)
     app.init_profile_dir()
@@ -104,6 +99,7 @@ def _make_shell(home: WorldDir, rank: int) -> Any:
             parent=app, session=_NoSession(), profile_dir=app.profile_dir, user_ns={}, log=log, shell_class=RankShell
         )
     app.init_shell()
+    keep_caches_apart(rank)
     app.init_gui_pylab()
     app.init_extensions()
     app.init_code()

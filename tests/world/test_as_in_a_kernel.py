@@ -142,3 +142,50 @@ def test_what_is_stored_is_each_ranks_own(four: Notebook) -> None:
         four.run("%%distributed\ndel stored\n%store -r stored")
         assert four.run("%%distributed\nstored").lines == [f"[{rank}] {rank * 10}" for rank in range(4)]
         four.run("%%distributed\n%store -z")
+
+
+def test_a_cache_of_compiled_cells_is_each_ranks_own(four: Notebook) -> None:
+    # Where %%cython writes a library under the name of its code, and loads it: half a file if another rank writes it.
+    cell = four.run("%%distributed\nfrom IPython.paths import get_ipython_cache_dir\nget_ipython_cache_dir()")
+    places = [line.split(maxsplit=1)[1] for line in cell.lines]
+    assert [place.rsplit("/", 1)[1] for place in places] == ["rank0'", "rank1'", "rank2'", "rank3'"]
+
+
+INSTALLS = """%%distributed
+import time
+from pathlib import Path
+log = Path("installs")
+barrier()
+
+def install(command):
+    with log.open("a", buffering=1) as told:
+        told.write(f"{rank} begins\\n")
+        {waits}
+        told.write(f"{rank} ends\\n")
+
+shell = get_ipython()
+shell.system = install
+try:
+    %pip install something
+finally:
+    del shell.system
+"""
+
+
+def test_ranks_of_a_machine_install_one_after_the_other(four: Notebook) -> None:
+    four.run(INSTALLS.replace("{waits}", "time.sleep(0.05)"))
+    told = four.run("%%distributed -r 0\nprint(log.read_text(), end='')\nlog.unlink()")
+    events = [line.split()[1:] for line in told.lines]
+    assert [event[1] for event in events] == ["begins", "ends"] * 4
+    assert [event[0] for event in events[::2]] == [event[0] for event in events[1::2]]
+    assert {event[0] for event in events} == set("0123")
+
+
+def test_an_interrupt_ends_ranks_that_wait_for_their_turn_to_install(four: Notebook) -> None:
+    four.interrupted(INSTALLS.replace("{waits}", "print('installs'); time.sleep(60)"), once="installs")
+    assert four.run("%%distributed -r 0\nprint(log.read_text().count('begins'))\nlog.unlink()").text == "[0] 1\n"
+
+
+def test_a_magic_in_a_function_reads_that_functions_variables(four: Notebook) -> None:
+    code = "def f():\n    place = '/tmp'\n    %cd -q $place\nimport os\nhere = os.getcwd()\nf()\nfound = os.getcwd()\n"
+    assert four.run(f"%%distributed\n{code}os.chdir(here)\nfound").text == "[0-3] '/tmp'\n"
