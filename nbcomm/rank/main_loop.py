@@ -52,7 +52,6 @@ from .groups.world import World
 from .output.capture import Capture
 from .output.streams import flush_all
 from .output.widget_comms import Comms
-from .reserve import Reserve
 from .variables import answers, pushed
 
 CALLBACK = -1
@@ -148,7 +147,7 @@ class MainLoop:
         self._faults = parts.faults
         parts.world.record.journal.use(parts.faults)
         self._bulk = parts.home.shared
-        self._reserve = Reserve()
+        self._reserve = shell.reserve
         self._hiding, self._unused = namespace.HidingVariables(), UnusedResults()
         self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
 
@@ -277,7 +276,8 @@ class MainLoop:
                 return Done(message.id), []
             if isinstance(message, Push):
                 own = self._shell.user_ns
-                own.update(unpack(message.blob, frames, functools.partial(pushed.load, namespace=own)))
+                with self._reserve.if_needed():
+                    own.update(unpack(message.blob, frames, functools.partial(pushed.load, namespace=own)))
                 return Done(message.id), []
             if isinstance(message, Pull):
                 blob, buffers = self._pull(message.names, notes)
@@ -316,7 +316,8 @@ class MainLoop:
             with self._faults.beside("what the cell may lack could not be told", notes.append):
                 error = done.failure.traceback if done.failure is not None and not done.interrupted else ""
                 notes += self._hiding.explain(self._shell, message.code, error, talks=bool(done.steps))
-                notes += self._unused.explain(self._shell, message.code) if done.failure is None else []
+                good = done.failure is None
+                notes += self._unused.explain(self._shell, message.code) if good else self._reserve.explain()
         return done
 
     def _remarks(self, message: MainLoopRequest) -> list[str]:
@@ -350,7 +351,9 @@ class MainLoop:
             if scope.get("__name__") == "__main__":
                 for name, value in self._shell.user_ns.items():
                     scope.setdefault(name, value)
-            answer = pack(function(*arguments, **keywords), self._bulk, notes)
+            value = function(*arguments, **keywords)
+            with self._reserve.if_needed():
+                answer = pack(value, self._bulk, notes)
             flush_all()
             return answer
 
@@ -381,14 +384,15 @@ class MainLoop:
         missing = [name for name in wanted if name not in scope]
         if missing:
             raise TransferError(f"{', '.join(missing)} is not defined.")
-        return pack({name: scope[name] for name in wanted}, self._bulk, notes)
+        with self._reserve.if_needed():
+            return pack({name: scope[name] for name in wanted}, self._bulk, notes)
 
     def _look(
         self, message: DescribeVariables | SendVariable | CompareVariable, frames: Sequence[Any]
     ) -> tuple[Payload, list[Any]]:
         self.main_thread.looks = message.id
         self.main_thread.set("running", message.id)  # it may take long, and can be interrupted
-        with self.runner.interruptible(), self._parts.world.by_itself():
+        with self.runner.interruptible(), self._parts.world.by_itself(), self._reserve.if_needed():
             return pack(answers.answer(message, frames, self._shell), self._bulk)
 
 

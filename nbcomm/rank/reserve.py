@@ -1,14 +1,16 @@
 """Descriptors that a rank keeps for itself, for a cell may use up all.
 
 Gloo ends the process where it cannot accept a connection, so without them the forming of groups, after a cell has
-opened files until it could not, would cost the rank and its variables.
+opened files until it could not, would cost the rank and its variables. Without them, too, Python shows no line of an
+error's source, and a value that is sent finds no file.
 """
 
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
 _KEPT = 48
 
@@ -23,14 +25,35 @@ class Reserve:
     def _fill(self) -> None:
         with suppress(OSError):  # there are fewer then
             while len(self._kept) < _KEPT:
-                self._kept.append(os.open(os.devnull, os.O_RDONLY))
+                self._kept.append(os.dup(self._kept[0]) if self._kept else os.open(os.devnull, os.O_RDONLY))
 
     @contextmanager
     def lent(self) -> Iterator[None]:
-        """Let the block have them."""
+        """Let the block have them; main thread."""
         while self._kept:
             os.close(self._kept.pop())
         try:
             yield
         finally:
             self._fill()
+
+    def if_needed(self) -> AbstractContextManager[None]:
+        """Let the block have them if there are no others; main thread."""
+        return self.lent() if _none_left() else nullcontext()
+
+    @staticmethod
+    def explain() -> list[str]:
+        """Return what to say of an error while the process may open no more."""
+        if not _none_left():
+            return []
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        said = f"all {limit} files and connections that the process may have (RLIMIT_NOFILE) are open: close some, or"
+        return [f"{said} delete the variables that hold them."]
+
+
+def _none_left() -> bool:
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return True
+    return False

@@ -25,9 +25,17 @@ def test_it_is_lent_where_a_process_may_open_no_more() -> None:
                 os.close(descriptor)
         with pytest.raises(OSError, match="Too many open files"):
             os.open(os.devnull, os.O_RDONLY)
-        with reserve.lent():
+        assert "all 512 files and connections that the process may have" in reserve.explain()[0]
+        with reserve.if_needed():
             for descriptor in some[30:]:
                 os.close(descriptor)
+            assert len(reserve._kept) == 0
+            assert reserve.explain() == []
+            with reserve.if_needed():
+                os.close(os.open(os.devnull, os.O_RDONLY))
+        os.close(held.pop())
+        with reserve.if_needed():
+            assert len(reserve._kept) > 40
     finally:
         for descriptor in held:
             os.close(descriptor)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from .notebook import Notebook
+from .notebook import Notebook, transcript
 
 LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({}, resource.RLIM_INFINITY))"
 FREE = LIMIT.format("resource.RLIM_INFINITY")
@@ -125,6 +125,22 @@ def test_where_a_cell_has_used_up_all_descriptors_a_hang_is_told_and_no_rank_is_
     assert "Too many open files" in cell.text
     assert "ranks 1-3 wait in it, but rank 0 has finished the cell" in cell.error_text
     assert four.run("%%distributed\nlen(held) > 100").text == "[0-3] True\n", "groups have been formed since"
+    assert four.run("%%distributed\nall_reduce(torch.ones(2))").text == "[0-3] tensor([4., 4.])\n", "a value is shown"
+    shown = four.run("%%distributed\ndef f():\n    return 1 / 0  # here\nf()", fails=True)
+    assert "return 1 / 0  # here" in shown.error_text
+    assert "Unexpected exception formatting exception" not in transcript(shown)
+    said = (
+        "nbcomm: on ranks 0-3 all 256 files and connections that the process may have (RLIMIT_NOFILE) are open: close "
+    )
+    assert shown.stream("stderr").startswith(said)
+    four.run("import torch\nlarge = torch.ones(3_000_000)")
+    four.run("%distributed push large")
+    four.run("del large")
+    four.run("%distributed pull large -r 2")
+    assert four.run("print(float(large[0].sum()))").text == "3000000.0\n"
+    assert "large" in four.run("%distributed who").text
+    refused = four.run("%%distributed\nnew_group([0, 1])", fails=True)
+    assert "Too many open files" in refused.error_text
     freeing = "for each in held: os.close(each)\nresource.setrlimit(resource.RLIMIT_NOFILE, before)"
     four.run(f"%%distributed\n{freeing}")
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

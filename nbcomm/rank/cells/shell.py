@@ -17,6 +17,7 @@ from traitlets import Type
 
 from ...protocol import Result
 from ..own_places import INSTALLERS, turn_to_install
+from ..reserve import Reserve
 
 
 class Cells(Protocol):
@@ -38,6 +39,11 @@ class Cells(Protocol):
 class _ResultHook(ZMQShellDisplayHook):
     """The display hook that hands the value of a cell's last expression to the notebook."""
 
+    def compute_format_data(self, result: Any) -> Any:
+        """Return a value in all formats, as far as there are: torch imports modules for that."""
+        with self.shell.reserve.if_needed():  # type: ignore[union-attr]  # it has a shell
+            return super().compute_format_data(result)
+
     def write_output_prompt(self) -> None:
         """Write no Out[n] in a cell: the notebook has its own."""
 
@@ -54,11 +60,16 @@ class RankShell(ZMQInteractiveShell):
 
     Attributes:
         cells: what takes results and errors; None before the first cell.
+        reserve: the descriptors with which errors and values are shown.
     """
 
     displayhook_class = Type(_ResultHook)
     cells: Cells | None = None
     _known: tuple[str, str] | None = None
+
+    def __init__(self, *args: Any, **keywords: Any) -> None:
+        super().__init__(*args, **keywords)
+        self.reserve = Reserve()
 
     @contextmanager
     def transformed(self, code: str, transformed: str) -> Iterator[None]:
@@ -95,7 +106,8 @@ class RankShell(ZMQInteractiveShell):
         error = sys.exc_info()[1]
         ended = self.cells is not None and (keywords.get("running_compiled_code") or isinstance(error, SystemExit))
         if not ended or not self.cells.take_interrupt(error):  # type: ignore[union-attr]
-            super().showtraceback(*args, **keywords)
+            with self.reserve.if_needed():  # the lines of its source are read
+                super().showtraceback(*args, **keywords)
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
         if self.cells is None or not self.cells.take_error(etype, evalue, stb):
