@@ -28,7 +28,7 @@ from .cells.shell import RankShell
 from .link import RankLink
 from .output import progress_bars
 from .output.streams import stand_in
-from .own_places import keep_caches_apart, make_profile
+from .own_places import install_in_turn, keep_caches_apart, make_profile
 
 
 def _leave_debugger_out() -> None:
@@ -96,10 +96,11 @@ def _make_shell(home: WorldDir, rank: int) -> Any:
     app.load_config_file()
     with _without_modules():
         app.kernel = IPythonKernel.instance(
-            parent=app, session=_NoSession(), profile_dir=app.profile_dir, user_ns={}, log=log, shell_class=RankShell
+            parent=app, session=_NoSession(), profile_dir=app.profile_dir, user_ns=None, log=log, shell_class=RankShell
         )
     app.init_shell()
     keep_caches_apart(rank)
+    install_in_turn(app.shell)
     app.init_gui_pylab()
     app.init_extensions()
     app.init_code()

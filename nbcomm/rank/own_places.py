@@ -7,16 +7,17 @@ matplotlib and Hugging Face, ``__pycache__``), they take turns by themselves, an
 from __future__ import annotations
 
 import fcntl
-from collections.abc import Iterator
-from contextlib import contextmanager
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from IPython import paths
+from IPython.core.magics.packaging import PackagingMagics
 
 from ..world_dir import WorldDir
 
-INSTALLERS = frozenset({"pip", "conda", "mamba", "micromamba", "uv"})
+_INSTALLERS = "pip", "conda", "mamba", "micromamba", "uv"
 """IPython's magics that change the environment, which ranks of one machine share."""
 
 
@@ -34,9 +35,23 @@ def keep_caches_apart(rank: int) -> None:
     paths.get_ipython_cache_dir = lambda: str(Path(shared()) / f"rank{rank}")
 
 
-@contextmanager
-def turn_to_install(profile: Any) -> Iterator[None]:
-    """Wait until no other rank of this machine, with a profile beside this one, is in the block; ■ ends the wait."""
-    with (Path(profile.location).parent / "installing").open("w") as file:
-        fcntl.lockf(file, fcntl.LOCK_EX)  # not flock: a child that another thread forks meanwhile would hold it, too
-        yield
+def install_in_turn(shell: Any) -> None:
+    """Let one rank of a machine at a time install packages."""
+    packaging = PackagingMagics(shell)
+    for name in _INSTALLERS:
+        if hasattr(packaging, name):  # %uv is not in every version of IPython
+            turn = Path(shell.profile_dir.location).parent / "installing"
+            shell.register_magic_function(_in_turn(getattr(packaging, name), turn), "line", name)
+
+
+def _in_turn(magic: Callable[[str], Any], turn: Path) -> Callable[[str], Any]:
+    """Return a magic that waits until no other rank with a profile beside this one runs it; ■ ends the wait."""
+
+    @functools.wraps(magic)
+    def run(line: str) -> Any:
+        with turn.open("w") as file:
+            # Not flock: a child that another thread forks meanwhile would hold it, too.
+            fcntl.lockf(file, fcntl.LOCK_EX)
+            return magic(line)
+
+    return run

@@ -63,6 +63,11 @@ SAME = {
         "7",
     ],
     "another sys.displayhook": ["import sys\nsys.displayhook = lambda value: print('for one cell', value)\n8", "9"],
+    "the module of cells": [
+        "' '.join(sorted(name for name in globals() if name.startswith('__')))",
+        "import sys\nmodule = sys.modules['__main__']\nprint(module.__doc__, module.__spec__, vars(module) is globals())",
+    ],
+    "a magic that fails": ["%prun -q 1 / 0", "%run /no/such/file.py"],
     "cells in a cell": [
         "get_ipython().run_cell('1 + 1').success",
         "1 + 1",
@@ -184,8 +189,3 @@ def test_ranks_of_a_machine_install_one_after_the_other(four: Notebook) -> None:
 def test_an_interrupt_ends_ranks_that_wait_for_their_turn_to_install(four: Notebook) -> None:
     four.interrupted(INSTALLS.replace("{waits}", "print('installs'); time.sleep(60)"), once="installs")
     assert four.run("%%distributed -r 0\nprint(log.read_text().count('begins'))\nlog.unlink()").text == "[0] 1\n"
-
-
-def test_a_magic_in_a_function_reads_that_functions_variables(four: Notebook) -> None:
-    code = "def f():\n    place = '/tmp'\n    %cd -q $place\nimport os\nhere = os.getcwd()\nf()\nfound = os.getcwd()\n"
-    assert four.run(f"%%distributed\n{code}os.chdir(here)\nfound").text == "[0-3] '/tmp'\n"

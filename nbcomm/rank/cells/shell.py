@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 from ipykernel.displayhook import ZMQShellDisplayHook
@@ -16,7 +16,6 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from traitlets import Type
 
 from ...protocol import Result
-from ..own_places import INSTALLERS, turn_to_install
 from ..reserve import Reserve
 
 
@@ -95,11 +94,6 @@ class RankShell(ZMQInteractiveShell):
         if known is not None and known == (raw_cell, keywords.get("transformed_cell")):
             return False
         return super().should_run_async(raw_cell, **keywords)
-
-    def run_line_magic(self, magic_name: str, line: str, _stack_depth: int = 1) -> Any:
-        """Run a magic; one that installs packages on one rank of a machine at a time."""
-        with turn_to_install(self.profile_dir) if magic_name in INSTALLERS else nullcontext():
-            return super().run_line_magic(magic_name, line, _stack_depth + 1)
 
     def showtraceback(self, *args: Any, **keywords: Any) -> None:
         """Show the error that was just raised, unless it is told elsewhere."""
