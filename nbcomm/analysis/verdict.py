@@ -118,7 +118,7 @@ def of_threads(reports: Mapping[int, RankReport]) -> str:
 
 def _of_thread(world: WorldReport, need: Need) -> str:
     vain = "" if need.may_end(world.going) else ", so it waits forever: press ■ to end the cell"
-    places = _listed(_places(world, sorted(need.missing)))
+    places = _listed(_places(world, sorted(need.missing), need.op))
     who = f"a thread of rank {need.rank} ({need.op.thread})"
     return f"waiting for {who}, which waits in {_call(world, need.op)}: {places}{vain}"
 
@@ -175,7 +175,7 @@ def _stories(world: WorldReport, knots: Sequence[_Knot], at: Mapping[int, _Knot]
             lacked.setdefault(rank, []).append(absentees)
     stories: list[list[_Knot]] = []
     left = dict.fromkeys(knots)
-    ended = [rank for rank in lacked if rank not in at]
+    ended = [rank for rank in lacked if rank not in at or world.ranks[rank].doing.failed]
     while left:
         follow = {knot for rank in ended for absentees in lacked.pop(rank, ()) for knot in waiting.pop(absentees, ())}
         told = [[knot] for knot in sorted(follow & left.keys(), key=places.__getitem__)]
@@ -207,7 +207,8 @@ def _never(world: WorldReport, knot: _Knot) -> list[int]:
 
 def _sentence(world: WorldReport, knot: _Knot) -> str:
     never = _never(world, knot)
-    places = _places(world, never) + _places(world, sorted(knot.need.missing.difference(never)))
+    op = knot.need.op
+    places = _places(world, never, op) + _places(world, sorted(knot.need.missing.difference(never)), op)
     nobody = "no rank can send it any more: " if knot.need.from_anyone else ""
     return f"{_in_vain(world, knot)}, but {nobody}{_listed(places)}."
 
@@ -252,7 +253,7 @@ def _remedy(world: WorldReport, story: Sequence[_Knot]) -> str:
     never = _never(world, story[0])
     states = {world.ranks[rank].state for rank in never}
     who = named(never)
-    if not states <= {"finished", "idle"}:
+    if not states <= {"finished", "idle"} or any(world.ranks[rank].failed_in(op) for rank in never):
         return ""
     if op.kind != "collective":
         sender = who if op.peer is not None else "one of them"
@@ -278,7 +279,7 @@ def _for_whom(world: WorldReport) -> str:
         limit = f"; {_call(world, alone.op)} has its own timeout" if alone else ""
         return f"waiting for {whom}{limit}"
     if alone is not None:
-        places = _listed(_places(world, sorted(alone.missing)))
+        places = _listed(_places(world, sorted(alone.missing), alone.op))
         return f"waiting in {_call(world, alone.op)} until its timeout" + (f": {places}" if places else "")
     arrived = [need for need in mains if not need.misses]
     if not arrived:
@@ -353,18 +354,20 @@ def _named(ranks: str) -> str:
     return named(read(ranks))
 
 
-def _places(world: WorldReport, ranks: Sequence[int]) -> list[str]:
-    """Say where ranks are, those at the same place together: ``ranks 1-2 have finished the cell``."""
-    alike = together(ranks, [_where(world, rank) for rank in ranks])
+def _places(world: WorldReport, ranks: Sequence[int], op: PendingCall) -> list[str]:
+    """Say where ranks are that a call lacks, those at one place together: ``ranks 1-2 have finished the cell``."""
+    alike = together(ranks, [_where(world, rank, op) for rank in ranks])
     places = [f"{named(some)} {plural(place) if len(some) > 1 else place}" for place, some in alike.items()]
     more = sum(len(some) for some in list(alike.values())[_PLACES:])
     rest = [f"{more} more rank{'s have' if more > 1 else ' has'} not arrived"] if more else []
     return places[:_PLACES] + rest
 
 
-def _where(world: WorldReport, rank: int) -> str:
+def _where(world: WorldReport, rank: int, op: PendingCall | None = None) -> str:
     """Say where a missing rank is, as the end of a sentence about one rank."""
     report = world.ranks[rank]
+    if op is not None and report.failed_in(op) and not (report.state == "failed" and report.note):
+        return "has failed in it"
     if report.waits:
         return f"waits in {_call(world, report.waits[0])}"
     if report.state == "dead" and report.note:

@@ -16,6 +16,9 @@ their part, so they issue nothing more; or they had left, earlier still, a wait 
 had no other threads: one that was begun before threads were read would have been counted, and one that was begun later
 was begun by a thread or lane that had left such a wait by then. So there is no first one, and a verdict stays true.
 
+A collective that has failed on a rank after it had begun there (gloo refuses some calls only then) counts as not issued
+by it: that rank takes no more part in it, and says so before it issues anything else.
+
 How messages match: a receive from a named source reserves the next message of that sender as soon as it is issued. A
 receive that accepts any source takes a message that no receive has reserved, and is a receive from that sender from
 then on. Until then it may match any rank's send.
@@ -66,6 +69,10 @@ class RankReport:
     def lanes(self) -> Sequence[PendingCall]:
         """The calls in which its lanes wait, also when its part has ended; each of them for its own."""
         return () if self.state == "dead" else self.doing.lanes
+
+    def failed_in(self, op: PendingCall) -> bool:
+        """Return whether it has issued a collective that has failed there, and so takes no part in it any more."""
+        return op.kind == "collective" and op.seq in self.doing.failed.get(op.group, ())
 
     @property
     def free(self) -> bool:
@@ -217,7 +224,7 @@ class WorldReport:
         return self._absent[key]
 
     def _has_issued(self, rank: int, op: PendingCall) -> bool:
-        return self.ranks[rank].doing.issued.get(op.group, 0) >= op.seq
+        return self.ranks[rank].doing.issued.get(op.group, 0) >= op.seq and not self.ranks[rank].failed_in(op)
 
     def _is_on_its_way(self, rank: int, op: PendingCall) -> bool:
         """Return whether the other end of a rank's message has arrived."""

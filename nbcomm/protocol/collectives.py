@@ -76,6 +76,8 @@ class CollectiveState(msgspec.Struct, array_like=True, frozen=True):
         beside: the calls in which such threads wait, while the main thread waits for a thread.
         lanes: the calls in which threads of nbcomm's own wait that carry on what a cell has begun, other than the one
             for which the main thread waits; each of them may issue more calls once its wait has ended.
+        failed: for each of its groups, the last collectives that this rank has issued and that have failed here alone,
+            as far as it knows: the other ranks may wait for it there.
     """
 
     issued: dict[str, int] = {}
@@ -86,6 +88,7 @@ class CollectiveState(msgspec.Struct, array_like=True, frozen=True):
     threads: int = 0
     beside: list[PendingCall] = []
     lanes: list[PendingCall] = []
+    failed: dict[str, list[int]] = {}
 
 
 class CallRecord(msgspec.Struct, array_like=True, frozen=True):

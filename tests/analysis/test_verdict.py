@@ -120,6 +120,23 @@ HOPELESS = {
     "one failed": ([failed(), stuck(SUM)], [1], "rank 1 waits in it, but rank 0 failed (ValueError: boom)."),
     "failed without a word": ([failed(""), stuck(SUM)], [1], "but rank 0 failed."),
     "one was interrupted": ([at("interrupted", "KeyboardInterrupt"), stuck(SUM)], [1], "rank 0 was interrupted."),
+    "it has failed on one, which went on": (
+        [at("finished", did=[SUM], failed={"world": [2, 3]}), stuck(SUM)],
+        [1],
+        "rank 1 waits in it, but rank 0 has failed in it.",
+    ),
+    "it has failed on one, which waits in another": (
+        [
+            at("running", waits=[coll(4)], failed={"world": [3]}),
+            stuck(SUM),
+            stuck(SUM),
+        ],
+        [0, 1, 2],
+        (
+            "all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x)) can never complete: ranks 1-2 wait "
+            "in it, but rank 0 has failed in it. all_reduce #4 of the world (line 2: all_reduce(x)) can never "
+        ),
+    ),
     "one is dead": ([stuck(SUM), dead()], [0], "but rank 1 was killed by SIGKILL."),
     "several are dead": ([stuck(SUM), dead(), dead()], [0], "but ranks 1-2 were killed by SIGKILL."),
     "dead, nobody knows how": ([stuck(SUM), dead("")], [0], "but rank 1 is dead."),

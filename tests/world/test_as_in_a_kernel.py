@@ -65,7 +65,7 @@ SAME = {
     "another sys.displayhook": ["import sys\nsys.displayhook = lambda value: print('for one cell', value)\n8", "9"],
     "the module of cells": [
         "' '.join(sorted(name for name in globals() if name.startswith('__')))",
-        "import sys\nmodule = sys.modules['__main__']\nprint(module.__doc__, module.__spec__, vars(module) is globals())",
+        "import sys\nmain = sys.modules['__main__']\nprint(main.__doc__, main.__spec__, vars(main) is globals())",
     ],
     "a magic that fails": ["%prun -q 1 / 0", "%run /no/such/file.py"],
     "cells in a cell": [

@@ -243,3 +243,28 @@ def test_after_an_interrupt_anywhere_in_a_collective_all_ranks_count_alike(four:
         four.interrupt()
         four.finish(cell)
         assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+# ── who alone has failed in a call ──────────────────────────────────────────────────────────────────
+
+ALONE_IN_ERROR = """%%distributed
+out, given = torch.ones(4), torch.ones(4)
+receives = [0, 2, 1, 1] if rank == 0 else [1, 1, 1, 1]  # nothing from itself, to whom it sends one
+"""
+
+
+@pytest.mark.parametrize("ends", ["fails", "goes on", "has caught it"])
+def test_who_waits_in_a_call_that_has_failed_on_another_rank_gets_a_verdict(four: Notebook, ends: str) -> None:
+    # Gloo refuses this call when the others may have sent already.
+    call = "dist.all_to_all_single(out, given, receives, [1, 1, 1, 1])"
+    code = {
+        "fails": call,
+        "goes on": f"try: {call}\nexcept RuntimeError as error: print(error)\nall_reduce(1)",
+        "has caught it": f"try: {call}\nexcept RuntimeError as error: print(error)",
+    }[ends]
+    cell = four.run(ALONE_IN_ERROR + code, timeout=60, fails=ends != "has caught it")
+    shown = cell.text + cell.error_text
+    said = "rank 0 failed (RuntimeError: " if ends == "fails" else "rank 0 has failed in it."
+    assert said in shown
+    assert "can never complete" in shown
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

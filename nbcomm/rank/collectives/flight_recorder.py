@@ -133,6 +133,10 @@ class FlightRecorder:
             issued[NEW_GROUP] = self._creations.issued - self._left
         return issued
 
+    def failed(self) -> dict[str, list[int]]:
+        """Return which of the last collectives have failed here, in groups where one has."""
+        return {log.name: [*log.failed] for log in self.logs() if log.failed}
+
     def forget(self) -> None:
         """Forget all groups, before they are re-formed."""
         self._formed.clear()
@@ -243,7 +247,10 @@ class FlightRecorder:
                     break
                 except RuntimeError as error:
                     if not sliced or _NOT_YET not in str(error):
-                        raise self._explain(error) from None
+                        told = self._explain(error)
+                        if told is error and not limited and known is not None and not self.aborted:
+                            known[1].fail()
+                        raise told from None
                 if known is not None:
                     self._go_on(known[1], first=args is _FIRST)
                 args = _SLICED

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections import deque
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
@@ -12,6 +13,8 @@ from ...protocol import rank_lists
 from ..clock import clock
 from . import call_site
 from .fingerprints import Fingerprint, FingerprintBoard
+
+_FAILURES = 16
 
 
 class Log:
@@ -26,6 +29,7 @@ class Log:
         ranks: the members as messages name them.
         board: where its calls are compared with other ranks'; None if they are not compared.
         life: the group's number there.
+        failed: the last collectives that have failed here after they had begun.
         stuck: a call has not ended although its connections were shut; the group must never be destroyed.
     """
 
@@ -49,6 +53,7 @@ class Log:
 
     def begin(self) -> None:
         """Count the collectives from 1."""
+        self.failed: deque[int] = deque(maxlen=_FAILURES)
         self.positions = itertools.count(1)
         self.issued = 0
 
@@ -105,6 +110,11 @@ class RecordedCall:
         with suppress(RuntimeError):  # messages, and some collectives, have no future
             return self.log.is_gloos and bool(work.get_future().done())
         return False
+
+    def fail(self) -> None:
+        """Note that the call has failed after it had begun: others may wait for this rank there."""
+        if self.kind == "collective":
+            self.log.failed.append(self.seq)
 
     def tell_place(self, scope: dict[str, Any] | None) -> None:
         """Tell the other ranks what the cell called, for the message of a rank that does something else."""

@@ -74,9 +74,18 @@ def splits_of(name: str, args: tuple[Any, ...], size: int) -> tuple[list[int], l
         return [], []
 
 
+def gloo_takes(name: str, args: tuple[Any, ...], splits: tuple[list[int], list[int]], me: int) -> bool:
+    """Return whether gloo takes an all-to-all with these splits, as far as this rank alone (``me``) can say."""
+    if name == "alltoall" and len({tensor.shape for tensor in (*args[0], *args[1])}) > 1:
+        return False
+    return all(len(counts) > me for counts in splits) and splits[0][me] == splits[1][me]
+
+
 def _split(tensor: Any, rows: Sequence[int], size: int) -> list[int]:
     if not rows:  # equal shares; torch refuses a tensor that cannot be split so
         return [tensor.numel() // size] * size
+    if sum(rows) != tensor.shape[0]:
+        raise ValueError
     each = tensor.shape[1:].numel() if tensor.ndim else 1
     return [count * each for count in rows]
 

@@ -63,7 +63,7 @@ class StuckDetector:
         with of_all_threads() as frames:
             threads = self._threads(frames, {lent.thread, *waiting})
             beside = self._waits_elsewhere(frames) if joins else []
-        issued = recorder.issued()
+        issued, failed = recorder.issued(), recorder.failed()
         sent: list[MessageCount] = []
         received: list[MessageCount] = []
         for log in recorder.logs():
@@ -75,7 +75,7 @@ class StuckDetector:
         limited = lent.limited
         waits = [_pending(call, line, call.where or asked, lost=call is lost, limited=limited) for call in stuck]
         lanes = [_of_lane(call, recorder.carrier(ident)) for ident, calls in waiting.items() for call in calls]
-        return CollectiveState(issued, sent, received, waits, line, threads, beside, lanes)
+        return CollectiveState(issued, sent, received, waits, line, threads, beside, lanes, failed)
 
     def _waits(self, main: FrameType | None, lent: Lent) -> list[RecordedCall]:
         recorder = self._recorder
@@ -152,7 +152,7 @@ def _pending(  # noqa: PLR0913 - a call has these
     call: RecordedCall, line: str, where: call_site.Said, *, lost: bool, limited: bool = False, thread: str = ""
 ) -> PendingCall:
     # "all_reduce(float32 (3,), sum)", or "send of float32 (3,)"
-    words = call.said.words if call.said is not None else ""
+    words = call.said.words.partition("|")[0] if call.said is not None else ""  # without an all-to-all's splits
     collective = call.kind == "collective"
     words = words.partition("(")[2].removesuffix(")") if collective else words.partition(" of ")[2]
     name, what = call_site.of_call(call.name, words, where, arrives=call.kind == "recv")

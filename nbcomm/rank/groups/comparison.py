@@ -31,6 +31,7 @@ class CallComparison:
 
     Attributes:
         life: which group, and which of its lives, as a number for the board.
+        gloos: whether gloo carries out the calls.
         store: where all members see what is announced that no page shows.
         pages: of the members that can be seen.
     """
@@ -40,6 +41,7 @@ class CallComparison:
         self._members = members
         self._peers = [member for member in members if member != hub.rank]
         self.life = 0
+        self.gloos = False
         self.store: Any = None
         self.pages = Pages()
         self._refused = (0, 0, 0)  # what torch has refused of this rank last: where, its position, its number
@@ -121,9 +123,16 @@ class CallComparison:
     ) -> tuple[Fingerprint, Sequence[int]]:
         """Write what this rank is about to do; return that, with its splits, and the members that it does not fit."""
         board: FingerprintBoard = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
-        splits = signatures.splits_of(method, args, len(self._members))
+        splits = self.splits(method, args)
         said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
         return said, board.compare(0, self.life, seq, said, self.pages) or self.not_fitting(seq, splits)
+
+    def splits(self, method: str, args: tuple[Any, ...]) -> tuple[list[int], list[int]]:
+        """Return how much an all-to-all receives and sends; nothing where gloo will refuse it, whatever others do."""
+        splits = signatures.splits_of(method, args, len(self._members))
+        if self.gloos and not signatures.gloo_takes(method, args, splits, self._members.index(self._hub.rank)):
+            return [], []
+        return splits
 
     def not_fitting(self, seq: int, splits: tuple[list[int], list[int]]) -> list[int]:
         """Return which ranks' splits of an all-to-all do not match this rank's."""
@@ -220,7 +229,7 @@ def _words(text: str) -> str:
     if not text:
         return ""
     call, _, splits = text.partition("|")
-    if not splits:
+    if not splits.strip("|"):
         return call
     received, _, sent = splits.partition("|")
     return f"{call} sending [{sent.replace(',', ', ')}] and receiving [{received.replace(',', ', ')}] elements"

@@ -100,6 +100,7 @@ class RankGroup(Calls):
         selftest.compare(f"the inside of the group of {named(self.members)}", (inner.rank(), inner.size()), self._place)
         self.lost = ""
         self._comparison.life = self._log.life = hash_of(life)
+        self._comparison.gloos = self._log.is_gloos
         self.look_at_board()
 
     def look_at_board(self) -> None:
@@ -141,7 +142,7 @@ class RankGroup(Calls):
             name = signatures.NAMES.get(method, method)
             raise self._refuse(error, RecordedCall("collective", name, self._log, seq, said)) from None
         if not different and method in signatures.UNEVEN:  # those that were slower have come now
-            different = self._comparison.not_fitting(seq, signatures.splits_of(method, args, len(self.members)))
+            different = self._comparison.not_fitting(seq, self._comparison.splits(method, args))
         if different:
             self._note_refused(method, args, seq, said)
             raise self._comparison.mismatch(seq, said, different)

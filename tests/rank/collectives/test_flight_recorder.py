@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import pytest
+
 from nbcomm.rank.collectives.call_values import Drawn
 from nbcomm.rank.collectives.flight_recorder import _MANY, FlightRecorder
 from nbcomm.rank.collectives.recorded_call import Log, RecordedCall
@@ -135,3 +137,26 @@ def test_groups_formed_anew_count_from_one(group: tuple[FlightRecorder, Log]) ->
     assert record.issued() == {}
     again = record.begin_group("pair", [1, 3])
     assert collective(again).seq == 1
+
+
+def test_a_collective_that_has_failed_here_is_told_until_the_group_is_formed_anew(
+    group: tuple[FlightRecorder, Log],
+) -> None:
+    record, log = group
+    call, work = collective(log), Work()
+
+    def fails(*_: object) -> None:
+        raise RuntimeError("invalid sizes")
+
+    record.follow(work, call)
+    with pytest.raises(RuntimeError, match="invalid sizes"):
+        record.wait(fails, work, (), {})
+    assert record.failed() == {"pair": [1]}
+    for aborted, args in ((1.0, ()), (0.0, (timedelta(seconds=1),))):  # as all do; it has only taken too long
+        record.aborted = aborted
+        record.follow(work, collective(log))
+        with pytest.raises(RuntimeError):
+            record.wait(fails, work, args, {})
+    assert record.failed() == {"pair": [1]}
+    log.begin()
+    assert record.failed() == {}

@@ -122,6 +122,22 @@ def test_splits_are_counted_in_elements() -> None:
     parts = [torch.ones(1), torch.ones(3)]
     assert signatures.splits_of("alltoall", (parts, parts[::-1]), 2) == ([1, 3], [3, 1])
     assert set(signatures.UNEVEN) <= set(ARGUMENTS)
+    assert signatures.splits_of("alltoall_base", (torch.ones(3), torch.ones(4), [1, 1], [2, 2]), 2) == ([], [])
+
+
+def test_an_all_to_all_that_gloo_refuses_on_this_rank_is_known() -> None:
+    def taken(me: int, *args: Any, name: str = "alltoall_base") -> bool:
+        return signatures.gloo_takes(name, args, signatures.splits_of(name, args, 2), me)
+
+    uneven = torch.ones(4), torch.ones(4), [1, 3], [1, 3]
+    assert taken(0, *uneven)
+    assert taken(1, *uneven)
+    assert not taken(0, torch.ones(4), torch.ones(4), [1, 3], [2, 2])
+    assert not taken(0, torch.ones(2), torch.ones(4), [], [])
+    assert not taken(0, torch.ones(4), torch.ones(4), [1, 2], [2, 2])
+    same = [torch.ones(2), torch.ones(2)]
+    assert taken(0, same, same, name="alltoall")
+    assert not taken(0, [torch.ones(1), torch.ones(2)], [torch.ones(1), torch.ones(2)], name="alltoall")
 
 
 def test_a_message_agrees_where_the_bytes_do() -> None:
