@@ -33,6 +33,29 @@ _LOOK = 0.1
 _ERRORS = {"EOFError": EOFError, "StdinNotImplementedError": StdinNotImplementedError}
 
 
+class _Answer:
+    """The answer to one question, for the thread that waits for it.
+
+    A lock, since a signal handler that raises nothing may run longer than a wait takes: before Python 3.13,
+    `SimpleQueue.get` with a timeout then waits for ever.
+    """
+
+    def __init__(self) -> None:
+        self._reply: InputReply | None = None
+        self._lacking = threading.Lock()
+        self._lacking.acquire()
+
+    def give(self, reply: InputReply) -> None:
+        """Hand over the answer, once."""
+        self._reply = reply
+        self._lacking.release()
+
+    def wait(self, seconds: float) -> InputReply | None:
+        """Wait for the answer for a while; None if it has not come."""
+        self._lacking.acquire(timeout=seconds)
+        return self._reply
+
+
 class InputPrompter:
     """Input for the cells of one rank.
 
@@ -55,7 +78,7 @@ class InputPrompter:
         self._to_end = to_end
         self._rouse = rouse
         self._numbers = itertools.count(1)
-        self._open: dict[int, tuple[InputRequest, queue.SimpleQueue[InputReply]]] = {}
+        self._open: dict[int, tuple[InputRequest, _Answer]] = {}
         self._unsaid: queue.SimpleQueue[InputRequest | InputCancelled] = queue.SimpleQueue()
 
     def install(self) -> None:
@@ -98,14 +121,13 @@ class InputPrompter:
         self._check(run, main=main)
         assert run is not None  # noqa: S101 - for mypy: who belongs to no cell asks elsewhere
         asking = InputRequest(run, next(self._numbers), prompt, hidden, dialogue)
-        answers: queue.SimpleQueue[InputReply] = queue.SimpleQueue()
-        reply = None
+        answer, reply = _Answer(), None
         try:
-            self._open[asking.number] = asking, answers
+            self._open[asking.number] = asking, answer
             self._unsaid.put(asking)
             self._rouse()
             with self._record.aside() if main else nullcontext():
-                reply = self._wait(answers, run, main=main)
+                reply = self._wait(answer, run, main=main)
         finally:
             self._open.pop(asking.number, None)
             if reply is None:
@@ -126,17 +148,14 @@ class InputPrompter:
         if main and self._to_end() is not None:  # the cell has caught that, and asks again
             raise EOFError("The cell is being ended, so it cannot ask for input any more.")
 
-    def _wait(self, answers: queue.SimpleQueue[InputReply], run: int, *, main: bool) -> InputReply:
+    def _wait(self, answer: _Answer, run: int, *, main: bool) -> InputReply:
         __tracebackhide__ = True
-        while True:
-            try:
-                return answers.get(timeout=_LOOK)
-            except queue.Empty:
-                pass
+        while (reply := answer.wait(_LOOK)) is None:
             if not main:
                 self._check(run, main=main)
             elif (reason := self._to_end()) is not None:  # in a task beside the cell's the signal raises nothing
                 raise reason
+        return reply
 
     # ── the link's thread ──────────────────────────────────────────────────────────────────────────
 
@@ -152,10 +171,12 @@ class InputPrompter:
         return [asking for asking, _ in list(self._open.values())]
 
     def hear(self, reply: InputReply) -> None:
-        """Hand over an answer; it is dropped if its question has ended."""
-        asking, answers = self._open.get(reply.number, (None, None))
-        if asking is not None and answers is not None and asking.run == reply.run:
-            answers.put(reply)
+        """Hand over an answer; it is dropped if its question has ended, or has one."""
+        asking, answer = self._open.get(reply.number, (None, None))
+        if asking is None or answer is None or asking.run != reply.run:
+            return
+        if self._open.pop(reply.number, None) is not None:
+            answer.give(reply)
 
 
 class _Stdin(Side):

@@ -7,6 +7,7 @@ import contextlib
 import getpass
 import io
 import os
+import signal
 import sys
 import threading
 import time
@@ -19,7 +20,7 @@ import pytest
 from IPython.core.error import StdinNotImplementedError
 
 from nbcomm.protocol import InputCancelled, InputReply, InputRequest
-from nbcomm.rank.cells.stdin import InputPrompter
+from nbcomm.rank.cells.stdin import _LOOK, InputPrompter
 from nbcomm.rank.collectives.flight_recorder import FlightRecorder
 from nbcomm.rank.output.capture import Capture, follow_threads
 
@@ -154,12 +155,34 @@ def test_a_wait_that_is_broken_off_is_withdrawn_and_the_answer_dropped(person: P
         input("Name? ")
 
 
+def test_a_wait_goes_on_after_a_signal_whose_handler_takes_longer_than_one_look(person: Person) -> None:
+    main = threading.main_thread().ident or 0
+
+    def press() -> None:
+        for _ in range(5):  # one of them meets the wait itself
+            signal.pthread_kill(main, signal.SIGINT)
+            time.sleep(_LOOK / 2)
+        person.reason = KeyboardInterrupt("the notebook's ■")
+
+    unstuck = threading.Timer(PATIENCE, lambda: person.asker.hear(InputReply(RUN, 1, "it waited for ever")))
+    before = signal.signal(signal.SIGINT, lambda *_: time.sleep(2 * _LOOK))  # as where a task is to be cancelled
+    try:
+        unstuck.start()
+        person.once_asked(press)
+        with pytest.raises(KeyboardInterrupt, match="■"):
+            input("Name? ")
+    finally:
+        unstuck.cancel()
+        signal.signal(signal.SIGINT, before)
+
+
 def test_an_answer_to_another_question_is_dropped(person: Person) -> None:
     person.asker.hear(InputReply(RUN, 1, "nobody asked"))
 
     def answer() -> None:
         person.asker.hear(InputReply(RUN - 1, 1, "of another cell"))
         person.asker.hear(InputReply(RUN, 1, "right"))
+        person.asker.hear(InputReply(RUN, 1, "of a notebook that had heard the question again"))
 
     person.once_asked(answer)
     assert input() == "right"
