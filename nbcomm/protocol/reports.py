@@ -112,7 +112,8 @@ class StatusReply(Message):
 
     ``steps`` are the last few of the running cell. Of the requests, ``heard`` is the last that arrived, ``begun`` the
     last that was begun, ``answered`` the last whose answer had been sent when the first of all this was read.
-    ``pss``: the memory is proportional; else it is resident. ``shared`` is as in a `Done`.
+    ``pss``: the memory is proportional; else it is resident. ``shared`` is as in a `Done`. ``importing`` is the library
+    that the main thread imports, for whose end an interrupt waits; empty if it imports none.
     """
 
     rank: int
@@ -132,6 +133,7 @@ class StatusReply(Message):
     answered: int = 0
     pss: bool = False
     shared: SharedPart | None = None
+    importing: str = ""
 
 
 class Registered(Message):

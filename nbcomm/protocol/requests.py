@@ -149,6 +149,10 @@ class Interrupt(Message):
     run: int
 
 
+LONGEST_IMPORT = 20.0
+"""Seconds for which an interrupt waits on a rank until a library has been imported."""
+
+
 class Abort(Message):
     """End the groups' generation, and the request ``run`` if it runs: every wait in the generation fails.
 

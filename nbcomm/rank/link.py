@@ -402,7 +402,7 @@ class RankLink:
         answered = self._main_thread.answered  # read first: what is read behind it is of after that answer
         used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
         memory, pss = self._footprint.measure()
-        world, main_thread = self.world, self._main_thread
+        world, main_thread, main_loop = self.world, self._main_thread, self._main_loop
         return StatusReply(
             self.rank,
             os.getpid(),
@@ -420,4 +420,5 @@ class RankLink:
             main_thread.begun,
             answered,
             pss,
+            importing=main_loop.runner.importing() if main_loop is not None and main_thread.running is not None else "",
         )

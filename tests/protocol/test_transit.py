@@ -198,7 +198,9 @@ def test_an_answer_arrives_as_it_was(
 
 @given(st.lists(CALLS, max_size=9), DOINGS)
 def test_a_report_arrives_as_it_was(steps: list[CallRecord], doing: CollectiveState) -> None:
-    reply = StatusReply(1, 4242, "running", 1e9, 5, 10**11, 0, 0, 2, doing, 9, steps, 5, 5, 4, pss=True)
+    reply = StatusReply(
+        1, 4242, "running", 1e9, 5, 10**11, 0, 0, 2, doing, 9, steps, 5, 5, 4, pss=True, importing="sympy"
+    )
     assert arrived(reply) == reply
 
 

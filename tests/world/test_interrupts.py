@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import textwrap
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -419,6 +420,80 @@ def test_an_interrupt_waits_until_a_library_has_been_imported(four: Notebook, in
     four.finish(cell)
     assert "KeyboardInterrupt" in cell.error_text
     assert four.run("%%distributed\nlen(whole)").text == f"[0-3] {int(installed)}\n"
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_an_interrupt_that_hits_the_handler_of_another_does_not_break_an_import(four: Notebook) -> None:
+    # The handler of the first begins the thread that repeats it; there the second was taken for one outside the import.
+    code = """
+    %%distributed
+    import signal, sys, threading, time
+    class Met(threading.Timer):
+        def __init__(self, *args):
+            threading.Timer = Met.__base__
+            signal.raise_signal(signal.SIGINT)
+            super().__init__(*args)
+    threading.Timer = Met
+    body = "import time, signal\\nsignal.raise_signal(signal.SIGINT)\\ntime.sleep(0.3)\\nwhole.append(1)"
+    whole = []
+    exec(compile(body, f"{sys.prefix}/met.py", "exec"), {"__name__": "met", "whole": whole})
+    time.sleep(60)
+    """
+    cell = four.run(textwrap.dedent(code).strip(), fails=True)
+    assert "KeyboardInterrupt" in cell.error_text
+    assert four.run("%%distributed\nlen(whole)").text == "[0-3] 1\n"
+
+
+SLOW_LIBRARY = """\
+%%distributed
+import importlib.util, sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.util.spec_from_loader(name, self) if name == {name!r} else None
+    def create_module(self, spec): return None
+    def exec_module(self, module):
+        body = "import os, time\\nwhile not os.path.exists({go!r}): time.sleep(0.02)"
+        exec(compile(body, f"{{sys.prefix}}/{name}.py", "exec"), vars(module))
+sys.meta_path.insert(0, Slow())
+"""
+"""Provides an installed module, the import of which lasts until a file is there."""
+
+
+@pytest.mark.parametrize("times", [1, 2], ids=["once", "twice"])
+def test_an_interrupt_in_a_long_import_says_what_it_waits_for(four: Notebook, times: int, tmp_path: Path) -> None:
+    name, go = f"interrupted_{times}", tmp_path / "go"
+    four.run(SLOW_LIBRARY.format(name=name, go=str(go)))
+    cell = four.submit(f"%%distributed\nprint('on', flush=True)\nif rank > 1: import {name}\ntime.sleep(60)")
+    four.until(lambda: "[0-3] on" in cell.text, 60, "the cell did not begin", cell)
+    four.interrupt()
+    words = f"ranks 2-3 are importing {name}: the interrupt takes effect after that, in 20 s at most"
+    four.until(lambda: words in cell.text, 60, "it was not said what the interrupt waits for", cell)
+    said = time.monotonic()
+    for _ in range(times - 1):
+        four.interrupt()
+    # Who has not reacted after five seconds was to be replaced.
+    four.until(lambda: cell.idle or time.monotonic() - said > 6, 60, "", cell)
+    assert not cell.idle, cell.text
+    go.touch()
+    four.finish(cell)
+    assert "KeyboardInterrupt" in cell.error_text
+    assert "not react" not in cell.text
+    assert four.run(f"%%distributed\n{name!r} in sys.modules").lines == ["[0-1] False", "[2-3] True"]
+    assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_the_end_of_a_cell_by_a_verdict_waits_for_a_long_import_too(four: Notebook, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    four.run(SLOW_LIBRARY.format(name="judged", go=str(go)))
+    differ = "elif rank == 2: time.sleep(0.5); barrier()\nelse: all_reduce(1)"
+    cell = four.submit(f"%%distributed\nif rank == 3: import judged\n{differ}")
+    words = "rank 3 is importing judged: the cell ends there after that, in 20 s at most"
+    four.until(lambda: words in cell.text, 60, "it was not said what the end waits for", cell)
+    go.touch()
+    four.finish(cell)
+    assert "MismatchError" in cell.error_text
+    assert "not react" not in cell.text
+    assert four.run("%%distributed -r 3\n'judged' in sys.modules").text == "[3] True\n"
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 import psutil
@@ -191,6 +191,11 @@ class Roster:
                     found.append(rank)
         return found
 
+    def importing(self, ranks: Iterable[int], run: int) -> dict[int, str]:
+        """Return which of some ranks import a library in this request, as they last said, and which."""
+        said = ((rank, self._snapshots.get(rank)) for rank in ranks if rank not in self.dead)
+        return {rank: it.importing for rank, it in said if it is not None and it.run == run and it.importing}
+
     def note_death(self, rank: int, status: int | None, *, oom: bool = False, why: str = "") -> str:
         """Record the end of a rank's process; return it in words, which are ``why`` where that is given."""
         with self._changed:
@@ -299,6 +304,20 @@ def _since(snapshot: StatusReply | None, state: str) -> float:
     return min(op.since for op in snapshot.doing.waits) if state == "waiting" else snapshot.since
 
 
+def imports_of(importing: Mapping[int, str]) -> str:
+    """Describe what ranks import, those that import the same together.
+
+    >>> imports_of({0: "sympy", 1: "pandas", 2: "sympy"})
+    'ranks 0,2 are importing sympy and rank 1 is importing pandas'
+    """
+    alike = together([*importing], [*importing.values()])
+    return _listed([f"{named(who)} {'are' if len(who) > 1 else 'is'} importing {what}" for what, who in alike.items()])
+
+
+def _listed(clauses: Sequence[str]) -> str:
+    return " and ".join([", ".join(clauses[:-1]), clauses[-1]] if len(clauses) > 1 else clauses)
+
+
 def ends_of(ranks: Iterable[int], causes: Mapping[int, str]) -> str:
     """Describe how each of some dead ranks has ended, those that ended alike together.
 
@@ -307,5 +326,4 @@ def ends_of(ranks: Iterable[int], causes: Mapping[int, str]) -> str:
     """
     ranks = list(ranks)
     alike = together(ranks, [causes[rank] for rank in ranks])
-    ends = [f"{named(who)} {plural(cause) if len(who) > 1 else cause}" for cause, who in alike.items()]
-    return " and ".join([", ".join(ends[:-1]), ends[-1]] if len(ends) > 1 else ends)
+    return _listed([f"{named(who)} {plural(cause) if len(who) > 1 else cause}" for cause, who in alike.items()])

@@ -18,6 +18,7 @@ from ...errors import Interrupted
 from ...faults import failure
 from ...protocol import Done, Failure, Interrupt
 from ...protocol.payload import release
+from ...protocol.requests import LONGEST_IMPORT
 from ..cluster.pending import PendingRequest
 from ..output.failures import dead, death_of, with_deaths_together
 from .input_prompts import InputPrompts
@@ -33,6 +34,9 @@ TICK = 0.05
 
 _INTERRUPT_PATIENCE = 5.0
 """Seconds that an interrupted cell has to end before the notebook stops waiting for it."""
+
+_IMPORT_PATIENCE = LONGEST_IMPORT + _INTERRUPT_PATIENCE
+"""The same where a rank imports a library, for whose end the interrupt waits."""
 
 _SILENCE = 1.5
 """Seconds after which a silent rank is assumed to be in C code that lets none of its threads run."""
@@ -183,6 +187,8 @@ class Dispatcher:
                 self._link.send(request.waiting_for(), Interrupt(request.id))
             stuck, waited = request.waiting_for(), time.monotonic() - began
             deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
+            if not stuck or (waited < _IMPORT_PATIENCE and self._roster.importing(stuck, request.id)):
+                continue  # it has just ended, or the cell says what its end waits for: see `HangWatch`
             if waited > _INTERRUPT_PATIENCE or (deaf and deaf == stuck):
                 stopped = self._roster.stopped(stuck) if deaf == stuck else []
                 print(self._addressed(_deaf(stuck, c_code=deaf == stuck, stopped=stopped == stuck)))

@@ -17,8 +17,9 @@ from ...analysis.verdict import Verdict, judge, of_threads
 from ...analysis.wait_graph import RankReport
 from ...faults import Faults
 from ...protocol import CollectiveState, Done, PendingCall
+from ...protocol.requests import LONGEST_IMPORT
 from ...threads import keep
-from ..cluster.roster import ends_of
+from ..cluster.roster import ends_of, imports_of
 from ..output.failures import first_line
 
 if TYPE_CHECKING:
@@ -160,7 +161,8 @@ class HangWatch:
 
         The first of these that is true counts::
 
-            it was ended 5 s ago, and some ranks go on     → the cell says how to replace them
+            ■ was pressed, and some ranks import           → the cell says so
+            it was ended 5 s ago, and some ranks go on     → the cell says so, or how to replace them
             a death cut off a call that was under way      → the cell is ended, and its error names the death
             a wait can never complete                      → the cell is ended, and its error is the verdict
             a wait may still complete                      → the panel says so at once, the cell after 5 s
@@ -170,10 +172,12 @@ class HangWatch:
             return
         request, output = cell
         answers = request.answers()
-        if not request.waiting_for() or request.interrupted:
+        if not request.waiting_for():
             return
-        if self._generations.ending_for(request) > _SHOW_AFTER and output is not None:
-            output.notice(self._deaf_to_the_end(request.waiting_for()))
+        late = self._late(request)
+        if late is not None:
+            if output is not None:
+                output.notice(late)
             return
         reports = self._reports(request, answers)
         cut = _cut_off(reports)
@@ -211,7 +215,22 @@ class HangWatch:
         now = judge(self._reports(request, answers))
         return now if _in_vain(verdict) <= _in_vain(now) else None
 
-    def _deaf_to_the_end(self, ranks: list[int]) -> str:
+    def _late(self, request: PendingRequest) -> str | None:
+        """Return the notice for a cell that was told to end; None if it was not, or only just by a verdict."""
+        if request.interrupted:
+            return self._importing(request, "the interrupt takes effect")
+        return self._deaf_to_the_end(request) if self._generations.ending_for(request) > _SHOW_AFTER else None
+
+    def _importing(self, request: PendingRequest, what: str) -> str:
+        """Return that what is to happen waits until ranks have imported a library; empty if none does that."""
+        importing = self._roster.importing(request.waiting_for(), request.id)
+        return f"{imports_of(importing)}: {what} after that, in {LONGEST_IMPORT:.0f} s at most" if importing else ""
+
+    def _deaf_to_the_end(self, request: PendingRequest) -> str:
+        importing = self._importing(request, "the cell ends there")
+        if importing and self._generations.ending_for(request) < LONGEST_IMPORT + _SHOW_AFTER:
+            return importing
+        ranks = request.waiting_for()
         remedy = self._addressed(f"%distributed heal {rank_specs.fold(ranks)}")
         do = "do" if len(ranks) > 1 else "does"
         return f"{rank_specs.named(ranks)} {do} not react to the end of this cell; press ■, then type {remedy}"

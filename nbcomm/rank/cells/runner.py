@@ -23,6 +23,8 @@ from IPython.core.compilerop import CachingCompiler
 from ...errors import CellSyntaxError, CollectiveError, again
 from ...faults import told
 from ...protocol import Done, Failure, Result, Run
+from ...protocol.requests import LONGEST_IMPORT
+from ..collectives.stacks import of_all_threads
 from ..output.capture import Capture
 from ..output.streams import flush_all
 from . import forks
@@ -31,8 +33,8 @@ from .tracebacks import end_at_caller, reasons
 _MOMENT = 0.02
 """Seconds after which an interrupt that came at a bad moment is repeated."""
 
-_LONGEST_IMPORT = 20.0
-"""Seconds for which an interrupt waits until a library has been imported."""
+_due = 0
+"""The process in which an interrupt is about to be repeated; a forked child has no thread that does it."""
 
 _INTERRUPTIONS = ("KeyboardInterrupt", "CancelledError")
 
@@ -69,6 +71,7 @@ class CellRunner:
         self._result: Any = None  # of the last cell that failed
         self._interruptible = False
         self._request, self._interrupts = 0, 0
+        self._hit: FrameType | None = None  # where an interrupt came that is being handled
         self._importing = 0.0  # since when an interrupt waits for the end of an import
         self._task: asyncio.Task[Any] | None = None
         self._handler: Callable[[int, FrameType | None], None] | None = None
@@ -155,7 +158,7 @@ class CellRunner:
     @contextmanager
     def interruptible(self) -> Iterator[None]:
         """Let interrupts raise KeyboardInterrupt in the block; at other times they do nothing."""
-        self._request, self._interrupts = self._request + 1, 0
+        self._request, self._interrupts, self._importing = self._request + 1, 0, 0.0
         self._reason, self._insist = None, False
         self._take_signals_back()
         try:
@@ -230,8 +233,15 @@ class CellRunner:
 
     def interrupt(self, frame: FrameType | None) -> None:
         """End the running cell, and nothing else; the handler of SIGINT."""
-        if not self._interruptible:
+        if not self._interruptible or self._hit is not None:  # whoever insists repeats one that hits this handler
             return
+        self._hit = frame
+        try:
+            self._interrupt(frame)
+        finally:
+            self._hit = None
+
+    def _interrupt(self, frame: FrameType | None) -> None:
         # Raised between a fork and its name, it would become an UnboundLocalError, and the child live on unnoticed.
         # Raised while an earlier one that Python has discarded is repeated, it would be discarded with that.
         if _between_fork_and_name(frame) or _inside(frame, _swallowed.__code__) or self._in_import(frame):
@@ -252,12 +262,17 @@ class CellRunner:
 
         The first DDP imports Dynamo and SymPy for seconds. A library that never ends is interrupted at last.
         """
-        if not _imports_library(frame, self._shell.user_ns):
+        if not _imported_library(frame, self._shell.user_ns):
             return False
-        if not self._importing:
-            self._importing = time.monotonic()
-            self._interrupts += 1  # it was heard: nobody has to insist
-        return time.monotonic() - self._importing < _LONGEST_IMPORT
+        self._importing = self._importing or time.monotonic()
+        self._interrupts += 1  # it was heard: nobody has to insist
+        return time.monotonic() - self._importing < LONGEST_IMPORT
+
+    def importing(self) -> str:
+        """Return the library that the current request imports, for whose end an interrupt waits; any thread."""
+        with of_all_threads() as frames:
+            frame = self._hit or frames.get(threading.main_thread().ident or 0)
+            return _imported_library(frame, self._shell.user_ns)
 
     def _is_users(self, frame: FrameType | None) -> bool:
         """Return whether a cell's code runs in the frame."""
@@ -386,18 +401,23 @@ def _inside(frame: FrameType | None, code: Any) -> bool:
     return False
 
 
-def _imports_library(frame: FrameType | None, scope: dict[str, Any]) -> bool:
-    """Return whether code with this scope has caused the body of an installed module to run.
+def _imported_library(frame: FrameType | None, scope: dict[str, Any]) -> str:
+    """Return the installed module whose body code with this scope has caused to run; empty if there is none.
 
-    Below nbcomm's own frames is the program that this process was begun with, and that may be installed, too.
+    Of modules that import each other it is the first. Below nbcomm's own frames is the program that this process was
+    begun with, and that may be installed, too.
     """
-    while frame is not None and frame.f_globals is not scope:
-        if str(frame.f_globals.get("__name__")).startswith("nbcomm."):
-            return False
+    library, above = "", None
+    while frame is not None:
+        if frame.f_globals is scope:
+            return library
+        name = str(frame.f_globals.get("__name__"))
+        if above is None and name.startswith("nbcomm."):
+            above = library
         if frame.f_code.co_name == "<module>" and frame.f_code.co_filename.startswith((sys.prefix, sys.base_prefix)):
-            return True
+            library = name
         frame = frame.f_back
-    return False
+    return library if above is None else above
 
 
 def _between_fork_and_name(frame: FrameType | None) -> bool:
@@ -429,12 +449,22 @@ def _swallowed(before: Callable[[sys.UnraisableHookArgs], object], what: sys.Unr
 
 
 def _interrupt_soon() -> None:
-    """Interrupt the main thread again a little later, when nothing discards it any more."""
-    threading.Timer(_MOMENT, _interrupt_again, [threading.main_thread().ident]).start()
+    """Interrupt the main thread again a little later, when nothing discards it any more; once, however many came."""
+    global _due  # noqa: PLW0603 - a process has one main thread
+    if _due == os.getpid():
+        return
+    _due = os.getpid()
+    try:
+        threading.Timer(_MOMENT, _interrupt_again, [threading.main_thread().ident]).start()
+    except BaseException:
+        _due = 0
+        raise
 
 
 def _interrupt_again(main: int) -> None:
+    global _due  # noqa: PLW0603
     # Where machines are busy, it may still wait for this very thread to start; a child has no handler that sees that.
     while _inside(sys._current_frames().get(main), _swallowed.__code__):  # noqa: SLF001 - the only way
         time.sleep(_MOMENT)
+    _due = 0  # before: the signal may be put off once more
     signal_main()

@@ -50,6 +50,16 @@ def test_a_rank_whose_cell_has_ended_runs_it_no_more_until_it_says_otherwise(ros
     assert roster.views()[1].state == "dead"
 
 
+def test_which_libraries_ranks_import_is_what_they_said_last_of_this_request(roster: Roster) -> None:
+    busy = StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0, importing="sympy")
+    for rank, reply in enumerate([structs.replace(busy, importing=""), busy, structs.replace(busy, run=2)]):
+        roster.note(rank, reply)
+    assert roster.importing([0, 1, 2], 3) == {1: "sympy"}
+    assert roster.importing([0, 2], 3) == {}
+    roster.note_death(1, -9)
+    assert roster.importing([0, 1, 2], 3) == {}
+
+
 def test_a_rank_that_has_formed_its_groups_does_not_start_any_more(roster: Roster) -> None:
     starts, runs = (StatusReply(rank, 100 + rank, "starting", 5.0, None, 1000, 0, 0) for rank in (1, 2)), "running"
     for reply in starts:

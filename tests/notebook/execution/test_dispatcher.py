@@ -48,12 +48,16 @@ class Roster:
         self.silent: list[int] = []
         self.halted: list[int] = []
         self.dead: dict[int, str] = {}
+        self.imports: dict[int, str] = {}
 
     def dead_among(self, ranks: Sequence[int]) -> list[int]:
         return [rank for rank in ranks if rank in self.dead]
 
     def stopped(self, ranks: Sequence[int]) -> list[int]:
         return [rank for rank in ranks if rank in self.halted]
+
+    def importing(self, ranks: Sequence[int], _run: int) -> dict[int, str]:
+        return {rank: self.imports[rank] for rank in ranks if rank in self.imports}
 
     def silent_for(self, ranks: Sequence[int], _seconds: float) -> list[int]:
         return [rank for rank in ranks if rank in self.silent]
@@ -237,6 +241,42 @@ def test_one_that_does_not_react_is_given_up_and_named(
     assert said.startswith("Rank 1 does not react to the interrupt")
     assert why in said
     assert "%distributed heal 1" in said
+
+
+@pytest.mark.parametrize("silent", [[], [1]])
+def test_one_that_imports_a_library_has_longer(
+    dispatcher: Dispatcher,
+    roster: Roster,
+    silent: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(module, "_INTERRUPT_PATIENCE", 0.2)
+    monkeypatch.setattr(module, "_SILENCE", 0.1)
+    roster.imports, roster.silent = {1: "sympy"}, silent
+    request = asked(dispatcher, [0, 1])
+    dispatcher.hear(0, failed(request.id))
+    ticks = 0
+
+    def tick() -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks == 12:  # later than either limit
+            roster.imports = {}
+            dispatcher.hear(1, failed(request.id))
+
+    with InterruptCounter() as interrupts:
+        press()
+        dispatcher.wait(request, interrupts, tick)
+    assert capsys.readouterr().out == ""
+    monkeypatch.setattr(module, "_IMPORT_PATIENCE", 0.3)
+    roster.imports = {1: "sympy"}
+    request = asked(dispatcher, [1])
+    with InterruptCounter() as interrupts:
+        press()
+        with pytest.raises(Interrupted):
+            dispatcher.wait(request, interrupts)
+    assert "Rank 1 does not react" in capsys.readouterr().out
 
 
 def test_an_interrupt_from_elsewhere_goes_to_all_that_run(dispatcher: Dispatcher, link: Link) -> None:

@@ -31,6 +31,7 @@ class World:
         self.number, self.ended_ago = 1, 0.0
         self.ranks, self.dead = [0, 1], dict[int, str]()
         self.states = {0: CollectiveState(), 1: CollectiveState()}
+        self.imports = dict[int, str]()
         self.begun = RUN
         self.asked = self.heard = 0
         self.meanwhile: Any = lambda: None
@@ -76,6 +77,9 @@ class World:
     def poll(self, question: int) -> None:
         self.heard = question
         self.meanwhile()
+
+    def importing(self, ranks: list[int], _run: int) -> dict[int, str]:
+        return {rank: self.imports[rank] for rank in ranks if rank in self.imports}
 
     def dead_among(self, ranks: list[int]) -> list[int]:
         return [rank for rank in ranks if rank in self.dead]
@@ -188,7 +192,20 @@ def test_a_rank_that_is_kept_from_the_cell_is_named_after_a_while(world: World) 
 def test_an_interrupted_cell_is_left_alone(world: World) -> None:
     world.states[0], world.request.interrupted = stuck(6), True
     world.request.answer(1, Done(RUN))
-    assert world.judged() == ("–", "", [])
+    assert world.judged() == ("", "", [])
+
+
+def test_a_cell_is_told_which_library_its_end_waits_for(world: World) -> None:
+    world.imports = {0: "sympy", 1: "sympy"}
+    assert world.judged() == ("", "", []), "it is to go on"
+    world.ended_ago = 6.0
+    assert world.judged()[0] == "ranks 0-1 are importing sympy: the cell ends there after that, in 20 s at most"
+    world.ended_ago = 26.0
+    assert world.judged()[0].startswith("ranks 0-1 do not react to the end of this cell")
+    world.request.interrupted, world.imports = True, {1: "sympy"}
+    assert world.judged()[0] == "rank 1 is importing sympy: the interrupt takes effect after that, in 20 s at most"
+    world.imports = {}
+    assert world.judged()[0] == "", "the import has ended, and the cell is about to"
 
 
 def test_a_call_that_deaths_cut_off_names_each_with_its_own_end() -> None:
