@@ -225,7 +225,7 @@ class MainLoop:
                 self._comms.handle()
         finally:
             if os.getpid() != self._pid:
-                os._exit(1)  # a child that it has forked; see `CellRunner._end_forked_child`
+                forks.leave(1)  # a child that it has forked; see `CellRunner._end_forked_child`
             with self.main_thread.closing:
                 self.main_thread.set(before[0])
                 self.main_thread.since = before[1]
@@ -252,7 +252,7 @@ class MainLoop:
         journal.begin(drawing=drawing, tracing=tracing)
         done, buffers = await self._outcome(message, frames)
         if os.getpid() != self._pid:
-            os._exit(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
+            forks.leave(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`
         notes: list[str] = [*done.notes]
         with self.main_thread.closing:
             healed = isinstance(message, FormGroups) and bool(message.newcomers)

@@ -54,7 +54,13 @@ def end(asked: SystemExit) -> NoReturn:
     if not isinstance(status, int):
         os.write(2, f"{status}\n".encode(errors="replace"))
         status = 1
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(Exception):
-            stream.flush()
-    os._exit(status & 0xFF)
+    leave(status & 0xFF)
+
+
+def leave(status: int) -> NoReturn:
+    """End this process, a child, and lose nothing that it has printed."""
+    for name in ("stdout", "stderr"):
+        for stream in (getattr(sys, name, None), getattr(sys, f"__{name}__", None)):
+            with suppress(Exception):
+                stream.flush()  # type: ignore[union-attr]
+    os._exit(status)

@@ -126,7 +126,7 @@ class CellRunner:
         failure = self._failure(result) if result is not None else None
         if failure is not None:
             os.write(2, f"{failure.traceback}\n".encode(errors="replace"))
-        os._exit(0 if result is not None and failure is None else 1)
+        forks.leave(0 if result is not None and failure is None else 1)
 
     async def _run_cell(self, code: str) -> Any:
         shell = self._shell

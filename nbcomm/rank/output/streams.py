@@ -143,6 +143,7 @@ class OutSide(Side):
 
     def __init__(self, capture: Collector, name: str, otherwise: TextIO) -> None:
         self._number = 1 if name == "stdout" else 2
+        self._lines: TextIO | None = None
         super().__init__(capture, name, otherwise, _OutBytes(capture, name, self._number, self._pass_on))
 
     def write(self, text: str, /) -> int:
@@ -152,7 +153,10 @@ class OutSide(Side):
         self._check_open()
         capture = self._capture
         if capture.in_child:
-            return os.write(self._number, text.encode(errors="replace"))
+            count = self._in_lines().write(text)
+            if self.write_through:
+                self._in_lines().flush()
+            return count
         run = capture.attribution()
         if run is None:
             return self._otherwise.write(text)
@@ -165,8 +169,8 @@ class OutSide(Side):
         """Write what was printed to where a death of the process does not take it."""
         self._check_open()
         if self._capture.in_child:
-            return
-        if self._capture.attribution() is None:
+            self._in_lines().flush()
+        elif self._capture.attribution() is None:
             self._otherwise.flush()
         else:
             self._capture.keep(self._stream)
@@ -174,6 +178,12 @@ class OutSide(Side):
     def fileno(self) -> int:
         """Return the process' descriptor."""
         return self._number
+
+    def _in_lines(self) -> TextIO:
+        """Return the stream of a process that a cell has forked: lines of several such processes must arrive whole."""
+        if self._lines is None:
+            self._lines = open(self._number, "w", 1, "utf-8", "replace", closefd=False)  # noqa: SIM115
+        return self._lines
 
     def _pass_on(self, data: bytes) -> None:
         self._otherwise.write(data.decode(errors="replace"))
