@@ -362,7 +362,7 @@ class NodeClient:
 
     def _send_claim(self) -> None:
         self._claim = self._orders.number()
-        self.link.order(Claim(self._claim, os.getpid(), self.lease), self.number)
+        self.link.order(Claim(self._claim, os.getpid(), self.lease, self._table.living()), self.number)
 
     # ── those who want to know ──────────────────────────────────────────────────────────────────────
 
@@ -410,7 +410,7 @@ class NodeClient:
 
     def _fence(self) -> None:
         with self._faults.beside("what the node has left could not be ended"):
-            self._forkserver.fence(_FENCE)
+            self._forkserver.fence(_FENCE, [started.pid for started in self._table.living()])
 
     def _has_ended(self, timeout: float) -> bool:
         """Wait until the node has removed the directory, and its fork server has ended."""

@@ -48,6 +48,11 @@ class ProcessTable:
         process = self.last.get(key_of(rank))
         return process is not None and process.pid == pid and process.exited is None
 
+    def living(self) -> list[Started]:
+        """Return the processes whose end is not known."""
+        last = list(self.last.items())
+        return [Started(process.start, key, process.pid) for key, process in last if process.exited is None]
+
     def abandon(self, start: int, key: str) -> None:
         """Forget a start, whether its process is known or not. The caller holds the lock."""
         if self.started(start, key) is not None:

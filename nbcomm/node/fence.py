@@ -1,4 +1,4 @@
-"""The end of what a node has left behind: ``python -m nbcomm.node.fence HOME``, or the name of the directory.
+"""The end of what a node has left behind: ``python -m nbcomm.node.fence HOME [PID…]``, or the name of the directory.
 
 If fork server and agent were killed, or do not react, nobody obeys an order to end the world. This program ends it by
 itself. It runs on the node, because only there can be seen whether a pid still is that of a process of the world.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 
 from ..world_dir import WorldDir
@@ -22,12 +23,17 @@ _PATIENCE = 1.0
 _TICK = 0.002
 
 
-def fence(home: WorldDir) -> None:
-    """End the fork server, the agent and all processes of a world on this node, and remove its directory."""
+def fence(home: WorldDir, others: Iterable[int] = ()) -> None:
+    """End the fork server, the agent and all processes of a world on this node, and remove its directory.
+
+    Args:
+        home: the directory.
+        others: processes of which the notebook knows; perhaps there was no room to write them down.
+    """
     for path in (home.forkserver_seat, home.agent_seat):
         with suppress(OSError):  # it does not end, or the directory is removed just now
             Seat(path).vacate()
-    left = [started.pid for started in written_down(home)]
+    left = [*{*others, *(started.pid for started in written_down(home))}]
     for pid in left:
         end(home, pid)
     deadline = time.monotonic() + _PATIENCE
@@ -38,4 +44,4 @@ def fence(home: WorldDir) -> None:
 
 if __name__ == "__main__":
     fork_signals.ignore()
-    fence(WorldDir.named(sys.argv[1]))
+    fence(WorldDir.named(sys.argv[1]), map(int, sys.argv[2:]))

@@ -160,7 +160,7 @@ class ForkServer:
 
     def _patience(self) -> float:
         limits = [_LONGEST_SLEEP]
-        if self._children.unwatched:
+        if self._children.due:
             limits.append(_LOOK)
         if self._agent.patience is not None:
             limits.append(self._agent.patience)
@@ -258,6 +258,7 @@ class ForkServer:
     def _do(self, order: Order) -> Report:
         if isinstance(order, Claim):
             self._lease, self._held, self._met = order.lease, True, True
+            self._children.adopt(order.living)
             for report in self._children.state():
                 self._report(report)
             self._report(self._ready)
@@ -318,8 +319,9 @@ def run(home: WorldDir, prepared: Callable[[], Ready]) -> None:
         fork_signals.ignore()
         agent.end()  # first: one that misses its directory would have the last word in the log
         # The log may be removed with the directory, because the notebook holds it open.
-        traceback.print_exc()
-        sys.stderr.flush()
+        with suppress(OSError):  # the disk is full
+            traceback.print_exc()
+            sys.stderr.flush()
         if not _is_inhabited(home):
             home.remove()
         raise SystemExit(1) from None

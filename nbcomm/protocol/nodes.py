@@ -46,12 +46,17 @@ def rank_of(key: str) -> int | None:
 class Claim(Message):
     """This notebook steers the world now. Answered by all that is known of the processes, and then `Obeyed`.
 
-    ``pid`` is the process of the notebook, ``lease`` the seconds that the world lives without a notebook.
+    Attributes:
+        number: of the order.
+        pid: the process of the notebook.
+        lease: seconds that the world lives without a notebook.
+        living: the node's processes that live, as far as the notebook knows: what is written down may lack some.
     """
 
     number: int
     pid: Pid
     lease: float
+    living: list[Started] = []
 
 
 class Start(Message):

@@ -130,6 +130,7 @@ def test_where_both_were_killed_shutdown_ends_what_they_left(
     child = served.engine()
     client = served.attach() if attached else served.client
     kill_both(served)
+    served.home.write_children(b"[]")  # as where nothing could be written down
     assert child.is_running()
     waits, has_ended_within = list[float](), client._has_ended
 

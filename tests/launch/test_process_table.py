@@ -63,3 +63,11 @@ def test_an_end_that_nobody_would_notice_is_known_until_it_comes(table: ProcessT
     assert table.unwatched == {"rank 1": "why"}
     table.note_start(Started(8, "rank 1", 80))
     assert table.unwatched == {}
+
+
+def test_those_live_whose_end_is_not_known(table: ProcessTable) -> None:
+    for report in (Started(5, "rank 0", 50), Started(6, "rank 1", 60), Started(7, "controller", 70)):
+        table.note_start(report)
+    table.note_end(Exited(6, "rank 1", 60, 0))
+    table.abandon(7, "controller")
+    assert table.living() == [Started(5, "rank 0", 50)]

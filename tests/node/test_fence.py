@@ -29,8 +29,8 @@ def served(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Served]:
     made.close()
 
 
-def fence(home: WorldDir) -> None:
-    command = [sys.executable, "-m", "nbcomm.node.fence", os.fspath(home.path)]
+def fence(home: WorldDir, *pids: int) -> None:
+    command = [sys.executable, "-m", "nbcomm.node.fence", os.fspath(home.path), *map(str, pids)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
@@ -62,6 +62,15 @@ def test_it_ends_all_of_a_node_and_removes_the_directory(
         await_that(lambda process=process: has_ended(process), "it lives on")  # type: ignore[misc]
     assert not served.home.path.exists()
     fence(served.home)  # where nothing is left, nothing is done
+
+
+def test_it_ends_also_what_could_not_be_written_down(served: Served) -> None:
+    rank = served.engine("rank 0")
+    for process in (served.agent, psutil.Process(served.forkserver.pid)):
+        process.suspend()
+    served.home.write_children(b"[]")
+    fence(served.home, rank.pid)
+    await_that(lambda: has_ended(rank), "it lives on")
 
 
 def test_a_signal_to_end_does_not_end_it_before_it_is_done(served: Served) -> None:

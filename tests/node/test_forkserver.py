@@ -688,6 +688,20 @@ def test_another_fork_server_tells_what_ended_meanwhile(served: Served) -> None:
     assert served.exits.empty()
 
 
+def test_another_fork_server_adopts_what_could_not_be_written_down(served: Served) -> None:
+    stays, goes = served.engine("rank 0"), served.engine("rank 1")
+    served.agent.suspend()  # or it would tell who has ended
+    served.kill_forkserver()
+    served.home.write_children(b"[]")  # as on a full disk
+    goes.kill()
+    served.client.launch()
+    served.client.wait_ready(PATIENCE)
+    assert served.exits.get(timeout=PATIENCE).pid == goes.pid
+    await_that(lambda: str(stays.pid) in served.home.read_children().decode(), "it is not written down")
+    stays.kill()
+    assert served.exits.get(timeout=PATIENCE).pid == stays.pid
+
+
 def test_what_was_adopted_is_adopted_again(served: Served) -> None:
     child = served.engine()
     for _ in range(2):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 
@@ -42,8 +42,8 @@ class ForkServer(Protocol):
     def kill(self) -> None:
         """End it, if this notebook has started it."""
 
-    def fence(self, timeout: float) -> None:
-        """End what it and its agent have left on the node, where neither does that.
+    def fence(self, timeout: float, pids: Sequence[int] = ()) -> None:
+        """End what it and its agent have left on the node, with these processes of the world; neither does that.
 
         Raises:
             Exception: that is not known to be done.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -80,14 +80,14 @@ class ForkServerProcess:
         if self._process is not None:
             self._process.kill()
 
-    def fence(self, timeout: float) -> None:
-        """End what it and its agent have left, and wait for that for so many seconds.
+    def fence(self, timeout: float, pids: Sequence[int] = ()) -> None:
+        """End what it and its agent have left, with these processes, and wait for that for so many seconds.
 
         Raises:
             OSError: that could not be begun.
             subprocess.SubprocessError: it has failed, or was not done in time.
         """
-        command = [sys.executable, "-m", "nbcomm.node.fence", str(self._home.path)]
+        command = [sys.executable, "-m", "nbcomm.node.fence", str(self._home.path), *map(str, pids)]
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:

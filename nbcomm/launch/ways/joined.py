@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ...errors import StartError
@@ -104,8 +104,8 @@ class JoinedNode:
         """Let it end the world on its node."""
         self._program.kill()
 
-    def fence(self, timeout: float) -> None:
-        """End what it and its agent have left on the node, and wait for that for so many seconds.
+    def fence(self, timeout: float, pids: Sequence[int] = ()) -> None:
+        """End what it and its agent have left there, with these processes, and wait for that for so many seconds.
 
         Raises:
             OSError: that could not be begun.
@@ -117,7 +117,7 @@ class JoinedNode:
             if not self.has_cleared:
                 raise OSError("Nothing can be started there alone.")
             return
-        command = self._way.command("nbcomm.node.fence", self._ticket.name)
+        command = self._way.command("nbcomm.node.fence", self._ticket.name, *map(str, pids))
         subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:

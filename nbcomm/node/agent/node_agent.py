@@ -229,6 +229,9 @@ class NodeAgent:
     def _obey_alone(self, order: Order) -> None:
         """Do what can be done without a fork server."""
         if isinstance(order, Claim):
+            for started in order.living:  # the fork server may have ended before it knew of all
+                if started.start not in self._living:
+                    self._learn(started)
             for started in self._living.values():
                 self._report(started)
             self._report(ForkServerEnded())

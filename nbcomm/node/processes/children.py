@@ -7,7 +7,7 @@ import selectors
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack, nullcontext, suppress
 
 import msgspec
@@ -63,6 +63,7 @@ class Children:
         self._unwatched: dict[int, tuple[Started, str]] = {}  # by pid: no descriptor could be had for it
         self._ended: dict[str, tuple[Started, Exited]] = {}  # by key, unless another one was started since
         self._ooms: dict[int, int] = {}
+        self._written = b""  # what the file has
 
     @property
     def any(self) -> bool:
@@ -70,9 +71,9 @@ class Children:
         return bool(self._own or self._adopted or self._unwatched)
 
     @property
-    def unwatched(self) -> bool:
+    def due(self) -> bool:
         """Whether `look` must be called now and then."""
-        return bool(self._unwatched)
+        return bool(self._unwatched) or self._written != self._known()
 
     def living(self) -> list[Started]:
         """Return the processes that live."""
@@ -135,10 +136,16 @@ class Children:
                     os.kill(started.pid, order.signal)
 
     def _write_down(self) -> None:
-        """Write down which processes live, for a fork server that may have to take over."""
+        """Write down which processes live, for a fork server that may have to take over, unless that is written."""
+        known = self._known()
+        if known != self._written:
+            with self._faults.beside("the processes could not be written down"):
+                self._home.write_children(known)
+                self._written = known
+
+    def _known(self) -> bytes:
         known: _Known = [(started.start, started.key, started.pid) for started in self.living()]
-        with self._faults.beside("the processes could not be written down"):
-            self._home.write_children(msgspec.json.encode(known))
+        return msgspec.json.encode(known)
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,10 +182,17 @@ class Children:
     # ── processes of an earlier fork server ─────────────────────────────────────────────────────────
 
     def adopt_all(self) -> None:
-        """Watch the processes that an earlier fork server of this world has started."""
-        for started in written_down(self._home):
-            with self._faults.beside("a process could not be taken over"):
-                self._adopt(started)
+        """Watch the processes that an earlier fork server of this world has written down."""
+        self.adopt(written_down(self._home))
+
+    def adopt(self, others: Iterable[Started]) -> None:
+        """Watch those of these processes of an earlier fork server that are not known here."""
+        starts = {started.start for started in [*self.living(), *(started for started, _ in self._ended.values())]}
+        pids = {started.pid for started in self.living()}
+        for started in others:
+            if started.start not in starts and started.pid not in pids:
+                with self._faults.beside("a process could not be taken over"):
+                    self._adopt(started)
         self._write_down()
 
     def _adopt(self, started: Started) -> None:
@@ -225,12 +239,13 @@ class Children:
             os.close(descriptor)
 
     def look(self) -> None:
-        """See which of the processes have ended that nothing tells of."""
+        """See which of the processes have ended that nothing tells of; write down what could not be written before."""
         for pid, (started, _) in list(self._unwatched.items()):
             if has_ended(self._home, pid):
                 del self._unwatched[pid]
                 kill_orphans(self._home, pid)
                 self._end(started, None)
+        self._write_down()
 
     # ── the end of all ──────────────────────────────────────────────────────────────────────────────
 

@@ -94,8 +94,8 @@ def test_who_is_told_to_end_ends_and_who_does_not_is_killed(joined: Make, monkey
 
 
 def test_the_fence_is_a_command_of_the_node(joined: Make, tmp_path: Path) -> None:
-    joined(f"echo $0 > {tmp_path}/fence").fence(30.0)
-    assert (tmp_path / "fence").read_text() == "python -m nbcomm.node.fence w-node1\n"
+    joined(f"echo $0 > {tmp_path}/fence").fence(30.0, [12, 13])
+    assert (tmp_path / "fence").read_text() == "python -m nbcomm.node.fence w-node1 12 13\n"
 
 
 _SETS = """

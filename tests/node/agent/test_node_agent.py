@@ -1044,6 +1044,20 @@ def test_it_tells_what_lives_and_that_nobody_starts_others(node: Node) -> None:
     assert node.notebook.next() == Failed(51, "the fork server has ended")
 
 
+def test_it_hears_a_rank_of_which_only_the_notebook_knows(node: Node) -> None:
+    rank = FakeRank(0, node.process_of_rank())
+    hang_up(node)
+    node.notebook.link.order(Claim(50, 4242, 60.0, [Started(3, "rank 0", rank.pid)]))
+    assert node.notebook.next() == Started(3, "rank 0", rank.pid)
+    assert node.notebook.next() == ForkServerEnded()
+    assert node.notebook.next() == Obeyed(50)
+    rank.meet()
+    rank.say(Done(1))
+    assert node.notebook.said()[:2] == (0, Done(1))
+    rank.process.kill()
+    assert node.notebook.next() == Exited(3, "rank 0", rank.pid, None)
+
+
 def test_it_tells_ends_and_the_last_words_before_them(node: Node) -> None:
     rank = node.rank(0)
     hang_up(node)

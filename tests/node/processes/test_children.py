@@ -146,6 +146,25 @@ def test_where_nothing_can_be_written_processes_are_started_and_ended_all_the_sa
     assert "No space left" in capsys.readouterr().err
 
 
+def test_what_could_not_be_written_down_is_written_as_soon_as_there_is_room(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    first = kept.start("rank 0")
+    assert not kept.children.due
+    with monkeypatch.context() as patched:
+        patched.setattr(kept.home, "write_children", full)
+        second = kept.start("rank 1")
+        kept.children.look()
+        assert kept.children.due, "the fork server looks again soon"
+        assert kept.written() == [[1, "rank 0", first.pid]]
+    kept.children.look()
+    assert kept.written() == [[1, "rank 0", first.pid], [2, "rank 1", second.pid]]
+    assert not kept.children.due
+
+
 def test_what_cannot_be_started_leaves_no_trace(kept: Kept) -> None:
     with pytest.raises(FileNotFoundError):
         kept.start(cwd="/nowhere")
@@ -200,7 +219,7 @@ def test_another_one_takes_over_what_lives_and_knows_what_has_ended(keep: Callab
     assert after.reports == [], "who claims the world asks"
     assert after.children.state() == [stays, goes, Exited(2, "rank 1", goes.pid, None)]
     assert after.written() == [[1, "rank 0", stays.pid]]
-    assert not after.children.unwatched
+    assert not after.children.due
     os.kill(stays.pid, signal.SIGKILL)
     assert after.await_report() == Exited(1, "rank 0", stays.pid, None)
     assert not after.children.any
@@ -232,6 +251,22 @@ def test_a_process_that_has_the_pid_of_a_rank_is_not_taken_over(kept: Kept) -> N
             stranger.kill()
 
 
+def test_it_takes_over_also_what_a_notebook_knows_and_nobody_could_write_down(keep: Callable[[], Kept]) -> None:
+    before = keep()
+    written, known, gone = (before.start(f"rank {rank}") for rank in range(3))
+    before.home.write_children(msgspec.json.encode([[written.start, written.key, written.pid]]))
+    os.kill(gone.pid, signal.SIGKILL)
+    os.waitpid(gone.pid, 0)
+    after = keep()
+    after.children.adopt_all()
+    after.children.adopt([written, known, gone])
+    after.children.adopt([written, known, gone])  # each agent hears of them
+    assert after.children.state() == [written, known, gone, Exited(gone.start, gone.key, gone.pid, None)]
+    assert after.written() == [[each.start, each.key, each.pid] for each in (written, known)]
+    os.kill(known.pid, signal.SIGKILL)
+    assert after.await_report() == Exited(known.start, known.key, known.pid, None)
+
+
 @pytest.mark.parametrize(
     "why", [OSError(errno.EMFILE, "Too many open files"), AttributeError("no pidfd_open")], ids=str
 )
@@ -246,7 +281,7 @@ def test_what_cannot_be_watched_is_looked_at(
     monkeypatch.setattr(os, "pidfd_open", fail)
     after = keep()
     after.children.adopt_all()
-    assert after.children.unwatched
+    assert after.children.due
     assert set(map(type, after.children.state())) == {Started, Unwatched}
     assert Unwatched(2, "rank 1", str(why)) in after.children.state()
     after.children.look()
